@@ -7,6 +7,8 @@ pub mod value;
 
 pub mod system;
 
+pub mod runtime;
+
 pub mod render;
 
 pub mod syntax;

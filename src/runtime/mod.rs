@@ -1,0 +1,3 @@
+//! Running a program on this machine.
+
+pub mod child;
