@@ -9,7 +9,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Once;
 
-use blazesym::Pid;
+use blazesym::{MaybeDefault, Pid};
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 
@@ -40,14 +40,21 @@ impl Symbols {
         Self { options, state: RefCell::default() }
     }
 
-    /// From now on, keeps what this process maps, and that of every process on the machine if the kernel lets us (it does
-    /// with CAP_PERFMON; 0.1 ms). Call it before the process runs: at [`super::child::Child::prepare`], or for `-p`.
+    /// From now on, keeps what every process on the machine maps, so that one may have exited when its stacks are printed.
+    /// Takes 0.1 ms and some memory, and the kernel's leave (CAP_PERFMON); without it, does nothing.
+    pub fn record(&self) {
+        self.state.borrow_mut().mappings.record();
+    }
+
+    /// [`Symbols::record`], and keeps what this process has mapped already and the files themselves, should they be
+    /// deleted. Call it before the process runs: after [`super::child::Child::prepare`]; or for `-p`.
     pub fn watch(&self, pid: u32) {
         self.state.borrow_mut().mappings.watch(pid);
     }
 
-    /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s, 1 µs when nothing happened), so that
-    /// the kernel's buffers do not fill up; and when a child has exited is early enough, it need not be before.
+    /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
+    /// the kernel's buffers do not fill up. For a child it need not be called before its exit, unless the kernel did not
+    /// let us record: then what was mapped after the last call is not known.
     pub fn refresh(&self) {
         self.state.borrow_mut().mappings.refresh();
     }
@@ -106,7 +113,9 @@ const VDSO: usize = usize::MAX;
 impl State {
     fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Vec<Frame> {
         let frames = self.remembered((KERNEL, addr, call), |state| {
-            let source = Source::Kernel(Kernel { debug_syms: options.lines, ..Kernel::default() });
+            // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
+            let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
+            let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
             state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default()
         });
         placed(&frames, addr, None)
@@ -118,6 +127,7 @@ impl State {
         let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None) };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
+            Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
             Backing::File(object) => {
                 let frames = self.remembered((object.id, offset, call), |state| state.file(options, object, offset, call));
                 placed(&frames, addr, Some(&object.path.to_string_lossy()))
@@ -377,16 +387,30 @@ mod tests {
         if crate::runtime::mmap_events::Recorder::open().is_err() {
             return eprintln!("skipped: needs CAP_PERFMON");
         }
-        let copy = std::env::temp_dir().join(format!("rbt-copy-{}", us()));
-        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
         let exe = std::env::current_exe().unwrap();
-        let (pid, symbols, addrs) = addresses_of_child(|run| {
-            let run = run.replace(exe.to_str().unwrap(), copy.to_str().unwrap());
-            format!("sh -c \"{run} >/dev/null; rm {}; exec sleep 0.05\"", copy.display())
-        });
-        // The shell's child was not watched, so its file is lost, and says so instead of guessing.
-        assert_eq!(symbols.user(pid, &addrs).len(), addrs.len());
-        assert!(!copy.exists());
+        let copy = |name: &str| {
+            let copy = std::env::temp_dir().join(format!("rbt-{name}-{}", us()));
+            std::fs::copy(&exe, &copy).unwrap();
+            copy
+        };
+        let run = |copy: &std::path::Path| addresses_of_child(|run| format!("sh -c \"exec {} >/dev/null\"", run.replace(exe.to_str().unwrap(), copy.to_str().unwrap())));
+        // Deleted and replaced after we saw it: held.
+        let path = copy("held");
+        let (pid, symbols, addrs) = run(&path);
+        symbols.refresh();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy("/bin/true", &path).unwrap();
+        let frame = symbols.user_name(pid, addrs[1]);
+        std::fs::remove_file(&path).unwrap();
+        assert!(frame.unwrap().symbol.unwrap().ends_with("landmark"));
+        // Before we did: lost, and what replaced it is not mistaken for it.
+        let path = copy("lost");
+        let (pid, symbols, addrs) = run(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy(&exe, &path).unwrap();
+        let frames = symbols.user(pid, &addrs[1..]).remove(0);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((frames[0].symbol.as_ref(), frames[0].module.as_deref()), (None, path.to_str()));
     }
 
     #[test]

@@ -58,11 +58,8 @@ pub(super) fn said(why: &io::Error) -> String {
 
 fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     let cannot = |why: io::Error| {
-        let help = match why.kind() {
-            io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::PermissionDenied => "run as root, or check its permissions",
-            _ => "check that it is a regular file",
-        };
+        let denied = why.kind() == io::ErrorKind::PermissionDenied;
+        let help = if denied { "run as root, or check its permissions" } else { "check the path" };
         Missing { what: format!("cannot open {}: {}", path.display(), said(&why)), help: Some(help.into()) }
     };
     let file = File::open(path).map_err(cannot)?;
