@@ -9,9 +9,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Once;
 
-use blazesym::{MaybeDefault, Pid};
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
+use blazesym::{MaybeDefault, Pid};
 
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
@@ -341,7 +341,8 @@ mod tests {
     #[test]
     fn kernel() {
         let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
-        let find = |name: &str| kallsyms.lines().find(|l| l.ends_with(&format!(" T {name}"))).and_then(|l| u64::from_str_radix(&l[..16], 16).ok());
+        let find =
+            |name: &str| kallsyms.lines().find(|l| l.ends_with(&format!(" T {name}"))).and_then(|l| u64::from_str_radix(&l[..16], 16).ok());
         let Some(addr) = find("schedule").filter(|a| *a != 0) else { return eprintln!("skipped: needs to read kallsyms") };
         let symbols = Symbols::new(PLAIN);
         let frame = symbols.kernel_name(addr + 5).unwrap();
@@ -406,7 +407,9 @@ mod tests {
             std::fs::copy(&exe, &copy).unwrap();
             copy
         };
-        let run = |copy: &std::path::Path| addresses_of_child(|run| format!("sh -c \"exec {} >/dev/null\"", run.replace(exe.to_str().unwrap(), copy.to_str().unwrap())));
+        let run = |copy: &std::path::Path| {
+            addresses_of_child(|run| format!("sh -c \"exec {} >/dev/null\"", run.replace(exe.to_str().unwrap(), copy.to_str().unwrap())))
+        };
         // Deleted and replaced after we saw it: held.
         let path = copy("held");
         let (pid, symbols, addrs) = run(&path);
@@ -454,7 +457,9 @@ mod tests {
     #[test]
     fn compiled_just_in_time() {
         let pid = us();
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) } as usize as u64;
+        let memory = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        } as usize as u64;
         let symbols = Symbols::new(PLAIN);
         assert_eq!(names(&symbols.user(pid, &[memory])), [""]);
         let map = format!("/tmp/perf-{pid}.map");
@@ -467,7 +472,12 @@ mod tests {
 
     #[test]
     fn panics_are_answers() {
-        assert!(quietly(|| if black_box(true) { panic!("not seen") }).is_err());
+        assert!(
+            quietly(|| if black_box(true) {
+                panic!("not seen")
+            })
+            .is_err()
+        );
         assert_eq!(quietly(|| 1).ok(), Some(1));
     }
 }
