@@ -1,1 +1,15 @@
+//! rbt: a tracer for Linux. See README.md for what it is; this note says how it is built.
+
+pub mod diag;
+pub mod settings;
+pub mod types;
+pub mod value;
+
+pub mod system;
+
+pub mod render;
+
+pub mod syntax;
+
+/// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

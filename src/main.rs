@@ -1,1 +1,3 @@
-fn main() { println!("{}", rbt::VERSION); }
+fn main() {
+    println!("{}", rbt::VERSION);
+}

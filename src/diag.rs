@@ -1,0 +1,140 @@
+//! A diagnostic is data with a stable code; its text is made in one renderer, here.
+
+/// A range of bytes in one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct Span {
+    /// Index of the source within [`Sources`]: 0 is the script itself.
+    pub source: u16,
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// From the start of this to the end of `other`.
+    pub fn to(self, other: Span) -> Span {
+        Span { source: self.source, start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+}
+
+/// A script's text under the name that messages use.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// A path, or `stdin`.
+    pub name: String,
+    /// All of it.
+    pub text: String,
+}
+
+impl Source {
+    /// Line and column (in characters), from 1, of a byte offset.
+    pub fn line_col(&self, at: u32) -> (u32, u32) {
+        let at = (at as usize).min(self.text.len());
+        let before = self.text.get(..at).unwrap_or("");
+        let line = before.bytes().filter(|b| *b == b'\n').count() as u32 + 1;
+        let start = before.rfind('\n').map_or(0, |i| i + 1);
+        (line, before[start..].chars().count() as u32 + 1)
+    }
+
+    /// The text of line `line` (from 1), without its end.
+    pub fn line(&self, line: u32) -> &str {
+        self.text.lines().nth(line.saturating_sub(1) as usize).unwrap_or("")
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The script does not run.
+    Error,
+    /// It runs, perhaps not as meant.
+    Warning,
+}
+
+/// One thing wrong with a script.
+#[derive(Clone, Debug)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// Stable, kebab-case: `arity`, `unknown-field`. Tests and editors match on it.
+    pub code: &'static str,
+    /// What it is about.
+    pub span: Span,
+    /// Names the thing, in the user's terms; no final stop.
+    pub message: String,
+    /// Other places that explain it (`first used with a key here`).
+    pub related: Vec<(Span, String)>,
+    /// The remedy, where there is one.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error at a place.
+    pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, code, span, message: message.into(), related: Vec::new(), help: None }
+    }
+
+    /// A warning at a place.
+    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, span, message) }
+    }
+
+    /// With the remedy.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// With `did you mean` when one of the candidates is near.
+    pub fn suggest<'a>(self, word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+        match nearest(word, candidates) {
+            Some(near) => self.help(format!("did you mean `{near}`?")),
+            None => self,
+        }
+    }
+
+    /// With another place.
+    pub fn related(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.related.push((span, text.into()));
+        self
+    }
+}
+
+/// All that is wrong with a script, in order of finding.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// Is there an error among them?
+    pub fn failed(&self) -> bool {
+        self.0.iter().any(|d| d.severity == Severity::Error)
+    }
+}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(d: Diagnostic) -> Self {
+        Self(vec![d])
+    }
+}
+
+/// The candidate that `word` was most likely meant to be: within a third of its length in edits.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).max(1);
+    let score = |c: &str| strsim::damerau_levenshtein(word, c);
+    candidates
+        .into_iter()
+        .filter(|c| c.len().abs_diff(word.len()) <= limit)
+        .map(|c| (score(c), c))
+        .filter(|(d, _)| *d <= limit)
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Something only we can have got wrong: a stage was handed what the stage before promises not to make.
+#[macro_export]
+macro_rules! bug {
+    ($($arg:tt)*) => {
+        panic!("{}", format_args!($($arg)*))
+    };
+}

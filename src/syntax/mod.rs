@@ -1,0 +1,3 @@
+//! Text to [`ast`]: the only user of pest.
+
+pub mod ast;

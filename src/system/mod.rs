@@ -1,0 +1,171 @@
+//! What a kernel and its binaries offer: the questions that checking a script asks.
+//!
+//! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
+//! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// A tracepoint's record, as tracefs' `format` file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracepoint {
+    /// `perf_event_attr.config`.
+    pub id: u64,
+    /// All but the `common_` ones. Offsets are from the record's start.
+    pub fields: Vec<TracepointField>,
+}
+
+/// A field of a tracepoint's record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracepointField {
+    /// Name, offset and type. A `char[N]` is a string; a `__data_loc`/`__rel_loc char[]` is a string whose capacity is 0 (not known).
+    pub field: Field,
+    /// The declaration as the file has it: `const char * filename`.
+    pub decl: String,
+    /// The data are elsewhere in the record.
+    pub loc: Option<DataLoc>,
+}
+
+/// How a variable-length field is referred to: a `u32` of length << 16 | offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataLoc {
+    /// `__data_loc`: the offset counts from the record's start.
+    Absolute,
+    /// `__rel_loc`: from the end of the `u32`.
+    Relative,
+}
+
+/// A function of a binary that a uprobe may sit on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Function {
+    /// As in the symbol table (mangled, where it is), without a version suffix.
+    pub name: String,
+    /// Virtual address in the file.
+    pub addr: u64,
+    /// Bytes; 0 when the symbol does not say.
+    pub size: u64,
+    /// Offset in the file, which is what a uprobe is placed by.
+    pub offset: u64,
+}
+
+/// An ELF binary, opened and indexed.
+#[derive(Clone, Debug)]
+pub struct Binary {
+    /// Resolved path.
+    pub path: PathBuf,
+    /// Functions from `.symtab` and `.dynsym`, sorted by name, duplicates (same name and address) removed.
+    pub functions: Vec<Function>,
+    /// Data objects: name, address, size. For `uaddr`.
+    pub objects: Vec<(String, u64, u64)>,
+    /// Loadable segments: (virtual address, file offset, size in file, executable).
+    pub segments: Vec<(u64, u64, u64, bool)>,
+    /// Position independent: `uaddr` must add the load address.
+    pub pie: bool,
+}
+
+impl Binary {
+    /// Functions of this exact name (several for local duplicates).
+    pub fn functions_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Function> {
+        let from = self.functions.partition_point(|f| f.name.as_str() < name);
+        self.functions[from..].iter().take_while(move |f| f.name == name)
+    }
+
+    /// File offset to virtual address, within executable segments.
+    pub fn addr_of_offset(&self, offset: u64) -> Option<u64> {
+        self.segments
+            .iter()
+            .find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size)
+            .map(|(va, off, _, _)| va + (offset - off))
+    }
+
+    /// Virtual address to file offset.
+    pub fn offset_of_addr(&self, addr: u64) -> Option<u64> {
+        self.segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
+    }
+}
+
+/// Things a kernel may or may not do, found by trying.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Feature {
+    /// `BPF_LINK_TYPE_UPROBE_MULTI`.
+    UprobeMulti,
+    /// A cookie on perf-based links (`bpf_get_attach_cookie`).
+    PerfCookie,
+    /// A cookie on raw tracepoints.
+    RawTracepointCookie,
+    /// Instructions of BPF CPU v4 (signed division among them).
+    CpuV4,
+    /// BTF of the kernel can be read.
+    Btf,
+    /// `bpf_loop`.
+    Loop,
+}
+
+/// Why a question has no answer: text for a diagnostic, and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What is missing, naming it.
+    pub what: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// The questions.
+pub trait System {
+    /// A struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
+    fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
+    /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
+    fn member(&self, of: &Struct, name: &str) -> Option<Field>;
+    /// All members, anonymous ones flattened: for printing by value and for suggestions.
+    fn expand(&self, of: &Struct) -> Option<Record>;
+    /// An enum that has this variant, and the variant's value.
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
+    /// Why there are no kernel types, when there are none.
+    fn types_missing(&self) -> Option<Missing>;
+
+    /// Events as (category, name), sorted.
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
+    /// Is there such an event? Cheaper than listing all.
+    fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing>;
+    /// A tracepoint's record.
+    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
+    /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing>;
+    /// A raw tracepoint's arguments.
+    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>>;
+    /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
+    fn syscall_number(&self, name: &str) -> Option<u32>;
+
+    /// Address of a kernel symbol (`/proc/kallsyms`).
+    fn kernel_symbol(&self, name: &str) -> Option<u64>;
+
+    /// Files that `name` means: a path (relative to the working directory or, where `pid` is given, found in that
+    /// process's file system), a glob, a command on PATH, `libc`, `libc.so.6`.
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+    /// Opens and indexes an ELF file; later calls share the first one's work.
+    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
+
+    /// Asks the kernel, once per run.
+    fn has(&self, feature: Feature) -> bool;
+    /// CPUs that may ever be there.
+    fn possible_cpus(&self) -> u32;
+    /// CPUs that are online, by number.
+    fn online_cpus(&self) -> Vec<u32>;
+    /// The id of the cgroup (v2) at a path: `cgroupid()`.
+    fn cgroup_id(&self, path: &str) -> Result<u64, Missing>;
+}
+
+/// Which name space of C a type's name is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TypeName {
+    /// `struct x`
+    Struct,
+    /// `union x`
+    Union,
+    /// `enum x`
+    Enum,
+    /// A typedef or a base type.
+    Plain,
+}

@@ -1,0 +1,288 @@
+//! The shapes a value can have, and how each lies in memory on both sides of a record.
+//!
+//! A [`Type`] is closed: every stage matches all of it. What is decoded late (symbols, stacks, addresses) is one
+//! member, [`Type::Tagged`], whose rows live in the `builtins` table.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Which address space a pointer leads into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Space {
+    /// The kernel's memory: `bpf_probe_read_kernel`.
+    Kernel,
+    /// The current process's memory: `bpf_probe_read_user`.
+    User,
+    /// Memory that the verifier lets the program read directly: the context, a map value, the stack.
+    Bpf,
+    /// Not known: the probe kind does not say, and the script has not either. Read as the kernel's.
+    Unknown,
+}
+
+/// An integer's width and sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Int {
+    /// 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// Two's complement, or not.
+    pub signed: bool,
+}
+
+/// An enumeration from the kernel's BTF or from the script.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Enum {
+    /// Its tag; empty when anonymous.
+    pub name: String,
+    /// Width and sign of the underlying integer.
+    pub int: Int,
+    /// Names and values, in order of declaration.
+    pub variants: Vec<(String, i64)>,
+}
+
+/// A struct or union known by name whose members are looked up when asked for
+/// (`System::member`), so that `struct task_struct` need not be read whole.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Struct {
+    /// The tag, without `struct `; empty when anonymous.
+    pub name: String,
+    /// True for a union.
+    pub union: bool,
+    /// Bytes.
+    pub size: u32,
+    /// The id by which `System` finds the members again: a BTF type id of the base kernel, or an id that
+    /// `System` made up for a module's or a script's own type.
+    pub id: u32,
+}
+
+/// A member of a [`Record`], or one found in a [`Struct`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Field {
+    /// Its name; empty for an anonymous struct or union.
+    pub name: String,
+    /// Bytes from the start of what holds it.
+    pub offset: u32,
+    /// For a bit-field: offset in bits from `offset`'s first bit (little-endian order), and width.
+    pub bits: Option<(u8, u8)>,
+    /// What it holds.
+    pub ty: Type,
+}
+
+/// A struct with all members at hand: what is printed, stored, or sent to user space by value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Record {
+    /// The struct's tag, or empty for a record made in the script.
+    pub name: String,
+    /// Bytes, padding included.
+    pub size: u32,
+    /// In order of declaration; those of a union overlap.
+    pub fields: Vec<Field>,
+}
+
+/// A value that user space decodes when it is printed: `ksym`, a stack, an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tagged {
+    /// The row of `builtins::TAGS`.
+    pub tag: String,
+    /// Bytes of the undecoded form.
+    pub size: u32,
+    /// What the row wants to remember per use: a stack's mode and limit, say.
+    pub params: [u32; 2],
+}
+
+/// What an aggregation map holds, per CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Agg {
+    /// The builtin that fills it: the row's name.
+    pub function: String,
+    /// Sign of what is aggregated (false for `count`).
+    pub signed: bool,
+    /// Literal parameters: `hist`'s k; `lhist`'s min, max, step.
+    pub params: Vec<i64>,
+    /// Bytes per CPU.
+    pub size: u32,
+}
+
+/// The type of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Type {
+    /// No value.
+    Void,
+    /// One byte, 0 or 1.
+    Bool,
+    /// An integer, little-endian.
+    Int(Int),
+    /// An integer with names.
+    Enum(Arc<Enum>),
+    /// Bytes ended by NUL within this capacity (in bytes, NUL included where there is one); what follows the NUL is zero.
+    Str(u32),
+    /// `u32` length, then this many bytes of room.
+    Buf(u32),
+    /// Eight bytes.
+    Ptr(Box<Type>, Space),
+    /// So many elements, no padding between them.
+    Array(Box<Type>, u32),
+    /// A struct behind a reference: only its members, address and expanded copy can be had.
+    Struct(Arc<Struct>),
+    /// A struct by value.
+    Record(Arc<Record>),
+    /// Elements at their natural alignment; gaps are zero. See [`Type::tuple_offsets`].
+    Tuple(Vec<Type>),
+    /// Decoded in user space.
+    Tagged(Arc<Tagged>),
+    /// An aggregation, as a map's value.
+    Agg(Arc<Agg>),
+    /// `args`: the probe's own record, whose fields the probe kind loads.
+    Args,
+}
+
+impl Type {
+    /// `int8` … `int64`.
+    pub const fn int(bytes: u8) -> Type {
+        Type::Int(Int { bytes, signed: true })
+    }
+
+    /// `uint8` … `uint64`.
+    pub const fn uint(bytes: u8) -> Type {
+        Type::Int(Int { bytes, signed: false })
+    }
+
+    /// The type of most builtins.
+    pub const U64: Type = Type::uint(8);
+    /// The type of signed arithmetic.
+    pub const I64: Type = Type::int(8);
+
+    /// A pointer to this.
+    pub fn ptr(self, space: Space) -> Type {
+        Type::Ptr(Box::new(self), space)
+    }
+
+    /// Bytes that a value takes in memory, in a map and in a record.
+    pub fn size(&self) -> u32 {
+        match self {
+            Type::Void | Type::Args => 0,
+            Type::Bool => 1,
+            Type::Int(i) => i.bytes.into(),
+            Type::Enum(e) => e.int.bytes.into(),
+            Type::Str(cap) => *cap,
+            Type::Buf(cap) => 4 + cap,
+            Type::Ptr(..) => 8,
+            Type::Array(elem, n) => elem.size().saturating_mul(*n),
+            Type::Struct(s) => s.size,
+            Type::Record(r) => r.size,
+            Type::Tuple(elems) => Self::tuple_layout(elems).1,
+            Type::Tagged(t) => t.size,
+            Type::Agg(a) => a.size,
+        }
+    }
+
+    /// Natural alignment in bytes: 1, 2, 4 or 8.
+    pub fn align(&self) -> u32 {
+        match self {
+            Type::Void | Type::Bool | Type::Str(_) | Type::Args => 1,
+            Type::Int(i) => i.bytes.into(),
+            Type::Enum(e) => e.int.bytes.into(),
+            Type::Buf(_) => 4,
+            Type::Ptr(..) | Type::Struct(_) | Type::Record(_) | Type::Agg(_) => 8,
+            Type::Array(elem, _) => elem.align(),
+            Type::Tuple(elems) => elems.iter().map(Type::align).max().unwrap_or(1),
+            Type::Tagged(t) => {
+                if t.size >= 8 {
+                    8
+                } else {
+                    t.size.next_power_of_two().max(1)
+                }
+            }
+        }
+    }
+
+    /// Where each element of a tuple of these starts, in bytes.
+    pub fn tuple_offsets(elems: &[Type]) -> Vec<u32> {
+        Self::tuple_layout(elems).0
+    }
+
+    fn tuple_layout(elems: &[Type]) -> (Vec<u32>, u32) {
+        let mut offsets = Vec::with_capacity(elems.len());
+        let (mut at, mut widest) = (0u32, 1u32);
+        for e in elems {
+            let align = e.align();
+            widest = widest.max(align);
+            at = at.next_multiple_of(align);
+            offsets.push(at);
+            at = at.saturating_add(e.size());
+        }
+        (offsets, at.next_multiple_of(widest))
+    }
+
+    /// Is it held in a register: an integer, a bool, an enum or a pointer?
+    pub fn is_scalar(&self) -> bool {
+        match self {
+            Type::Bool | Type::Int(_) | Type::Enum(_) | Type::Ptr(..) => true,
+            Type::Void
+            | Type::Str(_)
+            | Type::Buf(_)
+            | Type::Array(..)
+            | Type::Struct(_)
+            | Type::Record(_)
+            | Type::Tuple(_)
+            | Type::Tagged(_)
+            | Type::Agg(_)
+            | Type::Args => false,
+        }
+    }
+
+    /// Width and sign of a scalar as a register sees it (a bool is `uint8`, a pointer `uint64`).
+    pub fn as_int(&self) -> Option<Int> {
+        match self {
+            Type::Bool => Some(Int { bytes: 1, signed: false }),
+            Type::Int(i) => Some(*i),
+            Type::Enum(e) => Some(e.int),
+            Type::Ptr(..) => Some(Int { bytes: 8, signed: false }),
+            Type::Void
+            | Type::Str(_)
+            | Type::Buf(_)
+            | Type::Array(..)
+            | Type::Struct(_)
+            | Type::Record(_)
+            | Type::Tuple(_)
+            | Type::Tagged(_)
+            | Type::Agg(_)
+            | Type::Args => None,
+        }
+    }
+}
+
+/// As the script's author writes it: `uint64`, `string[16]`, `struct task_struct *`.
+impl std::fmt::Display for Type {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Type::Void => f.write_str("void"),
+            Type::Bool => f.write_str("bool"),
+            Type::Int(i) => write!(f, "{}int{}", if i.signed { "" } else { "u" }, u32::from(i.bytes) * 8),
+            Type::Enum(e) if e.name.is_empty() => f.write_str("enum"),
+            Type::Enum(e) => write!(f, "enum {}", e.name),
+            Type::Str(cap) => write!(f, "string[{cap}]"),
+            Type::Buf(cap) => write!(f, "buffer[{cap}]"),
+            Type::Ptr(to, _) => write!(f, "{to} *"),
+            Type::Array(elem, n) => write!(f, "{elem}[{n}]"),
+            Type::Struct(s) => {
+                write!(f, "{} {}", if s.union { "union" } else { "struct" }, if s.name.is_empty() { "(anonymous)" } else { &s.name })
+            }
+            Type::Record(r) if r.name.is_empty() => f.write_str("record"),
+            Type::Record(r) => write!(f, "struct {}", r.name),
+            Type::Tuple(elems) => {
+                f.write_str("(")?;
+                for (i, e) in elems.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str(", ")?;
+                    }
+                    write!(f, "{e}")?;
+                }
+                f.write_str(")")
+            }
+            Type::Tagged(t) => f.write_str(&t.tag),
+            Type::Agg(a) => write!(f, "{}_t", a.function),
+            Type::Args => f.write_str("args"),
+        }
+    }
+}

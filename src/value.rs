@@ -1,0 +1,222 @@
+//! A value in user space, decoded from a record or a map and ready to be shown.
+//!
+//! [`Value`] is closed: each renderer matches all of it. [`Output`] is all that can be said to the reader of a run.
+
+use serde::{Deserialize, Serialize};
+
+/// A decoded value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing: `null`.
+    None,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A pointer: `0x…`.
+    Ptr(u64),
+    /// An enumeration's value, with its name where the value has one.
+    Enum {
+        /// The variant's name.
+        name: Option<String>,
+        /// Its value.
+        value: i64,
+    },
+    /// A string's bytes without the NUL; `cut` when no NUL was found within its capacity, so that it may have been longer.
+    Str {
+        /// As read; not necessarily UTF-8.
+        bytes: Vec<u8>,
+        /// Longer than its capacity.
+        cut: bool,
+    },
+    /// A buffer's bytes.
+    Bytes(Vec<u8>),
+    /// An array.
+    List(Vec<Value>),
+    /// A tuple.
+    Tuple(Vec<Value>),
+    /// A struct, union, record or `args`: names and values in order.
+    Record(Vec<(String, Value)>),
+    /// What a tag decoded to (symbol, address, time, user, path): its text is all there is to it.
+    Text(String),
+    /// A call stack.
+    Stack(Stack),
+    /// A histogram's buckets.
+    Hist(Hist),
+    /// `stats()`.
+    Stats(Stats),
+    /// `avg()`: rendered as an integer.
+    Avg(Stats),
+}
+
+/// Count and total of an aggregation; the average is [`Stats::average`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// How many values.
+    pub count: u64,
+    /// Their sum, in two's complement when `signed`.
+    pub total: u64,
+    /// Sign of what was summed.
+    pub signed: bool,
+}
+
+impl Stats {
+    /// Integer division that truncates toward zero; of no values, zero.
+    pub fn average(&self) -> Value {
+        match (self.count, self.signed) {
+            (0, true) => Value::Int(0),
+            (0, false) => Value::Uint(0),
+            (n, true) => Value::Int((i128::from(self.total as i64) / i128::from(n)) as i64),
+            (n, false) => Value::Uint(self.total / n),
+        }
+    }
+
+    /// The sum with its sign.
+    pub fn sum(&self) -> Value {
+        if self.signed { Value::Int(self.total as i64) } else { Value::Uint(self.total) }
+    }
+}
+
+/// A histogram's scale decides its labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// `hist(n, k)`: 2^k buckets per power of two.
+    Log2 {
+        /// The literal k, 0 to 5.
+        k: u8,
+    },
+    /// `lhist(n, min, max, step)`.
+    Linear {
+        /// Lower bound of the first inner bucket.
+        min: i64,
+        /// Upper bound of the last inner bucket.
+        max: i64,
+        /// Width of an inner bucket.
+        step: i64,
+    },
+}
+
+/// All buckets in index order, zeros included. Index arithmetic: `language.md`'s rules, kept in `builtins/hist.rs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hist {
+    /// How index and bounds relate.
+    pub scale: Scale,
+    /// Count of each bucket.
+    pub counts: Vec<u64>,
+}
+
+/// How frames are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StackMode {
+    /// `        symbol+offset`.
+    Bpftrace,
+    /// As `perf script` does.
+    Perf,
+    /// Addresses only.
+    Raw,
+    /// Build id and file offset.
+    BuildId,
+}
+
+/// A call stack, leaf first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stack {
+    /// How it is written.
+    pub mode: StackMode,
+    /// True for kernel frames.
+    pub kernel: bool,
+    /// Leaf first; inlined frames stand before the frame they were inlined into.
+    pub frames: Vec<Frame>,
+}
+
+/// A frame of a stack.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Frame {
+    /// The instruction's address (user: in the process's memory).
+    pub addr: u64,
+    /// The function, demangled where asked; none when unknown.
+    pub symbol: Option<String>,
+    /// Bytes from the function's start.
+    pub offset: u64,
+    /// The binary or kernel module that holds it.
+    pub module: Option<String>,
+    /// Source file and line, where debug information is there.
+    pub source: Option<(String, u32)>,
+    /// Was inlined into the frame after it.
+    pub inlined: bool,
+    /// In build-id mode: the id in hex, and the offset in the file.
+    pub build_id: Option<(String, u64)>,
+}
+
+/// A place in the script, as messages name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pos {
+    /// File's name, `stdin` for a program on the command line.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// From 1.
+    pub col: u32,
+}
+
+/// A map, read and ready to be shown: entries as they came, the renderer sorts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MapView {
+    /// With its `@`.
+    pub name: String,
+    /// JSON's `type`: `map`, `stats`, `hist`, `tseries`.
+    pub kind: &'static str,
+    /// False for a scalar, which has exactly one entry with key [`Value::None`].
+    pub keyed: bool,
+    /// Key and value.
+    pub entries: Vec<(Value, Value)>,
+    /// Only the last so many of the order.
+    pub top: Option<u64>,
+    /// Divide integers by this.
+    pub div: Option<u64>,
+}
+
+/// All that a run can say. Where it goes (output or standard error) and what it looks like is the renderer's.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// `printf`, `time`, `cat`, `join`, `system`: text under JSON's `type` of this name, with a newline after it in text mode where `newline`.
+    Text {
+        /// JSON's `type`.
+        kind: &'static str,
+        /// Verbatim.
+        data: Vec<u8>,
+        /// Text mode ends it with a newline.
+        newline: bool,
+    },
+    /// `print(value)`.
+    Value(Value),
+    /// `print(@map)` and the dump at exit.
+    Map(MapView),
+    /// `errorf`, `warnf`, a failed helper, a division by zero.
+    Problem {
+        /// JSON's `type`: `errorf`, `warnf`, `helper_error`, `runtime_error`.
+        kind: &'static str,
+        /// What happened.
+        msg: String,
+        /// The helper and what it returned.
+        helper: Option<(String, i64)>,
+        /// Where in the script.
+        pos: Pos,
+        /// The script's line there, for text.
+        line: String,
+    },
+    /// All probes are attached.
+    Attached {
+        /// How many.
+        probes: u64,
+    },
+    /// Events that found no room in the ring buffer since the last report.
+    Lost {
+        /// How many.
+        events: u64,
+    },
+    /// The run is over, maps follow: two blank lines in text.
+    End,
+}
