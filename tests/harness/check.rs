@@ -18,15 +18,8 @@ pub fn check(file: &Path) -> Verdict {
             if want == got {
                 return Verdict::Pass;
             }
-            let only = |a: &[String], b: &[String]| {
-                a.iter().filter(|x| !b.contains(x)).map(|x| format!("  {x}\n")).collect::<String>()
-            };
-            Verdict::Fail(format!(
-                "{}\nmissing:\n{}not expected:\n{}---\n{said}",
-                file.display(),
-                only(&want, &got),
-                only(&got, &want)
-            ))
+            let only = |a: &[String], b: &[String]| a.iter().filter(|x| !b.contains(x)).map(|x| format!("  {x}\n")).collect::<String>();
+            Verdict::Fail(format!("{}\nmissing:\n{}not expected:\n{}---\n{said}", file.display(), only(&want, &got), only(&got, &want)))
         }
     }
 }

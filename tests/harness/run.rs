@@ -282,7 +282,13 @@ fn watch(case: &Case, cmd: &mut Command, place: &Place, mut after: Option<Runnin
             _ => "",
         };
         let (o, e) = (cut(&end.out), cut(&end.err));
-        return Err(format!("out of time after {:.0} s{waiting}\n{}:{}\n$ {}\n--- stdout\n{o}\n--- stderr\n{e}", limit.as_secs_f64(), case.file.display(), case.name, show(cmd)));
+        return Err(format!(
+            "out of time after {:.0} s{waiting}\n{}:{}\n$ {}\n--- stdout\n{o}\n--- stderr\n{e}",
+            limit.as_secs_f64(),
+            case.file.display(),
+            case.name,
+            show(cmd)
+        ));
     }
     Ok(end)
 }

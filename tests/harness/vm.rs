@@ -84,9 +84,7 @@ impl Batch {
         eprintln!("virtual machine {}: {} cases in {:.0} s", self.number + 1, all.len(), begun.elapsed().as_secs_f64());
         let err = String::from_utf8_lossy(&out.stderr);
         for name in names {
-            all.entry(name).or_insert_with(|| {
-                Verdict::Fail(format!("the machine ended before this case did: {}\n{err}", out.status))
-            });
+            all.entry(name).or_insert_with(|| Verdict::Fail(format!("the machine ended before this case did: {}\n{err}", out.status)));
         }
         Ok(all)
     }
