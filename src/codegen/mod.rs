@@ -1,0 +1,3 @@
+//! Compiles a checked script: [`hir`](crate::check::hir) to [`artifact::Artifact`].
+
+pub mod artifact;
