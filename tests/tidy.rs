@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 /// stage is used by no other stage: what passes between two stages is data, which has rows of its own.
 const LAYERS: &[Layer] = &[
     Layer { name: "words", peers: true, modules: &["diag", "types", "value", "host", "settings", "fmt", "caps"] },
-    Layer { name: "data below the tables", peers: true, modules: &["syntax::ast", "artifact", "codegen::artifact"] },
+    Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
     Layer { name: "system", peers: false, modules: &["system"] },
     Layer { name: "emit", peers: false, modules: &["emit"] },
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
-    Layer { name: "data above the tables", peers: true, modules: &["hir", "ast", "check::hir"] },
+    Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact"] },
     Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime"] },
     Layer { name: "surface", peers: true, modules: &["driver", "cli", "list", "info", "completions", "repl", "main"] },
 ];
