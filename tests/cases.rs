@@ -14,6 +14,7 @@
 //! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME` |
 //! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
 //! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
+//! | `one-liners/*.bt`, fenced `rbt` lines of README and man pages | run for two seconds without complaint | `example::…` |
 //!
 //! # A `.case` file
 //!
@@ -151,11 +152,46 @@ fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
             }
         }
     }
+    match case::parse("example", Path::new("examples"), &examples()) {
+        Ok(list) => cases.extend(list.into_iter().map(Arc::new)),
+        Err(e) => broken.push(("example".into(), e)),
+    }
     (cases, broken)
 }
 
+/// What we show to others works: each file of `one-liners`, each `rbt …` line in a fenced block of a page.
+fn examples() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
+    let mut add = |name: String, command: &str| {
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let wait = "timeout --preserve-status -s INT 2 \"$RBT\"";
+        // one that lists or tells does not attach
+        let attached = if command.starts_with("-l") || command.starts_with("info") { "" } else { "ERR_RE ^Attached [0-9]+ probe\n" };
+        text += &format!("\nNAME {name}\nSH {wait} {command}\n{attached}");
+    };
+    for file in entries(&root.join("one-liners"), "bt") {
+        add(stem(&file), &file.display().to_string());
+    }
+    let pages = std::iter::once(root.join("README.md")).chain(entries(&root.join("man"), "md"));
+    for page in pages {
+        let body = std::fs::read_to_string(&page).unwrap_or_default();
+        let mut fenced = false;
+        for (n, line) in body.lines().enumerate() {
+            fenced ^= line.starts_with("```");
+            if let Some(command) = line.strip_prefix("rbt ").filter(|_| fenced) {
+                add(format!("{}_{}", stem(&page), n + 1), command);
+            }
+        }
+    }
+    text
+}
+
 fn files(group: &str, ext: &str) -> Vec<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(group);
+    entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(group), ext)
+}
+
+fn entries(dir: &Path, ext: &str) -> Vec<PathBuf> {
     let mut list: Vec<_> = std::fs::read_dir(dir)
         .into_iter()
         .flatten()
