@@ -8,7 +8,9 @@ pub mod elf;
 pub mod fake;
 pub mod features;
 pub mod kernel_types;
+mod ldcache;
 pub mod live;
+pub mod locate;
 pub mod syscalls;
 pub mod tracefs;
 
