@@ -13,6 +13,8 @@ pub mod emit;
 
 pub mod builtins;
 pub mod probes;
+pub mod runtime;
+
 pub mod render;
 
 pub mod check;
