@@ -18,5 +18,7 @@ pub mod check;
 pub mod codegen;
 pub mod syntax;
 
+pub mod cli;
+
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
