@@ -112,8 +112,8 @@ pub struct Run {
     pub program: Program,
     /// Those that have an option of their own are set; environment and `config` block come later.
     pub settings: Settings,
-    /// `-c`, split into words; the first is the command.
-    pub child: Option<Vec<String>>,
+    /// `-c`: words as a shell splits them.
+    pub child: Option<String>,
     /// `-o`
     pub output: Option<PathBuf>,
     /// `-f`: a row of the formats' table.
@@ -280,6 +280,9 @@ struct Raw {
     #[arg(long, value_name = "MODE", help_heading = "Looking inside")]
     mode: Option<String>,
 
+    /// The same as `rbt completions`.
+    #[arg(long, hide = true, value_name = "SHELL")]
+    completions: Option<OsString>,
     #[arg(long, hide = true)]
     test: bool,
     #[arg(long, hide = true)]
@@ -461,6 +464,9 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
     if raw.program.is_none() && !raw.list && word(rest.peek(), "completions") {
         return shell(rest.nth(1));
     }
+    if let Some(name) = raw.completions {
+        return shell(Some(name));
+    }
     refuse_later_work(&raw)?;
 
     let list = raw.list;
@@ -518,7 +524,7 @@ fn shell(name: Option<OsString>) -> Result<Command, Failure> {
 fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
     let mode = raw.mode.as_deref();
     if mode.is_some() && (raw.test || raw.bench || raw.fmt) {
-        return Err(Failure::new("--mode cannot be combined with --test, --bench or --fmt"));
+        return Err(Failure::new("--mode cannot be used with --test, --bench or --fmt"));
     }
     if let Some(m) = mode.filter(|m| !MODES.contains(m)) {
         return Err(Failure::new(format!("there is no mode `{m}`")).suggest(m, MODES));
@@ -545,7 +551,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         return Err(Failure::new("-k and --no-warnings contradict each other"));
     }
     if raw.pid.is_some() && raw.cmd.is_some() {
-        return Err(Failure::new("-p and -c cannot be combined"));
+        return Err(Failure::new("-p cannot be used with -c"));
     }
     if raw.propagate_status && raw.cmd.is_none() {
         return Err(Failure::new("--propagate-status needs a -c command"));
@@ -563,10 +569,12 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     if let Some(filter) = &raw.probe_filter {
         regex::Regex::new(filter).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
     }
-    let child = raw.cmd.as_deref().map(words).transpose()?;
+    if let Some(command) = &raw.cmd {
+        check_words(command)?;
+    }
     let settings = Settings {
         pid: raw.pid.as_deref().map(pid).transpose()?,
-        has_child: child.is_some(),
+        has_child: raw.cmd.is_some(),
         allow_unsafe: raw.allow_unsafe,
         warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
         probe_filter: raw.probe_filter.clone(),
@@ -579,7 +587,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     Ok(Run {
         program: Program::Stdin,
         settings,
-        child,
+        child: raw.cmd.clone(),
         output: raw.output.clone(),
         format: one_of(&raw.format, FORMATS, "format")?,
         buffering: match one_of(&raw.buffering, &["line", "full", "none"], "buffering mode")?.as_str() {
@@ -614,10 +622,10 @@ fn pid(text: &str) -> Result<u32, Failure> {
     }
 }
 
-fn words(command: &str) -> Result<Vec<String>, Failure> {
+fn check_words(command: &str) -> Result<(), Failure> {
     match shlex::split(command) {
         Some(words) if words.is_empty() => Err(Failure::new("-c: the command is empty")),
-        Some(words) => Ok(words),
+        Some(_) => Ok(()),
         None => Err(Failure::new(format!("-c {command}: a quote is not closed"))),
     }
 }
@@ -695,7 +703,7 @@ mod tests {
     fn options_of_rbt_may_follow_the_program() {
         let r = run(&["-e", "begin {}", "-c", "cat 'a b'", "-qk", "one", "-q", "--", "--x"]);
         assert_eq!(r.program, Program::Text("begin {}".into()));
-        assert_eq!(r.child.as_deref(), Some(&["cat".to_string(), "a b".into()][..]));
+        assert_eq!(r.child.as_deref(), Some("cat 'a b'"));
         assert!(r.quiet && r.settings.warning_level == 2);
         assert_eq!(r.settings.params, ["one", "-q"]);
         assert_eq!(r.settings.options, [("x".into(), None)]);
@@ -737,7 +745,7 @@ mod tests {
             (&["-p", "0", "x"][..], "process ids"),
             (&["-p", "4194305", "x"], "process ids"),
             (&["-p", "abc", "x"], "not a process id"),
-            (&["-p", "1", "-c", "true", "x"], "cannot be combined"),
+            (&["-p", "1", "-c", "true", "x"], "cannot be used with"),
             (&["-c", "a 'b", "x"], "quote"),
             (&["-c", "", "x"], "empty"),
             (&["-f", "jsno", "x"], "no format"),

@@ -3,8 +3,7 @@
 //! [`SETTINGS`] has a row for each name that the environment and a `config` block know. The block is applied first and
 //! the environment after it, so that the environment wins. Options of the command line are fields without a row.
 
-use crate::diag::{Diagnostic, Diagnostics, nearest};
-use crate::syntax::ast::ConfigItem;
+use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
 
 /// What to do about a probe that does not exist or will not attach.
@@ -353,34 +352,45 @@ pub fn apply_env(settings: &mut Settings, vars: impl IntoIterator<Item = (String
     Ok(warnings)
 }
 
-/// Applies a script's `config` block. Codes: `unknown-setting`, `bad-setting`, `renamed-setting`, `setting-without-effect`,
-/// `env-only-setting`.
-pub fn apply_config(settings: &mut Settings, items: &[ConfigItem]) -> Diagnostics {
-    Diagnostics(items.iter().filter_map(|item| apply_item(settings, item)).collect())
+/// `name = value` of a `config` block.
+#[derive(Clone, Copy, Debug)]
+pub struct Assignment<'a> {
+    /// As written.
+    pub name: &'a str,
+    /// Of the name.
+    pub name_span: Span,
+    /// Without quotes.
+    pub value: &'a str,
+    /// Of the value.
+    pub value_span: Span,
 }
 
-fn apply_item(settings: &mut Settings, item: &ConfigItem) -> Option<Diagnostic> {
-    let lower = item.name.name.to_ascii_lowercase();
+/// Applies a script's `config` block. Codes: `unknown-setting`, `bad-setting`, `renamed-setting`, `setting-without-effect`,
+/// `env-only-setting`.
+pub fn apply_config<'a>(settings: &mut Settings, items: impl IntoIterator<Item = Assignment<'a>>) -> Diagnostics {
+    Diagnostics(items.into_iter().filter_map(|item| apply_item(settings, item)).collect())
+}
+
+fn apply_item(settings: &mut Settings, item: Assignment) -> Option<Diagnostic> {
+    let lower = item.name.to_ascii_lowercase();
     let name = lower.strip_prefix("bpftrace_").or_else(|| lower.strip_prefix("rbt_")).unwrap_or(&lower);
-    let at = item.name.span;
+    let at = item.name_span;
     let mut set = |row: &Setting| {
-        let failed = (row.set)(settings, &item.value).err()?;
+        let failed = (row.set)(settings, item.value).err()?;
         let message = format!("`{}` is no value for `{}`", item.value, row.name);
         Some(Diagnostic::error("bad-setting", item.value_span, message).help(failed))
     };
     match resolve(name) {
         Name::Row(row) => set(row),
         Name::Renamed(row) => Some(set(row).unwrap_or_else(|| {
-            Diagnostic::warning("renamed-setting", at, format!("`{name}` is now called `{}`", row.name))
-                .help(format!("write `{}`", row.name))
+            let message = format!("`{name}` is now called `{}`", row.name);
+            Diagnostic::warning("renamed-setting", at, message).help(format!("write `{}`", row.name))
         })),
         Name::WithoutEffect => Some(Diagnostic::warning("setting-without-effect", at, format!("`{name}` has no effect")).help("remove it")),
         Name::EnvOnly => {
-            Some(Diagnostic::error("env-only-setting", at, format!("`{name}` can be set in the environment only")).help(format!(
-                "run with RBT_{}={}",
-                name.to_ascii_uppercase(),
-                item.value
-            )))
+            let message = format!("`{name}` can be set in the environment only");
+            let help = format!("run with RBT_{}={}", name.to_ascii_uppercase(), item.value);
+            Some(Diagnostic::error("env-only-setting", at, message).help(help))
         }
         Name::Unknown => Some(Diagnostic::error("unknown-setting", at, format!("there is no setting `{name}`")).suggest(name, names())),
     }
@@ -494,11 +504,10 @@ pub fn parse_int(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::{Severity, Span};
-    use crate::syntax::ast::Ident;
+    use crate::diag::Severity;
 
-    fn item(name: &str, value: &str) -> ConfigItem {
-        ConfigItem { name: Ident { name: name.into(), span: Span::default() }, value: value.into(), value_span: Span::default() }
+    fn item<'a>(name: &'a str, value: &'a str) -> Assignment<'a> {
+        Assignment { name, name_span: Span::default(), value, value_span: Span::default() }
     }
 
     fn vars(list: &[(&str, &str)]) -> Vec<(String, String)> {
