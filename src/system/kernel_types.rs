@@ -1,0 +1,619 @@
+//! The kernel's types: BTF entries turned into [`Type`]s when asked for, module by module.
+//!
+//! Nothing is expanded before it is asked for: a struct is its name, size and id; a pointer is followed only to name what it
+//! points to. [`Struct::id`] is a BTF id (below 2^20, `BTF_MAX_TYPE`) with a module's number, from 1, above it; ids from
+//! 0xf000_0000 on are never given here and are free for types of a script.
+//!
+//! Data may be wrong: chains of types are followed [`DEPTH`] steps at most and members counted against a budget, so that a
+//! cycle gives no answer instead of no end.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::btf::{Blob, Entry, Kind};
+use super::{Missing, TypeName};
+use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
+
+/// The most types that lead to one another: pointers, arrays, typedefs, structs within structs.
+const DEPTH: u32 = 16;
+/// The most fields of one answer.
+const FIELDS: u32 = 1 << 16;
+/// Ids of one BTF file are below this (`BTF_MAX_TYPE` + 1).
+const MODULE_SHIFT: u32 = 20;
+const MODULES: usize = 0xeff;
+
+const STRUCTS: u32 = Kind::Struct.bit() | Kind::Union.bit();
+const ENUMS: u32 = Kind::Enum.bit() | Kind::Enum64.bit();
+const PLAIN: u32 = Kind::Typedef.bit() | Kind::Int.bit() | Kind::Float.bit();
+
+/// A function as BTF describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prototype {
+    /// Where it is: `vmlinux` or a module.
+    pub module: String,
+    /// The id of its `FUNC` (or, for a raw tracepoint, its typedef) in that file: what `attach_btf_id` takes.
+    pub id: u32,
+    /// Names and types; a name may be empty.
+    pub params: Vec<(String, Type)>,
+    /// `Void` for none.
+    pub returns: Type,
+}
+
+struct Module {
+    name: String,
+    blob: OnceCell<Option<Blob>>,
+}
+
+/// The kernel's BTF and, once a name is not there, its modules'.
+pub struct KernelTypes {
+    base: Blob,
+    /// `/sys/kernel/btf`, if modules' BTF may be taken from there.
+    folder: Option<PathBuf>,
+    modules: OnceCell<Vec<Module>>,
+    enums: RefCell<BTreeMap<u32, Arc<Enum>>>,
+    variants: RefCell<BTreeMap<String, Option<(u32, i64)>>>,
+    /// By name and set of kinds: what `find` has found.
+    found: RefCell<BTreeMap<(String, u32), Option<u32>>>,
+    /// Does this BTF say which enums are signed? Before 6.0 there was no flag for it, and it can only be guessed from values.
+    signs_known: OnceCell<bool>,
+    /// What a forward declaration (by id) stands for.
+    forwards: RefCell<BTreeMap<u32, Option<u32>>>,
+}
+
+impl KernelTypes {
+    /// From `RBT_BTF` or `BPFTRACE_BTF` (a raw BTF file), else this kernel's.
+    pub fn open() -> Result<Self, Missing> {
+        for var in ["RBT_BTF", "BPFTRACE_BTF"] {
+            if let Some(path) = std::env::var_os(var).filter(|p| !p.is_empty()) {
+                let base = Blob::open(Path::new(&path), None).map_err(|e| Missing {
+                    what: format!("cannot read the types in ${var}: {e}"),
+                    help: Some(format!("{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's")),
+                })?;
+                return Ok(Self::new(base, None));
+            }
+        }
+        let folder = Path::new("/sys/kernel/btf");
+        let base = Blob::open(&folder.join("vmlinux"), None).map_err(|e| Missing {
+            what: format!("the kernel's types (BTF) cannot be read: {e}"),
+            help: Some("the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into()),
+        })?;
+        Ok(Self::new(base, Some(folder.to_owned())))
+    }
+
+    /// From a kernel's BTF at hand, without modules.
+    pub fn from_vec(bytes: Vec<u8>) -> Result<Self, String> {
+        Ok(Self::new(Blob::from_vec(bytes, None)?, None))
+    }
+
+    fn new(base: Blob, folder: Option<PathBuf>) -> Self {
+        Self {
+            base,
+            folder,
+            modules: OnceCell::new(),
+            signs_known: OnceCell::new(),
+            enums: RefCell::default(),
+            variants: RefCell::default(),
+            found: RefCell::default(),
+            forwards: RefCell::default(),
+        }
+    }
+
+    /// A struct, union or enum by tag; a typedef or a base type by name. C's own spellings of the base types (`unsigned long`,
+    /// `bool`) are understood.
+    pub fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        let kinds = match kind {
+            TypeName::Struct => Kind::Struct.bit(),
+            TypeName::Union => Kind::Union.bit(),
+            TypeName::Enum => ENUMS,
+            TypeName::Plain => {
+                if let Some(int) = c_int(name) {
+                    return Some(int);
+                }
+                PLAIN
+            }
+        };
+        self.ty(self.find(name, kinds)?, 0)
+    }
+
+    /// See [`System::member`](super::System::member).
+    pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        let mut budget = FIELDS;
+        let mut found = None;
+        self.each_member(of.id, 0, 0, &mut budget, &mut |module, offset, member, flag| {
+            if self.string(module, member[0]) == Some(name) {
+                found = Some(self.field(module, offset, member, flag));
+            }
+            found.is_none()
+        })?;
+        found?
+    }
+
+    /// See [`System::expand`](super::System::expand). Structs nested deeper than 16 stay [`Type::Struct`].
+    pub fn expand(&self, of: &Struct) -> Option<Record> {
+        let mut budget = FIELDS;
+        self.record(of, 0, &mut budget)
+    }
+
+    /// See [`System::enumerator`](super::System::enumerator).
+    pub fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        let known = self.variants.borrow().get(name).copied();
+        let found = known.unwrap_or_else(|| {
+            let found = self.find_variant(name);
+            self.variants.borrow_mut().insert(name.to_owned(), found);
+            found
+        });
+        let (id, value) = found?;
+        Some((self.enumeration(id)?, value))
+    }
+
+    /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first.
+    pub fn function(&self, name: &str) -> Option<Prototype> {
+        let id = self.find(name, Kind::Func.bit())?;
+        self.prototype(id, self.entry(id)?.size_or_type, 0)
+    }
+
+    /// A raw tracepoint's arguments. The typedef `btf_trace_<name>` has their types (and its id is what a `tp_btf` program
+    /// attaches by); the function `__traceiter_<name>` has their names too (`include/linux/tracepoint.h`), on older
+    /// kernels only `__bpf_trace_<name>` may. All begin with the registrar's own `void *`, which is left out.
+    pub fn raw_tracepoint(&self, name: &str) -> Option<Prototype> {
+        let id = self.find(&format!("btf_trace_{name}"), Kind::Typedef.bit())?;
+        let module = id >> MODULE_SHIFT;
+        let mut target = self.within(module, self.entry(id)?.size_or_type);
+        if self.entry(target)?.kind == Kind::Ptr {
+            target = self.within(module, self.entry(target)?.size_or_type);
+        }
+        let mut found = self.prototype(id, target, 1)?;
+        for prefix in ["__traceiter_", "__probestub_", "__bpf_trace_"] {
+            let named = self.find(&format!("{prefix}{name}"), Kind::Func.bit()).and_then(|f| self.parameter_names(f));
+            if let Some(named) = named.filter(|n| n.len() == found.params.len() + 1) {
+                for ((to, _), from) in found.params.iter_mut().zip(named.into_iter().skip(1)) {
+                    *to = from;
+                }
+                break;
+            }
+        }
+        Some(found)
+    }
+
+    /// Names of raw tracepoints, sorted: (`vmlinux` or module, name).
+    pub fn raw_tracepoints(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            for id in blob.ids() {
+                if blob.kind(id) != Some(Kind::Typedef) {
+                    continue;
+                }
+                let name = blob.entry(id).and_then(|e| self.string(module, e.name));
+                if let Some(name) = name.and_then(|n| n.strip_prefix("btf_trace_")) {
+                    all.push((self.module_name(module), name.to_owned()));
+                }
+            }
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// A module's loaded BTF, for what is not in the kernel's own.
+    pub fn add_module(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        let blob = Blob::from_vec(bytes, Some(&self.base))?;
+        let mut modules = self.modules.take().unwrap_or_default();
+        modules.push(Module { name: name.to_owned(), blob: OnceCell::from(Some(blob)) });
+        self.modules = OnceCell::from(modules);
+        self.found.borrow_mut().clear();
+        self.variants.borrow_mut().clear();
+        Ok(())
+    }
+
+    // ── Files, ids and strings
+
+    fn modules(&self) -> &[Module] {
+        self.modules.get_or_init(|| {
+            let entries = self.folder.as_ref().and_then(|f| std::fs::read_dir(f).ok());
+            let mut names: Vec<String> =
+                entries.into_iter().flatten().filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| n != "vmlinux").collect();
+            names.sort();
+            names.truncate(MODULES);
+            names.into_iter().map(|name| Module { name, blob: OnceCell::new() }).collect()
+        })
+    }
+
+    fn module_name(&self, module: u32) -> String {
+        match module {
+            0 => "vmlinux".into(),
+            n => self.modules().get(n as usize - 1).map_or_else(String::new, |m| m.name.clone()),
+        }
+    }
+
+    /// 0: the kernel's own.
+    fn blob(&self, module: u32) -> Option<&Blob> {
+        if module == 0 {
+            return Some(&self.base);
+        }
+        let module = self.modules().get(module as usize - 1)?;
+        module
+            .blob
+            .get_or_init(|| {
+                // A module that has just gone, or BTF that does not fit this kernel, has no types to offer.
+                Blob::open(&self.folder.as_ref()?.join(&module.name), Some(&self.base)).ok()
+            })
+            .as_ref()
+    }
+
+    /// The id that `id` within this module's file is here.
+    fn within(&self, module: u32, id: u32) -> u32 {
+        if id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
+    }
+
+    fn entry(&self, id: u32) -> Option<Entry<'_>> {
+        self.blob(id >> MODULE_SHIFT)?.entry(id & ((1 << MODULE_SHIFT) - 1))
+    }
+
+    fn string(&self, module: u32, offset: u32) -> Option<&str> {
+        self.base.string(offset).or_else(|| if module == 0 { None } else { self.blob(module)?.string(offset) })
+    }
+
+    /// The first of these kinds with this name: in the kernel, then in its modules.
+    fn find(&self, name: &str, kinds: u32) -> Option<u32> {
+        let key = (name.to_owned(), kinds);
+        if let Some(known) = self.found.borrow().get(&key) {
+            return *known;
+        }
+        let id = self.search(name, kinds);
+        self.found.borrow_mut().insert(key, id);
+        id
+    }
+
+    fn search(&self, name: &str, kinds: u32) -> Option<u32> {
+        let shared = self.base.find_string(name);
+        if let Some(id) = shared.iter().find_map(|s| self.base.find_named(*s, kinds)) {
+            return Some(id);
+        }
+        (1..=self.modules().len() as u32).find_map(|module| {
+            let blob = self.blob(module)?;
+            let own = blob.find_string(name);
+            let id = shared.iter().chain(&own).find_map(|s| blob.find_named(*s, kinds))?;
+            Some(self.within(module, id))
+        })
+    }
+
+    // ── Entries to types
+
+    /// `depth`: how many types have led here.
+    fn ty(&self, id: u32, depth: u32) -> Option<Type> {
+        if depth > DEPTH {
+            return None;
+        }
+        let (id, _) = self.bare(id)?;
+        if id == 0 {
+            return Some(Type::Void);
+        }
+        let module = id >> MODULE_SHIFT;
+        let entry = self.entry(id)?;
+        Some(match entry.kind {
+            Kind::Void | Kind::FuncProto => Type::Void,
+            Kind::Int => self.int(module, &entry)?,
+            Kind::Float => raw_bytes(entry.size_or_type),
+            Kind::Ptr => {
+                let (to, user) = self.bare(self.within(module, entry.size_or_type))?;
+                // What a pointer leads to may be missing or odd; the pointer is none the worse.
+                let to = self.ty(to, depth + 1).unwrap_or(Type::Void);
+                to.ptr(if user { Space::User } else { Space::Kernel })
+            }
+            Kind::Array => {
+                let (elem, n) = (self.within(module, entry.word(0)?), entry.word(2)?);
+                match self.ty(elem, depth + 1)? {
+                    Type::Int(Int { bytes: 1, signed: true }) if n > 0 => Type::Str(n),
+                    elem => Type::Array(Box::new(elem), n),
+                }
+            }
+            Kind::Struct | Kind::Union | Kind::Fwd => {
+                let (id, entry) = match self.forward(id, &entry) {
+                    Some(full) => (full, self.entry(full)?),
+                    None => (id, entry),
+                };
+                let forward = entry.kind == Kind::Fwd;
+                Type::Struct(Arc::new(Struct {
+                    name: self.string(id >> MODULE_SHIFT, entry.name).unwrap_or_default().to_owned(),
+                    union: entry.kind == Kind::Union || (forward && entry.flag),
+                    size: if forward { 0 } else { entry.size_or_type },
+                    id,
+                }))
+            }
+            Kind::Enum | Kind::Enum64 => Type::Enum(self.enumeration(id)?),
+            Kind::Typedef
+            | Kind::Volatile
+            | Kind::Const
+            | Kind::Restrict
+            | Kind::Func
+            | Kind::Var
+            | Kind::Datasec
+            | Kind::DeclTag
+            | Kind::TypeTag => return None,
+        })
+    }
+
+    /// Skips what does not change the shape; true where a `user` tag was among it (`percpu` and `rcu` tags are passed over:
+    /// such a pointer is an offset within each CPU's area, resp. a plain pointer, in the kernel's memory).
+    fn bare(&self, mut id: u32) -> Option<(u32, bool)> {
+        let mut user = false;
+        for _ in 0..4 * DEPTH {
+            if id == 0 {
+                return Some((0, user));
+            }
+            let entry = self.entry(id)?;
+            match entry.kind {
+                Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict | Kind::DeclTag => {}
+                Kind::TypeTag => user |= self.string(id >> MODULE_SHIFT, entry.name) == Some("user"),
+                _ => return Some((id, user)),
+            }
+            id = self.within(id >> MODULE_SHIFT, entry.size_or_type);
+        }
+        None
+    }
+
+    fn int(&self, module: u32, entry: &Entry<'_>) -> Option<Type> {
+        // BTF_INT_SIGNED 1, BTF_INT_CHAR 2, BTF_INT_BOOL 4.
+        let encoding = entry.word(0)? >> 24;
+        if encoding & 4 != 0 && entry.size_or_type == 1 {
+            return Some(Type::Bool);
+        }
+        // Kernels are built with -funsigned-char since 6.2, and no compiler sets BTF_INT_CHAR: the name tells text.
+        let text = encoding & 2 != 0 || self.string(module, entry.name) == Some("char");
+        Some(match entry.size_or_type {
+            1 => Type::Int(Int { bytes: 1, signed: text || encoding & 1 != 0 }),
+            bytes @ (2 | 4 | 8) => Type::Int(Int { bytes: bytes as u8, signed: encoding & 1 != 0 }),
+            other => raw_bytes(other),
+        })
+    }
+
+    fn enumeration(&self, id: u32) -> Option<Arc<Enum>> {
+        if let Some(known) = self.enums.borrow().get(&id) {
+            return Some(known.clone());
+        }
+        let (module, entry) = (id >> MODULE_SHIFT, self.entry(id)?);
+        let bytes = match entry.size_or_type {
+            bytes @ (1 | 2 | 4 | 8) => bytes as u8,
+            _ => return None,
+        };
+        let name = |offset| self.string(module, offset).unwrap_or_default().to_owned();
+        let guess = !self.signs_known();
+        let variants = variants(&entry, guess).map(|(offset, value)| (name(offset), value)).collect::<Vec<_>>();
+        let signed = entry.flag || (guess && variants.iter().any(|(_, v)| *v < 0));
+        let made = Arc::new(Enum { name: name(entry.name), int: Int { bytes, signed }, variants });
+        self.enums.borrow_mut().insert(id, made.clone());
+        Some(made)
+    }
+
+    fn find_variant(&self, name: &str) -> Option<(u32, i64)> {
+        let shared = self.base.find_string(name);
+        (0..=self.modules().len() as u32).find_map(|module| {
+            // Modules are read only when the kernel has no such variant.
+            let blob = self.blob(module)?;
+            let mut names = if module == 0 { Vec::new() } else { blob.find_string(name) };
+            names.extend(&shared);
+            if names.is_empty() {
+                return None;
+            }
+            blob.ids().filter(|id| blob.kind(*id).is_some_and(|k| k.bit() & ENUMS != 0)).find_map(|id| {
+                let (_, value) = variants(&blob.entry(id)?, !self.signs_known()).find(|(n, _)| names.contains(n))?;
+                Some((self.within(module, id), value))
+            })
+        })
+    }
+
+    fn signs_known(&self) -> bool {
+        *self.signs_known.get_or_init(|| {
+            let enums = |id: &u32| self.base.kind(*id).is_some_and(|k| k.bit() & ENUMS != 0);
+            self.base.ids().filter(enums).any(|id| self.base.entry(id).is_some_and(|e| e.flag))
+        })
+    }
+
+    /// The full type that a forward declaration stands for, if there is one.
+    fn forward(&self, id: u32, entry: &Entry<'_>) -> Option<u32> {
+        if entry.kind != Kind::Fwd {
+            return None;
+        }
+        if let Some(known) = self.forwards.borrow().get(&id) {
+            return *known;
+        }
+        let kind = if entry.flag { Kind::Union } else { Kind::Struct };
+        let full = self.string(id >> MODULE_SHIFT, entry.name).and_then(|name| {
+            let offsets = self.base.find_string(name);
+            let here = offsets.iter().find_map(|s| self.base.find_named(*s, kind.bit()));
+            // From the kernel into modules only as far as they have been read: printing a type must not read them all.
+            here.or_else(|| {
+                let module = id >> MODULE_SHIFT;
+                let own = (module != 0).then(|| self.blob(module)).flatten()?;
+                let id = offsets.iter().chain(&own.find_string(name)).find_map(|s| own.find_named(*s, kind.bit()))?;
+                Some(self.within(module, id))
+            })
+        });
+        self.forwards.borrow_mut().insert(id, full);
+        full
+    }
+
+    // ── Members
+
+    /// Visits named members, those of anonymous members among them, until `visit` says no: (module, bytes before the struct
+    /// that holds the member, `struct btf_member`, its `kind_flag`).
+    fn each_member(
+        &self,
+        id: u32,
+        offset: u32,
+        depth: u32,
+        budget: &mut u32,
+        visit: &mut dyn FnMut(u32, u32, [u32; 3], bool) -> bool,
+    ) -> Option<bool> {
+        if depth > DEPTH {
+            return None;
+        }
+        let (module, entry) = (id >> MODULE_SHIFT, self.entry(id)?);
+        if entry.kind.bit() & STRUCTS == 0 {
+            return None;
+        }
+        for member in entry.parts::<3>() {
+            *budget = budget.checked_sub(1)?;
+            if self.string(module, member[0]).is_some_and(|n| !n.is_empty()) {
+                if !visit(module, offset, member, entry.flag) {
+                    return Some(false);
+                }
+                continue;
+            }
+            let (inner, _) = self.bare(self.within(module, member[1]))?;
+            if inner == 0 || self.entry(inner)?.kind.bit() & STRUCTS == 0 {
+                continue; // an unnamed bit-field: padding
+            }
+            let bits = if entry.flag { member[2] & 0xff_ffff } else { member[2] };
+            if !self.each_member(inner, offset.checked_add(bits / 8)?, depth + 1, budget, visit)? {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// `kind_flag` set: the offset's upper byte is a bit-field's width; clear: the type may be an int of fewer bits.
+    fn field(&self, module: u32, base: u32, [name, type_id, offset]: [u32; 3], flag: bool) -> Option<Field> {
+        let id = self.within(module, type_id);
+        let ty = self.ty(id, 0)?;
+        let (mut bit, mut width) = if flag { (offset & 0xff_ffff, offset >> 24) } else { (offset, 0) };
+        if !flag {
+            let (int, _) = self.bare(id)?;
+            if let Some(entry) = self.entry(int).filter(|e| int != 0 && e.kind == Kind::Int) {
+                let data = entry.word(0)?;
+                let (skip, bits) = (data >> 16 & 0xff, data & 0xff);
+                if skip != 0 || bits != entry.size_or_type.saturating_mul(8) {
+                    (bit, width) = (bit.checked_add(skip)?, bits);
+                }
+            }
+        }
+        let name = self.string(module, name)?.to_owned();
+        if width == 0 || !ty.is_scalar() {
+            return Some(Field { name, offset: base.checked_add(bit / 8)?, bits: None, ty });
+        }
+        // The unit it was declared in holds it, unless the struct is packed: then the narrowest that does, from its first byte.
+        let unit = ty.size().saturating_mul(8).max(8);
+        let (start, ty) = if bit % unit + width <= unit {
+            (bit - bit % unit, ty)
+        } else {
+            let need = (bit % 8 + width).div_ceil(8).next_power_of_two();
+            let signed = ty.as_int().is_some_and(|i| i.signed);
+            (bit - bit % 8, Type::Int(Int { bytes: u8::try_from(need).ok().filter(|n| *n <= 8)?, signed }))
+        };
+        let bits = Some((u8::try_from(bit - start).ok()?, u8::try_from(width).ok()?));
+        Some(Field { name, offset: base.checked_add(start / 8)?, bits, ty })
+    }
+
+    fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
+        let mut fields = Vec::new();
+        self.each_member(of.id, 0, 0, budget, &mut |module, offset, member, flag| {
+            // A member that cannot be described is left out: the others are worth having.
+            fields.extend(self.field(module, offset, member, flag));
+            true
+        })?;
+        for field in &mut fields {
+            self.deepen(&mut field.ty, depth + 1, budget);
+        }
+        Some(Record { name: of.name.clone(), size: of.size, fields })
+    }
+
+    fn deepen(&self, ty: &mut Type, depth: u32, budget: &mut u32) {
+        match ty {
+            Type::Struct(inner) if depth < DEPTH => {
+                if let Some(record) = self.record(inner, depth, budget) {
+                    *ty = Type::Record(Arc::new(record));
+                }
+            }
+            Type::Array(elem, _) => self.deepen(elem, depth, budget),
+            _ => {}
+        }
+    }
+
+    // ── Functions
+
+    fn prototype(&self, id: u32, target: u32, skip: usize) -> Option<Prototype> {
+        let module = id >> MODULE_SHIFT;
+        let target = self.within(module, target);
+        let entry = self.entry(target).filter(|e| e.kind == Kind::FuncProto)?;
+        let params = entry.parts::<2>().skip(skip).map(|[name, ty]| {
+            let name = self.string(module, name).unwrap_or_default().to_owned();
+            Some((name, self.ty(self.within(module, ty), 0)?))
+        });
+        Some(Prototype {
+            module: self.module_name(module),
+            id: id & ((1 << MODULE_SHIFT) - 1),
+            params: params.collect::<Option<_>>()?,
+            returns: self.ty(self.within(module, entry.size_or_type), 0)?,
+        })
+    }
+
+    fn parameter_names(&self, function: u32) -> Option<Vec<String>> {
+        let module = function >> MODULE_SHIFT;
+        let proto = self.entry(self.within(module, self.entry(function)?.size_or_type)).filter(|e| e.kind == Kind::FuncProto)?;
+        proto.parts::<2>().map(|[name, _]| Some(self.string(module, name)?.to_owned())).collect()
+    }
+}
+
+/// An integer type of C by any of its spellings: `unsigned long`, `long unsigned int`, `char`, `bool`, `__u32`, `int16_t`.
+pub fn c_int(name: &str) -> Option<Type> {
+    let fixed = name.strip_prefix("__").unwrap_or(name);
+    let int = |bytes, signed| Some(Type::Int(Int { bytes, signed }));
+    match fixed {
+        "u8" | "uint8_t" => return int(1, false),
+        "u16" | "uint16_t" | "be16" | "le16" => return int(2, false),
+        "u32" | "uint32_t" | "be32" | "le32" => return int(4, false),
+        "u64" | "uint64_t" | "be64" | "le64" => return int(8, false),
+        "s8" | "int8_t" => return int(1, true),
+        "s16" | "int16_t" => return int(2, true),
+        "s32" | "int32_t" => return int(4, true),
+        "s64" | "int64_t" => return int(8, true),
+        _ => {}
+    }
+    if name == "bool" || name == "_Bool" {
+        return Some(Type::Bool);
+    }
+    let (mut bytes, mut signed, mut longs) = (0, true, 0);
+    for word in name.split_whitespace() {
+        match word {
+            "unsigned" => signed = false,
+            "signed" => {}
+            "long" => longs += 1,
+            "int" if bytes == 0 => bytes = 4,
+            "int" => {}
+            "short" => bytes = 2,
+            "char" => bytes = 1,
+            _ => return None,
+        }
+    }
+    match (bytes, longs) {
+        (0, 0) if name.trim().is_empty() => None,
+        (0, 0) => int(4, signed),
+        (0 | 4, 1 | 2) => int(8, signed),
+        (bytes, 0) => int(bytes, signed),
+        _ => None,
+    }
+}
+
+/// Names (offsets) and values; `guess`: where there is no flag, what looks like a small negative 32-bit number is one.
+fn variants<'a>(entry: &Entry<'a>, guess: bool) -> impl Iterator<Item = (u32, i64)> + use<'a> {
+    let (wide, signed) = (entry.kind == Kind::Enum64, entry.flag);
+    let narrow = (!wide).then(|| entry.parts::<2>());
+    let wide = wide.then(|| entry.parts::<3>());
+    let narrow = narrow.into_iter().flatten().map(move |[name, value]| {
+        (name, if signed || (guess && value > 0xffff_0000) { i64::from(value as i32) } else { i64::from(value) })
+    });
+    let wide = wide.into_iter().flatten().map(|[name, low, high]| (name, (u64::from(high) << 32 | u64::from(low)) as i64));
+    narrow.chain(wide)
+}
+
+/// What no integer holds: 128-bit integers as two of 64, the rest as bytes.
+fn raw_bytes(size: u32) -> Type {
+    match size {
+        bytes @ (1 | 2 | 4 | 8) => Type::uint(bytes as u8),
+        16 => Type::Array(Box::new(Type::U64), 2),
+        other => Type::Array(Box::new(Type::uint(1)), other),
+    }
+}
