@@ -19,6 +19,8 @@ pub mod codegen;
 pub mod syntax;
 
 pub mod cli;
+pub mod info;
+pub mod list;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -567,7 +567,7 @@ mod tests {
         let mut s = Settings::default();
         let items =
             [item("MAX_STRLEN", "64"), item("bpftrace_missing_probes", "WARN"), item("stack_mode", "perf"), item("unstable_tseries", "1")];
-        assert!(apply_config(&mut s, &items).0.is_empty());
+        assert!(apply_config(&mut s, items).0.is_empty());
         assert_eq!((s.max_strlen, s.missing_probes, s.stack_mode), (64, MissingProbes::Warn, StackMode::Perf));
         assert_eq!(s.unstable_tseries, Unstable::Enable);
     }
@@ -584,7 +584,7 @@ mod tests {
             ("btf", "/x", "env-only-setting", Severity::Error),
         ];
         for (name, value, code, severity) in cases {
-            let d = &apply_config(&mut s, &[item(name, value)]).0[0];
+            let d = &apply_config(&mut s, [item(name, value)]).0[0];
             assert_eq!((d.code, d.severity), (code, severity), "{name}");
             assert!(d.help.is_some(), "{name}");
         }

@@ -69,7 +69,9 @@ impl KernelTypes {
             if let Some(path) = std::env::var_os(var).filter(|p| !p.is_empty()) {
                 let base = Blob::open(Path::new(&path), None).map_err(|e| Missing {
                     what: format!("cannot read the types in ${var}: {e}"),
-                    help: Some(format!("{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's")),
+                    help: Some(format!(
+                        "{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's"
+                    )),
                 })?;
                 return Ok(Self::new(base, None));
             }
@@ -77,7 +79,9 @@ impl KernelTypes {
         let folder = Path::new("/sys/kernel/btf");
         let base = Blob::open(&folder.join("vmlinux"), None).map_err(|e| Missing {
             what: format!("the kernel's types (BTF) cannot be read: {e}"),
-            help: Some("the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into()),
+            help: Some(
+                "the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into(),
+            ),
         })?;
         Ok(Self::new(base, Some(folder.to_owned())))
     }
@@ -195,6 +199,22 @@ impl KernelTypes {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// Names of all types of a kind, file by file; those without a name are left out.
+    pub fn names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        let kinds = match kind {
+            TypeName::Struct => Kind::Struct.bit(),
+            TypeName::Union => Kind::Union.bit(),
+            TypeName::Enum => ENUMS,
+            TypeName::Plain => PLAIN,
+        };
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            let wanted = blob.ids().filter(|id| blob.kind(*id).is_some_and(|k| kinds & k.bit() != 0));
+            let names = wanted.filter_map(|id| self.string(module, blob.entry(id)?.name));
+            names.filter(|n| !n.is_empty()).for_each(&mut *each);
+        }
     }
 
     /// A module's loaded BTF, for what is not in the kernel's own.

@@ -197,7 +197,8 @@ fn base_type(spelled: &str, space: Space, types: Option<&KernelTypes>) -> Option
     let stars = spelled.bytes().filter(|b| *b == b'*').count();
     let plain = spelled.replace('*', " ");
     // `__user`, `__rcu`, `__seg_gs` qualify; `__u32` and its like are types.
-    let qualifier = |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
+    let qualifier =
+        |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
     let words: Vec<&str> = plain.split_whitespace().filter(|w| !qualifier(w)).collect();
     let named = |kind, name: &str| types.and_then(|t| t.named(kind, name));
     let base = match words.as_slice() {
@@ -224,8 +225,10 @@ fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
 
 fn denied(what: &str, e: &io::Error) -> Missing {
     let help = match e.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => "tracefs is for root: run as root, or have root let a group read it: \
-            mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing",
+        Some(libc::EACCES | libc::EPERM) => {
+            "tracefs is for root: run as root, or have root let a group read it: \
+            mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing"
+        }
         _ => "is tracefs mounted whole? As root: mount -t tracefs tracefs /sys/kernel/tracing",
     };
     Missing { what: format!("{what} cannot be read: {e}"), help: Some(help.into()) }
