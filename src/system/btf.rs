@@ -133,8 +133,9 @@ impl Blob {
         let mut file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
         // Only sysfs's files cannot shrink below a mapping.
         let mapped = if path.starts_with("/sys") {
+            // The kernel refuses a shared mapping (`btf_sysfs_vmlinux_mmap`).
             // SAFETY: the file is the kernel's own and read-only: its bytes do not change.
-            unsafe { memmap2::Mmap::map(&file) }.ok()
+            unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file) }.ok()
         } else {
             None
         };
@@ -263,6 +264,62 @@ impl Blob {
             from += at + 1;
         }
         None
+    }
+}
+
+/// Makes BTF: what [`Blob`] reads. For systems that are described in a test, not for speed.
+pub struct Writer {
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    next_id: u32,
+    first_string: u32,
+}
+
+impl Writer {
+    /// A kernel's, or what goes on where `base` ends.
+    pub fn new(base: Option<&Blob>) -> Self {
+        let (next_id, first_string) = base.map_or((1, 0), |b| (b.next_id(), b.next_string()));
+        Self { types: Vec::new(), strings: if base.is_none() { vec![0] } else { Vec::new() }, next_id, first_string }
+    }
+
+    /// The offset of a string, which is kept once.
+    pub fn string(&mut self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
+        let mut from = 0;
+        for known in self.strings.split(|b| *b == 0) {
+            if known == text.as_bytes() {
+                return self.first_string + from;
+            }
+            from += known.len() as u32 + 1;
+        }
+        let at = self.first_string + self.strings.len() as u32;
+        self.strings.extend(text.bytes().filter(|b| *b != 0).chain([0]));
+        at
+    }
+
+    /// An entry; returns its id. `flag` is `kind_flag`, `tail` the words after the common part.
+    pub fn add(&mut self, kind: Kind, flag: bool, name: &str, vlen: u32, size_or_type: u32, tail: &[u32]) -> u32 {
+        let name = self.string(name);
+        let info = u32::from(flag) << 31 | (kind as u32) << 24 | (vlen & 0xffff);
+        for word in [name, info, size_or_type].iter().chain(tail) {
+            self.types.extend(word.to_le_bytes());
+        }
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// The file.
+    pub fn finish(self) -> Vec<u8> {
+        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+        let mut bytes = vec![0x9f, 0xeb, 1, 0];
+        for word in [24, 0, types, types, strings] {
+            bytes.extend(u32::to_le_bytes(word));
+        }
+        bytes.extend(self.types);
+        bytes.extend(self.strings);
+        bytes
     }
 }
 

@@ -637,3 +637,232 @@ fn raw_bytes(size: u32) -> Type {
         other => Type::Array(Box::new(Type::uint(1)), other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::btf::Writer;
+
+    /// int, char and `struct s` made by `build` from their ids.
+    fn built(build: impl FnOnce(&mut Writer, u32, u32)) -> KernelTypes {
+        let mut w = Writer::new(None);
+        let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
+        let char = w.add(Kind::Int, false, "char", 0, 1, &[8]);
+        build(&mut w, int, char);
+        KernelTypes::from_vec(w.finish()).unwrap()
+    }
+
+    fn a_struct(types: &KernelTypes, name: &str) -> Arc<Struct> {
+        match types.named(TypeName::Struct, name) {
+            Some(Type::Struct(s)) => s,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    fn member(types: &KernelTypes, name: &str) -> Field {
+        types.member(&a_struct(types, "s"), name).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    #[test]
+    fn every_kind_has_its_type() {
+        let types = built(|w, int, char| {
+            let tag = w.add(Kind::TypeTag, false, "user", 0, char, &[]);
+            let user = w.add(Kind::Ptr, false, "", 0, tag, &[]);
+            let konst = w.add(Kind::Const, false, "", 0, char, &[]);
+            let text = w.add(Kind::Ptr, false, "", 0, konst, &[]);
+            let name = w.add(Kind::Array, false, "", 0, 0, &[char, int, 16]);
+            let flexible = w.add(Kind::Array, false, "", 0, 0, &[char, int, 0]);
+            let matrix = w.add(Kind::Array, false, "", 0, 0, &[name, int, 3]);
+            let wide = w.add(Kind::Int, false, "__int128", 0, 16, &[1 << 24 | 128]);
+            let proto = w.add(Kind::FuncProto, false, "", 0, int, &[]);
+            let call = w.add(Kind::Ptr, false, "", 0, proto, &[]);
+            let forward = w.add(Kind::Fwd, false, "later", 0, 0, &[]);
+            let later = w.add(Kind::Ptr, false, "", 0, forward, &[]);
+            let opaque = w.add(Kind::Fwd, true, "never", 0, 0, &[]);
+            let never = w.add(Kind::Ptr, false, "", 0, opaque, &[]);
+            let (red, blue) = (w.string("RED"), w.string("BLUE"));
+            let color = w.add(Kind::Enum, true, "color", 2, 4, &[red, 1, blue, -1i32 as u32]);
+            let big = w.string("BIG");
+            let huge = w.add(Kind::Enum64, false, "huge", 1, 8, &[big, 5, 1]);
+            let double = w.add(Kind::Float, false, "double", 0, 8, &[]);
+            let mut tail = Vec::new();
+            let members = [
+                ("user", user),
+                ("text", text),
+                ("name", name),
+                ("flexible", flexible),
+                ("matrix", matrix),
+                ("wide", wide),
+                ("call", call),
+                ("later", later),
+                ("never", never),
+                ("color", color),
+                ("huge", huge),
+                ("double", double),
+            ];
+            for (i, (n, id)) in members.into_iter().enumerate() {
+                tail.extend([w.string(n), id, i as u32 * 64]);
+            }
+            w.add(Kind::Struct, false, "s", members.len() as u32, 96, &tail);
+            w.add(Kind::Struct, false, "later", 0, 8, &[]);
+        });
+        let ty = |name: &str| member(&types, name).ty;
+        assert_eq!(ty("user"), Type::int(1).ptr(Space::User));
+        assert_eq!(ty("text"), Type::int(1).ptr(Space::Kernel));
+        assert_eq!(ty("name"), Type::Str(16));
+        assert_eq!(ty("flexible"), Type::Array(Box::new(Type::int(1)), 0));
+        assert_eq!(ty("matrix"), Type::Array(Box::new(Type::Str(16)), 3));
+        assert_eq!(ty("wide"), Type::Array(Box::new(Type::U64), 2));
+        assert_eq!(ty("call"), Type::Void.ptr(Space::Kernel));
+        assert_eq!(ty("later"), Type::Struct(a_struct(&types, "later")).ptr(Space::Kernel));
+        assert!(matches!(ty("never"), Type::Ptr(to, _) if matches!(&*to, Type::Struct(s) if s.union && s.size == 0 && s.name == "never")));
+        assert!(matches!(ty("color"), Type::Enum(e) if e.int.signed && e.variants[1] == ("BLUE".into(), -1)));
+        assert_eq!(types.enumerator("BIG").unwrap().1, 0x1_0000_0005);
+        assert_eq!(ty("double"), Type::uint(8));
+        assert_eq!(member(&types, "color").offset, 72);
+    }
+
+    #[test]
+    fn bit_fields_of_both_forms() {
+        let new = built(|w, int, char| {
+            let (a, b, c, d) = (w.string("a"), w.string("b"), w.string("c"), w.string("d"));
+            // c is at bits 12..20 of a packed struct; d is whole.
+            let tail = [a, int, 3 << 24 | 5, b, char, 2 << 24 | 30, c, char, 8 << 24 | 12, d, int, 64];
+            w.add(Kind::Struct, true, "s", 4, 12, &tail);
+        });
+        assert_eq!((member(&new, "a").offset, member(&new, "a").bits), (0, Some((5, 3))));
+        assert_eq!((member(&new, "b").offset, member(&new, "b").bits), (3, Some((6, 2))));
+        let c = member(&new, "c");
+        assert_eq!((c.offset, c.bits, c.ty), (1, Some((4, 8)), Type::int(2)));
+        assert_eq!((member(&new, "d").offset, member(&new, "d").bits), (8, None));
+        let old = built(|w, int, _| {
+            let three = w.add(Kind::Int, false, "unsigned int", 0, 4, &[2 << 16 | 3]);
+            let (a, b) = (w.string("a"), w.string("b"));
+            w.add(Kind::Struct, false, "s", 2, 8, &[a, int, 0, b, three, 32]);
+        });
+        assert_eq!(member(&old, "a").bits, None);
+        assert_eq!((member(&old, "b").offset, member(&old, "b").bits), (4, Some((2, 3))));
+    }
+
+    #[test]
+    fn cycles_end() {
+        let types = built(|w, int, _| {
+            let typedef = w.add(Kind::Typedef, false, "turn", 0, 3, &[]);
+            let pointer = w.add(Kind::Ptr, false, "", 0, 4, &[]);
+            let array = w.add(Kind::Array, false, "", 0, 0, &[5, 5, 2]);
+            let (a, b) = (w.string("a"), w.string("b"));
+            let tail = [a, pointer, 0, b, array, 0, 0, 6, 0, 0, 6, 0, 0, 7, 0, a, int, 64];
+            let s = w.add(Kind::Struct, false, "s", 6, 8, &tail);
+            assert_eq!((typedef, pointer, array, s), (3, 4, 5, 6));
+            w.add(Kind::Struct, false, "inside", 2, 8, &[a, 7, 0, b, 7, 0]);
+        });
+        assert_eq!(types.named(TypeName::Plain, "turn"), None);
+        let s = a_struct(&types, "s");
+        assert!(types.member(&s, "a").is_some());
+        assert_eq!((types.member(&s, "b"), types.member(&s, "c"), types.expand(&s)), (None, None, None));
+        // A struct that holds itself twice would have 2^16 fields.
+        let inside = types.expand(&a_struct(&types, "inside")).unwrap();
+        assert_eq!(inside.fields.len(), 2);
+    }
+
+    #[test]
+    fn modules_go_on_where_the_kernel_ends() {
+        let mut w = Writer::new(None);
+        let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
+        let a = w.string("a");
+        w.add(Kind::Struct, false, "s", 1, 4, &[a, int, 0]);
+        let bytes = w.finish();
+        let base = Blob::from_vec(bytes.clone(), None).unwrap();
+        let module = |name: &str| {
+            let mut m = Writer::new(Some(&base));
+            let pointer = m.add(Kind::Ptr, false, "", 0, 2, &[]);
+            let own = m.string("own");
+            let id = m.add(Kind::Struct, false, name, 2, 16, &[a, pointer, 0, own, int, 64]);
+            let variant = m.string("IN_MODULE");
+            m.add(Kind::Enum, false, "e", 1, 4, &[variant, id]);
+            let proto = m.add(Kind::FuncProto, false, "", 2, 0, &[0, 0, a, pointer]);
+            let pointer = m.add(Kind::Ptr, false, "", 0, proto, &[]);
+            m.add(Kind::Typedef, false, "btf_trace_event", 0, pointer, &[]);
+            m.finish()
+        };
+        let mut types = KernelTypes::from_vec(bytes).unwrap();
+        assert_eq!(types.named(TypeName::Struct, "second"), None);
+        types.add_module("one", module("first")).unwrap();
+        types.add_module("two", module("second")).unwrap();
+        let second = a_struct(&types, "second");
+        assert_eq!(second.id >> MODULE_SHIFT, 2);
+        assert_eq!(types.member(&second, "a").unwrap().ty, Type::Struct(a_struct(&types, "s")).ptr(Space::Kernel));
+        assert_eq!(types.member(&second, "own").unwrap().offset, 8);
+        assert_eq!(types.enumerator("IN_MODULE").unwrap().1, 4);
+        let names = types.raw_tracepoints();
+        assert_eq!(names, [("one".into(), "event".into()), ("two".into(), "event".into())] as [(String, String); 2]);
+        let event = types.raw_tracepoint("event").unwrap();
+        assert_eq!((event.module.as_str(), event.params[0].0.as_str()), ("one", "a"));
+    }
+
+    #[test]
+    fn spellings_of_c() {
+        for (name, ty) in [
+            ("int", Type::int(4)),
+            ("unsigned", Type::uint(4)),
+            ("long unsigned int", Type::uint(8)),
+            ("unsigned long long", Type::uint(8)),
+            ("short int", Type::int(2)),
+            ("char", Type::int(1)),
+            ("unsigned char", Type::uint(1)),
+            ("__u16", Type::uint(2)),
+            ("bool", Type::Bool),
+        ] {
+            assert_eq!(c_int(name), Some(ty), "{name}");
+        }
+        for name in ["", "pid_t", "unsigned pid_t", "double"] {
+            assert_eq!(c_int(name), None, "{name}");
+        }
+    }
+
+    /// Cut at every length, and with single bytes changed, the data may give other answers but end in no panic.
+    #[test]
+    fn wrong_data_do_no_harm() {
+        let whole = {
+            let mut w = Writer::new(None);
+            let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
+            let pointer = w.add(Kind::Ptr, false, "", 0, 5, &[]);
+            let array = w.add(Kind::Array, false, "", 0, 0, &[int, int, 4]);
+            let (a, b, c) = (w.string("a"), w.string("b"), w.string("VARIANT"));
+            let inner = w.add(Kind::Union, false, "", 1, 16, &[b, array, 0]);
+            w.add(Kind::Struct, true, "s", 3, 32, &[a, pointer, 0, 0, inner, 64, c, int, 3 << 24 | 192]);
+            w.add(Kind::Enum, false, "e", 1, 4, &[c, 1]);
+            let proto = w.add(Kind::FuncProto, false, "", 2, 0, &[0, 0, a, pointer]);
+            let to = w.add(Kind::Ptr, false, "", 0, proto, &[]);
+            w.add(Kind::Typedef, false, "btf_trace_t", 0, to, &[]);
+            w.add(Kind::Func, false, "__traceiter_t", 1, proto, &[]);
+            w.finish()
+        };
+        let ask = |bytes: Vec<u8>| {
+            let Ok(types) = KernelTypes::from_vec(bytes) else { return false };
+            for kind in [TypeName::Struct, TypeName::Enum, TypeName::Plain] {
+                let found = types.named(kind, "s");
+                if let Some(Type::Struct(s)) = found {
+                    types.member(&s, "b");
+                    types.expand(&s);
+                }
+            }
+            types.enumerator("VARIANT");
+            types.raw_tracepoint("t");
+            types.raw_tracepoints();
+            types.function("__traceiter_t");
+            true
+        };
+        assert!(ask(whole.clone()));
+        for length in 0..whole.len() {
+            assert!(!ask(whole[..length].to_vec()), "cut to {length} bytes it was still taken");
+        }
+        for at in 0..whole.len() {
+            for value in [0, 1, 3, 5, 0x0d, 0x7f, 0x80, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                ask(bytes);
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 pub mod btf;
 pub mod elf;
+pub mod fake;
 pub mod features;
 pub mod kernel_types;
 pub mod live;

@@ -261,3 +261,73 @@ unsafe fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(line: &str, category: &str) -> TracepointField {
+        let text = format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
+        let event = parse_format(&text, category, None).unwrap();
+        assert_eq!((event.id, event.fields.len()), (7, 1), "{line}");
+        event.fields[0].clone()
+    }
+
+    #[test]
+    fn declarations() {
+        let text = || Type::int(1).ptr(Space::Kernel);
+        for (line, name, ty) in [
+            ("char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;", "prev_comm", Type::Str(16)),
+            ("char comm[TASK_COMM_LEN];\toffset:8;\tsize:16;\tsigned:1;", "comm", Type::Str(16)),
+            ("pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;", "prev_pid", Type::int(4)),
+            ("dev_t dev;\toffset:8;\tsize:4;\tsigned:0;", "dev", Type::uint(4)),
+            ("unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;", "args", Type::Array(Box::new(Type::uint(8)), 6)),
+            ("__u8 saddr[4];\toffset:30;\tsize:4;\tsigned:0;", "saddr", Type::Array(Box::new(Type::uint(1)), 4)),
+            ("strange_t odd[3];\toffset:8;\tsize:12;\tsigned:0;", "odd", Type::Array(Box::new(Type::uint(4)), 3)),
+            ("const char * name;\toffset:8;\tsize:8;\tsigned:0;", "name", text()),
+            ("const char *const * argv;\toffset:8;\tsize:8;\tsigned:0;", "argv", text().ptr(Space::Kernel)),
+            ("const void* p;\toffset:8;\tsize:8;\tsigned:0;", "p", Type::Void.ptr(Space::Kernel)),
+            ("void __seg_gs * p;\toffset:8;\tsize:8;\tsigned:0;", "p", Type::Void.ptr(Space::Kernel)),
+            ("struct file * f;\toffset:8;\tsize:8;\tsigned:0;", "f", Type::Void.ptr(Space::Kernel)),
+            ("enum zone_type z;\toffset:8;\tsize:4;\tsigned:0;", "z", Type::uint(4)),
+            ("struct in6_addr a;\toffset:8;\tsize:16;\tsigned:0;", "a", Type::Array(Box::new(Type::uint(1)), 16)),
+            ("bool preempt;\toffset:8;\tsize:1;\tsigned:0;", "preempt", Type::Bool),
+            ("int i;\toffset:8;\tsize:8;\tsigned:0;", "i", Type::uint(8)),
+            ("char buf[];\toffset:16;\tsize:0;\tsigned:0;", "buf", Type::Array(Box::new(Type::int(1)), 0)),
+        ] {
+            let got = field(line, "sched");
+            assert_eq!((got.field.name.as_str(), &got.field.ty, got.loc), (name, &ty, None), "{line}");
+            assert_eq!(got.decl, line.split(';').next().unwrap());
+        }
+    }
+
+    #[test]
+    fn references() {
+        let got = field("__data_loc char[] name;\toffset:8;\tsize:4;\tsigned:0;", "sched");
+        assert_eq!((got.field.name.as_str(), got.field.ty, got.loc), ("name", Type::Str(0), Some(DataLoc::Absolute)));
+        let got = field("__rel_loc u8[] data;\toffset:12;\tsize:4;\tsigned:0;", "sched");
+        assert_eq!((got.field.ty, got.loc), (Type::Array(Box::new(Type::uint(1)), 0), Some(DataLoc::Relative)));
+        let got = field("__data_loc unsigned int[] ids;\toffset:12;\tsize:4;\tsigned:0;", "sched");
+        assert_eq!((got.field.name.as_str(), got.field.ty), ("ids", Type::Array(Box::new(Type::uint(4)), 0)));
+    }
+
+    #[test]
+    fn system_calls_slots() {
+        let got = field("const char * filename;\toffset:24;\tsize:8;\tsigned:0;", "syscalls");
+        assert_eq!(got.field.ty, Type::int(1).ptr(Space::User));
+        let got = field("int dfd;\toffset:16;\tsize:8;\tsigned:0;", "syscalls");
+        assert_eq!(got.field.ty, Type::int(4));
+        let got = field("size_t count;\toffset:16;\tsize:8;\tsigned:0;", "syscalls");
+        assert_eq!(got.field.ty, Type::uint(8));
+    }
+
+    #[test]
+    fn paths_stay_below_events() {
+        assert_eq!(event_path("sched", "sched_switch", "id").as_deref(), Some("events/sched/sched_switch/id"));
+        for (category, name) in [("..", "x"), ("sched", ""), ("a/b", "c"), ("sched", "../../etc")] {
+            assert_eq!(event_path(category, name, "id"), None);
+        }
+        assert_eq!(parse_format("", "sched", None), None);
+        assert_eq!(parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", None), Some(Tracepoint { id: 1, fields: vec![] }));
+    }
+}
