@@ -41,6 +41,11 @@ impl Failure {
         self
     }
 
+    /// One about which all has been said.
+    pub fn told(status: u8) -> Self {
+        Self { status, message: String::new(), help: None }
+    }
+
     /// With `did you mean`, or all that would do.
     fn suggest(self, word: &str, words: &[&'static str]) -> Self {
         match nearest(word, words.iter().copied()) {
@@ -70,6 +75,21 @@ pub enum Command {
     Completions(clap_complete::Shell),
     /// Something to say on standard output, and that is all: help, version.
     Say(String),
+}
+
+impl Command {
+    /// Are messages to have colour?
+    pub fn color(&self) -> bool {
+        match self {
+            Command::Run(run) | Command::List { run, .. } => run.color,
+            Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
+        }
+    }
+}
+
+/// What holds where `--color` says nothing (or says it wrong).
+pub fn color_by_default() -> bool {
+    color(None).unwrap_or(false)
 }
 
 /// What `-l` lists.
@@ -264,7 +284,7 @@ struct Raw {
     /// Show stages, commas between them: ast, hir, ir, opt, asm, libbpf, verifier, all
     #[arg(short, long, value_name = "STAGES", value_delimiter = ',', help_heading = "Looking inside")]
     debug: Vec<String>,
-    /// Write the BPF object to this file
+    /// Write the BPF object to this file, and stop
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Looking inside")]
     emit_elf: Option<PathBuf>,
     /// Write the LLVM IR to BASE.original.ll and BASE.optimized.ll
@@ -408,7 +428,6 @@ fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, V
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy().into_owned();
         if text == "--" {
-            // Kept when a script may come before it: then it starts the script's named options.
             rest.extend(args);
             break;
         }

@@ -20,6 +20,7 @@ pub mod runtime;
 pub mod syntax;
 
 pub mod cli;
+pub mod driver;
 pub mod info;
 pub mod list;
 
