@@ -95,7 +95,7 @@ impl System for Fake {
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
         self.tracefs()?;
         let format = self.events.get(&(category.to_owned(), name.to_owned()));
-        Ok(format.and_then(|text| tracefs::parse_format(text, category, self.types.as_ref())))
+        Ok(format.and_then(|text| tracefs::parse_format(text, category, &|kind, name| self.type_named(kind, name))))
     }
 
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {

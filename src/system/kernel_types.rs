@@ -186,12 +186,8 @@ impl KernelTypes {
         let mut all = Vec::new();
         for module in 0..=self.modules().len() as u32 {
             let Some(blob) = self.blob(module) else { continue };
-            for id in blob.ids() {
-                if blob.kind(id) != Some(Kind::Typedef) {
-                    continue;
-                }
-                let name = blob.entry(id).and_then(|e| self.string(module, e.name));
-                if let Some(name) = name.and_then(|n| n.strip_prefix("btf_trace_")) {
+            for (_, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
+                if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix("btf_trace_")) {
                     all.push((self.module_name(module), name.to_owned()));
                 }
             }
@@ -418,8 +414,9 @@ impl KernelTypes {
             if names.is_empty() {
                 return None;
             }
-            blob.ids().filter(|id| blob.kind(*id).is_some_and(|k| k.bit() & ENUMS != 0)).find_map(|id| {
-                let (_, value) = variants(&blob.entry(id)?, !self.signs_known()).find(|(n, _)| names.contains(n))?;
+            let guess = !self.signs_known();
+            blob.entries().filter(|(_, e)| e.kind.bit() & ENUMS != 0).find_map(|(id, entry)| {
+                let (_, value) = variants(&entry, guess).find(|(n, _)| names.contains(n))?;
                 Some((self.within(module, id), value))
             })
         })
@@ -427,8 +424,7 @@ impl KernelTypes {
 
     fn signs_known(&self) -> bool {
         *self.signs_known.get_or_init(|| {
-            let enums = |id: &u32| self.base.kind(*id).is_some_and(|k| k.bit() & ENUMS != 0);
-            self.base.ids().filter(enums).any(|id| self.base.entry(id).is_some_and(|e| e.flag))
+            self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag)
         })
     }
 

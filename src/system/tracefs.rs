@@ -8,9 +8,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use super::kernel_types::{KernelTypes, c_int};
+use super::kernel_types::c_int;
 use super::{DataLoc, Missing, Tracepoint, TracepointField, TypeName};
 use crate::types::{Field, Int, Space, Type};
+
+/// Finds a type by name, as [`System::type_named`](super::System::type_named) does. Called only for types that need it.
+pub type Lookup<'a> = &'a dyn Fn(TypeName, &str) -> Option<Type>;
 
 /// A tracefs at hand.
 pub struct Tracefs {
@@ -57,11 +60,11 @@ impl Tracefs {
         Ok(text)
     }
 
-    /// All events as (category, name), sorted.
+    /// All events as (category, name), sorted. Those of `ftrace` describe other tracers' records and cannot be enabled.
     pub fn events(&self) -> Result<Vec<(String, String)>, Missing> {
         let mut all = Vec::new();
         let read = |path: &CStr| self.folders(path).map_err(|e| denied(&format!("tracefs's {}", path.to_string_lossy()), &e));
-        for category in read(c"events")? {
+        for category in read(c"events")?.into_iter().filter(|c| c != "ftrace") {
             let Ok(path) = CString::new(format!("events/{category}")) else { continue };
             all.extend(read(&path)?.into_iter().map(|name| (category.clone(), name)));
         }
@@ -81,7 +84,7 @@ impl Tracefs {
 
     /// An event's record; none when there is no such event. Types that the file only names come from `types`, sizes and
     /// signs from the file.
-    pub fn event(&self, category: &str, name: &str, types: Option<&KernelTypes>) -> Result<Option<Tracepoint>, Missing> {
+    pub fn event(&self, category: &str, name: &str, types: Lookup<'_>) -> Result<Option<Tracepoint>, Missing> {
         Ok(self.event_file(category, name, "format")?.and_then(|text| parse_format(&text, category, types)))
     }
 
@@ -127,14 +130,14 @@ impl Tracefs {
 /// System calls' arguments lie in slots of eight bytes whatever their type, with the register's upper bytes as they were:
 /// of those the declared type says how much counts, and how (`SYSCALL_DEFINEn` casts them so). Elsewhere the file's size and
 /// sign win. Pointers of `syscalls` events lead to the process's memory.
-pub fn parse_format(text: &str, category: &str, types: Option<&KernelTypes>) -> Option<Tracepoint> {
+pub fn parse_format(text: &str, category: &str, types: Lookup<'_>) -> Option<Tracepoint> {
     let id = text.lines().find_map(|l| l.strip_prefix("ID:"))?.trim().parse().ok()?;
     let fields = text.lines().filter_map(|l| parse_field(l.trim().strip_prefix("field:")?, category == "syscalls", types));
     Some(Tracepoint { id, fields: fields.filter(|f| !f.field.name.starts_with("common_")).collect() })
 }
 
 /// `unsigned short common_type;	offset:0;	size:2;	signed:0;`
-fn parse_field(line: &str, syscall: bool, types: Option<&KernelTypes>) -> Option<TracepointField> {
+fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<TracepointField> {
     let mut parts = line.split(';').map(str::trim);
     let decl = parts.next()?.to_owned();
     let mut number = |name: &str| parts.next()?.strip_prefix(name)?.strip_prefix(':')?.parse::<u32>().ok();
@@ -193,22 +196,22 @@ fn sized(size: u32, signed: bool) -> Type {
 }
 
 /// A C type without a name: `const struct file *`, `unsigned long`, `enum x`.
-fn base_type(spelled: &str, space: Space, types: Option<&KernelTypes>) -> Option<Type> {
+fn base_type(spelled: &str, space: Space, types: Lookup<'_>) -> Option<Type> {
     let stars = spelled.bytes().filter(|b| *b == b'*').count();
     let plain = spelled.replace('*', " ");
     // `__user`, `__rcu`, `__seg_gs` qualify; `__u32` and its like are types.
     let qualifier =
         |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
     let words: Vec<&str> = plain.split_whitespace().filter(|w| !qualifier(w)).collect();
-    let named = |kind, name: &str| types.and_then(|t| t.named(kind, name));
     let base = match words.as_slice() {
-        ["struct", tag] => named(TypeName::Struct, tag),
-        ["union", tag] => named(TypeName::Union, tag),
-        ["enum", tag] => named(TypeName::Enum, tag),
+        ["struct", tag] => types(TypeName::Struct, tag),
+        ["union", tag] => types(TypeName::Union, tag),
+        ["enum", tag] => types(TypeName::Enum, tag),
         ["void"] => Some(Type::Void),
         words => {
             let name = words.join(" ");
-            c_int(&name).or_else(|| named(TypeName::Plain, &name))
+            let known = || INTEGERS.iter().find(|(n, _)| *n == name).map(|(_, int)| Type::Int(*int));
+            c_int(&name).or_else(known).or_else(|| types(TypeName::Plain, &name))
         }
     };
     if stars == 0 {
@@ -216,6 +219,28 @@ fn base_type(spelled: &str, space: Space, types: Option<&KernelTypes>) -> Option
     }
     Some((0..stars).fold(base.unwrap_or(Type::Void), |to, _| to.ptr(space)))
 }
+
+/// Typedefs that stand in many events, so that those need no BTF. As on every 64-bit machine (`include/linux/types.h`,
+/// `include/uapi/asm-generic/posix_types.h`).
+const INTEGERS: &[(&str, Int)] = &[
+    ("aio_context_t", Int { bytes: 8, signed: false }),
+    ("clockid_t", Int { bytes: 4, signed: true }),
+    ("dev_t", Int { bytes: 4, signed: false }),
+    ("gfp_t", Int { bytes: 4, signed: false }),
+    ("gid_t", Int { bytes: 4, signed: false }),
+    ("ino_t", Int { bytes: 8, signed: false }),
+    ("key_t", Int { bytes: 4, signed: true }),
+    ("loff_t", Int { bytes: 8, signed: true }),
+    ("off_t", Int { bytes: 8, signed: true }),
+    ("pid_t", Int { bytes: 4, signed: true }),
+    ("sector_t", Int { bytes: 8, signed: false }),
+    ("size_t", Int { bytes: 8, signed: false }),
+    ("ssize_t", Int { bytes: 8, signed: true }),
+    ("timer_t", Int { bytes: 4, signed: true }),
+    ("uid_t", Int { bytes: 4, signed: false }),
+    ("uint", Int { bytes: 4, signed: false }),
+    ("umode_t", Int { bytes: 2, signed: false }),
+];
 
 /// None where a part is not a name, so that no path leads out of `events`.
 fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
@@ -268,7 +293,7 @@ mod tests {
 
     fn field(line: &str, category: &str) -> TracepointField {
         let text = format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
-        let event = parse_format(&text, category, None).unwrap();
+        let event = parse_format(&text, category, &|_, _| None).unwrap();
         assert_eq!((event.id, event.fields.len()), (7, 1), "{line}");
         event.fields[0].clone()
     }
@@ -327,7 +352,7 @@ mod tests {
         for (category, name) in [("..", "x"), ("sched", ""), ("a/b", "c"), ("sched", "../../etc")] {
             assert_eq!(event_path(category, name, "id"), None);
         }
-        assert_eq!(parse_format("", "sched", None), None);
-        assert_eq!(parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", None), Some(Tracepoint { id: 1, fields: vec![] }));
+        assert_eq!(parse_format("", "sched", &|_, _| None), None);
+        assert_eq!(parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", &|_, _| None), Some(Tracepoint { id: 1, fields: vec![] }));
     }
 }
