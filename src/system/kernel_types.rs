@@ -207,8 +207,8 @@ impl KernelTypes {
         };
         for module in 0..=self.modules().len() as u32 {
             let Some(blob) = self.blob(module) else { continue };
-            let wanted = blob.ids().filter(|id| blob.kind(*id).is_some_and(|k| kinds & k.bit() != 0));
-            let names = wanted.filter_map(|id| self.string(module, blob.entry(id)?.name));
+            let wanted = blob.entries().filter(|(_, e)| kinds & e.kind.bit() != 0);
+            let names = wanted.filter_map(|(_, e)| self.string(module, e.name));
             names.filter(|n| !n.is_empty()).for_each(&mut *each);
         }
     }
