@@ -208,7 +208,7 @@ struct Raw {
     ///
     /// All that follows the script belongs to it, also what looks like an option of rbt; `--name=value` is a named
     /// option of the script.
-    #[arg(value_name = "FILE [ARGS]", value_hint = clap::ValueHint::FilePath)]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     rest: Vec<OsString>,
 
     /// Run this program; given twice, the last one counts

@@ -26,7 +26,7 @@ type Rows = Vec<(String, String)>;
 
 fn group(out: &mut dyn Write, title: &str, rows: Rows) -> io::Result<()> {
     writeln!(out, "{title}")?;
-    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:24} {value}"))
+    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:26} {value}"))
 }
 
 fn row(name: &str, value: impl Into<String>) -> (String, String) {
@@ -184,7 +184,7 @@ mod tests {
         let mut out = Vec::new();
         report(&Env { sys: &sys, settings: &settings }, &mut out).unwrap();
         let text = String::from_utf8_lossy(&out);
-        for part in ["System\n", "Build\n", "Kernel features\n", "CAP_BPF", "blazesym", "libbpf                   1."] {
+        for part in ["System\n", "Build\n", "Kernel features\n", "CAP_BPF", "blazesym", "libbpf                     1."] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
