@@ -379,7 +379,11 @@ mod tests {
         mappings.watch(pid);
         let file_of = |mappings: &Mappings| {
             let process = mappings.processes.get(&pid)?;
-            let all: Vec<_> = process.mappings.iter().filter_map(|m| if let Backing::File(f) = &m.backing { Some((m.start, f.path.clone())) } else { None }).collect();
+            let all: Vec<_> = process
+                .mappings
+                .iter()
+                .filter_map(|m| if let Backing::File(f) = &m.backing { Some((m.start, f.path.clone())) } else { None })
+                .collect();
             all.into_iter().find(|(_, path)| path.to_string_lossy().contains("libc.so"))
         };
         let (start, path) = loop {

@@ -93,7 +93,8 @@ fn index<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Binary, Stri
     let mut segments = Vec::new();
     for segment in header.program_headers(endian, data).map_err(said)? {
         if segment.p_type(endian) == elf::PT_LOAD {
-            let (addr, offset, size): (u64, u64, u64) = (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
+            let (addr, offset, size): (u64, u64, u64) =
+                (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
             // Sums with these cannot overflow from here on.
             if addr.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
                 return Err("a segment lies beyond its end".into());
@@ -101,13 +102,8 @@ fn index<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Binary, Stri
             segments.push((addr, offset, size, segment.p_flags(endian).0 & elf::PF_X.0 != 0));
         }
     }
-    let mut binary = Binary {
-        path: PathBuf::new(),
-        functions: Vec::new(),
-        objects: Vec::new(),
-        segments,
-        pie: header.e_type(endian) == elf::ET_DYN,
-    };
+    let mut binary =
+        Binary { path: PathBuf::new(), functions: Vec::new(), objects: Vec::new(), segments, pie: header.e_type(endian) == elf::ET_DYN };
 
     let sections = header.sections(endian, data).map_err(said)?;
     let mut symbols = Symbols::default();

@@ -56,7 +56,9 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
 /// must say why before it forks.
 pub fn command(name: &str) -> Result<PathBuf, Missing> {
     if !name.contains('/') {
-        return Root::of(None)?.command(name).ok_or_else(|| missing(format!("command `{name}` is not found on PATH"), "check its spelling, or give its full path"));
+        return Root::of(None)?
+            .command(name)
+            .ok_or_else(|| missing(format!("command `{name}` is not found on PATH"), "check its spelling, or give its full path"));
     }
     let meta = fs::metadata(name).map_err(|why| missing(format!("cannot run `{name}`: {}", super::elf::said(&why)), "check the path"))?;
     if meta.is_dir() {
@@ -218,8 +220,18 @@ fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<PathBuf> {
         files.into_iter().next()
     };
     best(mapped.iter().filter(|path| matches(path)).cloned().collect())
-        .or_else(|| best(ldcache::libraries(root).into_iter().filter(|(soname, _)| names_library(name, soname)).map(|(_, path)| path).collect()))
-        .or_else(|| best(ldcache::directories(root).iter().flat_map(|dir| root.list(dir).into_iter().map(move |f| Path::new(dir).join(f))).filter(|f| matches(f)).collect()))
+        .or_else(|| {
+            best(ldcache::libraries(root).into_iter().filter(|(soname, _)| names_library(name, soname)).map(|(_, path)| path).collect())
+        })
+        .or_else(|| {
+            best(
+                ldcache::directories(root)
+                    .iter()
+                    .flat_map(|dir| root.list(dir).into_iter().map(move |f| Path::new(dir).join(f)))
+                    .filter(|f| matches(f))
+                    .collect(),
+            )
+        })
 }
 
 /// Does a file (or soname) have the name the user gave? `libc` is `libc.so`, `libc.so.6`, `libc-2.31.so`; `libc.so` is
@@ -318,7 +330,11 @@ mod tests {
     fn library_names() {
         assert!(names_library("libc", "libc.so.6") && names_library("libc", "libc-2.31.so") && names_library("libc.so", "libc.so.6"));
         assert!(names_library("libssl.so.3", "libssl.so.3") && names_library("libstdc++", "libstdc++.so.6.0.30"));
-        assert!(!names_library("libcrypt", "libcrypto.so.3") && !names_library("libssl.so.1", "libssl.so.1.1") && !names_library("libc", "libc-client.so"));
+        assert!(
+            !names_library("libcrypt", "libcrypto.so.3")
+                && !names_library("libssl.so.1", "libssl.so.1.1")
+                && !names_library("libc", "libc-client.so")
+        );
     }
 
     #[test]
@@ -340,7 +356,12 @@ mod tests {
         let _ = symlink("/loop", dir.join("loop"));
         let root = Root { prefix: dir.clone(), pid: None };
         let file = dir.join("usr/lib/libx.so.1.2");
-        let found = [root.find(Path::new("/lib/libx.so")), root.find(Path::new("/../../lib/libx.so.1.2")), root.find(Path::new("/loop")), library("libx", &root, &[])];
+        let found = [
+            root.find(Path::new("/lib/libx.so")),
+            root.find(Path::new("/../../lib/libx.so.1.2")),
+            root.find(Path::new("/loop")),
+            library("libx", &root, &[]),
+        ];
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(found, [Some(file.clone()), Some(file.clone()), None, Some(file)]);
     }
