@@ -81,11 +81,11 @@ impl Site<'_> {
 
     fn tell(&self) -> Told {
         let next = if self.next.is_empty() { "the end".to_string() } else { format!("`{}`", self.next) };
-        if self.next.starts_with('\'') {
-            return told("a string stands in double quotes").help("write \"…\"");
-        }
-        if self.next == "else" {
-            return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between");
+        match self.next {
+            "'" => return told("a string stands in double quotes").help("write \"…\""),
+            "else" => return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between"),
+            "$" => return told("`$` without a name").help("a variable is written `$name`, a parameter `$1`"),
+            _ => {}
         }
         if self.wants_operand() && !self.wants_more() {
             return self.operand(&next);
@@ -103,11 +103,10 @@ impl Site<'_> {
             return self.statement(&next);
         }
         if self.wants(&[Rule::open_brace, Rule::block]) {
-            let what = match self.wants(&[Rule::binary_op]) {
-                true => format!("expected a block `{{ … }}` before {next}"),
-                false => format!("expected a block `{{ … }}` after `{}`", self.last),
-            };
-            return told(what);
+            return told(format!("expected a block `{{ … }}` before {next}")).help("what is done stands in braces, be it one statement");
+        }
+        if self.last == "let" && self.next.starts_with('@') {
+            return told("maps are declared outside probes").help("move it to the top level; a map needs no declaration");
         }
         if self.wants(&[Rule::attach_point, Rule::provider]) {
             return told(format!("expected a probe, found {next}")).help("a probe is `provider:target { … }`");
@@ -130,29 +129,33 @@ impl Site<'_> {
     }
 
     fn attach(&self, next: &str) -> Told {
+        let head = self.before.trim_start();
+        if head.contains('(') && !head.contains(':') {
+            return told("a statement outside a probe").help("statements stand within a probe's braces: `begin { … }`").behind();
+        }
         if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
             return told("a probe needs a block `{ … }`").help("what it does stands in braces after the attach point").behind();
         }
-        let message = format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}");
-        let head = self.before.trim_start();
-        if head.contains('(') && !head.contains(':') {
-            return told(message).help("statements stand within a probe's braces: `begin { … }`");
-        }
-        told(message).help("an attach point with blanks in it stands in double quotes")
+        told(format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}"))
+            .help("an attach point with blanks in it stands in double quotes")
     }
 
     fn statement(&self, next: &str) -> Told {
-        if self.last == "++" || self.last == "--" {
-            return told(format!("expected `;` before {next}")).behind();
-        }
         if self.next == "{" {
             return told("expected `;` before `{`").help("if a probe starts here, the `}` of the one before it is missing").behind();
         }
-        let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
-        if starts {
-            return told(format!("expected `;` or an operator before {next}")).behind();
+        if self.next == "#" {
+            return told("a `#` line within a block").help("`#` lines go before everything else");
         }
-        told(format!("expected `;` or `}}`, found {next}"))
+        if matches!(self.last, "{" | "}" | ";") {
+            return told(format!("expected a statement, found {next}"));
+        }
+        let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
+        match starts {
+            true if KEYWORDS.contains(&self.next) || !self.wants(&[Rule::binary_op]) => told(format!("expected `;` before {next}")).behind(),
+            true => told(format!("expected `;` or an operator before {next}")).behind(),
+            false => told(format!("expected `;` or `}}`, found {next}")),
+        }
     }
 
     fn listed(&self, next: &str) -> Told {
@@ -174,7 +177,7 @@ impl Site<'_> {
 }
 
 const KEYWORDS: &[&str] = &[
-    "break", "continue", "else", "enum", "fn", "for", "import", "let", "macro", "return", "struct", "union", "unroll", "while",
+    "break", "continue", "else", "enum", "fn", "for", "if", "import", "let", "macro", "return", "struct", "union", "unroll", "while",
 ];
 
 fn phrase(rule: Rule) -> Option<&'static str> {
@@ -182,7 +185,7 @@ fn phrase(rule: Rule) -> Option<&'static str> {
         Rule::expr | Rule::chain | Rule::number | Rule::parens => "an expression",
         Rule::variable => "a variable `$name`",
         Rule::map_name | Rule::map => "a map `@name`",
-        Rule::ident | Rule::word | Rule::member => "a name",
+        Rule::ident | Rule::word => "a name",
         Rule::string => "a string",
         Rule::type_name | Rule::certain_type => "a type",
         Rule::block | Rule::open_brace => "`{`",
@@ -195,7 +198,9 @@ fn phrase(rule: Rule) -> Option<&'static str> {
         Rule::setting => "a setting `name = value`",
         Rule::setting_value | Rule::bare_value => "a value",
         Rule::macro_param | Rule::function_param => "a parameter",
-        Rule::field | Rule::digits => "a member's name",
+        Rule::open_paren => "`(`",
+        Rule::equals => "`=`",
+        Rule::member | Rule::digits => "a member's name",
         Rule::attach_point | Rule::provider | Rule::traced_item => "a probe",
         _ => return None,
     })

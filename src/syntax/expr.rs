@@ -497,7 +497,7 @@ impl Reader {
                 Rule::tagged => base = tagged(part),
                 Rule::type_tuple => base = TypeBase::Tuple(part.into_inner().map(|p| self.type_name(p)).collect()),
                 Rule::typeof_base => {
-                    if let Some(of) = part.into_inner().find(|p| p.as_rule() != Rule::kw_typeof) {
+                    if let Some(of) = part.into_inner().find(|p| matches!(p.as_rule(), Rule::certain_type | Rule::expr)) {
                         base = TypeBase::Typeof(Box::new(self.type_argument(of)));
                     }
                 }
