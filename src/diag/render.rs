@@ -191,6 +191,9 @@ mod tests {
                     warning[unused] x.bt:1:4: never used\n    ab cd\n       ^~\n";
         assert_eq!(render(&diags, &sources, false), text);
         let colored = render(&diags, &sources, true);
-        assert!(colored.starts_with("\x1b[1;31merror[type]\x1b[0m x.bt:1:1: \x1b[1mno\x1b[0m\n") && colored.contains("\x1b[1;33mwarning[unused]"));
+        assert!(
+            colored.starts_with("\x1b[1;31merror[type]\x1b[0m x.bt:1:1: \x1b[1mno\x1b[0m\n")
+                && colored.contains("\x1b[1;33mwarning[unused]")
+        );
     }
 }

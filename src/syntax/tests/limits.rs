@@ -42,17 +42,10 @@ const NESTS: &[(&str, &str, &str)] = &[
 fn nesting_is_linear_and_bounded() {
     let start = Instant::now();
     for (open, seed, close) in NESTS {
-        let mut times = vec![45, 10_000];
         // The same with an error at the core, where alternatives are tried in vain.
-        for bad in [*seed, ";", "+", ")", "\"", "@", "1 1"] {
-            for n in &times {
-                let text = nest(open, bad, close, *n);
-                let code = code(&text);
-                if *n == 10_000 {
-                    assert_eq!(code, "too-deep", "{open} {bad}");
-                }
-            }
-            times.truncate(2);
+        for core in [*seed, ";", "+", ")", "\"", "@", "1 1"] {
+            assert_ne!(code(&nest(open, core, close, 45)), "too-deep", "{open} {core}");
+            assert_eq!(code(&nest(open, core, close, 10_000)), "too-deep", "{open} {core}");
         }
     }
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -62,9 +55,16 @@ fn nesting_is_linear_and_bounded() {
 
 #[test]
 fn length_is_linear_and_height_bounded() {
-    for (unit, seed) in
-        [("1 + ", "1"), ("!", "1"), ("-", "1"), ("*", "1"), ("(uint8)", "1"), ("1 ? 2 : ", "3"), ("comptime ", "1"), ("if 1 { } else ", "{ }")]
-    {
+    for (unit, seed) in [
+        ("1 + ", "1"),
+        ("!", "1"),
+        ("- ", "1"),
+        ("*", "1"),
+        ("(uint8)", "1"),
+        ("1 ? 2 : ", "3"),
+        ("comptime ", "1"),
+        ("if 1 { } else ", "{ }"),
+    ] {
         assert_eq!(code(&nest(unit, seed, "", 100)), "", "{unit}");
         assert_eq!(code(&nest(unit, seed, "", 20_000)), "too-deep", "{unit}");
     }
@@ -98,8 +98,43 @@ const SEEDS: &[&str] = &[
     "begin { $x = { 1; comptime 2 }; offsetof(struct x, a.b); typeof(x); typeinfo(3ms); $x <<= 0xff - 017 * 1e3 }",
 ];
 const SCRAPS: &[&str] = &[
-    "{", "}", "(", ")", "[", "]", "\"", "/*", "*/", "//", "\\", ";", ":", ",", "$", "@", "#", "?", "=", "/", " / ", "\n", "if ", "else ", "é", "\u{1F600}", "\0",
-    "..", "->", ".", "0x", "99999999999999999999", "struct ", "(uint8)", "typeof(", "for ", "1",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    "\"",
+    "/*",
+    "*/",
+    "//",
+    "\\",
+    ";",
+    ":",
+    ",",
+    "$",
+    "@",
+    "#",
+    "?",
+    "=",
+    "/",
+    " / ",
+    "\n",
+    "if ",
+    "else ",
+    "é",
+    "\u{1F600}",
+    "\0",
+    "..",
+    "->",
+    ".",
+    "0x",
+    "99999999999999999999",
+    "struct ",
+    "(uint8)",
+    "typeof(",
+    "for ",
+    "1",
 ];
 
 #[test]
@@ -107,7 +142,7 @@ fn mutated_scripts_never_panic() {
     let start = Instant::now();
     let mut dice = Dice(0x2545_F491_4F6C_DD1D);
     let mut accepted = 0;
-    for round in 0..6_000 {
+    for round in 0..2_500 {
         let mut text: Vec<char> = SEEDS[round % SEEDS.len()].chars().collect();
         for _ in 0..=dice.roll(4) {
             let at = dice.roll(text.len() + 1);
@@ -140,7 +175,7 @@ fn mutated_scripts_never_panic() {
             panic!("too slow: {round} rounds");
         }
     }
-    assert!(accepted > 200, "{accepted}");
+    assert!(accepted > 100, "{accepted}");
 }
 
 /// `cargo test -- --ignored --nocapture parsing_speed`
