@@ -1,14 +1,23 @@
 //! rbt: a tracer for Linux. See README.md for what it is; this note says how it is built.
 
 pub mod diag;
+pub mod host;
 pub mod settings;
 pub mod types;
 pub mod value;
 
 pub mod system;
 
+pub mod emit;
+
+pub mod builtins;
+pub mod probes;
+pub mod runtime;
+
 pub mod render;
 
+pub mod check;
+pub mod codegen;
 pub mod syntax;
 
 /// The version, as `rbt --version` prints it.

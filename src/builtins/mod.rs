@@ -1,0 +1,378 @@
+//! Builtins: variables, functions and aggregations are one open set, and this is its table.
+//!
+//! A row says what a builtin takes, what it gives, and has both ends of its life: the code it becomes in the kernel
+//! and what user space does with what comes back. A row's file spells the name; nothing else does.
+
+use crate::diag::{Diagnostic, Span};
+use crate::emit::{Emit, Operand};
+use crate::host::Host;
+use crate::probes::{ArgRef, Caps, ProbeSite};
+use crate::settings::Settings;
+use crate::system::System;
+use crate::types::{Agg, Tagged, Type};
+use crate::value::{Pos, Value};
+
+/// Index of a map in the script's list of maps.
+pub type MapId = usize;
+
+/// A row.
+pub struct Builtin {
+    /// As scripts write it.
+    pub name: &'static str,
+    /// In order; optional ones last.
+    pub params: &'static [Param],
+    /// What it gives.
+    pub returns: Returns,
+    /// What the probe must offer.
+    pub needs: Caps,
+    /// Wants `--unsafe`.
+    pub risky: bool,
+    /// How it is done.
+    pub lower: Lower,
+    /// A sentence or two for the man page, `:help` and completion.
+    pub doc: &'static str,
+    /// A whole script, compiled by a test and printed in the man page.
+    pub example: &'static str,
+}
+
+/// Rows are equal when they are the same row.
+impl PartialEq for Builtin {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl std::fmt::Debug for Builtin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// For messages and the man page.
+    pub name: &'static str,
+    /// What may be given.
+    pub accepts: Accepts,
+    /// May be left out.
+    pub optional: bool,
+    /// May be given again and again (the last parameter only).
+    pub rest: bool,
+}
+
+impl Param {
+    /// A required parameter.
+    pub const fn new(name: &'static str, accepts: Accepts) -> Self {
+        Self { name, accepts, optional: false, rest: false }
+    }
+
+    /// One that may be left out.
+    pub const fn optional(name: &'static str, accepts: Accepts) -> Self {
+        Self { optional: true, ..Self::new(name, accepts) }
+    }
+
+    /// Any number of these, at the end.
+    pub const fn rest(name: &'static str, accepts: Accepts) -> Self {
+        Self { optional: true, rest: true, ..Self::new(name, accepts) }
+    }
+}
+
+/// What a parameter accepts. The checker hands anything that passes on in this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepts {
+    /// An integer, bool or enum (an aggregation that can be read as an integer is read).
+    Int,
+    /// A literal integer; positional parameters and constant expressions count.
+    LitInt,
+    /// A string.
+    Str,
+    /// A literal string.
+    LitStr,
+    /// An address: an integer or a pointer; a string or an array in memory gives its address.
+    Addr,
+    /// A pointer, an integer, a string or an array.
+    StrOrAddr,
+    /// Any value, as it is.
+    Any,
+    /// Any value that can be sent to user space and shown.
+    Printable,
+    /// A whole map, keyed or scalar.
+    Map,
+    /// A whole keyed map.
+    KeyedMap,
+    /// A map's element, written `@m[k]`, or a scalar map.
+    Element,
+    /// A whole map, a map's element by reference, or any printable value: `print`'s own.
+    MapOrValue,
+    /// A key of the map that is the parameter before.
+    Key,
+    /// One of these bare words.
+    Word(&'static [&'static str]),
+    /// One of these bare words, or a literal integer.
+    WordOrInt(&'static [&'static str]),
+    /// A literal format string; the arguments after it are checked against it.
+    Format,
+}
+
+/// What a builtin gives.
+pub enum Returns {
+    /// Always this.
+    Always(Type),
+    /// It depends on the arguments; may also find fault with them.
+    By(fn(&Facts) -> Result<Type, Diagnostic>),
+}
+
+/// What a row may know of a call while it is checked: types, literals and places, never the tree.
+pub struct Facts<'a> {
+    /// The builtin's name as called.
+    pub name: &'a str,
+    /// Of the whole call.
+    pub span: Span,
+    /// In order.
+    pub args: &'a [Fact],
+    /// Settings of the run.
+    pub settings: &'a Settings,
+    /// Kernel facts.
+    pub sys: &'a dyn System,
+    /// The site it is checked for.
+    pub site: &'a ProbeSite,
+}
+
+/// What is known of an argument.
+#[derive(Clone, Debug)]
+pub struct Fact {
+    /// Its type ([`Type::Void`] for a word; a map's value type for a map).
+    pub ty: Type,
+    /// Its place.
+    pub span: Span,
+    /// Its value when it is a literal or a word.
+    pub lit: Option<Lit>,
+    /// The map, when it is one or an element of one.
+    pub map: Option<MapFact>,
+}
+
+/// What is known of a map while types are still being merged.
+#[derive(Clone, Debug)]
+pub struct MapFact {
+    /// Which.
+    pub id: MapId,
+    /// Key type, if keyed.
+    pub key: Option<Type>,
+}
+
+/// A literal.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub enum Lit {
+    /// An integer or bool.
+    Int(i64),
+    /// A string.
+    Str(Vec<u8>),
+    /// A bare word.
+    Word(String),
+}
+
+impl Facts<'_> {
+    /// The literal integer given as argument `i`.
+    pub fn int(&self, i: usize) -> Option<i64> {
+        match self.args.get(i)?.lit.as_ref()? {
+            Lit::Int(n) => Some(*n),
+            Lit::Str(_) | Lit::Word(_) => None,
+        }
+    }
+
+    /// The literal string given as argument `i`.
+    pub fn text(&self, i: usize) -> Option<&[u8]> {
+        match self.args.get(i)?.lit.as_ref()? {
+            Lit::Str(s) => Some(s),
+            Lit::Int(_) | Lit::Word(_) => None,
+        }
+    }
+
+    /// The bare word given as argument `i`.
+    pub fn word(&self, i: usize) -> Option<&str> {
+        match self.args.get(i)?.lit.as_ref()? {
+            Lit::Word(w) => Some(w),
+            Lit::Int(_) | Lit::Str(_) => None,
+        }
+    }
+
+    /// Where argument `i` is; the whole call's place when it is absent.
+    pub fn span(&self, i: usize) -> Span {
+        self.args.get(i).map_or(self.span, |a| a.span)
+    }
+}
+
+/// What a row may know of a call while code is emitted for it.
+#[derive(Clone, Debug)]
+pub struct Use {
+    /// What the call returns.
+    pub ty: Type,
+    /// Literals and words by position, where the arguments are such.
+    pub literals: Vec<Option<Lit>>,
+    /// Maps by position: whole maps, and elements (whose key is then the operand).
+    pub maps: Vec<Option<MapId>>,
+    /// For an aggregation: its layout.
+    pub agg: Option<std::sync::Arc<Agg>>,
+    /// Where.
+    pub span: Span,
+}
+
+impl Use {
+    /// The literal integer given as argument `i`.
+    pub fn int(&self, i: usize) -> Option<i64> {
+        match self.literals.get(i)?.as_ref()? {
+            Lit::Int(n) => Some(*n),
+            Lit::Str(_) | Lit::Word(_) => None,
+        }
+    }
+
+    /// The literal string given as argument `i`.
+    pub fn text(&self, i: usize) -> Option<&[u8]> {
+        match self.literals.get(i)?.as_ref()? {
+            Lit::Str(s) => Some(s),
+            Lit::Int(_) | Lit::Word(_) => None,
+        }
+    }
+
+    /// The bare word given as argument `i`.
+    pub fn word(&self, i: usize) -> Option<&str> {
+        match self.literals.get(i)?.as_ref()? {
+            Lit::Word(w) => Some(w),
+            Lit::Int(_) | Lit::Str(_) => None,
+        }
+    }
+
+    /// The map given as argument `i`.
+    pub fn map(&self, i: usize) -> Option<MapId> {
+        *self.maps.get(i)?
+    }
+}
+
+/// Emits code for a call; operands are the arguments by position (`Operand::void()` for a map or a word; a key for a map's element).
+pub type EmitFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Operand<'c>;
+
+/// How a builtin is done.
+pub enum Lower {
+    /// Known when the script is checked.
+    Fold(fn(&Facts) -> Result<Lit, Diagnostic>),
+    /// The probe kind loads it.
+    Context(ArgRef),
+    /// Code in the kernel.
+    Code(EmitFn),
+    /// A record written in the kernel and handled in user space.
+    Event(&'static Event),
+    /// An aggregation: the right side of a map's assignment.
+    Aggregate(&'static Aggregate),
+}
+
+/// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
+/// literals stay in the manifest, values travel.
+pub struct Event {
+    /// The probe ends right after it.
+    pub stops: bool,
+    /// Turns the operands into those that travel, when these are not the arguments themselves; their types are then the
+    /// operands' own.
+    pub capture: Option<CaptureFn>,
+    /// Called once per call site before the run; what it returns is called for each record.
+    pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
+}
+
+/// See [`Event::capture`].
+pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Vec<Operand<'c>>;
+
+/// The user-side end of a call site.
+pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
+
+/// What the user-side end knows of its call site.
+#[derive(Clone, Debug)]
+pub struct EventSpec {
+    /// Literals and words where they are known, by position; for `capture` rows, those of the call.
+    pub literals: Vec<Option<Lit>>,
+    /// Where in the script.
+    pub pos: Pos,
+    /// That line's text.
+    pub line: String,
+}
+
+impl EventSpec {
+    /// The literal string at position `i`.
+    pub fn text(&self, i: usize) -> Option<&[u8]> {
+        match self.literals.get(i)?.as_ref()? {
+            Lit::Str(s) => Some(s),
+            Lit::Int(_) | Lit::Word(_) => None,
+        }
+    }
+
+    /// The literal integer at position `i`.
+    pub fn int(&self, i: usize) -> Option<i64> {
+        match self.literals.get(i)?.as_ref()? {
+            Lit::Int(n) => Some(*n),
+            Lit::Str(_) | Lit::Word(_) => None,
+        }
+    }
+}
+
+/// An argument as it arrives in user space.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// A decoded value (literals too).
+    Value(Value),
+    /// A whole map.
+    Map(usize),
+    /// An element: the map, and its key's bytes.
+    Element(usize, Vec<u8>),
+}
+
+/// An aggregation's layout and its four uses.
+pub struct Aggregate {
+    /// Layout and parameters from the call.
+    pub layout: fn(&Facts) -> Result<Agg, Diagnostic>,
+    /// Adds the operands to the slot (a pointer operand to this CPU's `Agg::size` bytes, zero at first).
+    pub update: for<'c> fn(&mut Emit<'c>, &Use, Operand<'c>, &[Operand<'c>]),
+    /// Merges the CPUs' slots, each `Agg::size` bytes.
+    pub merge: fn(&Agg, &[&[u8]]) -> Value,
+    /// JSON's `type` of such a map.
+    pub kind: &'static str,
+    /// How a script reads it as an integer, if it can.
+    pub read: Option<&'static Read>,
+}
+
+/// Reading an aggregation in the kernel: two accumulators, one step per CPU.
+pub struct Read {
+    /// First values of the accumulators.
+    pub init: [u64; 2],
+    /// The accumulators after a CPU's slot.
+    pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
+    /// The value.
+    pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+}
+
+/// A row for what is decoded late.
+pub struct Tag {
+    /// As [`Tagged::tag`] has it, and as messages call the type.
+    pub name: &'static str,
+    /// Bytes to a value.
+    pub decode: fn(&Tagged, &[u8], &mut dyn Host) -> Value,
+}
+
+/// Every builtin, by family.
+const FAMILIES: &[&[Builtin]] = &[];
+
+/// Every tag, by family.
+const TAGS: &[&[Tag]] = &[];
+
+/// All rows, in reading order.
+pub fn all() -> impl Iterator<Item = &'static Builtin> {
+    FAMILIES.iter().flat_map(|f| f.iter())
+}
+
+/// The row of this name.
+pub fn find(name: &str) -> Option<&'static Builtin> {
+    all().find(|b| b.name == name)
+}
+
+/// The tag of this name.
+pub fn find_tag(name: &str) -> Option<&'static Tag> {
+    TAGS.iter().flat_map(|f| f.iter()).find(|t| t.name == name)
+}

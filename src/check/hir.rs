@@ -1,0 +1,275 @@
+//! The script as checked: every name resolved, every expression typed, every probe one body for concrete sites.
+//!
+//! A value of this type is a promise: code generation does not fail on it.
+
+use std::rc::Rc;
+
+use crate::builtins::{Builtin, Lit, MapId, Use};
+use crate::diag::Span;
+use crate::probes::{ArgRef, ProbeSite};
+use crate::syntax::ast::{BinOp, UnOp};
+use crate::types::{Field, Space, Type};
+
+/// Index into [`Probe::vars`].
+pub type VarId = usize;
+
+/// A checked script.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    /// All maps, in order of name.
+    pub maps: Vec<Map>,
+    /// In order of declaration; sites whose bodies came out equal share one.
+    pub probes: Vec<Probe>,
+}
+
+/// A map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// With its `@`.
+    pub name: String,
+    /// None for a scalar. Several keys are one [`Type::Tuple`].
+    pub key: Option<Type>,
+    /// A plain type, or [`Type::Agg`].
+    pub value: Type,
+    /// Entries (1 for a scalar).
+    pub max_entries: u32,
+    /// Evict the least recently used instead of refusing when full.
+    pub lru: bool,
+    /// First use.
+    pub span: Span,
+}
+
+/// A body and where it runs.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// At least one; all of one kind and mechanism.
+    pub sites: Vec<ProbeSite>,
+    /// Scratch variables.
+    pub vars: Vec<Var>,
+    /// The predicate is an `If` around the rest.
+    pub body: Vec<Stmt>,
+    /// Attach points to closing brace.
+    pub span: Span,
+}
+
+/// A scratch variable; block scope is resolved, so each declaration is one of these.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Var {
+    /// With its `$`.
+    pub name: String,
+    /// Merged from all assignments.
+    pub ty: Type,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stmt {
+    /// Which.
+    pub kind: StmtKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StmtKind {
+    /// For its effect.
+    Expr(Expr),
+    /// The value has the variable's type (a cast is inserted where needed).
+    SetVar(VarId, Expr),
+    /// A declaration without value: zero.
+    ZeroVar(VarId),
+    /// The value has the map's value type.
+    SetMap {
+        /// Which map.
+        map: MapId,
+        /// Of the map's key type; none for a scalar.
+        key: Option<Expr>,
+        /// Of the map's value type.
+        value: Expr,
+    },
+    /// `@m[k] = count()`: the call's row is an aggregate.
+    Aggregate {
+        /// Which map.
+        map: MapId,
+        /// Of the map's key type.
+        key: Option<Expr>,
+        /// The aggregation's call.
+        call: Call,
+    },
+    /// Condition is [`Type::Bool`].
+    If {
+        /// Condition.
+        cond: Expr,
+        /// Then.
+        then: Vec<Stmt>,
+        /// Else.
+        otherwise: Vec<Stmt>,
+    },
+    /// The body, so many times over (`unroll`).
+    Repeat {
+        /// Literal count.
+        times: u32,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `while`; condition is [`Type::Bool`].
+    While {
+        /// Condition.
+        cond: Expr,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `for $v : from..to`
+    ForRange {
+        /// `int64`.
+        var: VarId,
+        /// First.
+        from: Expr,
+        /// One past the last.
+        to: Expr,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// `for $kv : @m`: `$kv` is a tuple of key and value.
+    ForMap {
+        /// A tuple.
+        var: VarId,
+        /// A keyed map.
+        map: MapId,
+        /// Body.
+        body: Vec<Stmt>,
+    },
+    /// Leave the innermost loop.
+    Break,
+    /// Next turn of the innermost loop.
+    Continue,
+    /// Leave the probe.
+    Return(Option<Expr>),
+}
+
+/// A typed expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// Which.
+    pub kind: ExprKind,
+    /// Its type.
+    pub ty: Type,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// A scalar constant; the bits of its type, sign-extended to 64 where signed.
+    Int(u64),
+    /// A constant string; the type is `Str(len + 1)` or more.
+    Str(Rc<[u8]>),
+    /// A scratch variable's value.
+    Var(VarId),
+    /// A plain map's element, or its zero value.
+    Map(MapId, Option<Box<Expr>>),
+    /// An aggregation read across CPUs, as an integer.
+    ReadAgg(MapId, Option<Box<Expr>>),
+    /// Something the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
+    Context(ArgRef),
+    /// A member of what `base` is: a [`Type::Struct`] (behind an address), a [`Type::Record`], or a tuple's element.
+    Field(Box<Expr>, Rc<Field>),
+    /// What a pointer leads to: an lvalue for structs and arrays, a read for scalars and strings.
+    Deref(Box<Expr>, Space),
+    /// An element of an array; `base` is an array, the index an integer.
+    Index(Box<Expr>, Box<Expr>),
+    /// `! ~ -` on a scalar.
+    Unary(UnOp, Box<Expr>),
+    /// Address of a variable's or map element's storage, or of an lvalue in memory.
+    AddrOf(Box<Expr>),
+    /// Arithmetic on 64 bits; comparison and logic to bool; `==` on strings, tuples, buffers and arrays too.
+    /// Pointer arithmetic is already scaled. `&&` and `||` have bool operands and do not evaluate the right one in vain.
+    Binary(BinOp, Box<Expr>, Box<Expr>),
+    /// Condition is bool; both sides have this expression's type.
+    Cond(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Statements, then a value.
+    Block(Vec<Stmt>, Box<Expr>),
+    /// To this expression's type: integer widths and signs, pointers, bool, string to a larger capacity, integer to array.
+    Cast(Box<Expr>),
+    /// A tuple's elements.
+    Tuple(Vec<Expr>),
+    /// `x++` on a variable (value before the step when `post`).
+    StepVar {
+        /// Which.
+        var: VarId,
+        /// What is added: 1, -1, or a pointer's element size.
+        by: i64,
+        /// Value before the step.
+        post: bool,
+    },
+    /// `@m[k]++` on a plain integer map.
+    StepMap {
+        /// Which.
+        map: MapId,
+        /// Key.
+        key: Option<Box<Expr>>,
+        /// What is added.
+        by: i64,
+        /// Value before the step.
+        post: bool,
+    },
+    /// A builtin whose row emits code or an event.
+    Call(Call),
+}
+
+/// A call of a builtin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its row.
+    pub row: &'static Builtin,
+    /// Arguments; optional ones that were left out are absent.
+    pub args: Vec<CallArg>,
+    /// What it returns.
+    pub ty: Type,
+    /// Where.
+    pub span: Span,
+}
+
+/// An argument of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallArg {
+    /// A value; literals are [`ExprKind::Int`] and [`ExprKind::Str`].
+    Value(Expr),
+    /// A whole map.
+    Map(MapId),
+    /// A map's element by reference (`delete(@m[k])`, `print(@hist[k])`).
+    Element(MapId, Expr),
+    /// A bare word that the row gives a meaning (`monotonic`, `perf`).
+    Word(String),
+    /// A type.
+    Type(Type),
+}
+
+impl Call {
+    /// The literal or word given as argument `i`.
+    pub fn literal(&self, i: usize) -> Option<Lit> {
+        match self.args.get(i)? {
+            CallArg::Value(Expr { kind: ExprKind::Int(n), .. }) => Some(Lit::Int(*n as i64)),
+            CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => Some(Lit::Str(s.to_vec())),
+            CallArg::Word(w) => Some(Lit::Word(w.clone())),
+            CallArg::Value(_) | CallArg::Map(_) | CallArg::Element(..) | CallArg::Type(_) => None,
+        }
+    }
+
+    /// What the row's code may know of this call; `agg` is the layout of the map that an aggregation fills.
+    pub fn to_use(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> Use {
+        let map = |a: &CallArg| match a {
+            CallArg::Map(m) | CallArg::Element(m, _) => Some(*m),
+            CallArg::Value(_) | CallArg::Word(_) | CallArg::Type(_) => None,
+        };
+        Use {
+            ty: self.ty.clone(),
+            literals: (0..self.args.len()).map(|i| self.literal(i)).collect(),
+            maps: self.args.iter().map(map).collect(),
+            agg,
+            span: self.span,
+        }
+    }
+}

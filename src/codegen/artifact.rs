@@ -1,0 +1,131 @@
+//! What a compiled script is: an ELF object, and all that is needed to run it and to read what it says.
+
+use serde::{Deserialize, Serialize};
+
+use crate::builtins::Lit;
+use crate::probes::{Attach, ProgramType};
+use crate::types::Type;
+use crate::value::Pos;
+
+/// A compiled script.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Artifact {
+    /// A BPF ELF object with BTF-defined maps.
+    pub elf: Vec<u8>,
+    /// What is in it.
+    pub manifest: Manifest,
+}
+
+/// What is in an object.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Manifest {
+    /// One per function in the object, in order of declaration.
+    pub programs: Vec<Program>,
+    /// The script's maps, in order of name. Map `i` is `map_i` in the object.
+    pub maps: Vec<Map>,
+    /// What a record's index means.
+    pub events: Vec<Event>,
+    /// Limits (frames) of the stack maps that there are; the one of limit n is `stacks_n`: a hash from a stack's id
+    /// (`u64`) to n addresses (`u64` each, zero after the last).
+    pub stacks: Vec<u32>,
+}
+
+pub use crate::emit::shared::{RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+
+/// A program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// The function's name in the object.
+    pub function: String,
+    /// What it is loaded as.
+    pub ty: ProgramType,
+    /// Where it is attached. With several sites, the link's cookie is the site's index (system calls: the program
+    /// finds the index by the call's number, and is attached once).
+    pub sites: Vec<Site>,
+}
+
+/// A place where a program is attached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Site {
+    /// The value of `probe`.
+    pub name: String,
+    /// How.
+    pub attach: Attach,
+    /// The attach point in the script.
+    pub pos: Pos,
+}
+
+/// A map of the script.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Map {
+    /// With its `@`.
+    pub name: String,
+    /// None for a scalar: an array of one.
+    pub key: Option<Type>,
+    /// An [`Type::Agg`] is per CPU.
+    pub value: Type,
+}
+
+/// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, then the fields.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// What it says.
+    pub kind: EventKind,
+    /// Where in the script.
+    pub pos: Pos,
+    /// The script's line there.
+    pub line: String,
+    /// Literals and words of the call, by position.
+    pub literals: Vec<Option<Lit>>,
+    /// What arrives, by position: the call's arguments, or what the row captured in their stead.
+    pub args: Vec<EventArg>,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum EventKind {
+    /// A call of the builtin of this name.
+    Builtin(String),
+    /// A helper returned an error: argument 0 is what it returned (`int64`).
+    HelperError {
+        /// Its name, without `bpf_`.
+        helper: String,
+    },
+    /// Something went wrong that has a text (`divide by zero`).
+    Problem(String),
+}
+
+/// An argument of a call, as its record has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum EventArg {
+    /// A literal integer.
+    Int(i64),
+    /// A literal string.
+    Text(Vec<u8>),
+    /// A bare word.
+    Word(String),
+    /// At this offset from the record's start, so many bytes as the type has.
+    Field {
+        /// Its type.
+        ty: Type,
+        /// Bytes from the start of the record.
+        offset: u32,
+    },
+    /// A string or buffer of varying length: at `offset`, a `u32` offset from the record's start and a `u32` length in
+    /// bytes. A string of its full capacity without NUL was cut.
+    Var {
+        /// Its type.
+        ty: Type,
+        /// Bytes from the start of the record.
+        offset: u32,
+    },
+    /// A whole map.
+    Map(usize),
+    /// A map's element: the key's bytes are at `offset`.
+    Element {
+        /// Which map.
+        map: usize,
+        /// Bytes from the start of the record.
+        offset: u32,
+    },
+}

@@ -1,0 +1,36 @@
+//! What the user-side end of a builtin may do. The running session implements it; tests use a fake.
+
+use crate::settings::Settings;
+use crate::value::{Frame, MapView, Output, Value};
+
+/// Services for handlers and decoders.
+pub trait Host {
+    /// Says something to the reader of the run.
+    fn say(&mut self, output: Output);
+    /// A value as `%s` shows it in the chosen format.
+    fn text(&self, value: &Value) -> Vec<u8>;
+    /// Settings of the run.
+    fn settings(&self) -> &Settings;
+    /// Reads a whole map, merged across CPUs.
+    fn map(&mut self, map: usize) -> anyhow::Result<MapView>;
+    /// Reads one element by the bytes of its key; [`Value::None`] when it is not there.
+    fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value>;
+    /// Removes all elements.
+    fn clear_map(&mut self, map: usize) -> anyhow::Result<()>;
+    /// Sets all elements to zero.
+    fn zero_map(&mut self, map: usize) -> anyhow::Result<()>;
+    /// Ends the run after the events that came before.
+    fn exit(&mut self, status: u8);
+    /// Name and offset of a kernel address.
+    fn kernel_symbol(&mut self, addr: u64) -> Option<Frame>;
+    /// Name and offset of an address in a process.
+    fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame>;
+    /// Frames of a kernel stack, leaf first, inlined ones included; names are looked up when `resolve`.
+    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Frame>;
+    /// The same for a process's stack.
+    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Frame>;
+    /// Addresses kept under a stack's id in the stack map of this many frames.
+    fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>>;
+    /// What to add to a reading of `CLOCK_BOOTTIME` to get nanoseconds since 1970.
+    fn boot_to_unix_ns(&self) -> u64;
+}

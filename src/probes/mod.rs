@@ -1,0 +1,248 @@
+//! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
+
+use crate::diag::{Diagnostic, Span};
+use crate::emit::{Emit, Operand};
+use crate::settings::Settings;
+use crate::syntax::ast::AttachPoint;
+use crate::system::System;
+use crate::types::{Field, Space, Type};
+use serde::{Deserialize, Serialize};
+
+/// What a probe offers and a builtin may need: a set of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+pub struct Caps(pub u32);
+
+impl Caps {
+    /// Nothing.
+    pub const NONE: Caps = Caps(0);
+    /// `argN`.
+    pub const ARGN: Caps = Caps(1);
+    /// `args`.
+    pub const ARGS: Caps = Caps(1 << 1);
+    /// `retval`.
+    pub const RETVAL: Caps = Caps(1 << 2);
+    /// Registers: the context starts with a `struct pt_regs`.
+    pub const REGS: Caps = Caps(1 << 3);
+    /// `func`.
+    pub const FUNC: Caps = Caps(1 << 4);
+    /// `ctx`.
+    pub const CTX: Caps = Caps(1 << 5);
+    /// A user-space binary: `uaddr`.
+    pub const BINARY: Caps = Caps(1 << 6);
+    /// A task's context: signals may be sent to `current`.
+    pub const SIGNAL: Caps = Caps(1 << 7);
+    /// A stack worth taking: not in `begin` and `end`.
+    pub const STACK: Caps = Caps(1 << 8);
+
+    /// Both sets.
+    pub const fn and(self, other: Caps) -> Caps {
+        Caps(self.0 | other.0)
+    }
+
+    /// Is all of `other` in this?
+    pub const fn has(self, other: Caps) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Something that the probe kind loads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ArgRef {
+    /// `argN`.
+    Index(u32),
+    /// `retval`.
+    Retval,
+    /// `ctx`: the context's address.
+    Ctx,
+    /// `func`: the address of the traced function.
+    Func,
+    /// `args` as a whole, by value.
+    All,
+    /// `args.name`: the field as [`Context::fields`] has it.
+    Named(std::rc::Rc<ContextField>),
+}
+
+/// A field of `args`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ContextField {
+    /// Name, offset within the context (or the argument's number, as the kind will have it) and type.
+    pub field: Field,
+    /// How the kind finds it.
+    pub place: Place,
+    /// As `-lv` shows it: `const char * filename`.
+    pub decl: String,
+}
+
+/// Where a field of `args` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In the context record, at the field's offset.
+    Record,
+    /// In the record by reference: a `u32` of length << 16 | offset at the field's offset, counted from the record's start.
+    DataLoc,
+    /// The same, counted from the end of the `u32`.
+    RelLoc,
+    /// The n-th 64-bit argument of a raw tracepoint.
+    RawArg(u32),
+    /// The n-th argument of a system call, in the `pt_regs` that raw argument 0 points to.
+    SyscallArg(u32),
+    /// The number of the system call in progress.
+    SyscallNumber,
+}
+
+/// What a site offers to the script.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// What builtins may need.
+    pub caps: Caps,
+    /// Fields of `args`, when there are any.
+    pub fields: Vec<std::rc::Rc<ContextField>>,
+    /// Type of `retval` (else `uint64`).
+    pub retval: Option<Type>,
+    /// How many `argN` there are.
+    pub args: u32,
+    /// What pointers from here lead into when nothing else says.
+    pub space: Option<Space>,
+}
+
+/// One concrete place where a program runs; only `expand` makes one.
+#[derive(Clone, Debug)]
+pub struct ProbeSite {
+    /// Its row.
+    pub kind: &'static dyn ProbeKind,
+    /// The value of `probe`.
+    pub name: String,
+    /// How it is attached, which also decides the program's type.
+    pub attach: Attach,
+    /// The attach point in the script.
+    pub span: Span,
+}
+
+/// A program's type, with what the kernel wants to know when it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ProgramType {
+    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`; also what `begin` and `end` are run as.
+    RawTracepoint,
+    /// `BPF_PROG_TYPE_TRACEPOINT`.
+    Tracepoint,
+    /// `BPF_PROG_TYPE_KPROBE` for uprobes.
+    Uprobe,
+    /// The same for many offsets of a file by one link (`uprobe.multi`).
+    UprobeMulti,
+    /// `BPF_PROG_TYPE_PERF_EVENT`.
+    PerfEvent,
+}
+
+/// The mechanisms: closed, since each is code in the loader. Kinds share them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Attach {
+    /// Run once before everything else is attached.
+    Begin,
+    /// Run once after everything else is detached.
+    End,
+    /// A perf-based tracepoint.
+    Tracepoint {
+        /// Its category (`sched`).
+        category: String,
+        /// Its name.
+        event: String,
+    },
+    /// A raw tracepoint.
+    RawTracepoint {
+        /// Its name.
+        name: String,
+    },
+    /// A system call's entry or exit, through the raw tracepoint that all of them share: the program runs for the
+    /// calls whose numbers its sites name.
+    Syscall {
+        /// Entry, else exit.
+        enter: bool,
+        /// The call's number.
+        number: u32,
+    },
+    /// A place in a file.
+    Uprobe {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// The function's name, for `func` and messages.
+        function: String,
+        /// At the function's return.
+        ret: bool,
+    },
+    /// A perf event that fires at a rate, on all CPUs or one.
+    Timer {
+        /// Nanoseconds between two; 0 when `frequency` is given.
+        period_ns: u64,
+        /// Times per second; 0 when `period_ns` is given.
+        frequency: u64,
+        /// Every online CPU, else the first.
+        all_cpus: bool,
+    },
+}
+
+/// What expansion may ask.
+pub struct Env<'a> {
+    /// Kernel facts.
+    pub sys: &'a dyn System,
+    /// Settings of the run.
+    pub settings: &'a Settings,
+}
+
+/// A row: what a probe kind is.
+pub trait ProbeKind: Sync + std::fmt::Debug {
+    /// The first is canonical; the others are accepted. Case does not count, except where two kinds differ in it only.
+    fn names(&self) -> &'static [&'static str];
+    /// `uprobe:BINARY:FUNCTION[+OFFSET]`.
+    fn usage(&self) -> &'static str;
+    /// A sentence or two for the man page.
+    fn doc(&self) -> &'static str;
+    /// A script that uses it.
+    fn example(&self) -> &'static str;
+    /// What `probetype` says.
+    fn probetype(&self) -> &'static str {
+        self.names().first().copied().unwrap_or("")
+    }
+    /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
+    /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
+    fn offers(&self) -> Caps;
+    /// What a site offers.
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    /// The program's type for a site.
+    fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
+    /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c>;
+    /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing>;
+}
+
+/// Every kind, in the order of the man page.
+pub const KINDS: &[&dyn ProbeKind] = &[];
+
+/// The kind of this name.
+pub fn find(name: &str) -> Option<&'static dyn ProbeKind> {
+    KINDS
+        .iter()
+        .copied()
+        .find(|k| k.names().contains(&name))
+        .or_else(|| KINDS.iter().copied().find(|k| k.names().iter().any(|n| n.eq_ignore_ascii_case(name))))
+}
+
+impl PartialEq for ProbeSite {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.attach == other.attach
+    }
+}
+
+/// May sites share one program: same kind, and a mechanism that tells them apart at run time?
+pub fn can_share(a: &ProbeSite, b: &ProbeSite) -> bool {
+    let same_mechanism = match (&a.attach, &b.attach) {
+        (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
+        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => true,
+        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => p == q && x == y,
+        _ => false,
+    };
+    same_mechanism && a.kind.names() == b.kind.names()
+}
