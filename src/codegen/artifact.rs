@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::builtins::Lit;
 use crate::probes::{Attach, ProgramType};
 use crate::types::Type;
 use crate::value::Pos;
@@ -29,45 +30,7 @@ pub struct Manifest {
     pub stacks: Vec<u32>,
 }
 
-/// The object's ring buffer; absent when no record is ever written.
-pub const RING: &str = "ring";
-/// The section (and so the map) of [`Start`].
-pub const START_SECTION: &str = ".rodata.start";
-/// The section (and so the map) of [`State`].
-pub const STATE_SECTION: &str = ".bss.state";
-/// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
-pub const SCRATCH: &str = "scratch";
-/// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
-pub const SCRATCH_SLOTS: u32 = 4;
-
-/// Constants that the loader writes before the object is loaded; the verifier sees them as known.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Start {
-    /// Process id of the `-c` child, or 0.
-    pub child: u64,
-    /// `CLOCK_BOOTTIME` at start, nanoseconds: `elapsed` counts from here.
-    pub boot_ns: u64,
-    /// CPUs that may ever be there.
-    pub cpus: u64,
-}
-
-/// Shared with the running programs; mapped into this process.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct State {
-    /// Set by the reader when it sleeps without a time-out: the next record wakes it (`BPF_RB_FORCE_WAKEUP`) and clears it.
-    /// Records that find it clear do not wake anybody (`BPF_RB_NO_WAKEUP`): the reader is awake, or will be soon.
-    pub reader_sleeps: u32,
-    /// Set when the run is over: programs return at once.
-    pub stopped: u32,
-    /// Records that found no room in the ring.
-    pub lost: u64,
-    /// Runs that found all scratch slots of their CPU taken.
-    pub missed: u64,
-    /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
-    pub refused: u64,
-}
+pub use crate::emit::shared::{RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
 
 /// A program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -112,7 +75,9 @@ pub struct Event {
     pub pos: Pos,
     /// The script's line there.
     pub line: String,
-    /// Arguments by position.
+    /// Literals and words of the call, by position.
+    pub literals: Vec<Option<Lit>>,
+    /// What arrives, by position: the call's arguments, or what the row captured in their stead.
     pub args: Vec<EventArg>,
 }
 

@@ -1,7 +1,47 @@
 //! BPF code in our words: the only user of inkwell and LLVM.
+//!
+//! [`Emit`] is a module and the function under construction in it. Its methods name BPF and memory ideas, never a
+//! builtin. Scalars are 64-bit registers, extended by their type's sign; everything else is memory.
+//!
+//! - `mod.rs`: values, arithmetic, functions
+//! - `flow.rs`: branches, loops, what is computed once
+//! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
+//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
+//! - `object.rs`: the module's frame (target, debug information, ELF)
 
-use crate::types::{Space, Type};
-use inkwell::values::{IntValue, PointerValue};
+#![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
+
+mod flow;
+pub mod helper;
+mod map;
+mod mem;
+mod object;
+mod ring;
+pub mod shared;
+
+pub use flow::{Branch, Turn};
+pub use helper::Helper;
+pub use inkwell::context::Context;
+pub use inkwell::values::{IntValue, PointerValue};
+pub use map::{MapDef, MapKind, NO_PREALLOC};
+pub use mem::Mark;
+pub use mem::align_at;
+pub use object::{Built, Dumps, EmitError};
+pub use ring::{Problem, RecordField};
+
+use std::collections::{BTreeMap, HashMap};
+
+use inkwell::basic_block::BasicBlock;
+use inkwell::builder::{Builder, BuilderError};
+use inkwell::debug_info::{DICompileUnit, DIFile, DISubprogram, DebugInfoBuilder};
+use inkwell::module::{Linkage, Module};
+use inkwell::targets::TargetMachine;
+use inkwell::types::{IntType, PointerType};
+use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue};
+use inkwell::{AddressSpace, IntPredicate};
+
+use crate::bug;
+use crate::types::{Int, Space, Type};
 
 /// A value while code is emitted.
 #[derive(Clone, Debug)]
@@ -19,13 +59,425 @@ pub enum Repr<'c> {
     None,
     /// In a register of 64 bits, extended by the type's sign.
     Reg(IntValue<'c>),
-    /// In memory the program may read directly, `Type::size()` bytes; for strings, their length with NUL where it is known.
+    /// In memory the program may read directly, `Type::size()` bytes; for strings and buffers that were just read, how
+    /// many bytes of it matter (a string's NUL included).
     Mem(PointerValue<'c>, Option<IntValue<'c>>),
-    /// At an address of this space, not read yet (structs, arrays and strings inside them).
+    /// At an address of this space, not read yet (structs, arrays, and strings inside them).
     At(IntValue<'c>, Space),
 }
 
-/// A function under construction.
+impl<'c> Operand<'c> {
+    /// No value.
+    pub fn void() -> Self {
+        Self { ty: Type::Void, repr: Repr::None }
+    }
+
+    /// A scalar; the caller has extended it by the type's sign.
+    pub fn reg(ty: Type, value: IntValue<'c>) -> Self {
+        Self { ty, repr: Repr::Reg(value) }
+    }
+
+    /// `uint64`.
+    pub fn u64(value: IntValue<'c>) -> Self {
+        Self::reg(Type::U64, value)
+    }
+
+    /// A value in memory.
+    pub fn mem(ty: Type, ptr: PointerValue<'c>) -> Self {
+        Self { ty, repr: Repr::Mem(ptr, None) }
+    }
+
+    /// A value not read yet.
+    pub fn at(ty: Type, addr: IntValue<'c>, space: Space) -> Self {
+        Self { ty, repr: Repr::At(addr, space) }
+    }
+}
+
+/// Comparisons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // named as LLVM names them
+pub enum Cmp {
+    Eq,
+    Ne,
+    Ult,
+    Ule,
+    Ugt,
+    Uge,
+    Slt,
+    Sle,
+    Sgt,
+    Sge,
+}
+
+/// A module, and the function under construction in it.
 pub struct Emit<'c> {
-    _todo: std::marker::PhantomData<&'c ()>,
+    cx: &'c Context,
+    machine: TargetMachine,
+    module: Module<'c>,
+    b: Builder<'c>,
+    di: DebugInfoBuilder<'c>,
+    unit: DICompileUnit<'c>,
+    file: DIFile<'c>,
+    errors: Box<object::Errors>,
+    maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
+    data: BTreeMap<String, GlobalValue<'c>>,
+    texts: HashMap<Vec<u8>, GlobalValue<'c>>,
+    fun: Option<Fun<'c>>,
+    scratch_size: u32,
+    v4: bool,
+    /// Values over so many bytes live in the scratch arena.
+    pub on_stack_limit: u32,
+    /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
+    pub pad: bool,
+    /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
+    pub warning_level: u8,
+    /// What pointers from this probe lead into when nothing else says.
+    pub space: Space,
+    problems: Vec<Problem>,
+    next_event: u32,
+    /// Limits of the stack maps asked for.
+    pub stacks: std::collections::BTreeSet<u32>,
+    /// Where the code being emitted comes from: byte offsets in the script.
+    pub span: crate::diag::Span,
+}
+
+/// The function under construction.
+struct Fun<'c> {
+    function: FunctionValue<'c>,
+    scope: DISubprogram<'c>,
+    /// Holds the allocas; branches to the body at the end.
+    entry: BasicBlock<'c>,
+    exit: BasicBlock<'c>,
+    result: PointerValue<'c>,
+    /// Where the scratch slot is taken, when one is needed: an empty block and the block after it.
+    acquire: (BasicBlock<'c>, BasicBlock<'c>),
+    /// The slot's address, or null.
+    slot: PointerValue<'c>,
+    scratch_used: bool,
+    scratch_top: u32,
+    scratch_max: u32,
+    /// Stack memory: slots of 8, 16 or 32 bytes; true while in use.
+    stack: Vec<(PointerValue<'c>, u32, bool)>,
+    stack_bytes: u32,
+    /// Values already computed, by scope.
+    once: Vec<HashMap<String, BasicValueEnum<'c>>>,
+    loops: Vec<flow::Loop<'c>>,
+    /// Number of sites, their names, and the register that says which one fired.
+    sites: Vec<String>,
+    site: Option<IntValue<'c>>,
+}
+
+/// Building an instruction fails only when the builder stands nowhere or types are off: ours to get right.
+fn ok<T>(r: Result<T, BuilderError>) -> T {
+    match r {
+        Ok(v) => v,
+        Err(e) => bug!("LLVM builder: {e}"),
+    }
+}
+
+impl<'c> Emit<'c> {
+    fn fun(&mut self) -> &mut Fun<'c> {
+        match &mut self.fun {
+            Some(f) => f,
+            None => bug!("no function is under construction"),
+        }
+    }
+
+    fn fun_ref(&self) -> &Fun<'c> {
+        match &self.fun {
+            Some(f) => f,
+            None => bug!("no function is under construction"),
+        }
+    }
+
+    fn i64t(&self) -> IntType<'c> {
+        self.cx.i64_type()
+    }
+
+    fn ptrt(&self) -> PointerType<'c> {
+        self.cx.ptr_type(AddressSpace::default())
+    }
+
+    /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
+    pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
+        let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
+        let function = self.module.add_function(name, ty, Some(Linkage::External));
+        function.set_section(Some(section));
+        let scope = self.describe_function(function, name, false);
+        let entry = self.cx.append_basic_block(function, "entry");
+        let acquire = self.cx.append_basic_block(function, "acquire");
+        let body = self.cx.append_basic_block(function, "body");
+        let exit = self.cx.append_basic_block(function, "exit");
+        self.b.position_at_end(entry);
+        let result = ok(self.b.build_alloca(self.i64t(), "result"));
+        let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
+        self.fun = Some(Fun {
+            function,
+            scope,
+            entry,
+            exit,
+            result,
+            acquire: (acquire, body),
+            slot,
+            scratch_used: false,
+            scratch_top: 8,
+            scratch_max: 8,
+            stack: Vec::new(),
+            stack_bytes: 0,
+            once: vec![HashMap::new()],
+            loops: Vec::new(),
+            sites: sites.to_vec(),
+            site: None,
+        });
+        self.b.position_at_end(body);
+        self.at(1, 1);
+    }
+
+    /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.
+    pub fn allow_scratch_here(&mut self) {
+        if self.fun_ref().scratch_used {
+            return;
+        }
+        // the old place is passed through
+        let (old, after) = self.fun_ref().acquire;
+        let here = self.here();
+        let acquire = self.new_block("acquire");
+        let next = self.new_block("work");
+        self.b.position_at_end(old);
+        ok(self.b.build_unconditional_branch(after));
+        self.b.position_at_end(here);
+        ok(self.b.build_unconditional_branch(acquire));
+        self.fun().acquire = (acquire, next);
+        self.b.position_at_end(next);
+    }
+
+    /// Ends the program; `default` is what it returns when the script does not say.
+    pub fn end_program(&mut self, default: u64) {
+        let exit = self.fun_ref().exit;
+        ok(self.b.build_unconditional_branch(exit));
+        let f = self.fun_ref();
+        let (entry, result, slot, used) = (f.entry, f.result, f.slot, f.scratch_used);
+        let (acquire, after) = f.acquire;
+        self.b.position_at_end(entry);
+        let zero = self.int(default);
+        ok(self.b.build_store(result, zero));
+        ok(self.b.build_store(slot, self.ptrt().const_null()));
+        let first = self.first_acquire();
+        ok(self.b.build_unconditional_branch(first));
+        self.b.position_at_end(acquire);
+        if used {
+            self.acquire_scratch(after);
+        } else {
+            ok(self.b.build_unconditional_branch(after));
+        }
+        self.b.position_at_end(exit);
+        if used {
+            self.release_scratch();
+        }
+        let value = ok(self.b.build_load(self.i64t(), result, "result"));
+        ok(self.b.build_return(Some(&value)));
+        self.scratch_size = self.scratch_size.max(if used { self.fun_ref().scratch_max.next_multiple_of(8) } else { 0 });
+        self.b.unset_current_debug_location();
+        self.fun = None;
+    }
+
+    fn first_acquire(&self) -> BasicBlock<'c> {
+        match self.fun_ref().entry.get_next_basic_block() {
+            Some(b) => b,
+            None => bug!("a program has an acquire block after its entry"),
+        }
+    }
+
+    /// The program's context: its only parameter.
+    pub fn ctx(&self) -> PointerValue<'c> {
+        match self.fun_ref().function.get_first_param() {
+            Some(BasicValueEnum::PointerValue(p)) => p,
+            _ => bug!("a program's parameter is a pointer"),
+        }
+    }
+
+    /// The values that `probe` may have here.
+    pub fn site_names(&self) -> &[String] {
+        &self.fun_ref().sites
+    }
+
+    /// Says which site fired, where the program found out by itself.
+    pub fn set_site(&mut self, index: IntValue<'c>) {
+        self.fun().site = Some(index);
+    }
+
+    /// Index of the site that fired: 0 where there is one only; the link's cookie where the program has not said.
+    pub fn site(&mut self) -> IntValue<'c> {
+        if self.fun_ref().sites.len() < 2 {
+            return self.int(0);
+        }
+        if let Some(site) = self.fun_ref().site {
+            return site;
+        }
+        self.once("site", |e| {
+            let ctx = e.ctx();
+            e.call(Helper::GetAttachCookie, &[ctx.into()])
+        })
+    }
+
+    // --- constants and arithmetic -------------------------------------------------------------------------------
+
+    /// A constant.
+    pub fn int(&self, value: u64) -> IntValue<'c> {
+        self.i64t().const_int(value, false)
+    }
+
+    /// The null pointer.
+    pub fn null(&self) -> PointerValue<'c> {
+        self.ptrt().const_null()
+    }
+
+    /// A comparison, as a bool in a register (0 or 1).
+    pub fn cmp(&self, op: Cmp, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let bit = self.cmp_bit(op, a, b);
+        ok(self.b.build_int_z_extend(bit, self.i64t(), ""))
+    }
+
+    fn cmp_bit(&self, op: Cmp, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let p = match op {
+            Cmp::Eq => IntPredicate::EQ,
+            Cmp::Ne => IntPredicate::NE,
+            Cmp::Ult => IntPredicate::ULT,
+            Cmp::Ule => IntPredicate::ULE,
+            Cmp::Ugt => IntPredicate::UGT,
+            Cmp::Uge => IntPredicate::UGE,
+            Cmp::Slt => IntPredicate::SLT,
+            Cmp::Sle => IntPredicate::SLE,
+            Cmp::Sgt => IntPredicate::SGT,
+            Cmp::Sge => IntPredicate::SGE,
+        };
+        ok(self.b.build_int_compare(p, a, b, ""))
+    }
+
+    /// `a + b`
+    pub fn add(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_int_add(a, b, ""))
+    }
+
+    /// `a - b`
+    pub fn sub(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_int_sub(a, b, ""))
+    }
+
+    /// `a * b`
+    pub fn mul(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_int_mul(a, b, ""))
+    }
+
+    /// `a & b`
+    pub fn and(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_and(a, b, ""))
+    }
+
+    /// `a | b`
+    pub fn or(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_or(a, b, ""))
+    }
+
+    /// `a ^ b`
+    pub fn xor(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_xor(a, b, ""))
+    }
+
+    /// `a << b`; BPF uses the low six bits of `b`, and so does this (LLVM alone leaves more undefined).
+    pub fn shl(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let b = self.and(b, self.int(63));
+        ok(self.b.build_left_shift(a, b, ""))
+    }
+
+    /// `a >> b`, of a signed value or not; low six bits of `b`.
+    pub fn shr(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool) -> IntValue<'c> {
+        let b = self.and(b, self.int(63));
+        ok(self.b.build_right_shift(a, b, signed, ""))
+    }
+
+    /// `a / b` or `a % b`; of a zero `b`, LLVM leaves it undefined: the caller has seen to that.
+    /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it.
+    pub fn div(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
+        match (signed, remainder) {
+            (false, false) => ok(self.b.build_int_unsigned_div(a, b, "")),
+            (false, true) => ok(self.b.build_int_unsigned_rem(a, b, "")),
+            (true, false) if self.v4 => ok(self.b.build_int_signed_div(a, b, "")),
+            (true, true) if self.v4 => ok(self.b.build_int_signed_rem(a, b, "")),
+            (true, _) => {
+                let (sa, sb) = (self.shr(a, self.int(63), true), self.shr(b, self.int(63), true));
+                let magnitude = |v, s| self.sub(self.xor(v, s), s);
+                let (ua, ub) = (magnitude(a, sa), magnitude(b, sb));
+                if remainder {
+                    magnitude(ok(self.b.build_int_unsigned_rem(ua, ub, "")), sa)
+                } else {
+                    magnitude(ok(self.b.build_int_unsigned_div(ua, ub, "")), self.xor(sa, sb))
+                }
+            }
+        }
+    }
+
+    /// `c != 0 ? a : b`, both already computed.
+    pub fn select(&self, c: IntValue<'c>, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let bit = self.cmp_bit(Cmp::Ne, c, self.int(0));
+        match ok(self.b.build_select(bit, a, b, "")) {
+            BasicValueEnum::IntValue(v) => v,
+            _ => bug!("a select of integers is one"),
+        }
+    }
+
+    /// Cuts a value to a width and extends it again by the sign: what a cast does.
+    pub fn fit(&self, value: IntValue<'c>, int: Int) -> IntValue<'c> {
+        if int.bytes >= 8 {
+            return value;
+        }
+        let narrow = self.narrow(value, int.bytes);
+        let wide = self.i64t();
+        if int.signed { ok(self.b.build_int_s_extend(narrow, wide, "")) } else { ok(self.b.build_int_z_extend(narrow, wide, "")) }
+    }
+
+    fn narrow(&self, value: IntValue<'c>, bytes: u8) -> IntValue<'c> {
+        match bytes {
+            8 => value,
+            n => ok(self.b.build_int_truncate(value, self.width(n), "")),
+        }
+    }
+
+    fn width(&self, bytes: u8) -> IntType<'c> {
+        match bytes {
+            1 => self.cx.i8_type(),
+            2 => self.cx.i16_type(),
+            4 => self.cx.i32_type(),
+            _ => self.cx.i64_type(),
+        }
+    }
+
+    /// Hides a value's origin from LLVM, so that a bound put on it afterwards is kept where the verifier sees it.
+    pub fn opaque(&self, value: IntValue<'c>) -> IntValue<'c> {
+        let ty = self.i64t().fn_type(&[self.i64t().into()], false);
+        let asm = self.cx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
+        let call = ok(self.b.build_indirect_call(ty, asm, &[value.into()], ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("an asm of i64 gives i64"),
+        }
+    }
+
+    /// A pointer's address as a number.
+    pub fn addr(&self, ptr: PointerValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_ptr_to_int(ptr, self.i64t(), ""))
+    }
+
+    /// The number in a scalar operand.
+    pub fn scalar(&self, op: &Operand<'c>) -> IntValue<'c> {
+        match op.repr {
+            Repr::Reg(v) => v,
+            Repr::Mem(ptr, _) => match op.ty.as_int() {
+                Some(int) => self.load(ptr, 0, int),
+                None => self.addr(ptr),
+            },
+            Repr::At(addr, _) => addr,
+            Repr::None => self.int(0),
+        }
+    }
 }

@@ -1,0 +1,289 @@
+//! Branches, loops, and what is computed once.
+
+use std::collections::HashMap;
+
+use inkwell::basic_block::BasicBlock;
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+
+use super::{Cmp, Emit, ok};
+use crate::bug;
+
+/// Where `break` and `continue` lead.
+#[derive(Clone, Copy)]
+pub(super) struct Loop<'c> {
+    next: BasicBlock<'c>,
+    done: BasicBlock<'c>,
+}
+
+/// A branch whose sides are emitted one after the other.
+pub struct Branch<'c> {
+    no: BasicBlock<'c>,
+    end: BasicBlock<'c>,
+    yes_value: std::cell::Cell<Option<(IntValue<'c>, BasicBlock<'c>)>>,
+}
+
+/// A loop whose parts are emitted one after the other.
+pub struct Turn<'c> {
+    head: BasicBlock<'c>,
+    work: BasicBlock<'c>,
+    next: BasicBlock<'c>,
+    done: BasicBlock<'c>,
+}
+
+impl<'c> Emit<'c> {
+    pub(super) fn here(&self) -> BasicBlock<'c> {
+        match self.b.get_insert_block() {
+            Some(b) => b,
+            None => bug!("the builder stands nowhere"),
+        }
+    }
+
+    pub(super) fn new_block(&mut self, name: &str) -> BasicBlock<'c> {
+        let function = self.fun_ref().function;
+        self.cx.append_basic_block(function, name)
+    }
+
+    fn go(&mut self, to: BasicBlock<'c>) {
+        ok(self.b.build_unconditional_branch(to));
+    }
+
+    fn branch(&mut self, cond: IntValue<'c>, then: BasicBlock<'c>, otherwise: BasicBlock<'c>) {
+        let bit = self.cmp_bit(Cmp::Ne, cond, self.int(0));
+        ok(self.b.build_conditional_branch(bit, then, otherwise));
+    }
+
+    /// Starts `if (cond)`: what follows is the first side.
+    pub fn begin_if(&mut self, cond: IntValue<'c>) -> Branch<'c> {
+        let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
+        self.branch(cond, yes, no);
+        self.b.position_at_end(yes);
+        self.fun().once.push(HashMap::new());
+        Branch { no, end, yes_value: std::cell::Cell::new(None) }
+    }
+
+    /// What follows is the other side.
+    pub fn else_(&mut self, branch: &Branch<'c>) {
+        self.fun().once.pop();
+        self.go(branch.end);
+        self.b.position_at_end(branch.no);
+        self.fun().once.push(HashMap::new());
+    }
+
+    /// Both sides are done.
+    pub fn end_if(&mut self, branch: Branch<'c>) {
+        self.fun().once.pop();
+        self.go(branch.end);
+        self.b.position_at_end(branch.end);
+    }
+
+    /// Starts `cond ? a : b`: what follows computes `a`.
+    pub fn begin_choose(&mut self, cond: IntValue<'c>) -> Branch<'c> {
+        self.begin_if(cond)
+    }
+
+    /// `a` is computed; what follows computes `b`.
+    pub fn choose_else(&mut self, branch: &Branch<'c>, value: IntValue<'c>) {
+        branch.yes_value.set(Some((value, self.here())));
+        self.else_(branch);
+    }
+
+    /// `b` is computed.
+    pub fn end_choose(&mut self, branch: Branch<'c>, value: IntValue<'c>) -> IntValue<'c> {
+        let from = self.here();
+        let yes = branch.yes_value.get();
+        self.end_if(branch);
+        let phi = ok(self.b.build_phi(self.i64t(), ""));
+        phi.add_incoming(&[(&value, from)]);
+        if let Some((v, block)) = yes {
+            phi.add_incoming(&[(&v, block)]);
+        }
+        phi.as_basic_value().into_int_value()
+    }
+
+    /// `if (cond) then else otherwise`
+    pub fn if_else(&mut self, cond: IntValue<'c>, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
+        let branch = self.begin_if(cond);
+        then(self);
+        self.else_(&branch);
+        otherwise(self);
+        self.end_if(branch);
+    }
+
+    /// `if (cond) then`
+    pub fn if_(&mut self, cond: IntValue<'c>, then: impl FnOnce(&mut Self)) {
+        self.if_else(cond, then, |_| ());
+    }
+
+    /// `cond ? then : otherwise`, of which one is computed.
+    pub fn choose(
+        &mut self,
+        cond: IntValue<'c>,
+        then: impl FnOnce(&mut Self) -> IntValue<'c>,
+        otherwise: impl FnOnce(&mut Self) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let branch = self.begin_choose(cond);
+        let a = then(self);
+        self.choose_else(&branch, a);
+        let b = otherwise(self);
+        self.end_choose(branch, b)
+    }
+
+    /// `ptr` as it is when it is not null (a map's element), with its value; else the other.
+    pub fn if_found(
+        &mut self,
+        ptr: PointerValue<'c>,
+        found: impl FnOnce(&mut Self) -> IntValue<'c>,
+        missing: impl FnOnce(&mut Self) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let is = self.not_null(ptr);
+        self.choose(is, found, missing)
+    }
+
+    /// 1 when the pointer is not null.
+    pub fn not_null(&self, ptr: PointerValue<'c>) -> IntValue<'c> {
+        let bit = ok(self.b.build_is_not_null(ptr, ""));
+        ok(self.b.build_int_z_extend(bit, self.i64t(), ""))
+    }
+
+    /// Leaves the program.
+    pub fn ret(&mut self, value: Option<IntValue<'c>>) {
+        let f = self.fun_ref();
+        let (result, exit) = (f.result, f.exit);
+        if let Some(v) = value {
+            ok(self.b.build_store(result, v));
+        }
+        self.go(exit);
+        self.dead_end();
+    }
+
+    /// What follows a jump is never reached; it still needs a block to stand in.
+    fn dead_end(&mut self) {
+        let dead = self.new_block("dead");
+        self.b.position_at_end(dead);
+    }
+
+    /// Starts a loop: what follows computes its condition. The verifier must be able to see the end of it.
+    pub fn begin_loop(&mut self) -> Turn<'c> {
+        let turn =
+            Turn { head: self.new_block("head"), work: self.new_block("loop"), next: self.new_block("next"), done: self.new_block("done") };
+        self.go(turn.head);
+        self.b.position_at_end(turn.head);
+        self.fun().once.push(HashMap::new());
+        turn
+    }
+
+    /// The condition (0 or not) is computed; what follows is the body.
+    pub fn loop_body(&mut self, turn: &Turn<'c>, cond: IntValue<'c>) {
+        self.branch(cond, turn.work, turn.done);
+        self.b.position_at_end(turn.work);
+        let f = self.fun();
+        f.loops.push(Loop { next: turn.next, done: turn.done });
+        f.once.push(HashMap::new());
+    }
+
+    /// The body is done; what follows is the step to the next turn.
+    pub fn loop_step(&mut self, turn: &Turn<'c>) {
+        let f = self.fun();
+        f.once.pop();
+        f.loops.pop();
+        self.go(turn.next);
+        self.b.position_at_end(turn.next);
+    }
+
+    /// The loop is done.
+    pub fn end_loop(&mut self, turn: Turn<'c>) {
+        self.go(turn.head);
+        self.fun().once.pop();
+        self.b.position_at_end(turn.done);
+    }
+
+    /// `while (cond) body`, with a step between turns.
+    pub fn while_(&mut self, cond: impl FnOnce(&mut Self) -> IntValue<'c>, body: impl FnOnce(&mut Self), step: impl FnOnce(&mut Self)) {
+        let turn = self.begin_loop();
+        let c = cond(self);
+        self.loop_body(&turn, c);
+        body(self);
+        self.loop_step(&turn);
+        step(self);
+        self.end_loop(turn);
+    }
+
+    /// `body` for each of 0 .. `times`, as a loop the verifier walks; `body` gets the index.
+    pub fn count(&mut self, times: u64, body: impl FnOnce(&mut Self, IntValue<'c>)) {
+        let times = self.int(times);
+        self.count_to(times, body);
+    }
+
+    /// The same up to a value that is known to be bounded.
+    pub fn count_to(&mut self, times: IntValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>)) {
+        let i = self.entry_alloca();
+        ok(self.b.build_store(i, self.int(0)));
+        let int = crate::types::Int { bytes: 8, signed: false };
+        self.while_(
+            |e| {
+                let at = e.load(i, 0, int);
+                e.cmp(Cmp::Ult, at, times)
+            },
+            |e| {
+                let at = e.load(i, 0, int);
+                body(e, at);
+            },
+            |e| {
+                let at = e.load(i, 0, int);
+                let up = e.add(at, e.int(1));
+                e.store(i, 0, 8, up);
+            },
+        );
+    }
+
+    /// Leaves the innermost loop.
+    pub fn break_(&mut self) {
+        if let Some(l) = self.fun_ref().loops.last().copied() {
+            self.go(l.done);
+            self.dead_end();
+        }
+    }
+
+    /// Goes on with the innermost loop's next turn.
+    pub fn continue_(&mut self) {
+        if let Some(l) = self.fun_ref().loops.last().copied() {
+            self.go(l.next);
+            self.dead_end();
+        }
+    }
+
+    /// A value that cannot change within one run of the program, computed at its first use and kept for all that this
+    /// use comes before.
+    pub fn once(&mut self, name: &str, f: impl FnOnce(&mut Self) -> IntValue<'c>) -> IntValue<'c> {
+        match self.known(name) {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => {
+                let v = f(self);
+                self.keep(name, v.into());
+                v
+            }
+        }
+    }
+
+    /// The same for memory.
+    pub fn once_ptr(&mut self, name: &str, f: impl FnOnce(&mut Self) -> PointerValue<'c>) -> PointerValue<'c> {
+        match self.known(name) {
+            Some(BasicValueEnum::PointerValue(v)) => v,
+            _ => {
+                let v = f(self);
+                self.keep(name, v.into());
+                v
+            }
+        }
+    }
+
+    fn known(&self, name: &str) -> Option<BasicValueEnum<'c>> {
+        self.fun_ref().once.iter().rev().find_map(|scope| scope.get(name).copied())
+    }
+
+    fn keep(&mut self, name: &str, value: BasicValueEnum<'c>) {
+        if let Some(scope) = self.fun().once.last_mut() {
+            scope.insert(name.into(), value);
+        }
+    }
+}

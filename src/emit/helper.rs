@@ -1,0 +1,95 @@
+//! Kernel helpers by name. Numbers: `include/uapi/linux/bpf.h`, `___BPF_FUNC_MAPPER`.
+
+use inkwell::types::BasicMetadataTypeEnum;
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue, PointerValue};
+
+use super::{Emit, ok};
+use crate::bug;
+
+macro_rules! helpers {
+    ($($variant:ident = $number:literal, $name:literal;)*) => {
+        /// A helper function of the kernel.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)] // each is `bpf_` and its name in bpf-helpers(7)
+        pub enum Helper { $($variant = $number,)* }
+
+        impl Helper {
+            /// Without `bpf_`.
+            pub fn name(self) -> &'static str {
+                match self { $(Helper::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+helpers! {
+    MapLookupElem = 1, "map_lookup_elem";
+    MapUpdateElem = 2, "map_update_elem";
+    MapDeleteElem = 3, "map_delete_elem";
+    KtimeGetNs = 5, "ktime_get_ns";
+    GetPrandomU32 = 7, "get_prandom_u32";
+    GetSmpProcessorId = 8, "get_smp_processor_id";
+    GetCurrentPidTgid = 14, "get_current_pid_tgid";
+    GetCurrentUidGid = 15, "get_current_uid_gid";
+    GetCurrentComm = 16, "get_current_comm";
+    GetStackid = 27, "get_stackid";
+    GetCurrentTask = 35, "get_current_task";
+    GetNumaNodeId = 42, "get_numa_node_id";
+    OverrideReturn = 58, "override_return";
+    GetStack = 67, "get_stack";
+    GetCurrentCgroupId = 80, "get_current_cgroup_id";
+    SendSignal = 109, "send_signal";
+    ProbeReadUser = 112, "probe_read_user";
+    ProbeReadKernel = 113, "probe_read_kernel";
+    ProbeReadUserStr = 114, "probe_read_user_str";
+    ProbeReadKernelStr = 115, "probe_read_kernel_str";
+    SendSignalThread = 117, "send_signal_thread";
+    Jiffies64 = 118, "jiffies64";
+    GetNsCurrentPidTgid = 120, "get_ns_current_pid_tgid";
+    KtimeGetBootNs = 125, "ktime_get_boot_ns";
+    RingbufOutput = 130, "ringbuf_output";
+    RingbufReserve = 131, "ringbuf_reserve";
+    RingbufSubmit = 132, "ringbuf_submit";
+    RingbufDiscard = 133, "ringbuf_discard";
+    ForEachMapElem = 164, "for_each_map_elem";
+    GetFuncIp = 173, "get_func_ip";
+    GetAttachCookie = 174, "get_attach_cookie";
+    Loop = 181, "loop";
+    MapLookupPercpuElem = 195, "map_lookup_percpu_elem";
+    KtimeGetTaiNs = 208, "ktime_get_tai_ns";
+}
+
+impl<'c> Emit<'c> {
+    /// Calls a helper that returns a number.
+    pub fn call(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+        match self.call_any(helper, args, false) {
+            BasicValueEnum::IntValue(v) => v,
+            _ => bug!("helper {} returns a number", helper.name()),
+        }
+    }
+
+    /// Calls a helper that returns an address the program may use (after a null check).
+    pub fn call_ptr(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>]) -> PointerValue<'c> {
+        match self.call_any(helper, args, true) {
+            BasicValueEnum::PointerValue(v) => v,
+            _ => bug!("helper {} returns a pointer", helper.name()),
+        }
+    }
+
+    fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
+        let types: Vec<BasicMetadataTypeEnum> = args
+            .iter()
+            .map(|a| match a {
+                BasicMetadataValueEnum::PointerValue(_) => self.ptrt().into(),
+                _ => self.i64t().into(),
+            })
+            .collect();
+        let ty = if pointer { self.ptrt().fn_type(&types, false) } else { self.i64t().fn_type(&types, false) };
+        let target = self.i64t().const_int(helper as u64, false).const_to_pointer(self.ptrt());
+        let call = ok(self.b.build_indirect_call(ty, target, args, ""));
+        match call.try_as_basic_value().basic() {
+            Some(v) => v,
+            None => bug!("helper {} returns something", helper.name()),
+        }
+    }
+}

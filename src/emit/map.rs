@@ -1,0 +1,155 @@
+//! Maps: declared once in the object, used by name.
+
+use inkwell::module::Linkage;
+use inkwell::values::{IntValue, PointerValue};
+
+use super::shared::SCRATCH;
+use super::{Emit, Helper, Operand};
+use crate::types::Type;
+
+/// Kinds of map. Numbers: `enum bpf_map_type` of `include/uapi/linux/bpf.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // named as the kernel names them
+pub enum MapKind {
+    Hash = 1,
+    Array = 2,
+    PercpuHash = 5,
+    PercpuArray = 6,
+    LruHash = 9,
+    LruPercpuHash = 10,
+    Ringbuf = 27,
+}
+
+/// A map's definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapDef {
+    /// Its kind.
+    pub kind: MapKind,
+    /// Bytes; 0 for a ring buffer.
+    pub key_size: u32,
+    /// Bytes; 0 for a ring buffer.
+    pub value_size: u32,
+    /// Entries; bytes for a ring buffer.
+    pub max_entries: u32,
+    /// `BPF_F_…`
+    pub flags: u32,
+}
+
+/// Elements are allocated as they come: `BPF_F_NO_PREALLOC`.
+pub const NO_PREALLOC: u32 = 1;
+
+impl<'c> Emit<'c> {
+    /// Declares a map; its name is what the loader finds it by.
+    pub fn declare_map(&mut self, name: &str, def: MapDef) -> PointerValue<'c> {
+        if let Some((g, _)) = self.maps.get(name) {
+            return g.as_pointer_value();
+        }
+        let ptr = self.ptrt();
+        let ty = self.cx.struct_type(&[ptr.into(); 5], false);
+        let g = self.module.add_global(ty, None, name);
+        g.set_linkage(Linkage::External);
+        g.set_section(Some(".maps"));
+        g.set_alignment(8);
+        g.set_initializer(&ty.const_zero());
+        self.maps.insert(name.into(), (g, def));
+        g.as_pointer_value()
+    }
+
+    /// A map declared before.
+    pub fn map(&self, name: &str) -> PointerValue<'c> {
+        match self.maps.get(name) {
+            Some((g, _)) => g.as_pointer_value(),
+            None => crate::bug!("map {name} is not declared"),
+        }
+    }
+
+    /// The script's map of this number.
+    pub fn script_map(&self, id: usize) -> PointerValue<'c> {
+        self.map(&format!("map_{id}"))
+    }
+
+    /// The address of an element, or null.
+    pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
+        self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()])
+    }
+
+    /// Sets an element; 0 or a negative error.
+    pub fn update(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, value: PointerValue<'c>) -> IntValue<'c> {
+        let any = self.int(0);
+        self.call(Helper::MapUpdateElem, &[map.into(), key.into(), value.into(), any.into()])
+    }
+
+    /// Removes an element; 0 or a negative error.
+    pub fn delete(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> IntValue<'c> {
+        self.call(Helper::MapDeleteElem, &[map.into(), key.into()])
+    }
+
+    /// A key in memory: the operand as `ty`, gaps and rests zero. Scalars' maps have the key 0.
+    pub fn key(&mut self, op: Option<&Operand<'c>>, ty: Option<&Type>) -> PointerValue<'c> {
+        match (op, ty) {
+            (Some(op), Some(ty)) => {
+                if let (super::Repr::Mem(ptr, _), true) = (op.repr, op.ty == *ty) {
+                    return ptr;
+                }
+                let at = self.alloc(ty.size());
+                if ty.size() % 8 != 0 && !ty.is_scalar() {
+                    self.zero(at, ty.size().next_multiple_of(8), 8);
+                }
+                self.put(at, 8, op, ty);
+                at
+            }
+            _ => {
+                let at = self.alloc(8);
+                let zero = self.int(0);
+                self.store(at, 0, 8, zero);
+                at
+            }
+        }
+    }
+
+    /// The address of an element of an aggregation's map, which is made, all zero, when it is not there; null when the map
+    /// is full, which is counted and reported.
+    pub fn slot(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32) -> PointerValue<'c> {
+        let home = self.scalar_home();
+        let first = self.lookup(map, key);
+        self.keep_ptr(home, first);
+        let missing = self.cmp(super::Cmp::Eq, self.addr(first), self.int(0));
+        self.if_(missing, |e| {
+            let zeros = e.text(&vec![0; size.next_multiple_of(8) as usize]);
+            const NOEXIST: u64 = 1;
+            let flags = e.int(NOEXIST);
+            let r = e.call(Helper::MapUpdateElem, &[map.into(), key.into(), zeros.into(), flags.into()]);
+            let again = e.lookup(map, key);
+            e.keep_ptr(home, again);
+            let none = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));
+            e.if_(none, |e| {
+                e.refused(r);
+                e.check(Helper::MapUpdateElem, r, 1);
+            });
+        });
+        self.kept_ptr(home)
+    }
+
+    fn keep_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
+        super::ok(self.b.build_store(home, value));
+    }
+
+    fn kept_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
+        super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
+    }
+
+    /// Counts an update that the map refused.
+    pub fn refused(&mut self, returned: IntValue<'c>) {
+        let failed = self.cmp(super::Cmp::Slt, returned, self.int(0));
+        self.if_(failed, |e| {
+            let counter = e.state(std::mem::offset_of!(super::shared::State, refused));
+            let one = e.int(1);
+            e.atomic_add(counter, one);
+        });
+    }
+
+    pub(super) fn scratch_map(&mut self) -> PointerValue<'c> {
+        // value_size is known when all programs are done: see `object.rs`
+        self.declare_map(SCRATCH, MapDef { kind: MapKind::Array, key_size: 4, value_size: 0, max_entries: 1, flags: 0 })
+    }
+}

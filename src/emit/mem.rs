@@ -1,0 +1,505 @@
+//! Memory: where temporaries live, loads and stores, reading other address spaces, strings.
+
+use inkwell::AtomicOrdering;
+use inkwell::AtomicRMWBinOp;
+use inkwell::values::{BasicValue, IntValue, PointerValue};
+
+use super::shared::{SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+use super::{Cmp, Emit, Helper, Operand, Repr, ok};
+use crate::bug;
+use crate::types::{Int, Space, Type};
+
+/// Stack that temporaries may take of the 512 bytes; LLVM needs some for its own spills.
+const STACK_BUDGET: u32 = 256;
+/// Up to so many stores or loads a copy is written out; above, a helper does it.
+const INLINE_OPS: u32 = 16;
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// What was allocated up to some point: see [`Emit::release`].
+pub struct Mark {
+    scratch_top: u32,
+    stack: Vec<bool>,
+}
+
+impl<'c> Emit<'c> {
+    // --- allocation ---------------------------------------------------------------------------------------------
+
+    /// Memory of `size` bytes, aligned to eight, not initialised: on the stack when small, else in the scratch arena.
+    pub fn alloc(&mut self, size: u32) -> PointerValue<'c> {
+        let size = size.max(1).next_multiple_of(8);
+        if size <= self.on_stack_limit.next_multiple_of(8) {
+            let class = size.next_power_of_two();
+            if let Some(s) = self.fun().stack.iter_mut().find(|s| s.1 == class && !s.2) {
+                s.2 = true;
+                return s.0;
+            }
+            if self.fun_ref().stack_bytes + class <= STACK_BUDGET {
+                let ptr = self.in_entry(|e| {
+                    let ty = e.i64t().array_type(class / 8);
+                    ok(e.b.build_alloca(ty, ""))
+                });
+                let f = self.fun();
+                f.stack_bytes += class;
+                f.stack.push((ptr, class, true));
+                return ptr;
+            }
+        }
+        let f = self.fun();
+        let offset = f.scratch_top;
+        f.scratch_used = true;
+        f.scratch_top += size;
+        f.scratch_max = f.scratch_max.max(f.scratch_top);
+        let slot = f.slot;
+        let base = ok(self.b.build_load(self.ptrt(), slot, "scratch")).into_pointer_value();
+        self.offset(base, offset)
+    }
+
+    /// What is allocated now.
+    pub fn mark(&self) -> Mark {
+        let f = self.fun_ref();
+        Mark { scratch_top: f.scratch_top, stack: f.stack.iter().map(|s| s.2).collect() }
+    }
+
+    /// Gives back all that was allocated since the mark.
+    pub fn release(&mut self, mark: Mark) {
+        let f = self.fun();
+        f.scratch_top = mark.scratch_top;
+        for (i, s) in f.stack.iter_mut().enumerate() {
+            s.2 = mark.stack.get(i).copied().unwrap_or(false);
+        }
+    }
+
+    /// Memory that no [`Emit::release`] gives back: for what is computed once. At most 32 bytes.
+    pub fn alloc_kept(&mut self, size: u32) -> PointerValue<'c> {
+        let words = size.max(1).div_ceil(8);
+        self.fun().stack_bytes += words * 8;
+        self.in_entry(|e| {
+            let ty = e.i64t().array_type(words);
+            ok(e.b.build_alloca(ty, ""))
+        })
+    }
+
+    pub(super) fn entry_alloca(&mut self) -> PointerValue<'c> {
+        self.in_entry(|e| ok(e.b.build_alloca(e.i64t(), "")))
+    }
+
+    /// A scalar variable's home: a register, once LLVM has looked at it.
+    pub fn scalar_home(&mut self) -> PointerValue<'c> {
+        self.entry_alloca()
+    }
+
+    /// Allocas stand in the entry block, or the back end calls them dynamic and gives up.
+    fn in_entry<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let here = self.here();
+        let entry = self.fun_ref().entry;
+        self.b.position_at_end(entry);
+        let value = f(self);
+        self.b.position_at_end(here);
+        value
+    }
+
+    /// Takes a free slot of this CPU's scratch arena: a probe can fire inside a probe, and a task can be preempted on the
+    /// way, so slots are claimed by exchange rather than counted.
+    pub(super) fn acquire_scratch(&mut self, after: inkwell::basic_block::BasicBlock<'c>) {
+        let map = self.scratch_map();
+        let key = self.entry_alloca_in_entry_tail();
+        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let first = self.mul(cpu, self.int(SCRATCH_SLOTS.into()));
+        let (exit, slot) = (self.fun_ref().exit, self.fun_ref().slot);
+        for i in 0..SCRATCH_SLOTS {
+            let index = self.add(first, self.int(i.into()));
+            self.store(key, 0, 4, index);
+            let elem = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+            let (there, next, got) = (self.new_block("there"), self.new_block("next"), self.new_block("got"));
+            let found = ok(self.b.build_is_not_null(elem, ""));
+            ok(self.b.build_conditional_branch(found, there, next));
+            self.b.position_at_end(there);
+            let one = self.int(1);
+            let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, one, AtomicOrdering::SequentiallyConsistent));
+            let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
+            ok(self.b.build_conditional_branch(free, got, next));
+            self.b.position_at_end(got);
+            ok(self.b.build_store(slot, elem));
+            ok(self.b.build_unconditional_branch(after));
+            self.b.position_at_end(next);
+        }
+        let missed = self.state(std::mem::offset_of!(State, missed));
+        self.atomic_add(missed, self.int(1));
+        ok(self.b.build_unconditional_branch(exit));
+    }
+
+    /// The entry block already ends in a branch here, so the key's alloca goes before it.
+    fn entry_alloca_in_entry_tail(&mut self) -> PointerValue<'c> {
+        let here = self.here();
+        let entry = self.fun_ref().entry;
+        match entry.get_first_instruction() {
+            Some(first) => self.b.position_before(&first),
+            None => self.b.position_at_end(entry),
+        }
+        let key = ok(self.b.build_alloca(self.i64t(), "key"));
+        self.b.position_at_end(here);
+        key
+    }
+
+    pub(super) fn release_scratch(&mut self) {
+        let slot = self.fun_ref().slot;
+        let base = ok(self.b.build_load(self.ptrt(), slot, "")).into_pointer_value();
+        let taken = self.not_null(base);
+        let zero = self.int(0);
+        self.if_(taken, |e| {
+            let store = ok(e.b.build_store(base, zero));
+            // a plain store would do on x86, and BPF has no release store before v4: volatile keeps it last
+            if store.set_volatile(true).is_err() {
+                bug!("a store can be volatile");
+            }
+        });
+    }
+
+    // --- addresses, loads, stores -------------------------------------------------------------------------------
+
+    /// `ptr` plus a constant.
+    pub fn offset(&self, ptr: PointerValue<'c>, bytes: u32) -> PointerValue<'c> {
+        if bytes == 0 {
+            return ptr;
+        }
+        let by = self.int(bytes.into());
+        self.offset_by(ptr, by)
+    }
+
+    /// `ptr` plus a bounded register.
+    pub fn offset_by(&self, ptr: PointerValue<'c>, by: IntValue<'c>) -> PointerValue<'c> {
+        // SAFETY: a GEP only computes; whether the address may be used is the verifier's to say
+        ok(unsafe { self.b.build_gep(self.cx.i8_type(), ptr, &[by], "") })
+    }
+
+    /// An integer from memory, extended.
+    pub fn load(&self, ptr: PointerValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
+        let at = self.offset(ptr, offset);
+        let v = ok(self.b.build_load(self.width(int.bytes), at, "")).into_int_value();
+        self.extend(v, int)
+    }
+
+    /// The same from the context, whose loads must stay as written: the verifier knows context offsets only as constants.
+    pub fn load_ctx(&self, offset: u32, int: Int) -> IntValue<'c> {
+        let at = self.offset(self.ctx(), offset);
+        let v = ok(self.b.build_load(self.width(int.bytes), at, ""));
+        if let Some(i) = v.as_instruction_value()
+            && i.set_volatile(true).is_err()
+        {
+            bug!("a load can be volatile");
+        }
+        self.extend(v.into_int_value(), int)
+    }
+
+    pub(super) fn extend(&self, v: IntValue<'c>, int: Int) -> IntValue<'c> {
+        match (int.bytes, int.signed) {
+            (8, _) => v,
+            (_, true) => ok(self.b.build_int_s_extend(v, self.i64t(), "")),
+            (_, false) => ok(self.b.build_int_z_extend(v, self.i64t(), "")),
+        }
+    }
+
+    /// The low `bytes` of a register to memory.
+    pub fn store(&self, ptr: PointerValue<'c>, offset: u32, bytes: u8, value: IntValue<'c>) {
+        let at = self.offset(ptr, offset);
+        ok(self.b.build_store(at, self.narrow(value, bytes)));
+    }
+
+    /// `*ptr += value` for all CPUs to see.
+    pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
+        ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
+    }
+
+    /// Zeroes `size` bytes at an address aligned to `align`.
+    pub fn zero(&mut self, ptr: PointerValue<'c>, size: u32, align: u32) {
+        if size == 0 {
+            return;
+        }
+        if size / align.max(1) <= INLINE_OPS {
+            let byte = self.cx.i8_type().const_zero();
+            ok(self.b.build_memset(ptr, align, byte, self.int(size.into())));
+        } else {
+            // a failed read zeroes its destination: kernel/trace/bpf_trace.c, bpf_probe_read_kernel_common()
+            let (n, nowhere) = (self.int(size.into()), self.int(0));
+            self.call(Helper::ProbeReadKernel, &[ptr.into(), n.into(), nowhere.into()]);
+        }
+    }
+
+    /// Copies memory the program may read.
+    pub fn copy(&mut self, to: PointerValue<'c>, from: PointerValue<'c>, size: u32, align: u32) {
+        if size == 0 || to == from {
+            return;
+        }
+        if size.div_ceil(align.max(1)) <= INLINE_OPS {
+            if let Err(e) = self.b.build_memcpy(to, align, from, align, self.int(size.into())) {
+                bug!("memcpy: {e}");
+            }
+        } else {
+            let n = self.int(size.into());
+            self.call(Helper::ProbeReadKernel, &[to.into(), n.into(), from.into()]);
+        }
+    }
+
+    /// Writes constant bytes.
+    pub fn store_bytes(&mut self, to: PointerValue<'c>, bytes: &[u8]) {
+        if bytes.len() > 64 {
+            let from = self.text(bytes);
+            self.copy(to, from, bytes.len() as u32, 1);
+            return;
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && at % n == 0).unwrap_or(1);
+            let mut word = [0u8; 8];
+            word[..n].copy_from_slice(&bytes[at..at + n]);
+            let value = self.int(u64::from_le_bytes(word));
+            self.store(to, at as u32, n as u8, value);
+            at += n;
+        }
+    }
+
+    // --- other address spaces -----------------------------------------------------------------------------------
+
+    /// Reads `size` bytes at `addr`; where that fails they are zero.
+    pub fn read(&mut self, space: Space, to: PointerValue<'c>, size: u32, addr: IntValue<'c>) {
+        if size == 0 {
+            return;
+        }
+        let n = self.int(size.into());
+        match space {
+            Space::User => {
+                let r = self.call(Helper::ProbeReadUser, &[to.into(), n.into(), addr.into()]);
+                self.check(Helper::ProbeReadUser, r, 2);
+            }
+            Space::Kernel | Space::Unknown | Space::Bpf => {
+                let r = self.call(Helper::ProbeReadKernel, &[to.into(), n.into(), addr.into()]);
+                self.check(Helper::ProbeReadKernel, r, 2);
+            }
+        }
+    }
+
+    /// Reads a string of at most `cap` bytes, NUL included; its length with NUL, or a negative error.
+    pub fn read_str(&mut self, space: Space, to: PointerValue<'c>, cap: u32, addr: IntValue<'c>) -> IntValue<'c> {
+        let helper = match space {
+            Space::User => Helper::ProbeReadUserStr,
+            Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernelStr,
+        };
+        let n = self.int(cap.into());
+        let r = self.call(helper, &[to.into(), n.into(), addr.into()]);
+        self.check(helper, r, 2);
+        r
+    }
+
+    /// Reads an integer.
+    pub fn read_int(&mut self, space: Space, addr: IntValue<'c>, int: Int) -> IntValue<'c> {
+        let mark = self.mark();
+        let tmp = self.alloc(8);
+        self.read(space, tmp, int.bytes.into(), addr);
+        let v = self.load(tmp, 0, int);
+        self.release(mark);
+        v
+    }
+
+    /// A string at `addr`, into memory of `cap` bytes and one for the NUL, all zero behind it: good as a key.
+    pub fn read_string(&mut self, space: Space, addr: IntValue<'c>, cap: u32) -> Operand<'c> {
+        let to = self.alloc(cap + 1);
+        if self.pad {
+            self.zero(to, (cap + 1).next_multiple_of(8), 8);
+        }
+        let len = self.read_str(space, to, cap + 1, addr);
+        Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
+    }
+
+    /// The same value in memory the program may read.
+    pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
+        match op.repr {
+            Repr::Mem(ptr, _) => ptr,
+            Repr::At(addr, space) => match &op.ty {
+                Type::Str(cap) => match self.read_string(space, addr, *cap).repr {
+                    Repr::Mem(ptr, _) => ptr,
+                    _ => bug!("a string that was read is in memory"),
+                },
+                ty => {
+                    let size = ty.size();
+                    let to = self.alloc(size);
+                    self.read(space, to, size, addr);
+                    to
+                }
+            },
+            Repr::Reg(v) => {
+                let to = self.alloc(8);
+                let bytes = op.ty.size().clamp(1, 8) as u8;
+                self.store(to, 0, bytes, v);
+                to
+            }
+            Repr::None => {
+                let to = self.alloc(8);
+                self.zero(to, 8, 8);
+                to
+            }
+        }
+    }
+
+    /// Writes a value of `ty` at an address that is aligned to `align`; a string's rest is zeroed, and so are gaps.
+    pub fn put(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
+        let size = ty.size();
+        if ty.is_scalar() {
+            let v = self.scalar(op);
+            self.store(to, 0, size as u8, v);
+            return;
+        }
+        match (&op.ty, op.repr) {
+            (_, Repr::None) => self.zero(to, size, align),
+            (Type::Str(from), Repr::At(addr, space)) => {
+                self.zero(to, size, align);
+                self.read_str(space, to, (*from + 1).min(size.max(1)), addr);
+            }
+            (Type::Str(from), Repr::Mem(ptr, _)) if *from != size => {
+                let n = (*from).min(size);
+                self.copy(to, ptr, n, align);
+                if size > n {
+                    let rest = self.offset(to, n);
+                    self.zero(rest, size - n, common_align(n, align));
+                }
+            }
+            (Type::Tuple(from), Repr::Mem(ptr, _)) if op.ty != *ty => {
+                // the same shape with other widths: element by element
+                let Type::Tuple(elems) = ty else { bug!("a tuple is stored as a tuple") };
+                self.zero(to, size, align);
+                let (a, b) = (Type::tuple_offsets(from), Type::tuple_offsets(elems));
+                for (i, (f, t)) in from.iter().zip(elems).enumerate() {
+                    let part = self.element(ptr, a[i], f);
+                    let at = self.offset(to, b[i]);
+                    self.put(at, common_align(b[i], align), &part, t);
+                }
+            }
+            (_, Repr::Mem(ptr, _)) => self.copy(to, ptr, size, align),
+            (_, Repr::At(addr, space)) => self.read(space, to, size, addr),
+            (_, Repr::Reg(v)) => {
+                // an integer as the bytes of an array
+                self.zero(to, size, align);
+                self.store(to, 0, size.clamp(1, 8) as u8, v);
+            }
+        }
+    }
+
+    /// The value of type `ty` at an offset of memory the program may read.
+    pub fn element(&mut self, ptr: PointerValue<'c>, offset: u32, ty: &Type) -> Operand<'c> {
+        match ty.as_int() {
+            Some(int) => Operand::reg(ty.clone(), self.load(ptr, offset, int)),
+            None => Operand::mem(ty.clone(), self.offset(ptr, offset)),
+        }
+    }
+
+    // --- strings ------------------------------------------------------------------------------------------------
+
+    /// Constant bytes in read-only memory, NUL included by the caller.
+    pub fn text(&mut self, bytes: &[u8]) -> PointerValue<'c> {
+        if let Some(g) = self.texts.get(bytes) {
+            return g.as_pointer_value();
+        }
+        let value = self.cx.const_string(bytes, false);
+        let g = self.module.add_global(value.get_type(), None, &format!("text_{}", self.texts.len()));
+        g.set_initializer(&value);
+        g.set_constant(true);
+        g.set_alignment(8);
+        g.set_section(Some(".rodata.text"));
+        self.texts.insert(bytes.to_vec(), g);
+        g.as_pointer_value()
+    }
+
+    /// Does memory start with these bytes? Compared in words.
+    pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
+        let mut at = 0;
+        let mut differs = self.int(0);
+        while at < bytes.len() {
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len()).unwrap_or(1);
+            let mut word = [0u8; 8];
+            word[..n].copy_from_slice(&bytes[at..at + n]);
+            let have = self.load(ptr, at as u32, Int { bytes: n as u8, signed: false });
+            let want = self.int(u64::from_le_bytes(word));
+            differs = self.or(differs, self.xor(have, want));
+            at += n;
+        }
+        self.cmp(Cmp::Eq, differs, self.int(0))
+    }
+
+    /// Are the first `n` bytes equal, or both strings equal up to a NUL before that? 1 or 0.
+    pub fn same_text(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        let same = self.entry_alloca();
+        let one = self.int(1);
+        self.store(same, 0, 8, one);
+        let byte = Int { bytes: 1, signed: false };
+        self.count(n.into(), |e, i| {
+            let pa = e.offset_by(a, i);
+            let pb = e.offset_by(b, i);
+            let (ca, cb) = (e.load(pa, 0, byte), e.load(pb, 0, byte));
+            let ne = e.cmp(Cmp::Ne, ca, cb);
+            e.if_(ne, |e| {
+                let zero = e.int(0);
+                e.store(same, 0, 8, zero);
+                e.break_();
+            });
+            let end = e.cmp(Cmp::Eq, ca, e.int(0));
+            e.if_(end, |e| e.break_());
+        });
+        self.load(same, 0, U64)
+    }
+
+    /// Are `n` bytes of memory equal?
+    pub fn same_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        if n <= 64 {
+            let mut differs = self.int(0);
+            let mut at = 0;
+            while at < n {
+                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n).unwrap_or(1);
+                let int = Int { bytes: w as u8, signed: false };
+                let (va, vb) = (self.load(a, at, int), self.load(b, at, int));
+                differs = self.or(differs, self.xor(va, vb));
+                at += w;
+            }
+            return self.cmp(Cmp::Eq, differs, self.int(0));
+        }
+        let same = self.entry_alloca();
+        let one = self.int(1);
+        self.store(same, 0, 8, one);
+        let byte = Int { bytes: 1, signed: false };
+        self.count(n.into(), |e, i| {
+            let (pa, pb) = (e.offset_by(a, i), e.offset_by(b, i));
+            let (ca, cb) = (e.load(pa, 0, byte), e.load(pb, 0, byte));
+            let ne = e.cmp(Cmp::Ne, ca, cb);
+            e.if_(ne, |e| {
+                let zero = e.int(0);
+                e.store(same, 0, 8, zero);
+                e.break_();
+            });
+        });
+        self.load(same, 0, U64)
+    }
+
+    // --- what is shared with the loader and the reader ----------------------------------------------------------
+
+    /// The address of a member of [`State`].
+    pub fn state(&mut self, offset: usize) -> PointerValue<'c> {
+        let g = self.data_global("state", STATE_SECTION, std::mem::size_of::<State>() as u32);
+        self.offset(g, offset as u32)
+    }
+
+    /// A constant that the loader sets: a member of [`Start`].
+    pub fn start(&mut self, offset: usize) -> IntValue<'c> {
+        let g = self.data_global("start", START_SECTION, std::mem::size_of::<Start>() as u32);
+        let at = self.offset(g, offset as u32);
+        self.load(at, 0, U64)
+    }
+}
+
+/// Alignment of an offset within something aligned to `align`.
+pub(super) fn common_align(offset: u32, align: u32) -> u32 {
+    if offset == 0 { align } else { align.min(1 << offset.trailing_zeros().min(3)) }
+}
+
+/// Alignment of an offset in memory that starts at a multiple of eight.
+pub fn align_at(offset: u32) -> u32 {
+    common_align(offset, 8)
+}

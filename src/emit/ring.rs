@@ -1,0 +1,194 @@
+//! Records: what programs tell user space, and failures that must not be silent.
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::shared::{RING, State};
+use super::{Cmp, Emit, Helper, MapDef, MapKind, Operand, Repr};
+use crate::diag::Span;
+use crate::types::{Int, Type};
+
+/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP` of `include/uapi/linux/bpf.h`.
+const NO_WAKEUP: u64 = 1;
+const FORCE_WAKEUP: u64 = 2;
+
+/// A failure that a program reports: a record of its own with one argument, what the helper returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The record's index.
+    pub event: u32,
+    /// The helper that failed, or none.
+    pub helper: Option<&'static str>,
+    /// What went wrong, where it was not a helper.
+    pub text: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// A field of a record.
+pub struct RecordField<'c> {
+    /// Bytes from the record's start, a multiple of the type's alignment.
+    pub offset: u32,
+    /// Its value.
+    pub value: Operand<'c>,
+    /// As what it is stored.
+    pub ty: Type,
+    /// The bytes come after the fixed part: at `offset` are `u32` offset and `u32` length.
+    pub var: bool,
+}
+
+/// Room for the bytes of a string of this capacity behind a record's fixed part, such that the verifier can bound its
+/// length with a mask.
+fn var_room(ty: &Type) -> u32 {
+    (ty.size() + 1).next_power_of_two()
+}
+
+impl<'c> Emit<'c> {
+    /// The next record's index.
+    pub fn new_event(&mut self) -> u32 {
+        self.next_event += 1;
+        self.next_event - 1
+    }
+
+    fn ring(&mut self) -> PointerValue<'c> {
+        self.declare_map(RING, MapDef { kind: MapKind::Ringbuf, key_size: 0, value_size: 0, max_entries: 4096, flags: 0 })
+    }
+
+    /// Writes a record of `size` fixed bytes and what varies.
+    pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
+        let size = size.next_multiple_of(8);
+        let ring = self.ring();
+        let no_wakeup = self.int(NO_WAKEUP);
+        if fields.iter().any(|f| f.var) {
+            let room: u32 = fields.iter().filter(|f| f.var).map(|f| var_room(&f.ty)).sum();
+            let rec = self.alloc((size + room).max(self.on_stack_limit + 1));
+            self.head(rec, event);
+            let mut end = self.int(size.into());
+            for f in fields {
+                if f.var {
+                    end = self.append(rec, end, f);
+                } else {
+                    self.field(rec, f);
+                }
+            }
+            let flags = no_wakeup;
+            let r = self.call(Helper::RingbufOutput, &[ring.into(), rec.into(), end.into(), flags.into()]);
+            let failed = self.cmp(Cmp::Ne, r, self.int(0));
+            self.if_else(failed, |e| e.lost(), |e| e.wake());
+        } else {
+            let n = self.int(size.into());
+            let flags = self.int(0);
+            let rec = self.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+            let got = self.not_null(rec);
+            self.if_else(
+                got,
+                |e| {
+                    e.head(rec, event);
+                    for f in fields {
+                        e.field(rec, f);
+                    }
+                    e.call_void(Helper::RingbufSubmit, rec, NO_WAKEUP);
+                    e.wake();
+                },
+                |e| e.lost(),
+            );
+        }
+    }
+
+    fn call_void(&mut self, helper: Helper, rec: PointerValue<'c>, flags: u64) {
+        let flags = self.int(flags);
+        self.call(helper, &[rec.into(), flags.into()]);
+    }
+
+    fn head(&mut self, rec: PointerValue<'c>, event: u32) {
+        let word = self.int(event.into());
+        self.store(rec, 0, 8, word);
+    }
+
+    fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {
+        let at = self.offset(rec, f.offset);
+        self.put(at, super::mem::common_align(f.offset, 8), &f.value, &f.ty);
+    }
+
+    /// Puts a string's or buffer's bytes at `end`; the new end. Lengths are cut by a mask, which the verifier can follow
+    /// through any number of them.
+    fn append(&mut self, rec: PointerValue<'c>, end: IntValue<'c>, f: &RecordField<'c>) -> IntValue<'c> {
+        let size = f.ty.size();
+        let mask = self.int(u64::from(var_room(&f.ty)) - 1);
+        let (from, len) = match f.value.repr {
+            Repr::Mem(ptr, Some(len)) => (ptr, len),
+            _ => (self.in_memory(&f.value), self.int(size.into())),
+        };
+        // a failed read has a negative length, and nothing to show
+        let sign = self.shr(len, self.int(63), true);
+        let len = self.and(len, self.xor(sign, self.int(u64::MAX)));
+        let len = self.opaque(len);
+        let len = self.and(len, mask);
+        let to = self.offset_by(rec, end);
+        self.call(Helper::ProbeReadKernel, &[to.into(), len.into(), from.into()]);
+        self.store(rec, f.offset, 4, end);
+        self.store(rec, f.offset + 4, 4, len);
+        self.add(end, len)
+    }
+
+    fn lost(&mut self) {
+        let lost = self.state(std::mem::offset_of!(State, lost));
+        self.atomic_add(lost, self.int(1));
+    }
+
+    /// Wakes the reader when it sleeps. The flag is looked at after the record is committed (which is a full barrier), as
+    /// the reader looks at the ring after it has set the flag: one of the two sees the other. The kick is a record of its
+    /// own, discarded at once.
+    fn wake(&mut self) {
+        let flag = self.state(std::mem::offset_of!(State, reader_sleeps));
+        let sleeps = self.load_volatile(flag, Int { bytes: 4, signed: false });
+        self.if_(sleeps, |e| {
+            let zero = e.int(0);
+            e.store(flag, 0, 4, zero);
+            let ring = e.ring();
+            let (n, flags) = (e.int(8), e.int(0));
+            let kick = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+            let got = e.not_null(kick);
+            e.if_(got, |e| e.call_void(Helper::RingbufDiscard, kick, FORCE_WAKEUP));
+        });
+    }
+
+    /// Reports a helper that returned an error, when failures of this level are asked for: 1 for those that lose
+    /// something, 2 for reads that fall back to zero.
+    pub fn check(&mut self, helper: Helper, returned: IntValue<'c>, level: u8) {
+        if level > self.warning_level {
+            return;
+        }
+        let failed = self.cmp(Cmp::Slt, returned, self.int(0));
+        let event = self.new_event();
+        let problem = Problem { event, helper: Some(helper.name()), text: String::new(), span: self.span };
+        self.problems.push(problem);
+        self.if_(failed, |e| e.report(event, returned));
+    }
+
+    /// Reports a failure that has a text.
+    pub fn problem(&mut self, text: &str) {
+        if self.warning_level == 0 {
+            return;
+        }
+        let event = self.new_event();
+        self.problems.push(Problem { event, helper: None, text: text.into(), span: self.span });
+        let zero = self.int(0);
+        self.report(event, zero);
+    }
+
+    fn report(&mut self, event: u32, returned: IntValue<'c>) {
+        let value = Operand::reg(Type::I64, returned);
+        self.record(event, 16, &[RecordField { offset: 8, value, ty: Type::I64, var: false }]);
+    }
+
+    fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
+        use inkwell::values::BasicValue;
+        let v = super::ok(self.b.build_load(self.width(int.bytes), ptr, ""));
+        if let Some(i) = v.as_instruction_value()
+            && i.set_volatile(true).is_err()
+        {
+            crate::bug!("a load can be volatile");
+        }
+        self.extend(v.into_int_value(), int)
+    }
+}
