@@ -165,3 +165,4 @@ fn points(text: &str) -> Vec<String> {
 mod expressions;
 mod faults;
 mod items;
+mod limits;
