@@ -16,6 +16,7 @@ pub mod render;
 
 pub mod check;
 pub mod codegen;
+pub mod runtime;
 pub mod syntax;
 
 /// The version, as `rbt --version` prints it.

@@ -3,6 +3,10 @@
 //! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
+pub mod elf;
+mod ldcache;
+pub mod locate;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
