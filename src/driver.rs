@@ -100,7 +100,7 @@ fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics,
 }
 
 fn check(tree: &ast::Script, sys: &dyn System, settings: Settings, mut warnings: Diagnostics) -> Result<Checked, Diagnostics> {
-    match pending_check(tree, sys, &settings) {
+    match crate::check::check(tree, sys, &settings) {
         Ok((script, more)) => {
             warnings.0.extend(more.0);
             Ok(Checked { script, settings, warnings })
@@ -477,9 +477,4 @@ mod tests {
             assert_eq!(parse(&source).unwrap_err().0[0].code, "no-probes", "{text}");
         }
     }
-}
-
-// Until the checker lands.
-fn pending_check(_: &ast::Script, _: &dyn System, _: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
-    Ok((hir::Script::default(), Diagnostics::default()))
 }
