@@ -415,7 +415,8 @@ impl Reader {
     /// `unsigned long`, `pid_t`, `void`.
     fn plain(&mut self, first: String) -> Result<Shape, String> {
         let mut name = first;
-        while let Some(more) = self.words.last().filter(|w| matches!(w.as_str(), "unsigned" | "signed" | "long" | "int" | "short" | "char")) {
+        while let Some(more) = self.words.last().filter(|w| matches!(w.as_str(), "unsigned" | "signed" | "long" | "int" | "short" | "char"))
+        {
             name = format!("{name} {more}");
             self.words.pop();
         }

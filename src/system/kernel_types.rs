@@ -69,7 +69,9 @@ impl KernelTypes {
             if let Some(path) = std::env::var_os(var).filter(|p| !p.is_empty()) {
                 let base = Blob::open(Path::new(&path), None).map_err(|e| Missing {
                     what: format!("cannot read the types in ${var}: {e}"),
-                    help: Some(format!("{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's")),
+                    help: Some(format!(
+                        "{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's"
+                    )),
                 })?;
                 return Ok(Self::new(base, None));
             }
@@ -77,7 +79,9 @@ impl KernelTypes {
         let folder = Path::new("/sys/kernel/btf");
         let base = Blob::open(&folder.join("vmlinux"), None).map_err(|e| Missing {
             what: format!("the kernel's types (BTF) cannot be read: {e}"),
-            help: Some("the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into()),
+            help: Some(
+                "the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into(),
+            ),
         })?;
         Ok(Self::new(base, Some(folder.to_owned())))
     }
@@ -403,9 +407,7 @@ impl KernelTypes {
     }
 
     fn signs_known(&self) -> bool {
-        *self.signs_known.get_or_init(|| {
-            self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag)
-        })
+        *self.signs_known.get_or_init(|| self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag))
     }
 
     /// The full type that a forward declaration stands for, if there is one.
