@@ -1,4 +1,8 @@
-//! A diagnostic is data with a stable code; its text is made in one renderer, here.
+//! A diagnostic is data with a stable code; its text is made in one renderer.
+
+mod render;
+
+pub use render::render;
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
@@ -17,6 +21,9 @@ impl Span {
         Span { source: self.source, start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
+
+/// The name of a program that came with `-e` or on standard input.
+pub const PROGRAM_NAME: &str = "stdin";
 
 /// A script's text under the name that messages use.
 #[derive(Clone, Debug)]

@@ -20,5 +20,10 @@ pub mod codegen;
 pub mod runtime;
 pub mod syntax;
 
+pub mod cli;
+pub mod driver;
+pub mod info;
+pub mod list;
+
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

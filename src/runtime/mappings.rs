@@ -22,28 +22,32 @@ pub(super) struct Object {
     /// As the process named it.
     pub(super) path: PathBuf,
     inode: u64,
-    /// When it was first seen mapped.
+    /// When it was mapped, or seen to be.
     seen: SystemTime,
     /// Keeps a file at hand that its path may not lead to: deleted, replaced, or in a container.
     held: Option<File>,
 }
 
 impl Object {
+    /// Made up by a program rather than on a disk, as some just-in-time compilers do to map code twice.
+    pub(super) fn is_made_up(&self) -> bool {
+        self.path.starts_with("/dev") || self.path.as_os_str().as_bytes().starts_with(b"/memfd:")
+    }
+
     /// A path that leads to the file that was mapped, rather than to one that came after it; none if it is lost.
     pub(super) fn reach(&self) -> Option<PathBuf> {
-        let meta = fs::metadata(&self.path).ok();
-        if meta.as_ref().is_some_and(|m| m.ino() == self.inode) {
+        if is_at(&self.path, self.inode, self.seen) {
             return Some(self.path.clone());
         }
-        if let Some(file) = &self.held {
-            return Some(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
-        }
-        // Overlay file systems may show one inode in maps and another in stat. A file that has not changed since it was
-        // mapped is the one.
-        let changed = |m: &fs::Metadata| Duration::new(m.ctime().max(0) as u64, m.ctime_nsec().max(0) as u32);
-        let seen = self.seen.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        meta.filter(|m| changed(m) < seen).map(|_| self.path.clone())
+        self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
+}
+
+/// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
+/// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
+/// ext4 at once).
+fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
 }
 
 /// What memory is made of.
@@ -131,16 +135,24 @@ pub(super) struct Mappings {
     exited: VecDeque<u32>,
     watched: BTreeSet<u32>,
     recorder: Option<Recorder>,
+    /// Whether the kernel was asked for it.
+    asked: bool,
     held: usize,
     ids: usize,
 }
 
 impl Mappings {
-    /// Records from now on, if the kernel lets us, and reads what this process has mapped already.
-    pub(super) fn watch(&mut self, pid: u32) {
-        if self.recorder.is_none() && self.watched.is_empty() {
+    /// Records from now on, if the kernel lets us.
+    pub(super) fn record(&mut self) {
+        if !self.asked {
+            self.asked = true;
             self.recorder = Recorder::open().ok();
         }
+    }
+
+    /// The same, and reads what this process has mapped already.
+    pub(super) fn watch(&mut self, pid: u32) {
+        self.record();
         self.watched.insert(pid);
         self.read(pid);
     }
@@ -185,8 +197,9 @@ impl Mappings {
         let Some(recorder) = &mut self.recorder else { return };
         for event in recorder.drain() {
             match event {
-                Event::Mapped { pid, start, len, offset, inode, path } => {
-                    self.map(pid, start, start.saturating_add(len), offset, inode, path.as_os_str());
+                Event::Mapped { pid, start, len, offset, inode, path, time } => {
+                    let line = Line { start, end: start.saturating_add(len), executable: true, offset, inode, path: path.as_os_str() };
+                    self.map(pid, &line, time);
                 }
                 Event::Forked { pid, parent } => {
                     // One that is older than the recording.
@@ -222,43 +235,45 @@ impl Mappings {
     fn read(&mut self, pid: u32) {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
-            self.map(pid, line.start, line.end, line.offset, line.inode, line.path);
+            self.map(pid, &line, SystemTime::now());
         }
         self.processes.entry(pid).or_default().read = Some(Instant::now());
     }
 
-    fn map(&mut self, pid: u32, start: u64, end: u64, offset: u64, inode: u64, path: &OsStr) {
-        let backing = match path.as_bytes() {
+    fn map(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) {
+        let backing = match line.path.as_bytes() {
             [] | [b'/', b'/', ..] | [b'[', b'a', b'n', b'o', b'n', ..] => Backing::Anonymous,
-            [b'/', ..] => Backing::File(self.object(pid, start, end, inode, path)),
+            [b'/', ..] => Backing::File(self.object(pid, line, seen)),
             b"[vdso]" => Backing::Vdso,
-            _ => Backing::Other(path.to_string_lossy().into()),
+            _ => Backing::Other(line.path.to_string_lossy().into()),
         };
         // Memory of a device or of the kernel has no offset that means anything.
-        let offset = if matches!(backing, Backing::File(_)) { offset } else { 0 };
-        self.processes.entry(pid).or_default().add(Mapping { start, end, offset, backing });
+        let offset = if matches!(backing, Backing::File(_)) { line.offset } else { 0 };
+        self.processes.entry(pid).or_default().add(Mapping { start: line.start, end: line.end, offset, backing });
     }
 
-    fn object(&mut self, pid: u32, start: u64, end: u64, inode: u64, path: &OsStr) -> Rc<Object> {
-        let deleted = path.as_bytes().strip_suffix(b" (deleted)");
-        let path = PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(path.as_bytes())));
-        // What is at the path of a file that was deleted before we looked is certainly another.
-        let seen = if deleted.is_some() { SystemTime::UNIX_EPOCH } else { SystemTime::now() };
+    fn object(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) -> Rc<Object> {
+        let name = line.path.as_bytes();
+        let deleted = name.strip_suffix(b" (deleted)");
+        let key = (PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(name))), line.inode);
+        // What is at a deleted file's path by now is certainly another.
+        let seen = if deleted.is_some() { SystemTime::UNIX_EPOCH } else { seen };
         let watched = self.watched.contains(&pid);
-        let key = (path, inode);
-        if let Some(known) = self.objects.get(&key)
+        // The inode of a file that is held is not used again.
+        let known = self.objects.get(&key).filter(|known| known.held.is_some() || is_at(&key.0, key.1, known.seen));
+        if let Some(known) = known
             && (known.held.is_some() || !watched)
         {
             return Rc::clone(known);
         }
-        let here = fs::metadata(&key.0).is_ok_and(|m| m.ino() == inode);
-        let held = if here && !watched || self.held >= HELD { None } else { hold(pid, start, end, here.then_some(&key.0)) };
+        let here = is_at(&key.0, key.1, seen);
+        let held = if here && !watched || self.held >= HELD { None } else { hold(pid, line, here.then_some(&key.0)) };
         self.held += usize::from(held.is_some());
-        let id = self.objects.get(&key).map(|known| known.id).unwrap_or_else(|| {
+        let id = known.map(|known| known.id).unwrap_or_else(|| {
             self.ids += 1;
             self.ids
         });
-        let object = Rc::new(Object { id, path: key.0.clone(), inode, seen, held });
+        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, seen, held });
         self.objects.insert(key, Rc::clone(&object));
         object
     }
@@ -266,11 +281,11 @@ impl Mappings {
 
 /// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
 /// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
-fn hold(pid: u32, start: u64, end: u64, path: Option<&PathBuf>) -> Option<File> {
+fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
     match path {
         Some(path) => File::open(path).ok(),
         None => {
-            let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+            let path = format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end);
             // Opening a device may have consequences.
             fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
             File::open(path).ok()
@@ -330,8 +345,11 @@ mod tests {
         let mut mappings = Mappings::default();
         let exe = fs::read_link("/proc/self/exe").unwrap();
         let pid = u32::MAX;
-        mappings.map(pid, 0x1000, 0x3000, 0, 1, OsStr::new("/no/such/old"));
-        mappings.map(pid, 0x2000, 0x4000, 0x500, fs::metadata(&exe).unwrap().ino(), exe.as_os_str());
+        let now = SystemTime::now();
+        let line = Line { start: 0x1000, end: 0x3000, executable: true, offset: 0, inode: 1, path: OsStr::new("/no/such/old") };
+        mappings.map(pid, &line, now);
+        let inode = fs::metadata(&exe).unwrap().ino();
+        mappings.map(pid, &Line { start: 0x2000, end: 0x4000, offset: 0x500, inode, path: exe.as_os_str(), ..line }, now);
         let found = mappings.find(pid, 0x2010).unwrap();
         assert_eq!(found.offset_of(0x2010), 0x510);
         let Backing::File(object) = &found.backing else { panic!() };
@@ -350,5 +368,33 @@ mod tests {
         let before = mappings.processes[&pid].mappings.len();
         mappings.read(pid);
         assert_eq!(mappings.processes[&pid].mappings.len(), before);
+    }
+
+    /// What is left where the kernel does not let us record.
+    #[test]
+    fn looking_at_intervals() {
+        let mut mappings = Mappings { asked: true, ..Mappings::default() };
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        mappings.watch(pid);
+        let file_of = |mappings: &Mappings| {
+            let process = mappings.processes.get(&pid)?;
+            let all: Vec<_> = process
+                .mappings
+                .iter()
+                .filter_map(|m| if let Backing::File(f) = &m.backing { Some((m.start, f.path.clone())) } else { None })
+                .collect();
+            all.into_iter().find(|(_, path)| path.to_string_lossy().contains("libc.so"))
+        };
+        let (start, path) = loop {
+            mappings.refresh();
+            if let Some(found) = file_of(&mappings) {
+                break found;
+            }
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = mappings.find(pid, start).unwrap();
+        assert!(matches!(&found.backing, Backing::File(f) if f.path == path && f.reach().is_some()));
     }
 }

@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// What happened, in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub(super) enum Event {
         inode: u64,
         /// A path, or `//anon`, `[vdso]` and the like.
         path: PathBuf,
+        time: SystemTime,
     },
     /// A new process, with its parent's mappings.
     Forked { pid: u32, parent: u32 },
@@ -81,8 +83,9 @@ impl Recorder {
 const PERF_TYPE_SOFTWARE: u64 = 1;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
-/// Bits of `perf_event_attr`: mmap, task, watermark, sample_id_all, mmap2.
-const FLAGS: u64 = 1 << 8 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23;
+/// Bits of `perf_event_attr`: mmap, task, watermark, sample_id_all, mmap2, use_clockid. The clock is number 0,
+/// CLOCK_REALTIME, so that times compare with those of files.
+const FLAGS: u64 = 1 << 8 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 23 | 1 << 25;
 /// `PERF_ATTR_SIZE_VER0`: the members up to here are all we set.
 const ATTR_WORDS: usize = 8;
 
@@ -169,14 +172,16 @@ fn words(low: u32, high: u32) -> u64 {
 fn parse(mut bytes: &[u8], events: &mut Vec<(u64, Event)>) {
     while let (Some(kind), Some(size)) = (u32_at(bytes, 0), u16_at(bytes, 6)) {
         let Some((record, rest)) = bytes.split_at_checked(usize::from(size).max(8)) else { return };
-        if let (Some(event), Some(time)) = (event(kind, record), u64_at(record, record.len().saturating_sub(8))) {
+        if let Some(time) = u64_at(record, record.len().saturating_sub(8))
+            && let Some(event) = event(kind, record, SystemTime::UNIX_EPOCH + Duration::from_nanos(time))
+        {
             events.push((time, event));
         }
         bytes = rest;
     }
 }
 
-fn event(kind: u32, record: &[u8]) -> Option<Event> {
+fn event(kind: u32, record: &[u8], time: SystemTime) -> Option<Event> {
     const LOST: u32 = 2;
     const EXIT: u32 = 4;
     const FORK: u32 = 7;
@@ -196,6 +201,7 @@ fn event(kind: u32, record: &[u8]) -> Option<Event> {
                 offset: u64_at(record, 32)?,
                 inode: u64_at(record, 48)?,
                 path: PathBuf::from(OsStr::from_bytes(&name[..end])),
+                time,
             })
         }
         _ => None,

@@ -9,9 +9,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Once;
 
-use blazesym::Pid;
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
+use blazesym::{MaybeDefault, Pid};
 
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
@@ -40,14 +40,21 @@ impl Symbols {
         Self { options, state: RefCell::default() }
     }
 
-    /// From now on, keeps what this process maps, and that of every process on the machine if the kernel lets us (it does
-    /// with CAP_PERFMON; 0.1 ms). Call it before the process runs: at [`super::child::Child::prepare`], or for `-p`.
+    /// From now on, keeps what every process on the machine maps, so that one may have exited when its stacks are printed.
+    /// Takes 0.1 ms and some memory, and the kernel's leave (CAP_PERFMON); without it, does nothing.
+    pub fn record(&self) {
+        self.state.borrow_mut().mappings.record();
+    }
+
+    /// [`Symbols::record`], and keeps what this process has mapped already and the files themselves, should they be
+    /// deleted. Call it before the process runs: after [`super::child::Child::prepare`]; or for `-p`.
     pub fn watch(&self, pid: u32) {
         self.state.borrow_mut().mappings.watch(pid);
     }
 
-    /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s, 1 µs when nothing happened), so that
-    /// the kernel's buffers do not fill up; and when a child has exited is early enough, it need not be before.
+    /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
+    /// the kernel's buffers do not fill up. For a child it need not be called before its exit, unless the kernel did not
+    /// let us record: then what was mapped after the last call is not known.
     pub fn refresh(&self) {
         self.state.borrow_mut().mappings.refresh();
     }
@@ -106,7 +113,9 @@ const VDSO: usize = usize::MAX;
 impl State {
     fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Vec<Frame> {
         let frames = self.remembered((KERNEL, addr, call), |state| {
-            let source = Source::Kernel(Kernel { debug_syms: options.lines, ..Kernel::default() });
+            // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
+            let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
+            let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
             state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default()
         });
         placed(&frames, addr, None)
@@ -118,6 +127,7 @@ impl State {
         let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None) };
         let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
         match &mapping.backing {
+            Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
             Backing::File(object) => {
                 let frames = self.remembered((object.id, offset, call), |state| state.file(options, object, offset, call));
                 placed(&frames, addr, Some(&object.path.to_string_lossy()))
@@ -134,9 +144,20 @@ impl State {
     fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
         let Some(path) = object.reach() else { return Vec::new() };
         let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(&path) });
-        // The symbol table says it in a tenth of the time that debug information takes.
-        let quick = if options.lines { None } else { self.frames(options, object.id, &elf(false), Input::FileOffset(offset), call) };
-        quick.or_else(|| self.frames(options, object.id, &elf(true), Input::FileOffset(offset), call)).unwrap_or_default()
+        // The symbol table's answer takes a tenth of the time that debug information's does. Also with lines it is the
+        // better name: debug information gives a function that the compiler split (`f.cold`) one start for all its parts.
+        let table = self.frames(options, object.id, &elf(false), Input::FileOffset(offset), call);
+        let table = match table {
+            Some(frames) if !options.lines => return frames,
+            table => table,
+        };
+        let mut frames = self.frames(options, object.id, &elf(true), Input::FileOffset(offset), call).unwrap_or_default();
+        match (table.and_then(|mut frames| frames.pop()), frames.last_mut()) {
+            (Some(named), Some(function)) => *function = Frame { source: function.source.take(), ..named },
+            (Some(named), None) => frames.push(named),
+            (None, _) => {}
+        }
+        frames
     }
 
     fn vdso(&mut self, options: Options, offset: u64, call: bool) -> Vec<Frame> {
@@ -281,9 +302,11 @@ mod tests {
         assert_eq!((frame.addr, frame.offset, frame.inlined), (addr, 0, false));
         assert_eq!(frame.module.unwrap(), std::env::current_exe().unwrap().to_str().unwrap());
         assert!(frame.source.is_none());
+        let name = frame.symbol.unwrap();
         let mangled = Symbols::new(Options { demangle: false, lines: false }).user_name(us(), addr).unwrap();
         assert!(mangled.symbol.unwrap().starts_with("_"));
         let frame = Symbols::new(LINES).user_name(us(), addr).unwrap();
+        assert_eq!((frame.symbol.unwrap(), frame.offset), (name, 0));
         let (file, line) = frame.source.unwrap();
         assert!(file.ends_with("src/runtime/symbolize.rs") && line > 0, "{file}:{line}");
     }
@@ -318,7 +341,8 @@ mod tests {
     #[test]
     fn kernel() {
         let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
-        let find = |name: &str| kallsyms.lines().find(|l| l.ends_with(&format!(" T {name}"))).and_then(|l| u64::from_str_radix(&l[..16], 16).ok());
+        let find =
+            |name: &str| kallsyms.lines().find(|l| l.ends_with(&format!(" T {name}"))).and_then(|l| u64::from_str_radix(&l[..16], 16).ok());
         let Some(addr) = find("schedule").filter(|a| *a != 0) else { return eprintln!("skipped: needs to read kallsyms") };
         let symbols = Symbols::new(PLAIN);
         let frame = symbols.kernel_name(addr + 5).unwrap();
@@ -377,16 +401,32 @@ mod tests {
         if crate::runtime::mmap_events::Recorder::open().is_err() {
             return eprintln!("skipped: needs CAP_PERFMON");
         }
-        let copy = std::env::temp_dir().join(format!("rbt-copy-{}", us()));
-        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
         let exe = std::env::current_exe().unwrap();
-        let (pid, symbols, addrs) = addresses_of_child(|run| {
-            let run = run.replace(exe.to_str().unwrap(), copy.to_str().unwrap());
-            format!("sh -c \"{run} >/dev/null; rm {}; exec sleep 0.05\"", copy.display())
-        });
-        // The shell's child was not watched, so its file is lost, and says so instead of guessing.
-        assert_eq!(symbols.user(pid, &addrs).len(), addrs.len());
-        assert!(!copy.exists());
+        let copy = |name: &str| {
+            let copy = std::env::temp_dir().join(format!("rbt-{name}-{}", us()));
+            std::fs::copy(&exe, &copy).unwrap();
+            copy
+        };
+        let run = |copy: &std::path::Path| {
+            addresses_of_child(|run| format!("sh -c \"exec {} >/dev/null\"", run.replace(exe.to_str().unwrap(), copy.to_str().unwrap())))
+        };
+        // Deleted and replaced after we saw it: held.
+        let path = copy("held");
+        let (pid, symbols, addrs) = run(&path);
+        symbols.refresh();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy("/bin/true", &path).unwrap();
+        let frame = symbols.user_name(pid, addrs[1]);
+        std::fs::remove_file(&path).unwrap();
+        assert!(frame.unwrap().symbol.unwrap().ends_with("landmark"));
+        // Before we did: lost, and what replaced it is not mistaken for it.
+        let path = copy("lost");
+        let (pid, symbols, addrs) = run(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy(&exe, &path).unwrap();
+        let frames = symbols.user(pid, &addrs[1..]).remove(0);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((frames[0].symbol.as_ref(), frames[0].module.as_deref()), (None, path.to_str()));
     }
 
     #[test]
@@ -417,7 +457,9 @@ mod tests {
     #[test]
     fn compiled_just_in_time() {
         let pid = us();
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) } as usize as u64;
+        let memory = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        } as usize as u64;
         let symbols = Symbols::new(PLAIN);
         assert_eq!(names(&symbols.user(pid, &[memory])), [""]);
         let map = format!("/tmp/perf-{pid}.map");
@@ -430,7 +472,12 @@ mod tests {
 
     #[test]
     fn panics_are_answers() {
-        assert!(quietly(|| if black_box(true) { panic!("not seen") }).is_err());
+        assert!(
+            quietly(|| if black_box(true) {
+                panic!("not seen")
+            })
+            .is_err()
+        );
         assert_eq!(quietly(|| 1).ok(), Some(1));
     }
 }

@@ -58,11 +58,8 @@ pub(super) fn said(why: &io::Error) -> String {
 
 fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     let cannot = |why: io::Error| {
-        let help = match why.kind() {
-            io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::PermissionDenied => "run as root, or check its permissions",
-            _ => "check that it is a regular file",
-        };
+        let denied = why.kind() == io::ErrorKind::PermissionDenied;
+        let help = if denied { "run as root, or check its permissions" } else { "check the path" };
         Missing { what: format!("cannot open {}: {}", path.display(), said(&why)), help: Some(help.into()) }
     };
     let file = File::open(path).map_err(cannot)?;
@@ -96,7 +93,8 @@ fn index<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Binary, Stri
     let mut segments = Vec::new();
     for segment in header.program_headers(endian, data).map_err(said)? {
         if segment.p_type(endian) == elf::PT_LOAD {
-            let (addr, offset, size): (u64, u64, u64) = (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
+            let (addr, offset, size): (u64, u64, u64) =
+                (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
             // Sums with these cannot overflow from here on.
             if addr.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
                 return Err("a segment lies beyond its end".into());
@@ -104,13 +102,8 @@ fn index<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Binary, Stri
             segments.push((addr, offset, size, segment.p_flags(endian).0 & elf::PF_X.0 != 0));
         }
     }
-    let mut binary = Binary {
-        path: PathBuf::new(),
-        functions: Vec::new(),
-        objects: Vec::new(),
-        segments,
-        pie: header.e_type(endian) == elf::ET_DYN,
-    };
+    let mut binary =
+        Binary { path: PathBuf::new(), functions: Vec::new(), objects: Vec::new(), segments, pie: header.e_type(endian) == elf::ET_DYN };
 
     let sections = header.sections(endian, data).map_err(said)?;
     let mut symbols = Symbols::default();

@@ -3,9 +3,17 @@
 //! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
+pub mod btf;
 pub mod elf;
+pub mod fake;
+pub mod features;
+pub mod kernel_types;
 mod ldcache;
+pub mod live;
 pub mod locate;
+pub mod rights;
+pub mod syscalls;
+pub mod tracefs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -126,6 +134,8 @@ pub trait System {
     fn expand(&self, of: &Struct) -> Option<Record>;
     /// An enum that has this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
+    /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
+    fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
     /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
 
