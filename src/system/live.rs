@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::features::Features;
-use super::kernel_types::{KernelTypes, Prototype};
+use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
 use super::{Binary, Feature, Missing, System, Tracepoint, TypeName, elf, syscalls};
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -128,15 +128,11 @@ impl System for Live {
     }
 
     fn has(&self, feature: Feature) -> bool {
-        match feature {
-            // Once the types are read, or come from elsewhere, that is the answer.
-            Feature::Btf
-                if self.types.get().is_some() || std::env::var_os("RBT_BTF").is_some() || std::env::var_os("BPFTRACE_BTF").is_some() =>
-            {
-                self.types().is_ok()
-            }
-            other => self.features.has(other),
+        let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
+        if feature == Feature::Btf && (self.types.get().is_some() || given()) {
+            return self.types().is_ok();
         }
+        self.features.has(feature)
     }
 
     fn possible_cpus(&self) -> u32 {
@@ -165,7 +161,11 @@ fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
         let text = buffer.get(..filled)?;
         for at in finder.find_iter(text) {
             let after = text.get(at + needle.len());
-            if !matches!(after, Some(b'\n' | b'\t')) && !(after.is_none() && n == 0) {
+            let whole = match after {
+                Some(after) => matches!(after, b'\n' | b'\t'),
+                None => n == 0, // the very end
+            };
+            if !whole {
                 continue;
             }
             let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);

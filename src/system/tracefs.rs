@@ -136,7 +136,7 @@ pub fn parse_format(text: &str, category: &str, types: Lookup<'_>) -> Option<Tra
     Some(Tracepoint { id, fields: fields.filter(|f| !f.field.name.starts_with("common_")).collect() })
 }
 
-/// `unsigned short common_type;	offset:0;	size:2;	signed:0;`
+/// `unsigned short common_type; offset:0; size:2; signed:0;`, with tabs after the semicolons.
 fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<TracepointField> {
     let mut parts = line.split(';').map(str::trim);
     let decl = parts.next()?.to_owned();
@@ -292,7 +292,8 @@ mod tests {
     use super::*;
 
     fn field(line: &str, category: &str) -> TracepointField {
-        let text = format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
+        let text =
+            format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
         let event = parse_format(&text, category, &|_, _| None).unwrap();
         assert_eq!((event.id, event.fields.len()), (7, 1), "{line}");
         event.fields[0].clone()
@@ -353,6 +354,9 @@ mod tests {
             assert_eq!(event_path(category, name, "id"), None);
         }
         assert_eq!(parse_format("", "sched", &|_, _| None), None);
-        assert_eq!(parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", &|_, _| None), Some(Tracepoint { id: 1, fields: vec![] }));
+        assert_eq!(
+            parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", &|_, _| None),
+            Some(Tracepoint { id: 1, fields: vec![] })
+        );
     }
 }
