@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
-use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
+use crate::diag::{self, Diagnostic, Diagnostics, PROGRAM_NAME, Source, Span};
 use crate::info;
 use crate::list;
 use crate::probes::Env;
@@ -56,9 +56,6 @@ fn obey(command: Command) -> Result<u8, Failure> {
         Command::Say(text) => to_reader(|out| out.write_all(text.as_bytes())),
     }
 }
-
-/// The name of a program that came with `-e` or on standard input.
-const PROGRAM_NAME: &str = "stdin";
 
 /// A checked script, and what it was checked with.
 #[derive(Debug)]
@@ -162,7 +159,7 @@ impl<'a> Front<'a> {
             say(&diag::render(&checked.warnings, &self.sources, self.run.color));
         }
         if self.run.dumps.contains(&"hir") {
-            dump("hir", &format!("{:#?}", checked.script))?;
+            dump("hir", &check::dump::dump(&checked.script))?;
         }
         Ok(checked)
     }
