@@ -1,5 +1,6 @@
 //! rbt: a tracer for Linux. See README.md for what it is; this note says how it is built.
 
+pub mod decode;
 pub mod diag;
 pub mod host;
 pub mod settings;

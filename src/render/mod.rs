@@ -1,6 +1,27 @@
 //! How [`Output`](crate::value::Output) looks: one row per format.
+//!
+//! Here also is what both sides of a record share about text: `printf`'s format strings ([`format`]) and the
+//! calendar ([`time`]). Symbols, addresses and names are not decoded here: they come as [`Value::Text`] and
+//! [`Value::Stack`].
 
 use crate::value::{Output, Value};
+
+pub mod differences;
+pub mod format;
+pub mod time;
+
+mod digits;
+mod gfp;
+mod hist;
+mod json;
+mod order;
+mod stack;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use differences::DIFFERENCES;
 
 /// Bytes for standard output (or `-o`) and for standard error.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,4 +38,45 @@ pub trait Renderer {
     fn render(&mut self, output: &Output, to: &mut Rendered);
     /// A value as `%s` shows it.
     fn text(&self, value: &Value) -> Vec<u8>;
+}
+
+/// What a format may be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderOptions {
+    /// Ends a string that was cut (`str_trunc_trailer`); empty for nothing.
+    pub trunc_trailer: String,
+    /// False drops `warnf`, failed helpers and run-time warnings (`--no-warnings`); `errorf` stays.
+    pub warnings: bool,
+}
+
+impl Default for RenderOptions {
+    fn default() -> Self {
+        Self { trunc_trailer: "..".into(), warnings: true }
+    }
+}
+
+/// A row: what `-f` takes.
+pub struct Format {
+    /// As the user writes it.
+    pub name: &'static str,
+    /// One line for `--help` and the man page.
+    pub doc: &'static str,
+    /// Makes the renderer of one run.
+    pub make: fn(&RenderOptions) -> Box<dyn Renderer>,
+}
+
+/// All formats; the first is the default.
+pub const FORMATS: &[Format] = &[
+    Format { name: "text", doc: "Lines for people to read; messages about the run go to standard error.", make: text::make },
+    Format { name: "json", doc: "One JSON object per line, messages about the run included.", make: json::make },
+];
+
+/// The row of this name.
+pub fn find(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|f| f.name == name)
+}
+
+/// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but the script's own `errorf`.
+fn is_warning(kind: &str) -> bool {
+    kind != "errorf"
 }

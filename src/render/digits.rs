@@ -1,0 +1,54 @@
+//! Integers to digits without the formatting machinery: `printf` may run a million times a second.
+
+/// Appends in decimal.
+pub fn decimal(to: &mut Vec<u8>, value: u64) {
+    unsigned(to, value, 10, false);
+}
+
+/// Appends in decimal, with a minus where it is negative.
+pub fn signed(to: &mut Vec<u8>, value: i64) {
+    if value < 0 {
+        to.push(b'-');
+    }
+    decimal(to, value.unsigned_abs());
+}
+
+/// Appends in lower-case hexadecimal, without a prefix.
+pub fn hex(to: &mut Vec<u8>, value: u64) {
+    unsigned(to, value, 16, false);
+}
+
+/// Appends in lower-case hexadecimal after `0x`.
+pub fn address(to: &mut Vec<u8>, value: u64) {
+    to.extend_from_slice(b"0x");
+    hex(to, value);
+}
+
+/// Appends one byte as two lower-case hexadecimal digits.
+pub fn hex_byte(to: &mut Vec<u8>, byte: u8) {
+    to.push(digit(byte >> 4, false));
+    to.push(digit(byte & 15, false));
+}
+
+/// Appends in base 8, 10 or 16.
+pub fn unsigned(to: &mut Vec<u8>, mut value: u64, base: u64, upper: bool) {
+    let start = to.len();
+    loop {
+        to.push(digit((value % base) as u8, upper));
+        value /= base;
+        if value == 0 {
+            break;
+        }
+    }
+    if let Some(digits) = to.get_mut(start..) {
+        digits.reverse();
+    }
+}
+
+fn digit(value: u8, upper: bool) -> u8 {
+    match (value, upper) {
+        (0..=9, _) => b'0' + value,
+        (_, false) => b'a' + value - 10,
+        (_, true) => b'A' + value - 10,
+    }
+}

@@ -1,0 +1,127 @@
+//! A histogram's buckets as rows: bounds from index and scale, labels, bars.
+
+use crate::value::{Hist, Scale};
+
+use super::digits::decimal;
+
+/// A bar of the greatest count, in columns.
+const BAR: u64 = 52;
+
+/// One row, for both formats.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Least value, none when unbounded below.
+    pub min: Option<i128>,
+    /// Greatest value (inclusive), none when unbounded above.
+    pub max: Option<i128>,
+    /// `[2, 4)`.
+    pub label: String,
+    /// What to show: divided, where that was asked for.
+    pub count: u64,
+    /// Columns of the bar.
+    pub bar: u64,
+}
+
+/// From the first to the last bucket that has samples, those between included.
+///
+/// `div` divides the counts of a logarithmic histogram; a linear one ignores it. Bars are of the undivided counts.
+pub fn rows(hist: &Hist, div: u64) -> Vec<Row> {
+    let Some(first) = hist.counts.iter().position(|c| *c != 0) else { return Vec::new() };
+    let last = hist.counts.iter().rposition(|c| *c != 0).unwrap_or(first);
+    let most = hist.counts.iter().copied().max().unwrap_or(1).max(1);
+    let div = match hist.scale {
+        Scale::Log2 { .. } => div.max(1),
+        Scale::Linear { .. } => 1,
+    };
+    let row = |(index, count): (usize, &u64)| {
+        let (min, max, label) = match hist.scale {
+            Scale::Log2 { k } => log2(index as u64, k),
+            Scale::Linear { min, max, step } => linear(index as u64, min, max, step),
+        };
+        let bar = (u128::from(*count) * u128::from(BAR) / u128::from(most)) as u64;
+        Row { min, max, label, count: count / div, bar }
+    };
+    hist.counts.iter().enumerate().skip(first).take(last - first + 1).map(row).collect()
+}
+
+/// Appends rows as text: label in 16 columns, count in 8, the bar.
+pub fn text(hist: &Hist, div: u64, to: &mut Vec<u8>) {
+    for row in rows(hist, div) {
+        to.extend_from_slice(row.label.as_bytes());
+        to.extend(std::iter::repeat_n(b' ', 16usize.saturating_sub(row.label.len())));
+        let mut count = Vec::with_capacity(20);
+        decimal(&mut count, row.count);
+        to.extend(std::iter::repeat_n(b' ', 8usize.saturating_sub(count.len())));
+        to.extend_from_slice(&count);
+        to.extend_from_slice(b" |");
+        to.extend(std::iter::repeat_n(b'@', row.bar as usize));
+        to.extend(std::iter::repeat_n(b' ', BAR.saturating_sub(row.bar) as usize));
+        to.extend_from_slice(b"|\n");
+    }
+}
+
+/// Bucket 0 is of negative values; the next 2^k hold one value each; then 2^k to every power of two.
+fn log2(index: u64, k: u8) -> (Option<i128>, Option<i128>, String) {
+    let Some(index) = index.checked_sub(1) else {
+        return (None, Some(-1), "(..., 0)".into());
+    };
+    let (low, _) = log2_start(index, k);
+    let (high, _) = log2_start(index + 1, k);
+    let label =
+        if high - low <= 1 { format!("[{low}]") } else { format!("[{}, {})", log2_label(index, k), log2_label(index + 1, k)) };
+    (Some(low), Some(high - 1), label)
+}
+
+/// Least value of a non-negative bucket and the power of two that is its width; `index` counts from the bucket of 0.
+fn log2_start(index: u64, k: u8) -> (i128, u32) {
+    let per_power = 1u64 << k;
+    if index < per_power {
+        return (i128::from(index), 0);
+    }
+    // 64 powers of two at most, whatever the count of buckets says.
+    let power = ((index >> k) - 1).min(64) as u32;
+    (i128::from(per_power + (index & (per_power - 1))) << power, power)
+}
+
+/// A suffix per ten powers of two of the bucket's width: with k = 0 that is `1K` for 1024; with finer buckets the
+/// suffix starts where no bound would need a fraction.
+fn log2_label(index: u64, k: u8) -> String {
+    let (start, power) = log2_start(index, k);
+    let decade = power / 10;
+    let suffix = ["", "K", "M", "G", "T", "P", "E"].get(decade as usize).copied().unwrap_or("");
+    format!("{}{suffix}", start >> (10 * decade))
+}
+
+/// Bucket 0 is of values below `min`, the last of all that no whole bucket below `max` holds.
+fn linear(index: u64, min: i64, max: i64, step: i64) -> (Option<i128>, Option<i128>, String) {
+    let step = i128::from(step.max(1));
+    let min = i128::from(min);
+    let Some(inner) = index.checked_sub(1) else {
+        return (None, Some(min - 1), format!("(..., {})", linear_label(min, step)));
+    };
+    let low = min + i128::from(inner) * step;
+    if i128::from(inner) >= (i128::from(max) - min) / step {
+        return (Some(low), None, format!("[{}, ...)", linear_label(low, step)));
+    }
+    let high = low + step;
+    let label = if step == 1 {
+        format!("[{}]", linear_label(low, step))
+    } else {
+        format!("[{}, {})", linear_label(low, step), linear_label(high, step))
+    };
+    (Some(low), Some(high - 1), label)
+}
+
+fn linear_label(number: i128, step: i128) -> String {
+    const K: i128 = 1024;
+    const M: i128 = K * K;
+    if step % K != 0 || number == 0 {
+        number.to_string()
+    } else if number % M == 0 {
+        format!("{}M", number / M)
+    } else if number % K == 0 {
+        format!("{}K", number / K)
+    } else {
+        number.to_string()
+    }
+}

@@ -1,0 +1,206 @@
+//! `-f json`: one object per line, on the output alone.
+//!
+//! Strings are JSON and so Unicode: bytes that are not UTF-8 become U+FFFD. (A buffer, as an array of numbers, keeps
+//! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
+
+use crate::value::{Hist, MapView, Output, Value};
+
+use super::digits::{decimal, signed};
+use super::order::{arrange, divide};
+use super::text::{self, Style};
+use super::{Rendered, Renderer, RenderOptions, hist, is_warning, stack};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(JsonRenderer { options: options.clone() })
+}
+
+struct JsonRenderer {
+    options: RenderOptions,
+}
+
+impl Renderer for JsonRenderer {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        let trailer = self.options.trunc_trailer.as_bytes();
+        let to = &mut to.out;
+        match output {
+            Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
+            Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
+            Output::Map(view) if view.keyed && view.entries.is_empty() => {}
+            Output::Map(view) => record(view.kind, to, |to| map(view, trailer, to)),
+            Output::Problem { kind, msg, helper, pos, line: _ } => {
+                if self.options.warnings || !is_warning(kind) {
+                    open(kind, to);
+                    field("msg", to, |to| string(msg.as_bytes(), to));
+                    if let Some((name, code)) = helper {
+                        field("helper", to, |to| string(name.as_bytes(), to));
+                        field("retcode", to, |to| signed(to, *code));
+                    }
+                    field("filename", to, |to| string(pos.file.as_bytes(), to));
+                    field("line", to, |to| decimal(to, pos.line.into()));
+                    field("col", to, |to| decimal(to, pos.col.into()));
+                    to.extend_from_slice(b"}\n");
+                }
+            }
+            Output::Attached { probes } => counted("attached_probes", "probes", *probes, to),
+            Output::Lost { events } => counted("lost_events", "events", *events, to),
+            Output::End => {}
+        }
+    }
+
+    fn text(&self, v: &Value) -> Vec<u8> {
+        let mut to = Vec::new();
+        text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false }, &mut to);
+        to
+    }
+}
+
+/// `{"type": KIND, "data": DATA}` and a newline.
+fn record(kind: &str, to: &mut Vec<u8>, data: impl FnOnce(&mut Vec<u8>)) {
+    open(kind, to);
+    field("data", to, data);
+    to.extend_from_slice(b"}\n");
+}
+
+fn counted(kind: &str, name: &str, n: u64, to: &mut Vec<u8>) {
+    open(kind, to);
+    field("count", to, |to| decimal(to, n));
+    field("data", to, |to| object([(name, n)].iter(), to, |n, to| decimal(to, *n)));
+    to.extend_from_slice(b"}\n");
+}
+
+fn open(kind: &str, to: &mut Vec<u8>) {
+    to.extend_from_slice(b"{\"type\": ");
+    string(kind.as_bytes(), to);
+}
+
+fn field(name: &str, to: &mut Vec<u8>, v: impl FnOnce(&mut Vec<u8>)) {
+    to.extend_from_slice(b", ");
+    string(name.as_bytes(), to);
+    to.extend_from_slice(b": ");
+    v(to);
+}
+
+/// `{"a": x, "b": y}`.
+fn object<'a, T: 'a>(fields: impl Iterator<Item = &'a (&'a str, T)>, to: &mut Vec<u8>, v: impl Fn(&T, &mut Vec<u8>)) {
+    to.push(b'{');
+    for (i, (name, item)) in fields.enumerate() {
+        if i > 0 {
+            to.extend_from_slice(b", ");
+        }
+        string(name.as_bytes(), to);
+        to.extend_from_slice(b": ");
+        v(item, to);
+    }
+    to.push(b'}');
+}
+
+/// `[a,b]`.
+fn array<T>(items: impl IntoIterator<Item = T>, to: &mut Vec<u8>, v: impl Fn(T, &mut Vec<u8>)) {
+    to.push(b'[');
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            to.push(b',');
+        }
+        v(item, to);
+    }
+    to.push(b']');
+}
+
+/// `{"@name": V}` or `{"@name": {"key": V, …}}`, entries in the order of the text format.
+fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
+    to.push(b'{');
+    string(view.name.as_bytes(), to);
+    to.extend_from_slice(b": ");
+    if view.keyed {
+        to.push(b'{');
+    }
+    for (i, (k, v)) in arrange(view).into_iter().enumerate() {
+        if i > 0 {
+            to.extend_from_slice(b", ");
+        }
+        if view.keyed {
+            let mut key = Vec::new();
+            text::key(k, Style { trailer, tight: true }, &mut key);
+            string(&key, to);
+            to.extend_from_slice(b": ");
+        }
+        match v {
+            Value::Hist(h) => buckets(h, view.div.unwrap_or(1), to),
+            v => value(&divide(v, view.div), trailer, to),
+        }
+    }
+    to.extend_from_slice(if view.keyed { b"}}" } else { b"}" });
+}
+
+fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
+    match v {
+        Value::None => to.extend_from_slice(b"null"),
+        Value::Bool(b) => to.extend_from_slice(if *b { b"true" } else { b"false" }),
+        Value::Int(i) => number(i128::from(*i), to),
+        Value::Uint(u) => number(i128::from(*u), to),
+        Value::Ptr(p) => decimal(to, *p),
+        Value::Enum { name: _, value } => signed(to, *value),
+        Value::Str { bytes, cut: false } => string(bytes, to),
+        Value::Str { bytes, cut: true } => string(&[bytes, trailer].concat(), to),
+        Value::Bytes(bytes) => array(bytes, to, |b, to| signed(to, i64::from(*b as i8))),
+        Value::List(items) | Value::Tuple(items) => array(items, to, |item, to| value(item, trailer, to)),
+        Value::Record(fields) => {
+            let fields: Vec<(&str, &Value)> = fields.iter().map(|(name, v)| (name.as_str(), v)).collect();
+            object(fields.iter(), to, |v, to| value(v, trailer, to));
+        }
+        Value::Text(text) => string(text.as_bytes(), to),
+        Value::Stack(s) => {
+            let mut text = Vec::new();
+            stack::stack(s, false, &mut text);
+            string(&text, to);
+        }
+        Value::Hist(h) => buckets(h, 1, to),
+        Value::Stats(s) => {
+            let fields = [("count", Value::Uint(s.count)), ("average", s.average()), ("total", s.sum())];
+            object(fields.iter(), to, |v, to| value(v, trailer, to));
+        }
+        Value::Avg(s) => value(&s.average(), trailer, to),
+    }
+}
+
+/// An open end has no `min` or no `max`; `max` is inclusive.
+fn buckets(h: &Hist, div: u64, to: &mut Vec<u8>) {
+    array(hist::rows(h, div), to, |row, to| {
+        let fields = [("min", row.min), ("max", row.max), ("count", Some(i128::from(row.count)))];
+        let present: Vec<(&str, i128)> = fields.into_iter().filter_map(|(name, n)| Some((name, n?))).collect();
+        object(present.iter(), to, |n, to| number(*n, to));
+    });
+}
+
+/// As a number where every reader of JSON, most of which use doubles, gets this very number; else as a string.
+fn number(n: i128, to: &mut Vec<u8>) {
+    let exact = (n as f64) as i128 == n;
+    let digits = n.to_string();
+    if exact {
+        to.extend_from_slice(digits.as_bytes());
+    } else {
+        string(digits.as_bytes(), to);
+    }
+}
+
+fn string(bytes: &[u8], to: &mut Vec<u8>) {
+    to.push(b'"');
+    for chunk in bytes.utf8_chunks() {
+        for b in chunk.valid().bytes() {
+            match b {
+                b'"' => to.extend_from_slice(b"\\\""),
+                b'\\' => to.extend_from_slice(b"\\\\"),
+                b'\n' => to.extend_from_slice(b"\\n"),
+                b'\r' => to.extend_from_slice(b"\\r"),
+                b'\t' => to.extend_from_slice(b"\\t"),
+                0..0x20 => to.extend_from_slice(format!("\\u{b:04x}").as_bytes()),
+                0x20.. => to.push(b),
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            to.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+    to.push(b'"');
+}

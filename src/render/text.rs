@@ -1,0 +1,207 @@
+//! `-f text`: lines for people.
+
+use crate::value::{MapView, Output, Pos, Value};
+
+use super::digits::{address, decimal, hex_byte, signed};
+use super::order::{arrange, divide};
+use super::{Rendered, Renderer, RenderOptions, hist, is_warning, stack};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(TextRenderer { options: options.clone() })
+}
+
+struct TextRenderer {
+    options: RenderOptions,
+}
+
+/// How values are spelled.
+#[derive(Clone, Copy)]
+pub struct Style<'a> {
+    /// Ends a string that was cut.
+    pub trailer: &'a [u8],
+    /// Without the spaces between parts: a key in JSON.
+    pub tight: bool,
+}
+
+impl Renderer for TextRenderer {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        let style = Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false };
+        match output {
+            Output::Text { kind: _, data, newline } => {
+                to.out.extend_from_slice(data);
+                if *newline {
+                    to.out.push(b'\n');
+                }
+            }
+            Output::Value(v) => {
+                value(v, style, &mut to.out);
+                to.out.push(b'\n');
+            }
+            Output::Map(view) => map(view, style, &mut to.out),
+            Output::Problem { kind, msg, helper, pos, line } => {
+                if self.options.warnings || !is_warning(kind) {
+                    let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
+                    problem(severity, msg, helper.as_ref(), pos, line, &mut to.err);
+                }
+            }
+            Output::Attached { probes } => {
+                to.err.extend_from_slice(b"Attached ");
+                decimal(&mut to.err, *probes);
+                to.err.extend_from_slice(if *probes == 1 { b" probe\n" } else { b" probes\n" });
+            }
+            Output::Lost { events } => {
+                to.err.extend_from_slice(b"Lost ");
+                decimal(&mut to.err, *events);
+                to.err.extend_from_slice(b" events\n");
+            }
+            Output::End => to.out.extend_from_slice(b"\n\n"),
+        }
+    }
+
+    fn text(&self, v: &Value) -> Vec<u8> {
+        let mut to = Vec::new();
+        value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false }, &mut to);
+        to
+    }
+}
+
+/// Appends a value.
+pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
+    match v {
+        Value::None => to.extend_from_slice(b"null"),
+        Value::Bool(b) => to.extend_from_slice(if *b { b"true" } else { b"false" }),
+        Value::Int(i) => signed(to, *i),
+        Value::Uint(u) => decimal(to, *u),
+        Value::Ptr(p) => address(to, *p),
+        Value::Enum { name: Some(name), .. } => to.extend_from_slice(name.as_bytes()),
+        Value::Enum { name: None, value } => signed(to, *value),
+        Value::Str { bytes, cut } => {
+            to.extend_from_slice(bytes);
+            if *cut {
+                to.extend_from_slice(style.trailer);
+            }
+        }
+        Value::Bytes(bytes) => escaped(bytes, to),
+        Value::List(items) => {
+            to.push(b'[');
+            separated(items, b",", style, to);
+            to.push(b']');
+        }
+        Value::Tuple(items) => {
+            to.push(b'(');
+            elements(items, style, to);
+            to.push(b')');
+        }
+        Value::Record(fields) => record(fields, style, to),
+        Value::Text(text) => to.extend_from_slice(text.as_bytes()),
+        Value::Stack(s) => stack::stack(s, style.tight, to),
+        Value::Hist(h) => hist::text(h, 1, to),
+        Value::Stats(s) => {
+            let fields = [("count".into(), Value::Uint(s.count)), ("average".into(), s.average()), ("total".into(), s.sum())];
+            record(&fields, style, to);
+        }
+        Value::Avg(s) => value(&s.average(), style, to),
+    }
+}
+
+/// Appends a key: a tuple goes without its own parentheses, and only a tuple does.
+pub fn key(v: &Value, style: Style, to: &mut Vec<u8>) {
+    match v {
+        Value::Tuple(items) => elements(items, style, to),
+        Value::None
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Ptr(_)
+        | Value::Enum { .. }
+        | Value::Str { .. }
+        | Value::Bytes(_)
+        | Value::List(_)
+        | Value::Record(_)
+        | Value::Text(_)
+        | Value::Stack(_)
+        | Value::Hist(_)
+        | Value::Stats(_)
+        | Value::Avg(_) => value(v, style, to),
+    }
+}
+
+/// Appends bytes with printable ASCII kept and all else as `\xHH`.
+pub fn escaped(bytes: &[u8], to: &mut Vec<u8>) {
+    for b in bytes {
+        if (0x20..0x7f).contains(b) {
+            to.push(*b);
+        } else {
+            to.extend_from_slice(b"\\x");
+            hex_byte(to, *b);
+        }
+    }
+}
+
+fn elements(items: &[Value], style: Style, to: &mut Vec<u8>) {
+    separated(items, if style.tight { b"," } else { b", " }, style, to);
+}
+
+fn separated(items: &[Value], separator: &[u8], style: Style, to: &mut Vec<u8>) {
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            to.extend_from_slice(separator);
+        }
+        value(item, style, to);
+    }
+}
+
+fn record(fields: &[(String, Value)], style: Style, to: &mut Vec<u8>) {
+    if fields.is_empty() {
+        to.extend_from_slice(b"{}");
+        return;
+    }
+    let (open, next, equals, close): (&[u8], &[u8], &[u8], &[u8]) =
+        if style.tight { (b"{.", b",.", b"=", b"}") } else { (b"{ .", b", .", b" = ", b" }") };
+    for (i, (name, v)) in fields.iter().enumerate() {
+        to.extend_from_slice(if i == 0 { open } else { next });
+        to.extend_from_slice(name.as_bytes());
+        to.extend_from_slice(equals);
+        value(v, style, to);
+    }
+    to.extend_from_slice(close);
+}
+
+/// A line per entry; a histogram's rows follow its line, and a blank line follows them.
+fn map(view: &MapView, style: Style, to: &mut Vec<u8>) {
+    for (k, v) in arrange(view) {
+        to.extend_from_slice(view.name.as_bytes());
+        if view.keyed {
+            to.push(b'[');
+            key(k, style, to);
+            to.push(b']');
+        }
+        if let Value::Hist(h) = v {
+            to.extend_from_slice(b":\n");
+            hist::text(h, view.div.unwrap_or(1), to);
+        } else {
+            to.extend_from_slice(b": ");
+            value(&divide(v, view.div), style, to);
+        }
+        to.push(b'\n');
+    }
+}
+
+/// Place and message; the helper, where one failed; the script's line with a mark under the place.
+fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos, line: &str, to: &mut Vec<u8>) {
+    let mut text = String::new();
+    if pos.line > 0 {
+        text += &format!("{}:{}:{}: ", pos.file, pos.line, pos.col);
+    }
+    text += &format!("{severity}: {}\n", msg.strip_suffix('\n').unwrap_or(msg));
+    if let Some((name, code)) = helper {
+        text += &format!("Additional Info - helper: {name}, retcode: {code}\n");
+    }
+    if !line.is_empty() {
+        // A tab is shown as four columns, so the mark under it must count it as four too.
+        let before: usize = line.chars().take(pos.col.saturating_sub(1) as usize).map(|c| if c == '\t' { 4 } else { 1 }).sum();
+        text += &format!("{}\n{}~\n", line.replace('\t', "    "), " ".repeat(before));
+    }
+    to.extend_from_slice(text.as_bytes());
+}
