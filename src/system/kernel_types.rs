@@ -203,6 +203,22 @@ impl KernelTypes {
         all
     }
 
+    /// Names of all types of a kind, file by file; those without a name are left out.
+    pub fn names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        let kinds = match kind {
+            TypeName::Struct => Kind::Struct.bit(),
+            TypeName::Union => Kind::Union.bit(),
+            TypeName::Enum => ENUMS,
+            TypeName::Plain => PLAIN,
+        };
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            let wanted = blob.entries().filter(|(_, e)| kinds & e.kind.bit() != 0);
+            let names = wanted.filter_map(|(_, e)| self.string(module, e.name));
+            names.filter(|n| !n.is_empty()).for_each(&mut *each);
+        }
+    }
+
     /// A module's loaded BTF, for what is not in the kernel's own.
     pub fn add_module(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let blob = Blob::from_vec(bytes, Some(&self.base))?;
