@@ -60,8 +60,10 @@ mod args;
 mod body;
 mod calls;
 mod convert;
+pub mod dump;
 mod expr;
 mod fold;
+mod format;
 pub mod hir;
 mod maps;
 mod ops;
@@ -134,7 +136,7 @@ fn check_with(
     let mut diags = Vec::new();
     let own = collect_own(script, &mut diags);
     let world = World { sys, settings, tables, own };
-    let mut maps = Maps { declared: declarations(script, settings, &mut diags), ..Maps::default() };
+    let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<Vec<VarState>>> = jobs.iter().map(|j| vec![Vec::new(); j.contexts.len()]).collect();
