@@ -105,7 +105,7 @@ fn spans() {
     assert_eq!((cut(a.span), cut(b.span)), ("f( 1 )", "@a[2]"));
     let p = probe("  k:a:b /1/ { }");
     assert_eq!((p.points[0].span.start, p.points[0].span.end, p.points[0].segments[1].span.start), (2, 7, 4));
-    let e = value(probe("begin { if $a { } else { } }").body);
+    let e = super::value(probe("begin { if $a { } else { } }").body);
     assert_eq!((e.span.start, e.span.end), (8, 26));
 }
 
