@@ -173,9 +173,8 @@ impl Site<'_> {
     }
 }
 
-const KEYWORDS: &[&str] = &[
-    "break", "continue", "else", "enum", "fn", "for", "import", "let", "macro", "return", "struct", "union", "unroll", "while",
-];
+const KEYWORDS: &[&str] =
+    &["break", "continue", "else", "enum", "fn", "for", "import", "let", "macro", "return", "struct", "union", "unroll", "while"];
 
 fn phrase(rule: Rule) -> Option<&'static str> {
     Some(match rule {

@@ -365,11 +365,7 @@ impl Reader {
         let Some(first) = parts.next() else { return (ExprKind::Int(0), span) };
         let name = self.ident(&first);
         let Some(rest) = parts.next() else {
-            let kind = if rule == Rule::map {
-                ExprKind::Map { name: name.name, key: None }
-            } else {
-                ExprKind::Ident(name.name)
-            };
+            let kind = if rule == Rule::map { ExprKind::Map { name: name.name, key: None } } else { ExprKind::Ident(name.name) };
             return (kind, name.span);
         };
         let span = name.span.to(self.span(&rest));

@@ -58,7 +58,13 @@ fn faults_in_the_users_terms() {
         ("begin { $x == = 1 }", "x"),
         ("begin { $x => 1 }", "x"),
     ] {
-        println!("{text:?}\n    {}", match parse(&source(text)) { Ok(s) => format!("ACCEPTED {s:?}"), Err(_) => errors(text).join("\n    ") });
+        println!(
+            "{text:?}\n    {}",
+            match parse(&source(text)) {
+                Ok(s) => format!("ACCEPTED {s:?}"),
+                Err(_) => errors(text).join("\n    "),
+            }
+        );
         let _ = wanted;
     }
 }

@@ -45,10 +45,16 @@ fn predicates() {
 
 #[test]
 fn statements() {
-    assert_eq!(body("$x = 1; $x += 2; @a[1] <<= 3; $y >>= 1; $z %= 2; $z ^= 2"), "{$x = 1; $x += 2; @a{1} <<= 3; $y >>= 1; $z %= 2; $z ^= 2;}");
+    assert_eq!(
+        body("$x = 1; $x += 2; @a[1] <<= 3; $y >>= 1; $z %= 2; $z ^= 2"),
+        "{$x = 1; $x += 2; @a{1} <<= 3; $y >>= 1; $z %= 2; $z ^= 2;}"
+    );
     assert_eq!(body("$x -= 1; $x *= 1; $x /= 1; $x &= 1; $x |= 1;"), "{$x -= 1; $x *= 1; $x /= 1; $x &= 1; $x |= 1;}");
     assert_eq!(body("_ = f();"), "{_ = f();}");
-    assert_eq!(body("let $x; let $x: uint8; let $x : struct a * = $y; let $z: string[16] = \"\";"), "{let $x; let $x: uint8; let $x: struct a* = $y; let $z: string[16] = \"\";}");
+    assert_eq!(
+        body("let $x; let $x: uint8; let $x : struct a * = $y; let $z: string[16] = \"\";"),
+        "{let $x; let $x: uint8; let $x: struct a* = $y; let $z: string[16] = \"\";}"
+    );
     assert_eq!(body("let $t: (uint8, typeof($x)*[4]);"), "{let $t: (uint8, typeof($x)*[4]);}");
     assert_eq!(body("while ($x < 3) { $x++ } f()"), "{while ($x < 3) {($x++)}; f()}");
     assert_eq!(body("for ($i : 0..5) { f() }"), "{for $i : 0..5 {f()};}");
@@ -79,7 +85,9 @@ fn file_layout() {
         panic!("{:?}", s.items)
     };
     assert_eq!((m.map.name.as_str(), m.kind.name.as_str(), show(&m.entries)), ("m", "lruhash", "(10 * 2)".into()));
-    assert!(matches!(&a.params[..], [MacroParam::Expr(x), MacroParam::Var(v), MacroParam::Map(m)] if x.name == "x" && v.name == "v" && m.name == "m"));
+    assert!(
+        matches!(&a.params[..], [MacroParam::Expr(x), MacroParam::Var(v), MacroParam::Map(m)] if x.name == "x" && v.name == "v" && m.name == "m")
+    );
     assert_eq!(show_block(&a.body), "{($v + x)}");
     assert_eq!((f.name.name.as_str(), show_type(&f.returns)), ("sq", "uint64".into()));
     assert_eq!(list(&f.params, |(n, t)| format!("{} {}", n.name, show_type(t))), "a uint64, b struct x*");
