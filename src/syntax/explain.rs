@@ -138,7 +138,7 @@ impl Site<'_> {
         if self.last.is_empty() {
             return told(format!("expected an expression, found {next}"));
         }
-        if self.last == "/" && self.next == "/" && self.before.matches(" /").count() == 1 {
+        if self.last == "/" && self.next == "/" && self.before.matches('/').count() == 1 {
             return told("an empty predicate").help("leave the slashes out, or write `/condition/`");
         }
         if self.last == "=" && self.next == "=" {

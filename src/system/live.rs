@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::features::Features;
-use super::kernel_types::{KernelTypes, Prototype};
+use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
 use super::{Binary, Feature, Missing, System, Tracepoint, TypeName, elf, syscalls};
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -69,6 +69,12 @@ impl System for Live {
         self.types().ok()?.enumerator(name)
     }
 
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        if let Ok(types) = self.types() {
+            types.names(kind, each);
+        }
+    }
+
     fn types_missing(&self) -> Option<Missing> {
         self.types().err()
     }
@@ -122,6 +128,7 @@ impl System for Live {
     }
 
     fn has(&self, feature: Feature) -> bool {
+<<<<<<< HEAD
         match feature {
             // Once the types are read, or come from elsewhere, that is the answer.
             Feature::Btf
@@ -130,7 +137,13 @@ impl System for Live {
                 self.types().is_ok()
             }
             other => self.features.has(other),
+=======
+        let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
+        if feature == Feature::Btf && (self.types.get().is_some() || given()) {
+            return self.types().is_ok();
+>>>>>>> main
         }
+        self.features.has(feature)
     }
 
     fn possible_cpus(&self) -> u32 {
@@ -159,7 +172,11 @@ fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
         let text = buffer.get(..filled)?;
         for at in finder.find_iter(text) {
             let after = text.get(at + needle.len());
-            if !matches!(after, Some(b'\n' | b'\t')) && !(after.is_none() && n == 0) {
+            let whole = match after {
+                Some(after) => matches!(after, b'\n' | b'\t'),
+                None => n == 0, // the very end
+            };
+            if !whole {
                 continue;
             }
             let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);

@@ -26,9 +26,9 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
     }
     let root = Root::of(pid)?;
-    let mapped = pid.map(mapped_files).unwrap_or_default();
+    let mapped = pid.map(|pid| mapped_files(pid, &root)).unwrap_or_default();
     match (pid, name) {
-        (Some(_), "*") => return Ok(mapped.iter().filter_map(|path| root.find(path)).filter(|path| is_elf(path)).collect()),
+        (Some(_), "*") => return Ok(mapped.into_iter().filter(|path| is_elf(path)).collect()),
         (None, "*") => return Err(missing("`*` as a binary needs a process", "give one with -p, or name the binary")),
         _ => {}
     }
@@ -213,25 +213,18 @@ fn expand(pattern: &CString) -> Vec<OsString> {
 /// machine (class and instruction set) comes before others; then the newest version.
 fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<PathBuf> {
     let matches = |file: &Path| file.file_name().is_some_and(|f| names_library(name, &f.to_string_lossy()));
-    let best = |candidates: Vec<PathBuf>| {
-        let mut files: Vec<PathBuf> = candidates.iter().filter_map(|path| root.find(path)).filter(|path| is_elf(path)).collect();
+    let best = |mut files: Vec<PathBuf>| {
+        files.retain(|file| is_elf(file));
         // Stable: among equals the first stays first, which is ld.so's own preference.
         files.sort_by_cached_key(|file| (!is_native(file), std::cmp::Reverse(version(file))));
         files.into_iter().next()
     };
+    let found = |paths: Vec<PathBuf>| best(paths.iter().filter_map(|path| root.find(path)).collect());
+    let cached = || ldcache::libraries(root).into_iter().filter(|(soname, _)| names_library(name, soname)).map(|(_, path)| path);
+    let listed = |dir: String| root.list(&dir).into_iter().map(move |file| Path::new(&dir).join(file)).filter(|file| matches(file));
     best(mapped.iter().filter(|path| matches(path)).cloned().collect())
-        .or_else(|| {
-            best(ldcache::libraries(root).into_iter().filter(|(soname, _)| names_library(name, soname)).map(|(_, path)| path).collect())
-        })
-        .or_else(|| {
-            best(
-                ldcache::directories(root)
-                    .iter()
-                    .flat_map(|dir| root.list(dir).into_iter().map(move |f| Path::new(dir).join(f)))
-                    .filter(|f| matches(f))
-                    .collect(),
-            )
-        })
+        .or_else(|| found(cached().collect()))
+        .or_else(|| found(ldcache::directories(root).into_iter().flat_map(listed).collect()))
 }
 
 /// Does a file (or soname) have the name the user gave? `libc` is `libc.so`, `libc.so.6`, `libc-2.31.so`; `libc.so` is
@@ -250,19 +243,21 @@ fn version(file: &Path) -> Vec<u64> {
     numbers.split('.').filter_map(|n| n.parse().ok()).collect()
 }
 
-/// Files that a process has mapped as executable, in the order of their addresses, each once.
-fn mapped_files(pid: u32) -> Vec<PathBuf> {
+/// Files that a process has mapped as executable, in the order of their addresses, each once. `maps` writes paths as we
+/// see them where we can, or else (another mount name space) as the process does; the inode tells which.
+fn mapped_files(pid: u32, root: &Root) -> Vec<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut files: Vec<PathBuf> = Vec::new();
     for line in maps.split(|b| *b == b'\n') {
         // address perms offset dev inode path
-        let executable = line.split(|b| *b == b' ').nth(1).is_some_and(|perms| perms.get(2) == Some(&b'x'));
-        let path = line.iter().position(|b| *b == b'/').map(|at| Path::new(OsStr::from_bytes(&line[at..])));
-        if let Some(path) = path.filter(|p| executable && files.last().is_none_or(|l| l != p))
-            && !files.iter().any(|f| f == path)
-        {
-            files.push(path.to_owned());
-        }
+        let mut parts = line.splitn(6, |b| *b == b' ');
+        let executable = parts.nth(1).is_some_and(|perms| perms.get(2) == Some(&b'x'));
+        let inode: Option<u64> = parts.nth(2).and_then(|i| std::str::from_utf8(i).ok()?.parse().ok());
+        let path = parts.next().map(|path| Path::new(OsStr::from_bytes(path.trim_ascii_start())));
+        let (Some(inode), Some(path), true) = (inode, path.filter(|p| p.is_absolute()), executable) else { continue };
+        let is_it = |file: &PathBuf| fs::metadata(file).is_ok_and(|m| m.ino() == inode);
+        let file = fs::canonicalize(path).ok().filter(is_it).or_else(|| root.find(path).filter(is_it));
+        files.extend(file.filter(|file| !files.contains(file)));
     }
     files
 }

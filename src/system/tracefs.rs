@@ -136,7 +136,7 @@ pub fn parse_format(text: &str, category: &str, types: Lookup<'_>) -> Option<Tra
     Some(Tracepoint { id, fields: fields.filter(|f| !f.field.name.starts_with("common_")).collect() })
 }
 
-/// `unsigned short common_type;	offset:0;	size:2;	signed:0;`
+/// `unsigned short common_type; offset:0; size:2; signed:0;`, with tabs after the semicolons.
 fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<TracepointField> {
     let mut parts = line.split(';').map(str::trim);
     let decl = parts.next()?.to_owned();

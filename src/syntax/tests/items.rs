@@ -108,3 +108,17 @@ fn spans() {
     let e = probe("begin { if $a { } else { } }").body.value.expect("a value");
     assert_eq!((e.span.start, e.span.end), (8, 26));
 }
+
+#[test]
+fn scripts_as_people_write_them() {
+    script(
+        "#!/usr/bin/env rbt\n/*\n * Words, \"quotes\" and { brackets.\n */\n#ifndef X\n#include <net/sock.h>\n#else\n#endif\n\n\
+         config = {\n  missing_probes = warn;\n}\n\nBEGIN\n{\n\tprintf(\"It's %-6s 100%%\\n\", \"A\"); // don't\n}\n\n\
+         tracepoint:a:b_c,\ntracepoint:a:d,\n/* why */\ntracepoint:a:e\n/@start[args->id]/\n{\n  @us = hist((nsecs - @start[args->id]) / 1000);\n\
+           delete(@start[args->id]);\n}\n\nmacro walk(@seen) {\n  $m = (struct mount *)(((uint64)$v) - offsetof(struct mount, mnt));\n\
+           for $j : ((uint64)0)..((uint64)$depth) {\n    @seen[tid,$j] = str($d.name.name);\n    if ($d == $p || $d == $r) { break; }\n    $d = $p;\n  }\n\
+           $e = ($ret >= 0) ? 0 : (-$ret);\n  if ($path[0] != \"/\"[0]) { }\n}\n\nEND { clear(@start); }\n",
+    );
+    assert_eq!(body("$n = $a / 1000000; $m = $b / (1000 / 2); $o = (@a[1] / @b) * 100 / 3;").matches('/').count(), 4);
+    assert_eq!(body("if ($a / 2 > 1) { f() } else if $b/2 { g() }").matches('/').count(), 2);
+}
