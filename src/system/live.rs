@@ -69,12 +69,6 @@ impl System for Live {
         self.types().ok()?.enumerator(name)
     }
 
-    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
-        if let Ok(types) = self.types() {
-            types.names(kind, each);
-        }
-    }
-
     fn types_missing(&self) -> Option<Missing> {
         self.types().err()
     }
@@ -128,20 +122,9 @@ impl System for Live {
     }
 
     fn has(&self, feature: Feature) -> bool {
-<<<<<<< HEAD
-        match feature {
-            // Once the types are read, or come from elsewhere, that is the answer.
-            Feature::Btf
-                if self.types.get().is_some() || std::env::var_os("RBT_BTF").is_some() || std::env::var_os("BPFTRACE_BTF").is_some() =>
-            {
-                self.types().is_ok()
-            }
-            other => self.features.has(other),
-=======
         let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
         if feature == Feature::Btf && (self.types.get().is_some() || given()) {
             return self.types().is_ok();
->>>>>>> main
         }
         self.features.has(feature)
     }
