@@ -14,6 +14,9 @@ const IOC_ENABLE: libc::c_ulong = 0x2400;
 /// `_IOW('$', 8, __u32)`
 const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
+/// `PERF_FLAG_FD_CLOEXEC`
+const FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
 /// Whose event, and where it counts: perf_event_open's `pid` and `cpu`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
@@ -34,7 +37,7 @@ fn attr(ty: u32, config: u64) -> perf_event_attr {
 
 fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads `attr.size` bytes, and the path that a uprobe's names
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, scope.pid, scope.cpu, -1, libc::PERF_FLAG_FD_CLOEXEC) };
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, scope.pid, scope.cpu, -1, FD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -74,9 +74,9 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.producer.start.cast()) }
     }
 
-    /// Is there no record, finished or not?
-    pub fn is_empty(&self) -> bool {
-        self.produced().load(Ordering::Acquire) == self.consumed().load(Ordering::Relaxed)
+    /// Throws away what is there.
+    pub fn skip(&mut self) {
+        self.drain(u64::MAX, &mut |_| true);
     }
 
     /// Hands over finished records in order, until there are none, `limit` bytes were read, or `each` returns false.
