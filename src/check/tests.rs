@@ -234,14 +234,21 @@ fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnosti
 /// The dump of a script that is right.
 fn good(text: &str) -> String {
     match run(text, &Settings::default()) {
-        Ok((script, _)) => dump(&script),
+        Ok((script, _)) => {
+            promise::holds(&script);
+            dump(&script)
+        }
         Err(d) => panic!("{text}\n{}", crate::diag::render(&d, &[Source { name: "t".into(), text: text.into() }], false)),
     }
 }
 
 /// Codes of what is wrong with a script, warnings too.
 fn codes(text: &str) -> Vec<&'static str> {
-    let (Ok((_, d)) | Err(d)) = run(text, &Settings::default());
+    let result = run(text, &Settings::default());
+    if let Ok((script, _)) = &result {
+        promise::holds(script);
+    }
+    let (Ok((_, d)) | Err(d)) = result;
     d.0.iter().map(|d| d.code).collect()
 }
 
@@ -421,4 +428,139 @@ fn settings_choose_probes() {
 fn several_errors_come_together() {
     let text = "begin { $x = nope; $y = $z; printf(\"%d\"); @a = 1; @a = comm; } tracepoint:sched:sched_switch { $q = args.foo; }";
     assert_eq!(codes(text), ["unknown-name", "undefined-variable", "format", "type-conflict", "unknown-field"]);
+}
+
+/// What code generation relies on: values are typed, and what is stored has its target's type.
+mod promise {
+    use super::super::hir::{Call, CallArg, Expr, ExprKind, Probe, Script, Stmt, StmtKind};
+    use crate::types::Type;
+
+    pub fn holds(script: &Script) {
+        for p in &script.probes {
+            assert!(!p.sites.is_empty());
+            assert!(p.vars.iter().all(|v| v.ty != Type::Void), "{:?}", p.vars);
+            stmts(&p.body, p, script);
+        }
+        assert!(script.maps.iter().all(|m| m.value != Type::Void && m.key != Some(Type::Void)), "{:?}", script.maps);
+    }
+
+    fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
+        for stmt in body {
+            match &stmt.kind {
+                StmtKind::Expr(e) => match &e.kind {
+                    ExprKind::Call(c) => call(c, p, s),
+                    _ => value(e, p, s),
+                },
+                StmtKind::SetVar(v, e) => {
+                    assert_eq!(p.vars[*v].ty, e.ty);
+                    value(e, p, s);
+                }
+                StmtKind::ZeroVar(v) => assert!(*v < p.vars.len()),
+                StmtKind::SetMap { map, key, value: e } => {
+                    assert_eq!(s.maps[*map].value, e.ty);
+                    keyed(*map, key.as_ref(), p, s);
+                    value(e, p, s);
+                }
+                StmtKind::Aggregate { map, key, call: c } => {
+                    assert!(matches!(s.maps[*map].value, Type::Agg(_)));
+                    keyed(*map, key.as_ref(), p, s);
+                    call(c, p, s);
+                }
+                StmtKind::If { cond, then, otherwise } => {
+                    condition(cond, p, s);
+                    stmts(then, p, s);
+                    stmts(otherwise, p, s);
+                }
+                StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => stmts(body, p, s),
+                StmtKind::While { cond, body } => {
+                    condition(cond, p, s);
+                    stmts(body, p, s);
+                }
+                StmtKind::ForRange { from, to, body, .. } => {
+                    value(from, p, s);
+                    value(to, p, s);
+                    stmts(body, p, s);
+                }
+                StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+                StmtKind::Return(Some(e)) => assert_eq!(e.ty, Type::I64),
+            }
+        }
+    }
+
+    fn condition(e: &Expr, p: &Probe, s: &Script) {
+        assert_eq!(e.ty, Type::Bool);
+        value(e, p, s);
+    }
+
+    fn keyed(map: usize, key: Option<&Expr>, p: &Probe, s: &Script) {
+        assert_eq!(s.maps[map].key.as_ref(), key.map(|k| &k.ty), "{key:?}");
+        if let Some(k) = key {
+            value(k, p, s);
+        }
+    }
+
+    fn call(c: &Call, p: &Probe, s: &Script) {
+        for a in &c.args {
+            match a {
+                CallArg::Value(e) => value(e, p, s),
+                CallArg::Element(m, k) => keyed(*m, Some(k), p, s),
+                CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
+            }
+        }
+    }
+
+    fn value(e: &Expr, p: &Probe, s: &Script) {
+        assert_ne!(e.ty, Type::Void, "{e:?}");
+        match &e.kind {
+            ExprKind::Int(_) => assert!(e.ty.is_scalar(), "{e:?}"),
+            ExprKind::Str(t) => assert!(matches!(e.ty, Type::Str(n) if n as usize > t.len())),
+            ExprKind::Var(v) => assert_eq!(p.vars[*v].ty, e.ty),
+            ExprKind::Map(m, k) => {
+                assert_eq!(s.maps[*m].value, e.ty);
+                keyed(*m, k.as_deref(), p, s);
+            }
+            ExprKind::ReadAgg(m, k) | ExprKind::StepMap { map: m, key: k, .. } => keyed(*m, k.as_deref(), p, s),
+            ExprKind::StepVar { var, .. } => assert!(p.vars[*var].ty.is_scalar()),
+            ExprKind::Context(_) => {}
+            ExprKind::Field(b, _) | ExprKind::Deref(b, _) | ExprKind::Unary(_, b) | ExprKind::AddrOf(b) | ExprKind::Cast(b) => {
+                value(b, p, s)
+            }
+            ExprKind::Index(a, b) => {
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Binary(_, a, b) => {
+                if a.ty.is_scalar() && !matches!(a.ty, Type::Ptr(..)) {
+                    assert_eq!(a.ty, b.ty, "{e:?}");
+                }
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Cond(c, a, b) => {
+                condition(c, p, s);
+                assert_eq!((&a.ty, &b.ty), (&e.ty, &e.ty));
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Block(body, v) => {
+                stmts(body, p, s);
+                value(v, p, s);
+            }
+            ExprKind::Tuple(elems) => {
+                assert_eq!(e.ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect()));
+                elems.iter().for_each(|e| value(e, p, s));
+            }
+            ExprKind::Call(c) => call(c, p, s),
+        }
+    }
+}
+
+#[test]
+fn tall_trees_fit_the_stack() {
+    let sum = vec!["pid"; 450].join(" + ");
+    good(&format!("begin {{ @ = {sum}; }}"));
+    let deep = format!("{}pid{}", "(".repeat(90), ")".repeat(90));
+    good(&format!("begin {{ @ = {deep}; }}"));
+    let ifs = format!("{}exit();{}", "if pid { ".repeat(90), " }".repeat(90));
+    good(&format!("begin {{ {ifs} }}"));
 }
