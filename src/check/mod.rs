@@ -35,7 +35,6 @@
 //! | `out-of-range` | a literal that its declared type cannot hold |
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `redeclared` | a variable's name is taken in this scope |
-//! | `signed-division` | (warning) division of numbers that may be negative |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |

@@ -131,10 +131,6 @@ impl Body<'_> {
             (other, Type::Ptr(..)) if number(other) && op == BinOp::Add => self.offset_pointer(op, b, a, span),
             (x, y) if number(x) && number(y) => {
                 let ty = wide(&a, &b, op == BinOp::Sub);
-                if matches!(op, BinOp::Div | BinOp::Mod) && ty == Type::I64 && (signed(&a) || signed(&b)) {
-                    let d = Diagnostic::warning("signed-division", span, "signed division: BPF divides unsigned on older kernels");
-                    self.report(d.help("cast both sides to uint64 where they cannot be negative"));
-                }
                 let bools = *x == Type::Bool && *y == Type::Bool;
                 let e = Expr { kind: ExprKind::Binary(op, Box::new(cast(a, &ty)), Box::new(cast(b, &ty))), ty, span };
                 if bools { cast(e, &Type::Bool) } else { e }
