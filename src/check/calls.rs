@@ -64,7 +64,7 @@ impl Body<'_> {
         let Some(ty) = self.returned(row, &given, span) else { return poison(span) };
         match &row.lower {
             Lower::Fold(f) => {
-                let lit = self.with_facts(row, &given, span, |facts| f(facts));
+                let lit = self.with_facts(row, &given, span, f);
                 match lit {
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
@@ -134,7 +134,7 @@ impl Body<'_> {
     fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<Type> {
         match &row.returns {
             Returns::Always(ty) => Some(ty.clone()),
-            Returns::By(f) => self.with_facts(row, given, span, |facts| f(facts)),
+            Returns::By(f) => self.with_facts(row, given, span, f),
         }
     }
 
@@ -180,7 +180,7 @@ impl Body<'_> {
             return None;
         }
         let given = self.arguments(row, args, span)?;
-        let agg = self.with_facts(row, &given, span, |facts| (aggregate.layout)(facts))?;
+        let agg = self.with_facts(row, &given, span, aggregate.layout)?;
         let call = Call { row, args: given.args, ty: Type::Void, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }

@@ -189,10 +189,9 @@ impl Body<'_> {
                         return Some(ty);
                     }
                     // A struct's name without `struct`, unless it is a builtin's (`pid` is both).
-                    if (self.env.tables.row)(name).is_none() {
-                        if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name) {
-                            return Some(ty);
-                        }
+                    let builtin = (self.env.tables.row)(name).is_some();
+                    if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name).filter(|_| !builtin) {
+                        return Some(ty);
                     }
                 }
                 let e = self.value(e);
