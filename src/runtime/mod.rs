@@ -75,6 +75,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Tell `log` of mechanisms, and what libbpf says.
     pub verbose: bool,
+    /// Tell `log` what the verifier says of each program (`-d verifier`).
+    pub verifier: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
     /// Where `-v` goes, a line at a time, without its end. None: nowhere.
@@ -138,7 +140,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         Some(log) => log,
         None => &mut silent,
     };
-    let loaded = load::load(artifact, settings, sys, child, options.verbose, log)?;
+    let loaded = load::load(artifact, settings, sys, child, load::Tell { libbpf: options.verbose, verifier: options.verifier }, log)?;
     let ring = match loaded.ring {
         Some((fd, size)) => {
             if options.verbose {
