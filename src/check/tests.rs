@@ -194,7 +194,7 @@ impl ProbeKind for Kind {
     fn program(&self, _: &ProbeSite, _: &Env) -> ProgramType {
         ProgramType::RawTracepoint
     }
-    fn load<'c>(&self, _: &mut Emit<'c>, _: &ProbeSite, _: &ArgRef, _: &Type) -> Operand<'c> {
+    fn load<'c>(&self, _: &mut Emit<'c>, _: &ProbeSite, _: &Env, _: &ArgRef, _: &Type) -> Operand<'c> {
         unreachable!("nothing is emitted in these tests")
     }
     fn list(&self, _: &[String], _: &Env, _: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing> {
