@@ -76,7 +76,9 @@ impl Session<'_> {
         let mut first = Vec::new();
         let start = Instant::now();
         self.attach(&mut |warning| first.push(warning))?;
-        if self.options.verbose && let Some(log) = &mut self.options.log {
+        if self.options.verbose
+            && let Some(log) = &mut self.options.log
+        {
             log(&format!("attach   {:8.3} ms", start.elapsed().as_secs_f64() * 1e3));
         }
         if self.options.dry_run {
