@@ -43,6 +43,9 @@ mod signals;
 mod sweep;
 pub mod symbolize;
 
+#[cfg(test)]
+mod tests;
+
 pub use attach::AttachFailed;
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
@@ -73,7 +76,7 @@ pub struct Options {
     pub quiet: bool,
     /// End when all is attached.
     pub dry_run: bool,
-    /// Tell `log` of mechanisms, and what libbpf says.
+    /// Tell `log` of sizes and times, and what libbpf says.
     pub verbose: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
@@ -180,10 +183,6 @@ impl Session<'_> {
                 break;
             }
             let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
-            if self.options.verbose && let Some(log) = &mut self.options.log {
-                let name = program.sites.first().map_or("", |s| s.name.as_str());
-                log(&format!("{name}, {} in all: {}", program.sites.len(), attach::mechanism(program, sys)));
-            }
             attach::attach(&mut self.links, program, *fd, settings, sys, &mut |failed| match settings.missing_probes {
                 MissingProbes::Error => Err(failed.into()),
                 MissingProbes::Ignore => Ok(()),
