@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, CommandFactory, Parser};
 
 use crate::diag::nearest;
+use crate::render::FORMATS;
+use crate::runtime::Buffering;
 use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
@@ -114,17 +116,6 @@ pub enum Program {
     Stdin,
 }
 
-/// When output is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffering {
-    /// After each line.
-    Line,
-    /// When the buffer is full.
-    Full,
-    /// At once.
-    None,
-}
-
 /// A run, resolved.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -189,7 +180,6 @@ pub const STAGES: &[Stage] = &[
     Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
 ];
 
-const FORMATS: &[&str] = &["text", "json"];
 const FEATURES: &[&str] = &["kprobe_multi", "kprobe_session", "uprobe_multi"];
 const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
 
@@ -608,7 +598,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         settings,
         child: raw.cmd.clone(),
         output: raw.output.clone(),
-        format: one_of(&raw.format, FORMATS, "format")?,
+        format: one_of(&raw.format, &FORMATS.iter().map(|f| f.name).collect::<Vec<_>>(), "format")?,
         buffering: match one_of(&raw.buffering, &["line", "full", "none"], "buffering mode")?.as_str() {
             "full" => Buffering::Full,
             "none" => Buffering::None,

@@ -154,7 +154,8 @@ impl Body<'_> {
         if param.accepts == Accepts::Element && !key_follows {
             match keyed {
                 Some(place) => {
-                    let d = Diagnostic::error("map-key-conflict", span, format!("{} wants one element of `@{name}`: give its key", row.name));
+                    let d =
+                        Diagnostic::error("map-key-conflict", span, format!("{} wants one element of `@{name}`: give its key", row.name));
                     self.report(d.related(place, "used with a key here").help("to remove all of them: `clear`"));
                 }
                 None => {

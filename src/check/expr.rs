@@ -62,7 +62,8 @@ impl Body<'_> {
     pub fn string(&mut self, s: &[u8], span: Span) -> Expr {
         let max = self.env.settings.max_strlen;
         if s.len() as u64 >= max {
-            let d = Diagnostic::error("too-long", span, format!("this string has {} bytes; the limit is {}", s.len(), max.saturating_sub(1)));
+            let d =
+                Diagnostic::error("too-long", span, format!("this string has {} bytes; the limit is {}", s.len(), max.saturating_sub(1)));
             self.report(d.help("raise it with the setting max_strlen"));
             return poison(span);
         }
@@ -309,9 +310,7 @@ impl Body<'_> {
             return poison(span);
         }
         match self.step_type(&value.ty, by > 0, span) {
-            Some((ty, size)) => {
-                Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span }
-            }
+            Some((ty, size)) => Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span },
             None => poison(span),
         }
     }

@@ -171,11 +171,7 @@ impl Body<'_> {
         if fold::is_literal(&e) {
             if let Some(n) = fold::constant(&e) {
                 let n = if op == UnOp::Neg { n.wrapping_neg() } else { !n };
-                return if e.ty == Type::U64 && op == UnOp::BitNot {
-                    fold::typed(n, Type::U64, span)
-                } else {
-                    fold::signed(n, span)
-                };
+                return if e.ty == Type::U64 && op == UnOp::BitNot { fold::typed(n, Type::U64, span) } else { fold::signed(n, span) };
             }
         }
         match &e.ty {

@@ -193,9 +193,10 @@ impl<'c> Emit<'c> {
     }
 
     pub(super) fn describe_function(&mut self, function: FunctionValue<'c>, name: &str, internal: bool) -> DISubprogram<'c> {
+        // without parameters: the kernel wants their names in BTF, and does not ask a program for them
         let long = self.long();
-        let ctx = self.di.create_pointer_type("", long, 64, 64, AddressSpace::default()).as_type();
-        let ty = self.di.create_subroutine_type(self.file, Some(long), &[ctx], 0);
+
+        let ty = self.di.create_subroutine_type(self.file, Some(long), &[], 0);
         let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file, 1, ty, internal, true, 1, 0, true);
         function.set_subprogram(scope);
         let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");

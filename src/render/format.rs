@@ -334,12 +334,9 @@ impl Spec {
             | Conversion::Hex
             | Conversion::UpperHex
             | Conversion::Pointer => true,
-            Conversion::Char
-            | Conversion::Text
-            | Conversion::Escaped
-            | Conversion::EscapedAll
-            | Conversion::HexBytes
-            | Conversion::Gfp => false,
+            Conversion::Char | Conversion::Text | Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes | Conversion::Gfp => {
+                false
+            }
         }
     }
 }
