@@ -1,7 +1,7 @@
 //! What the kernel asks for before it loads a program, and which of it is missing.
 #![allow(unsafe_code)]
 
-use crate::system::rights;
+use crate::system::rights::{self, CAPABILITIES};
 
 /// The kernel did not permit something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,13 @@ impl std::error::Error for NotPermitted {}
 pub fn missing() -> Option<String> {
     // SAFETY: no more than a question
     let user = unsafe { libc::geteuid() };
-    explain(&rights::missing(rights::effective()), rights::lockdown().as_deref(), user)
+    explain(&lacking(rights::effective()), rights::lockdown().as_deref(), user)
+}
+
+/// CAP_SYS_ADMIN, or since Linux 5.8 these two.
+fn lacking(held: u64) -> Vec<&'static str> {
+    let lacks = |name| CAPABILITIES.iter().any(|c| c.name == name && held >> c.bit & 1 == 0);
+    if lacks("CAP_SYS_ADMIN") { ["CAP_BPF", "CAP_PERFMON"].into_iter().filter(|name| lacks(*name)).collect() } else { Vec::new() }
 }
 
 fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> {
@@ -63,6 +69,10 @@ mod tests {
 
     #[test]
     fn names_what_is_missing() {
+        assert_eq!(lacking(u64::MAX), [""; 0]);
+        assert_eq!(lacking(1 << 38 | 1 << 39), [""; 0]);
+        assert_eq!(lacking(1 << 39), ["CAP_PERFMON"]);
+        assert_eq!(lacking(0), ["CAP_BPF", "CAP_PERFMON"]);
         assert_eq!(explain(&[], Some("integrity"), 0), None);
         assert!(explain(&["CAP_PERFMON"], None, 1000).unwrap().starts_with("CAP_PERFMON (or"));
         assert!(explain(&["CAP_BPF", "CAP_PERFMON"], None, 0).unwrap().contains("container"));
