@@ -18,8 +18,8 @@ use crate::probes::Env;
 use crate::runtime;
 use crate::settings::{self, Assignment, Settings};
 use crate::syntax::{self, ast};
-use crate::system::live::Live;
 use crate::system::System;
+use crate::system::live::Live;
 
 mod panic;
 mod start;

@@ -76,10 +76,7 @@ fn locked(name: &str) -> Option<&'static str> {
 
 fn rights_held(caps: u64, missing: Option<String>) -> Rows {
     let mut rows: Rows = CAPABILITIES.iter().map(|c| row(c.name, format!("{:5}{}", yes(caps >> c.bit & 1 == 1), c.doc))).collect();
-    rows.push(row(
-        "can trace",
-        missing.map_or_else(|| "yes".into(), |m| format!("no: {m}")),
-    ));
+    rows.push(row("can trace", missing.map_or_else(|| "yes".into(), |m| format!("no: {m}"))));
     rows.push(row("lockdown", rights::lockdown().unwrap_or_else(|| "unknown (no securityfs)".into())));
     for (name, path) in [
         ("perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid"),

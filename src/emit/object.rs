@@ -232,6 +232,12 @@ impl<'c> Emit<'c> {
         if section.starts_with(".rodata") {
             g.set_constant(true);
         }
+        // libbpf lets only what BTF describes be mapped
+        let words = i64::from(size.div_ceil(8));
+        let shape = self.di.create_array_type(self.long(), words as u64 * 64, 64, std::slice::from_ref(&(0..words))).as_type();
+        let scope = self.unit.as_debug_info_scope();
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file, 0, shape, false, None, None, 64);
+        g.set_metadata(var.as_metadata_value(self.cx), 0);
         self.data.insert(name.into(), g);
         g.as_pointer_value()
     }

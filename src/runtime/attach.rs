@@ -18,7 +18,7 @@ use super::sweep;
 use crate::codegen::artifact::{Manifest, Program, Site};
 use crate::probes::{Attach, ProgramType};
 use crate::settings::Settings;
-use crate::system::System;
+use crate::system::{Feature, System};
 
 /// A probe that would not attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,4 +285,19 @@ fn reason(attach: &Attach, why: &io::Error) -> String {
         _ => return text,
     };
     format!("{means} ({text})")
+}
+
+/// Which mechanism serves a program, for `-v`.
+pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
+    match program.sites.first().map(|s| &s.attach) {
+        Some(Attach::Begin | Attach::End) => "test run",
+        Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
+        Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
+        Some(Attach::Tracepoint { .. }) => "perf tracepoint",
+        Some(Attach::Uprobe { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
+        Some(Attach::Uprobe { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
+        Some(Attach::Uprobe { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
+        Some(Attach::Timer { .. }) => "perf event cpu-clock",
+        None => "nothing",
+    }
 }

@@ -30,8 +30,8 @@ mod attach;
 pub mod child;
 mod events;
 mod load;
-mod maps;
 mod mappings;
+mod maps;
 mod mmap_events;
 mod perf;
 mod perf_map;
@@ -183,6 +183,12 @@ impl Session<'_> {
                 break;
             }
             let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
+            if self.options.verbose
+                && let Some(log) = &mut self.options.log
+            {
+                let name = program.sites.first().map_or("", |s| s.name.as_str());
+                log(&format!("{name}, {} in all: {}", program.sites.len(), attach::mechanism(program, sys)));
+            }
             attach::attach(&mut self.links, program, *fd, settings, sys, &mut |failed| match settings.missing_probes {
                 MissingProbes::Error => Err(failed.into()),
                 MissingProbes::Ignore => Ok(()),

@@ -153,7 +153,9 @@ impl Session<'_> {
             Some(child) => child.exited()?,
             None => None,
         };
-        if self.options.verbose && let Some(log) = &mut self.options.log {
+        if self.options.verbose
+            && let Some(log) = &mut self.options.log
+        {
             if let Some(exit) = child {
                 log(&format!("the -c program ended with status {}", exit.status()));
             }
