@@ -218,6 +218,11 @@ fn prepare_maps(
                     }
                 }
             }
+            // libbpf asks for this itself only where BTF describes a variable of the section.
+            Some(STATE_SECTION) => {
+                let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
+                map.set_map_flags(flags)?;
+            }
             Some(SCRATCH) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
                 let bytes = ring_size(manifest, settings, cpus);

@@ -43,6 +43,9 @@ mod signals;
 mod sweep;
 pub mod symbolize;
 
+#[cfg(test)]
+mod tests;
+
 pub use attach::AttachFailed;
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
@@ -73,7 +76,7 @@ pub struct Options {
     pub quiet: bool,
     /// End when all is attached.
     pub dry_run: bool,
-    /// Tell `log` of mechanisms, and what libbpf says.
+    /// Tell `log` of sizes and times, and what libbpf says.
     pub verbose: bool,
     /// Tell `log` what the verifier says of each program (`-d verifier`).
     pub verifier: bool,
