@@ -153,7 +153,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         }
         None => None,
     };
-    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info });
+    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info }).debug_dirs(&settings.debug_dirs);
     let watched = wants_symbols(manifest);
     if watched && let Some(pid) = settings.pid.or((child > 0).then_some(child)) {
         symbols.watch(pid);
