@@ -226,6 +226,11 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
     };
     let compiled = codegen::compile(&checked.script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| not_compiled(&e.messages, front))?;
+    let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
+    if programs > most {
+        return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
+            .help("raise it with the setting max_bpf_progs"));
+    }
     front.clock.stage("compile");
     for (stage, text) in [("ir", &compiled.ir), ("opt", &compiled.optimised), ("asm", &compiled.assembly)] {
         if let (true, Some(text)) = (wants(stage), text) {

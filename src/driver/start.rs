@@ -32,15 +32,23 @@ pub(super) fn start(
     front: &mut Front,
 ) -> Result<u8, Failure> {
     let mut out = output(run)?;
-    let listens = run.verbose || run.dumps.iter().any(|d| ["libbpf", "verifier"].contains(d));
+    let shows = |stage: &str| run.dumps.contains(&stage);
+    let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
+    // What libbpf says is too much for `-v`.
+    let log = move |line: &str| {
+        if libbpf || !line.starts_with("libbpf:") {
+            say(&format!("{line}\n"));
+        }
+    };
     let options = Options {
         child,
         notify_fd: run.notify_fd,
         quiet: run.quiet,
         dry_run: run.dry_run,
-        verbose: listens,
+        verbose: run.verbose || libbpf,
+        verifier,
         buffering: run.buffering,
-        log: listens.then(|| Box::new(|line: &str| say(&format!("{line}\n"))) as Box<dyn FnMut(&str)>),
+        log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
     let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, front))?;
@@ -51,9 +59,6 @@ pub(super) fn start(
     let mut renderer = (format.make)(&render);
     let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, front))?;
     front.clock.stage("run");
-    if let (true, Some(child)) = (run.verbose, exit.child) {
-        say(&format!("the -c command ended with status {}\n", child.status()));
-    }
     Ok(match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ => exit.status,

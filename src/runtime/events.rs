@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use crate::builtins::{self, Arg, EventSpec, Handler, Lit, Lower};
+use crate::builtins::{self, Arg, EventSpec, Handler, Lower};
 use crate::codegen::artifact::{Event, EventArg, EventKind, Manifest};
 use crate::decode::decode;
 use crate::host::Host;
@@ -127,7 +127,7 @@ fn row(event: &Event) -> anyhow::Result<Row> {
         EventKind::Builtin(name) => {
             let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
             let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
-            let spec = EventSpec { literals: event.args.iter().map(literal).collect(), pos: event.pos.clone(), line: event.line.clone() };
+            let spec = EventSpec { literals: event.literals.clone(), pos: event.pos.clone(), line: event.line.clone() };
             Action::Handle((row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?)
         }
         EventKind::HelperError { helper } => Action::HelperFailed(helper.clone()),
@@ -135,15 +135,6 @@ fn row(event: &Event) -> anyhow::Result<Row> {
     };
     let values = event.args.iter().map(constant).collect();
     Ok(Row { action, args: event.args.clone(), values, pos: event.pos.clone(), line: event.line.clone(), seen: 0 })
-}
-
-fn literal(arg: &EventArg) -> Option<Lit> {
-    match arg {
-        EventArg::Int(n) => Some(Lit::Int(*n)),
-        EventArg::Text(text) => Some(Lit::Str(text.clone())),
-        EventArg::Word(word) => Some(Lit::Word(word.clone())),
-        EventArg::Field { .. } | EventArg::Var { .. } | EventArg::Map(_) | EventArg::Element { .. } => None,
-    }
 }
 
 /// The value of an argument that no record changes; of others, something to be written over.

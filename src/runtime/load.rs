@@ -114,7 +114,16 @@ fn listen(_: PrintLevel, message: String) {
     SAID.with_borrow_mut(|said| said.push(message));
 }
 
-/// Loads the object. `log` gets libbpf's messages when `verbose`.
+/// What of the loading is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tell {
+    /// libbpf's messages.
+    pub libbpf: bool,
+    /// The verifier's log of each program, also of those that it accepts.
+    pub verifier: bool,
+}
+
+/// Loads the object. `log` gets what `tell` asks for.
 ///
 /// Errors: [`refused::Refused`] and [`NotPermitted`] where it is that, else what libbpf said.
 pub(super) fn load(
@@ -122,44 +131,68 @@ pub(super) fn load(
     settings: &Settings,
     sys: &dyn System,
     child: u32,
-    verbose: bool,
+    tell: Tell,
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     privileges::raise_limits(manifest.programs.iter().map(|p| p.sites.len()).sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
-    let level = if verbose { PrintLevel::Debug } else { PrintLevel::Warn };
+    let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let before = libbpf_rs::set_print(Some((level, listen)));
-    let loaded = open_and_load(artifact, settings, sys, child);
+    let mut verified = Vec::new();
+    let loaded = open_and_load(artifact, settings, sys, child, tell.verifier.then_some(&mut verified));
     libbpf_rs::set_print(before);
     let said = SAID.take();
-    if verbose {
+    if tell.libbpf {
         said.iter().for_each(|line| log(line.trim_end()));
     }
+    verified.iter().for_each(|text| log(text));
     loaded.map_err(|why| match why.downcast_ref::<libbpf_rs::Error>() {
         Some(_) => explain(why, &said),
         None => why,
     })
 }
 
-fn open_and_load(artifact: &Artifact, settings: &Settings, sys: &dyn System, child: u32) -> anyhow::Result<Loaded> {
+/// `verified` gets the verifier's log of each program, its name first.
+fn open_and_load(
+    artifact: &Artifact,
+    settings: &Settings,
+    sys: &dyn System,
+    child: u32,
+    verified: Option<&mut Vec<String>>,
+) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
     let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, child)?;
 
-    // One buffer for all programs: libbpf stops at the first that is refused. The kernel keeps the log's end.
+    // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
+    // kernel keeps the log's end.
     let size = settings.log_size.clamp(4096, u64::from(u32::MAX >> 2)) as usize;
-    let mut log = vec![0u8; size];
+    let mut logs: Vec<(String, Vec<u8>)> = Vec::new();
     for program in object.progs_mut() {
-        // SAFETY: the buffer outlives the load below; nothing reads it after
+        if logs.is_empty() || verified.is_some() {
+            logs.push((program.name().to_string_lossy().into_owned(), vec![0u8; size]));
+        }
+        let Some((_, log)) = logs.last_mut() else { continue };
+        let raw = program.as_libbpf_object().as_ptr();
+        // SAFETY: the buffers outlive the load below (the vectors' contents do not move with them); nothing reads them after
         unsafe {
-            libbpf_sys::bpf_program__set_log_buf(program.as_libbpf_object().as_ptr(), log.as_mut_ptr().cast(), size as u64);
+            libbpf_sys::bpf_program__set_log_buf(raw, log.as_mut_ptr().cast(), size as u64);
+            if verified.is_some() {
+                libbpf_sys::bpf_program__set_log_level(raw, 1);
+            }
         }
     }
-    let object = match object.load() {
+    let loaded = object.load();
+    let refusing = logs.iter().rfind(|(_, log)| log.first().is_some_and(|b| *b != 0)).or(logs.last());
+    let object = match loaded {
         Ok(object) => object,
-        Err(why) => return Err(refusal(why, &log, manifest)),
+        Err(why) => return Err(refusal(why, refusing.map_or(&[], |(_, log)| log), manifest)),
     };
+    if let Some(verified) = verified {
+        let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
+        verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
+    }
     collect(object, manifest, ring_bytes)
 }
 
@@ -184,6 +217,11 @@ fn prepare_maps(
                         to.copy_from_slice(from);
                     }
                 }
+            }
+            // libbpf asks for this itself only where BTF describes a variable of the section.
+            Some(STATE_SECTION) => {
+                let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
+                map.set_map_flags(flags)?;
             }
             Some(SCRATCH) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {

@@ -43,6 +43,9 @@ mod signals;
 mod sweep;
 pub mod symbolize;
 
+#[cfg(test)]
+mod tests;
+
 pub use attach::AttachFailed;
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
@@ -73,8 +76,10 @@ pub struct Options {
     pub quiet: bool,
     /// End when all is attached.
     pub dry_run: bool,
-    /// Tell `log` of mechanisms, and what libbpf says.
+    /// Tell `log` of sizes and times, and what libbpf says.
     pub verbose: bool,
+    /// Tell `log` what the verifier says of each program (`-d verifier`).
+    pub verifier: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
     /// Where `-v` goes, a line at a time, without its end. None: nowhere.
@@ -138,7 +143,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         Some(log) => log,
         None => &mut silent,
     };
-    let loaded = load::load(artifact, settings, sys, child, options.verbose, log)?;
+    let loaded = load::load(artifact, settings, sys, child, load::Tell { libbpf: options.verbose, verifier: options.verifier }, log)?;
     let ring = match loaded.ring {
         Some((fd, size)) => {
             if options.verbose {
@@ -148,7 +153,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         }
         None => None,
     };
-    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info });
+    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info }).debug_dirs(&settings.debug_dirs);
     let watched = wants_symbols(manifest);
     if watched && let Some(pid) = settings.pid.or((child > 0).then_some(child)) {
         symbols.watch(pid);

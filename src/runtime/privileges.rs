@@ -1,7 +1,7 @@
 //! What the kernel asks for before it loads a program, and which of it is missing.
 #![allow(unsafe_code)]
 
-use std::fs;
+use crate::system::rights::{self, CAPABILITIES};
 
 /// The kernel did not permit something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,38 +20,27 @@ impl std::fmt::Display for NotPermitted {
 
 impl std::error::Error for NotPermitted {}
 
-/// Numbers of `include/uapi/linux/capability.h`.
-const SYS_ADMIN: u64 = 1 << 21;
-const PERFMON: u64 = 1 << 38;
-const BPF: u64 = 1 << 39;
-
 /// What this process lacks to trace; none when it should be allowed to.
 pub fn missing() -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    // SAFETY: no more than a question
     let user = unsafe { libc::geteuid() };
-    explain(effective(&status)?, &lockdown, user)
+    explain(&lacking(rights::effective()), rights::lockdown().as_deref(), user)
 }
 
-fn effective(status: &str) -> Option<u64> {
-    let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(hex.trim(), 16).ok()
+/// CAP_SYS_ADMIN, or since Linux 5.8 these two.
+fn lacking(held: u64) -> Vec<&'static str> {
+    let lacks = |name| CAPABILITIES.iter().any(|c| c.name == name && held >> c.bit & 1 == 0);
+    if lacks("CAP_SYS_ADMIN") { ["CAP_BPF", "CAP_PERFMON"].into_iter().filter(|name| lacks(*name)).collect() } else { Vec::new() }
 }
 
-fn explain(caps: u64, lockdown: &str, user: u32) -> Option<String> {
-    if caps & SYS_ADMIN == 0 {
-        let lacks: Vec<&str> =
-            [(BPF, "CAP_BPF"), (PERFMON, "CAP_PERFMON")].iter().filter(|(bit, _)| caps & bit == 0).map(|(_, name)| *name).collect();
-        if !lacks.is_empty() {
-            let names = lacks.join(" and ");
-            let remedy = if user == 0 { "give the container these capabilities" } else { "run as root, for instance with sudo" };
-            return Some(format!("{names} (or CAP_SYS_ADMIN) is missing; {remedy}"));
-        }
+fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> {
+    if !lacks.is_empty() {
+        let names = lacks.join(" and ");
+        let remedy = if user == 0 { "give the container these capabilities" } else { "run as root, for instance with sudo" };
+        return Some(format!("{names} (or CAP_SYS_ADMIN) is missing; {remedy}"));
     }
-    if lockdown.contains("[confidentiality]") {
-        return Some("the kernel is locked down for confidentiality, which forbids tracing; see kernel_lockdown(7)".into());
-    }
-    None
+    (lockdown == Some("confidentiality"))
+        .then(|| "the kernel is locked down for confidentiality, which forbids tracing; see kernel_lockdown(7)".into())
 }
 
 /// Raises what limits us, as far as we may: locked memory (kernels before 5.11 count maps as such) without bound, open
@@ -80,11 +69,13 @@ mod tests {
 
     #[test]
     fn names_what_is_missing() {
-        assert_eq!(effective("Name:\tx\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
-        assert_eq!(explain(u64::MAX, "none [integrity] confidentiality", 0), None);
-        assert_eq!(explain(BPF | PERFMON, "", 1000), None);
-        assert!(explain(BPF, "", 1000).unwrap().starts_with("CAP_PERFMON (or"));
-        assert!(explain(0, "", 0).unwrap().contains("container"));
-        assert!(explain(u64::MAX, "none integrity [confidentiality]", 0).unwrap().contains("locked down"));
+        assert_eq!(lacking(u64::MAX), [""; 0]);
+        assert_eq!(lacking(1 << 38 | 1 << 39), [""; 0]);
+        assert_eq!(lacking(1 << 39), ["CAP_PERFMON"]);
+        assert_eq!(lacking(0), ["CAP_BPF", "CAP_PERFMON"]);
+        assert_eq!(explain(&[], Some("integrity"), 0), None);
+        assert!(explain(&["CAP_PERFMON"], None, 1000).unwrap().starts_with("CAP_PERFMON (or"));
+        assert!(explain(&["CAP_BPF", "CAP_PERFMON"], None, 0).unwrap().contains("container"));
+        assert!(explain(&[], Some("confidentiality"), 0).unwrap().contains("locked down"));
     }
 }

@@ -74,7 +74,13 @@ impl Session<'_> {
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
+        let start = Instant::now();
         self.attach(&mut |warning| first.push(warning))?;
+        if self.options.verbose
+            && let Some(log) = &mut self.options.log
+        {
+            log(&format!("attach   {:8.3} ms", start.elapsed().as_secs_f64() * 1e3));
+        }
         if self.options.dry_run {
             return Ok(Exit { status: 0, child: None });
         }

@@ -69,6 +69,12 @@ impl System for Live {
         self.types().ok()?.enumerator(name)
     }
 
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        if let Ok(types) = self.types() {
+            types.names(kind, each);
+        }
+    }
+
     fn types_missing(&self) -> Option<Missing> {
         self.types().err()
     }
