@@ -168,9 +168,10 @@ impl Body<'_> {
 
     /// A read of a map's value.
     fn map(&mut self, name: &str, key: Option<&[ast::Expr]>, span: Span) -> Expr {
+        let name = self.map_name(name);
         let key = key.map(|k| self.key_value(k, span));
-        let key = self.use_key(name, key, span);
-        self.read_map(name, key, span)
+        let key = self.use_key(&name, key, span);
+        self.read_map(&name, key, span)
     }
 
     /// A read of a map's value under a key that has been checked.
@@ -248,6 +249,10 @@ impl Body<'_> {
     }
 
     fn if_value(&mut self, cond: &ast::Expr, then: &ast::Block, otherwise: Option<&ast::Block>, span: Span) -> Expr {
+        if let (Some(chosen), Some(other)) = (self.comptime_choice(cond), otherwise) {
+            let branch = if chosen { then } else { other };
+            return self.block_value(branch, span);
+        }
         let cond = self.condition(cond);
         let Some(otherwise) = otherwise else {
             return self.fail("no-value", span, "an `if` used as a value needs an `else`");
@@ -257,16 +262,23 @@ impl Body<'_> {
         self.choose(cond, then, otherwise, span)
     }
 
+    /// What `if comptime e` decides.
+    pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<bool> {
+        let ast::ExprKind::Comptime(_) = cond.kind else { return None };
+        let e = self.condition(cond);
+        fold::constant(&e).map(|n| n != 0)
+    }
+
     /// `{ …; e }` as a value.
     pub fn block_value(&mut self, block: &ast::Block, span: Span) -> Expr {
-        self.scopes.push(Vec::new());
+        self.frame.scopes.push(Vec::new());
         let mut stmts = Vec::new();
         self.stmts(&block.stmts, &mut stmts);
         let value = match &block.value {
             Some(e) => self.stored(e),
             None => self.fail("no-value", block.span, "this block's last expression must be its value, without `;`"),
         };
-        self.scopes.pop();
+        self.frame.scopes.pop();
         if stmts.is_empty() {
             return value;
         }
@@ -288,9 +300,10 @@ impl Body<'_> {
                 }
             }
             ast::ExprKind::Map { name, key } => {
+                let name = self.map_name(name);
                 let key = key.as_deref().map(|k| self.key_value(k, target.span));
-                let key = self.use_key(name, key, target.span);
-                self.step_map(name, key, sign, post, span)
+                let key = self.use_key(&name, key, target.span);
+                self.step_map(&name, key, sign, post, span)
             }
             _ => self.fail("not-assignable", target.span, "only variables and maps can be stepped"),
         }

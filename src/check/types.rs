@@ -185,6 +185,9 @@ impl Body<'_> {
             ast::Arg::Type(t) => self.type_expr(t),
             ast::Arg::Expr(e) => {
                 if let ast::ExprKind::Ident(name) = &e.kind {
+                    if let Some(arg) = self.substitute(name) {
+                        return self.substituted_type(&arg);
+                    }
                     if let Some(ty) = self.find_type(name) {
                         return Some(ty);
                     }
@@ -204,7 +207,18 @@ impl Body<'_> {
         PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.env.sys.type_named(TypeName::Plain, name))
     }
 
+    /// The type that a macro's parameter stands for.
+    fn substituted_type(&mut self, arg: &ast::Arg) -> Option<Type> {
+        self.in_caller(|b| match arg {
+            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Typeof(inner), .. }) => b.type_of_arg(inner),
+            arg => b.type_of_arg(arg),
+        })
+    }
+
     fn type_named(&mut self, name: &str, span: Span) -> Option<Type> {
+        if let Some(arg) = self.substitute(name) {
+            return self.substituted_type(&arg);
+        }
         let found = self.find_type(name).or_else(|| self.env.sys.type_named(TypeName::Struct, name));
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
@@ -215,6 +229,12 @@ impl Body<'_> {
     }
 
     fn tagged_type(&mut self, kind: TypeName, word: &str, name: &str, span: Span) -> Option<Type> {
+        let stands_for = self.substitute(name);
+        let name = match stands_for.as_deref() {
+            Some(ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(other), .. })) => other,
+            Some(arg) => return self.substituted_type(arg),
+            None => name,
+        };
         let found = self.env.sys.type_named(kind, name);
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
