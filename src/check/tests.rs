@@ -383,6 +383,16 @@ fn calls_are_checked() {
 }
 
 #[test]
+fn records_have_named_fields() {
+    holds("begin { $r = (a = 1, b = comm); $x = $r.b; }", &["let $x: string[16]", "$r = (a = 1, b = comm())"]);
+    holds("begin { @r = (a = 1, b = \"x\"); @r = (b = comm, a = pid); }", &["@r = (a = (int64)pid(), b = comm())"]);
+    holds("begin { $r = (a = 1, b = 2); $q = (b = 3, a = 4); if ($r == $q) { @[$r] = 1; } }", &["map @[{ a: int64, b: int64 }]"]);
+    assert_eq!(codes("begin { $r = (a = 1, a = 2); }"), ["duplicate"]);
+    assert_eq!(codes("begin { $r = (a = 1, b = 2); $x = $r.c; }"), ["unknown-field"]);
+    assert_eq!(codes("begin { @r = (a = 1); @r = (b = 1); }"), ["type-conflict"]);
+}
+
+#[test]
 fn macros_stand_for_their_bodies() {
     holds("macro two() { 2 } begin { $x = two(); $y = two + 1; }", &["$x = 2", "$y = 3"]);
     holds("macro inc($v) { $v += 1; } begin { $a = 1; inc($a); }", &["let $a: int64", "$a = ($a + 1)"]);
@@ -570,7 +580,10 @@ mod promise {
                 value(v, p, s);
             }
             ExprKind::Tuple(elems) => {
-                assert_eq!(e.ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect()));
+                match &e.ty {
+                    Type::Record(r) => assert!(r.fields.iter().map(|f| &f.ty).eq(elems.iter().map(|e| &e.ty))),
+                    ty => assert_eq!(*ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect())),
+                }
                 elems.iter().for_each(|e| value(e, p, s));
             }
             ExprKind::Call(c) => call(c, p, s),

@@ -1,11 +1,13 @@
 //! Types: how two uses of one name become one type, and what a written type means.
 
+use std::sync::Arc;
+
 use super::body::Body;
 use super::fold;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Int, Space, Type};
+use crate::types::{Agg, Field, Int, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,11 +81,25 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
         (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
             x.iter().zip(y).map(|(x, y)| merge(x, y)).collect::<Option<_>>().map(Type::Tuple)
         }
+        (Type::Record(x), Type::Record(y)) if x.name.is_empty() && y.name.is_empty() && x.fields.len() == y.fields.len() => {
+            let merged = x.fields.iter().map(|f| Some((f.name.clone(), merge(&f.ty, &y.fields.iter().find(|g| g.name == f.name)?.ty)?)));
+            merged.collect::<Option<_>>().map(record_of)
+        }
         (Type::Agg(x), Type::Agg(y)) if x.function == y.function && x.params == y.params && x.size == y.size => {
-            Some(Type::Agg(std::sync::Arc::new(Agg { signed: x.signed || y.signed, ..(**x).clone() })))
+            Some(Type::Agg(Arc::new(Agg { signed: x.signed || y.signed, ..(**x).clone() })))
         }
         _ => None,
     }
+}
+
+/// A record made in the script: its fields in order, naturally aligned.
+pub fn record_of(fields: Vec<(String, Type)>) -> Type {
+    let (names, types): (Vec<String>, Vec<Type>) = fields.into_iter().unzip();
+    let offsets = Type::tuple_offsets(&types);
+    let size = Type::Tuple(types.clone()).size();
+    let fields = names.into_iter().zip(types).zip(offsets);
+    let fields = fields.map(|((name, ty), offset)| Field { name, offset, bits: None, ty }).collect();
+    Type::Record(Arc::new(Record { name: String::new(), size, fields }))
 }
 
 /// Pointers to these may stand for each other.
