@@ -162,7 +162,7 @@ pub struct MapFact {
 }
 
 /// A literal.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Lit {
     /// An integer or bool.
     Int(i64),

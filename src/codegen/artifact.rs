@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::builtins::Lit;
 use crate::probes::{Attach, ProgramType};
 use crate::types::Type;
 use crate::value::Pos;
@@ -74,7 +75,9 @@ pub struct Event {
     pub pos: Pos,
     /// The script's line there.
     pub line: String,
-    /// Arguments by position.
+    /// Literals and words of the call, by position.
+    pub literals: Vec<Option<Lit>>,
+    /// What arrives, by position: the call's arguments, or what the row captured in their stead.
     pub args: Vec<EventArg>,
 }
 

@@ -1,3 +1,143 @@
 //! Compiles a checked script: [`hir`](crate::check::hir) to [`artifact::Artifact`].
+//!
+//! - `probe.rs`: a program and what decides whether its body runs
+//! - `stmt.rs`, `expr.rs`: the body
+//! - `event.rs`: what is told to user space
 
 pub mod artifact;
+mod event;
+mod expr;
+mod probe;
+mod stmt;
+
+use crate::check::hir;
+use crate::diag::{Source, Span};
+use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
+use crate::probes::Env;
+use crate::settings::Settings;
+use crate::system::{Feature, System};
+use crate::types::Type;
+use crate::value::Pos;
+use artifact::{Artifact, Event, EventArg, EventKind, Manifest};
+
+/// A compiled script and what was asked to be kept on the way.
+#[derive(Debug)]
+pub struct Compiled {
+    /// What is run.
+    pub artifact: Artifact,
+    /// LLVM IR as generated.
+    pub ir: Option<String>,
+    /// LLVM IR as optimised.
+    pub optimised: Option<String>,
+    /// BPF assembly.
+    pub assembly: Option<String>,
+}
+
+/// Maps over so many bytes in all are allocated element by element.
+const PREALLOC_LIMIT: u64 = 4 << 20;
+
+/// The compiler at work on one script.
+struct Gen<'a, 'c> {
+    e: Emit<'c>,
+    script: &'a hir::Script,
+    sources: &'a [Source],
+    env: Env<'a>,
+    /// By index, except those that are `emit`'s own problems.
+    events: Vec<(u32, Event)>,
+    vars: Vec<stmt::Home<'c>>,
+    var_types: Vec<Type>,
+    site: Option<&'a crate::probes::ProbeSite>,
+}
+
+/// Compiles. It fails only where LLVM finds something that checking should have.
+pub fn compile(
+    script: &hir::Script,
+    settings: &Settings,
+    sys: &dyn System,
+    sources: &[Source],
+    dumps: Dumps,
+) -> Result<Compiled, EmitError> {
+    let cx = Context::create();
+    let nothing = Source { name: "stdin".into(), text: String::new() };
+    let mut e = Emit::new(&cx, sources.first().unwrap_or(&nothing), sys.has(Feature::CpuV4), &settings.license);
+    e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
+    e.warning_level = settings.warning_level;
+    for (i, m) in script.maps.iter().enumerate() {
+        e.declare_map(&format!("map_{i}"), map_def(m, sys));
+    }
+    let mut g =
+        Gen { e, script, sources, env: Env { sys, settings }, events: Vec::new(), vars: Vec::new(), var_types: Vec::new(), site: None };
+    let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
+    let Gen { e, mut events, .. } = g;
+    let stacks = e.stacks.iter().copied().collect();
+    let built = e.build(dumps)?;
+    for p in built.problems {
+        let kind = match p.helper {
+            Some(h) => EventKind::HelperError { helper: h.into() },
+            None => EventKind::Problem(p.text),
+        };
+        let (pos, line) = place(sources, p.span);
+        events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
+    }
+    events.sort_by_key(|(i, _)| *i);
+    let maps = script.maps.iter().map(|m| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone() }).collect();
+    let manifest = Manifest { programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
+}
+
+/// A script's map as the kernel will have it. Aggregations are per CPU; large maps are not allocated ahead.
+fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
+    let per_cpu = match &m.value {
+        Type::Agg(_) => true,
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Array(..)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Tuple(_)
+        | Type::Tagged(_)
+        | Type::Args => false,
+    };
+    let value_size = m.value.size().max(1).next_multiple_of(8);
+    let Some(key) = &m.key else {
+        let kind = if per_cpu { MapKind::PercpuArray } else { MapKind::Array };
+        return MapDef { kind, key_size: 4, value_size, max_entries: 1, flags: 0 };
+    };
+    let kind = match (per_cpu, m.lru) {
+        (false, false) => MapKind::Hash,
+        (false, true) => MapKind::LruHash,
+        (true, false) => MapKind::PercpuHash,
+        (true, true) => MapKind::LruPercpuHash,
+    };
+    let copies = if per_cpu { u64::from(sys.possible_cpus()) } else { 1 };
+    let bytes = u64::from(m.max_entries) * (u64::from(key.size()) + u64::from(value_size) * copies);
+    let flags = if bytes > PREALLOC_LIMIT && !m.lru { NO_PREALLOC } else { 0 };
+    MapDef { kind, key_size: key.size().max(1), value_size, max_entries: m.max_entries.max(1), flags }
+}
+
+/// A span as messages name it, and the text of its line.
+fn place(sources: &[Source], span: Span) -> (Pos, String) {
+    match sources.get(usize::from(span.source)) {
+        Some(s) => {
+            let (line, col) = s.line_col(span.start);
+            (Pos { file: s.name.clone(), line, col }, s.line(line).to_string())
+        }
+        None => (Pos::default(), String::new()),
+    }
+}
+
+impl Gen<'_, '_> {
+    /// What is emitted next comes from here.
+    fn at(&mut self, span: Span) {
+        self.e.span = span;
+        if let Some(s) = self.sources.get(usize::from(span.source)) {
+            let (line, col) = s.line_col(span.start);
+            self.e.at(line, col);
+        }
+    }
+}

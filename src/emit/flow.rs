@@ -15,6 +15,21 @@ pub(super) struct Loop<'c> {
     done: BasicBlock<'c>,
 }
 
+/// A branch whose sides are emitted one after the other.
+pub struct Branch<'c> {
+    no: BasicBlock<'c>,
+    end: BasicBlock<'c>,
+    yes_value: std::cell::Cell<Option<(IntValue<'c>, BasicBlock<'c>)>>,
+}
+
+/// A loop whose parts are emitted one after the other.
+pub struct Turn<'c> {
+    head: BasicBlock<'c>,
+    work: BasicBlock<'c>,
+    next: BasicBlock<'c>,
+    done: BasicBlock<'c>,
+}
+
 impl<'c> Emit<'c> {
     pub(super) fn here(&self) -> BasicBlock<'c> {
         match self.b.get_insert_block() {
@@ -37,24 +52,61 @@ impl<'c> Emit<'c> {
         ok(self.b.build_conditional_branch(bit, then, otherwise));
     }
 
-    fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+    /// Starts `if (cond)`: what follows is the first side.
+    pub fn begin_if(&mut self, cond: IntValue<'c>) -> Branch<'c> {
+        let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
+        self.branch(cond, yes, no);
+        self.b.position_at_end(yes);
         self.fun().once.push(HashMap::new());
-        let value = f(self);
+        Branch { no, end, yes_value: std::cell::Cell::new(None) }
+    }
+
+    /// What follows is the other side.
+    pub fn else_(&mut self, branch: &Branch<'c>) {
         self.fun().once.pop();
-        value
+        self.go(branch.end);
+        self.b.position_at_end(branch.no);
+        self.fun().once.push(HashMap::new());
+    }
+
+    /// Both sides are done.
+    pub fn end_if(&mut self, branch: Branch<'c>) {
+        self.fun().once.pop();
+        self.go(branch.end);
+        self.b.position_at_end(branch.end);
+    }
+
+    /// Starts `cond ? a : b`: what follows computes `a`.
+    pub fn begin_choose(&mut self, cond: IntValue<'c>) -> Branch<'c> {
+        self.begin_if(cond)
+    }
+
+    /// `a` is computed; what follows computes `b`.
+    pub fn choose_else(&mut self, branch: &Branch<'c>, value: IntValue<'c>) {
+        branch.yes_value.set(Some((value, self.here())));
+        self.else_(branch);
+    }
+
+    /// `b` is computed.
+    pub fn end_choose(&mut self, branch: Branch<'c>, value: IntValue<'c>) -> IntValue<'c> {
+        let from = self.here();
+        let yes = branch.yes_value.get();
+        self.end_if(branch);
+        let phi = ok(self.b.build_phi(self.i64t(), ""));
+        phi.add_incoming(&[(&value, from)]);
+        if let Some((v, block)) = yes {
+            phi.add_incoming(&[(&v, block)]);
+        }
+        phi.as_basic_value().into_int_value()
     }
 
     /// `if (cond) then else otherwise`
     pub fn if_else(&mut self, cond: IntValue<'c>, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
-        let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
-        self.branch(cond, yes, no);
-        self.b.position_at_end(yes);
-        self.scoped(then);
-        self.go(end);
-        self.b.position_at_end(no);
-        self.scoped(otherwise);
-        self.go(end);
-        self.b.position_at_end(end);
+        let branch = self.begin_if(cond);
+        then(self);
+        self.else_(&branch);
+        otherwise(self);
+        self.end_if(branch);
     }
 
     /// `if (cond) then`
@@ -69,20 +121,11 @@ impl<'c> Emit<'c> {
         then: impl FnOnce(&mut Self) -> IntValue<'c>,
         otherwise: impl FnOnce(&mut Self) -> IntValue<'c>,
     ) -> IntValue<'c> {
-        let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
-        self.branch(cond, yes, no);
-        self.b.position_at_end(yes);
-        let a = self.scoped(then);
-        let from_a = self.here();
-        self.go(end);
-        self.b.position_at_end(no);
-        let b = self.scoped(otherwise);
-        let from_b = self.here();
-        self.go(end);
-        self.b.position_at_end(end);
-        let phi = ok(self.b.build_phi(self.i64t(), ""));
-        phi.add_incoming(&[(&a, from_a), (&b, from_b)]);
-        phi.as_basic_value().into_int_value()
+        let branch = self.begin_choose(cond);
+        let a = then(self);
+        self.choose_else(&branch, a);
+        let b = otherwise(self);
+        self.end_choose(branch, b)
     }
 
     /// `ptr` as it is when it is not null (a map's element), with its value; else the other.
@@ -119,24 +162,50 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(dead);
     }
 
-    /// `while (cond) body`; `cond` is a bool in a register. The verifier must be able to see the end of it.
-    pub fn while_(&mut self, cond: impl FnOnce(&mut Self) -> IntValue<'c>, body: impl FnOnce(&mut Self), step: impl FnOnce(&mut Self)) {
-        let (head, work, next, done) = (self.new_block("head"), self.new_block("loop"), self.new_block("next"), self.new_block("done"));
-        self.go(head);
-        self.b.position_at_end(head);
+    /// Starts a loop: what follows computes its condition. The verifier must be able to see the end of it.
+    pub fn begin_loop(&mut self) -> Turn<'c> {
+        let turn =
+            Turn { head: self.new_block("head"), work: self.new_block("loop"), next: self.new_block("next"), done: self.new_block("done") };
+        self.go(turn.head);
+        self.b.position_at_end(turn.head);
         self.fun().once.push(HashMap::new());
-        let c = cond(self);
-        self.branch(c, work, done);
-        self.b.position_at_end(work);
-        self.fun().loops.push(Loop { next, done });
-        self.scoped(body);
-        self.fun().loops.pop();
-        self.go(next);
-        self.b.position_at_end(next);
-        self.scoped(step);
-        self.go(head);
+        turn
+    }
+
+    /// The condition (0 or not) is computed; what follows is the body.
+    pub fn loop_body(&mut self, turn: &Turn<'c>, cond: IntValue<'c>) {
+        self.branch(cond, turn.work, turn.done);
+        self.b.position_at_end(turn.work);
+        let f = self.fun();
+        f.loops.push(Loop { next: turn.next, done: turn.done });
+        f.once.push(HashMap::new());
+    }
+
+    /// The body is done; what follows is the step to the next turn.
+    pub fn loop_step(&mut self, turn: &Turn<'c>) {
+        let f = self.fun();
+        f.once.pop();
+        f.loops.pop();
+        self.go(turn.next);
+        self.b.position_at_end(turn.next);
+    }
+
+    /// The loop is done.
+    pub fn end_loop(&mut self, turn: Turn<'c>) {
+        self.go(turn.head);
         self.fun().once.pop();
-        self.b.position_at_end(done);
+        self.b.position_at_end(turn.done);
+    }
+
+    /// `while (cond) body`, with a step between turns.
+    pub fn while_(&mut self, cond: impl FnOnce(&mut Self) -> IntValue<'c>, body: impl FnOnce(&mut Self), step: impl FnOnce(&mut Self)) {
+        let turn = self.begin_loop();
+        let c = cond(self);
+        self.loop_body(&turn, c);
+        body(self);
+        self.loop_step(&turn);
+        step(self);
+        self.end_loop(turn);
     }
 
     /// `body` for each of 0 .. `times`, as a loop the verifier walks; `body` gets the index.

@@ -107,6 +107,47 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// The address of an element of an aggregation's map, which is made, all zero, when it is not there; null when the map
+    /// is full, which is counted and reported.
+    pub fn slot(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32) -> PointerValue<'c> {
+        let home = self.scalar_home();
+        let first = self.lookup(map, key);
+        self.keep_ptr(home, first);
+        let missing = self.cmp(super::Cmp::Eq, self.addr(first), self.int(0));
+        self.if_(missing, |e| {
+            let zeros = e.text(&vec![0; size.next_multiple_of(8) as usize]);
+            const NOEXIST: u64 = 1;
+            let flags = e.int(NOEXIST);
+            let r = e.call(Helper::MapUpdateElem, &[map.into(), key.into(), zeros.into(), flags.into()]);
+            let again = e.lookup(map, key);
+            e.keep_ptr(home, again);
+            let none = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));
+            e.if_(none, |e| {
+                e.refused(r);
+                e.check(Helper::MapUpdateElem, r, 1);
+            });
+        });
+        self.kept_ptr(home)
+    }
+
+    fn keep_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
+        super::ok(self.b.build_store(home, value));
+    }
+
+    fn kept_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
+        super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
+    }
+
+    /// Counts an update that the map refused.
+    pub fn refused(&mut self, returned: IntValue<'c>) {
+        let failed = self.cmp(super::Cmp::Slt, returned, self.int(0));
+        self.if_(failed, |e| {
+            let counter = e.state(std::mem::offset_of!(super::shared::State, refused));
+            let one = e.int(1);
+            e.atomic_add(counter, one);
+        });
+    }
+
     pub(super) fn scratch_map(&mut self) -> PointerValue<'c> {
         // value_size is known when all programs are done: see `object.rs`
         self.declare_map(SCRATCH, MapDef { kind: MapKind::Array, key_size: 4, value_size: 0, max_entries: 1, flags: 0 })

@@ -498,3 +498,8 @@ impl<'c> Emit<'c> {
 pub(super) fn common_align(offset: u32, align: u32) -> u32 {
     if offset == 0 { align } else { align.min(1 << offset.trailing_zeros().min(3)) }
 }
+
+/// Alignment of an offset in memory that starts at a multiple of eight.
+pub fn align_at(offset: u32) -> u32 {
+    common_align(offset, 8)
+}

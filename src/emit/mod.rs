@@ -19,9 +19,13 @@ mod object;
 mod ring;
 pub mod shared;
 
+pub use flow::{Branch, Turn};
 pub use helper::Helper;
-pub use map::{MapDef, MapKind};
+pub use inkwell::context::Context;
+pub use inkwell::values::{IntValue, PointerValue};
+pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
+pub use mem::align_at;
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
@@ -29,12 +33,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::{Builder, BuilderError};
-use inkwell::context::Context;
 use inkwell::debug_info::{DICompileUnit, DIFile, DISubprogram, DebugInfoBuilder};
 use inkwell::module::{Linkage, Module};
 use inkwell::targets::TargetMachine;
 use inkwell::types::{IntType, PointerType};
-use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue, IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue};
 use inkwell::{AddressSpace, IntPredicate};
 
 use crate::bug;
@@ -128,6 +131,8 @@ pub struct Emit<'c> {
     pub pad: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
+    /// What pointers from this probe lead into when nothing else says.
+    pub space: Space,
     problems: Vec<Problem>,
     next_event: u32,
     /// Limits of the stack maps asked for.
@@ -142,7 +147,6 @@ struct Fun<'c> {
     scope: DISubprogram<'c>,
     /// Holds the allocas; branches to the body at the end.
     entry: BasicBlock<'c>,
-    body: BasicBlock<'c>,
     exit: BasicBlock<'c>,
     result: PointerValue<'c>,
     /// Where the scratch slot is taken, when one is needed: an empty block and the block after it.
@@ -211,7 +215,6 @@ impl<'c> Emit<'c> {
             function,
             scope,
             entry,
-            body,
             exit,
             result,
             acquire: (acquire, body),

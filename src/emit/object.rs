@@ -175,6 +175,7 @@ impl<'c> Emit<'c> {
             v4,
             on_stack_limit: 32,
             pad: true,
+            space: crate::types::Space::Unknown,
             warning_level: 1,
             problems: Vec::new(),
             next_event: 0,

@@ -1,3 +1,98 @@
 //! Text to [`ast`]: the only user of pest.
+//!
+//! `scan` looks at brackets, strings and comments alone: it keeps the nesting within bounds before the grammar sees the text, and
+//! finds the pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's
+//! pairs into the tree; `explain` turns pest's errors into the user's terms.
+
+use pest::Parser;
+
+use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 
 pub mod ast;
+mod explain;
+mod expr;
+mod literal;
+mod read;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use literal::parse_int;
+
+/// What pest makes of `grammar.pest`.
+#[allow(missing_docs)]
+mod grammar {
+    #[derive(pest_derive::Parser)]
+    #[grammar = "../grammar.pest"]
+    pub struct Grammar;
+}
+
+use grammar::{Grammar, Rule};
+
+/// Brackets, `if`s and `?`s within one another. Bounds the stack that parsing takes.
+pub const MAX_NESTING: usize = 100;
+
+/// The height of an expression's tree: a sum of as many terms is one. Bounds the stack of all who walk the tree.
+pub const MAX_HEIGHT: usize = 500;
+
+/// Reads a script. Every error found is reported; codes: `syntax`, `bad-escape`, `bad-number`, `unterminated-string`,
+/// `unterminated-comment`, `unbalanced`, `too-deep`, `order`, `not-assignable`.
+pub fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
+    parse_as(source, 0)
+}
+
+/// Like [`parse`], for the source at `index` (an imported script): its spans say so.
+pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics> {
+    let text = source.text.as_str();
+    if u32::try_from(text.len()).is_err() {
+        return Err(Diagnostic::error("syntax", Span { source: index, ..Span::default() }, "a script of over 4 GB").into());
+    }
+    let scan = scan::scan(text, index);
+    if let Some(problem) = scan.too_deep {
+        return Err(problem.into());
+    }
+    let found = match Grammar::parse(Rule::script, text) {
+        Ok(mut pairs) => match pairs.next() {
+            Some(script) => {
+                let mut reader = read::Reader::new(index, 0);
+                let tree = reader.script(script);
+                if reader.diags.is_empty() {
+                    return Ok(tree);
+                }
+                reader.diags
+            }
+            None => return Ok(ast::Script::default()),
+        },
+        Err(error) => recover(source, index, scan, &error),
+    };
+    Err(Diagnostics(found))
+}
+
+/// Why a script does not parse: what the scan found, and the first error of each piece that the scan finds whole.
+fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::Error<Rule>) -> Vec<Diagnostic> {
+    let text = source.text.as_str();
+    let mut found = scan.faults;
+    let mut order = explain::Order::default();
+    for piece in scan.pieces {
+        if found.iter().any(|d| piece.contains(&(d.span.start as usize))) {
+            continue;
+        }
+        let Some(part) = text.get(piece.clone()) else { continue };
+        match Grammar::parse(Rule::piece, part) {
+            Ok(mut pairs) => {
+                let Some(pair) = pairs.next() else { continue };
+                let mut reader = read::Reader::new(index, piece.start);
+                found.extend(order.see(pair.clone(), index, piece.start));
+                reader.script(pair);
+                found.extend(reader.diags);
+            }
+            Err(error) => found.push(explain::explain(&error, source, index, piece)),
+        }
+    }
+    if found.is_empty() {
+        found.push(explain::explain(whole, source, index, 0..text.len()));
+    }
+    found.sort_by_key(|d| d.span.start);
+    found
+}

@@ -3,6 +3,15 @@
 //! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
+pub mod btf;
+pub mod elf;
+pub mod fake;
+pub mod features;
+pub mod kernel_types;
+pub mod live;
+pub mod syscalls;
+pub mod tracefs;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,0 +1,99 @@
+//! Records of asynchronous builtins: literals stay in the manifest, values travel.
+
+use super::artifact::{Event, EventArg, EventKind};
+use super::{Gen, place};
+use crate::builtins;
+use crate::check::hir::{self, CallArg, Expr, ExprKind};
+use crate::emit::{Operand, RecordField};
+use crate::types::Type;
+
+/// Strings up to this capacity travel whole; longer ones only as far as they go.
+const WHOLE: u32 = 64;
+/// Index and a reserved word.
+const HEAD: u32 = 8;
+
+impl<'a, 'c> Gen<'a, 'c> {
+    pub(super) fn event(&mut self, call: &hir::Call, event: &builtins::Event) {
+        let mut layout = Layout { size: HEAD, args: Vec::new(), fields: Vec::new() };
+        match event.capture {
+            Some(capture) => {
+                let ops = self.args(call);
+                for op in capture(&mut self.e, &call.to_use(None), &ops) {
+                    layout.send(op.ty.clone(), op);
+                }
+            }
+            None => {
+                for a in &call.args {
+                    match a {
+                        CallArg::Value(Expr { kind: ExprKind::Int(n), ty: Type::Int(_), .. }) => layout.args.push(EventArg::Int(*n as i64)),
+                        CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
+                        CallArg::Value(e) => {
+                            let op = self.travelling(e);
+                            layout.send(e.ty.clone(), op);
+                        }
+                        CallArg::Word(w) => layout.args.push(EventArg::Word(w.clone())),
+                        CallArg::Map(m) => layout.args.push(EventArg::Map(*m)),
+                        CallArg::Element(m, key) => {
+                            let ty = self.script.maps[*m].key.clone().unwrap_or(Type::Void);
+                            let op = self.expr(key);
+                            let offset = layout.place(&ty);
+                            layout.fields.push(RecordField { offset, value: op, ty, var: false });
+                            layout.args.push(EventArg::Element { map: *m, offset });
+                        }
+                        CallArg::Type(_) => layout.args.push(EventArg::Int(0)),
+                    }
+                }
+            }
+        }
+        let index = self.e.new_event();
+        self.e.record(index, layout.size, &layout.fields);
+        let (pos, line) = place(self.sources, call.span);
+        let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
+        let kind = EventKind::Builtin(call.row.name.into());
+        self.events.push((index, Event { kind, pos, line, literals, args: layout.args }));
+        if event.stops {
+            self.e.ret(None);
+        }
+    }
+
+    /// Only the bytes of a string that is sent matter: what is behind its NUL need not be zero.
+    fn travelling(&mut self, e: &Expr) -> Operand<'c> {
+        let direct = matches!(&e.kind, ExprKind::Call(_)) && travels_in_part(&e.ty);
+        let pad = std::mem::replace(&mut self.e.pad, !direct);
+        let op = self.expr(e);
+        self.e.pad = pad;
+        op
+    }
+}
+
+fn travels_in_part(ty: &Type) -> bool {
+    matches!(ty, Type::Str(cap) | Type::Buf(cap) if *cap > WHOLE)
+}
+
+/// A record's layout as it grows.
+struct Layout<'c> {
+    size: u32,
+    args: Vec<EventArg>,
+    fields: Vec<RecordField<'c>>,
+}
+
+impl<'c> Layout<'c> {
+    fn place(&mut self, ty: &Type) -> u32 {
+        let offset = self.size.next_multiple_of(ty.align().max(1));
+        self.size = offset + ty.size();
+        offset
+    }
+
+    fn send(&mut self, ty: Type, value: Operand<'c>) {
+        if travels_in_part(&ty) {
+            let offset = self.size.next_multiple_of(4);
+            self.size = offset + 8;
+            self.args.push(EventArg::Var { ty: ty.clone(), offset });
+            self.fields.push(RecordField { offset, value, ty, var: true });
+        } else {
+            let offset = self.place(&ty);
+            self.args.push(EventArg::Field { ty: ty.clone(), offset });
+            self.fields.push(RecordField { offset, value, ty, var: false });
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! Expressions.
+
+use super::Gen;
+use super::stmt::Home;
+use crate::builtins::{Lower, MapId};
+use crate::check::hir::{self, CallArg, Expr, ExprKind};
+use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
+use crate::syntax::ast::{BinOp, UnOp};
+use crate::types::{Field, Int, Space, Type};
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+impl<'a, 'c> Gen<'a, 'c> {
+    /// A condition: 0 or not.
+    pub(super) fn condition(&mut self, e: &Expr) -> IntValue<'c> {
+        let op = self.expr(e);
+        self.e.scalar(&op)
+    }
+
+    /// Evaluates an expression.
+    pub(super) fn expr(&mut self, e: &Expr) -> Operand<'c> {
+        match &e.kind {
+            ExprKind::Int(n) => Operand::reg(e.ty.clone(), self.e.int(*n)),
+            ExprKind::Str(s) => self.text(s, &e.ty),
+            ExprKind::Var(v) => match self.vars[*v] {
+                Home::Scalar(at) => Operand::reg(e.ty.clone(), self.e.load(at, 0, U64)),
+                Home::Memory(at) => Operand::mem(e.ty.clone(), at),
+            },
+            ExprKind::Map(map, key) => self.read_map(*map, key.as_deref()),
+            ExprKind::ReadAgg(map, key) => self.read_aggregate(*map, key.as_deref(), &e.ty),
+            ExprKind::Context(which) => self.context(which, &e.ty),
+            ExprKind::Field(base, field) => {
+                let base = self.expr(base);
+                self.field(&base, field)
+            }
+            ExprKind::Deref(ptr, space) => {
+                let op = self.expr(ptr);
+                let addr = self.e.scalar(&op);
+                self.lvalue(addr, *space, &e.ty)
+            }
+            ExprKind::Index(base, index) => self.index(base, index, &e.ty),
+            ExprKind::Unary(op, x) => {
+                let v = self.expr(x);
+                let v = self.e.scalar(&v);
+                let r = match op {
+                    UnOp::Not => self.e.cmp(Cmp::Eq, v, self.e.int(0)),
+                    UnOp::BitNot => self.e.xor(v, self.e.int(u64::MAX)),
+                    UnOp::Neg => self.e.sub(self.e.int(0), v),
+                    UnOp::Deref | UnOp::AddrOf => crate::bug!("the checker turns `{op:?}` into its own expression"),
+                };
+                self.fitted(r, &e.ty)
+            }
+            ExprKind::AddrOf(x) => {
+                let addr = match &x.kind {
+                    ExprKind::Var(v) => match self.vars[*v] {
+                        Home::Scalar(at) | Home::Memory(at) => self.e.addr(at),
+                    },
+                    ExprKind::Map(map, key) => {
+                        let at = self.map_key(*map, key.as_deref());
+                        let handle = self.e.script_map(*map);
+                        let slot = self.e.lookup(handle, at);
+                        self.e.addr(slot)
+                    }
+                    _ => {
+                        let op = self.expr(x);
+                        match op.repr {
+                            Repr::At(addr, _) => addr,
+                            Repr::Mem(ptr, _) => self.e.addr(ptr),
+                            Repr::Reg(_) | Repr::None => self.e.int(0),
+                        }
+                    }
+                };
+                Operand::reg(e.ty.clone(), addr)
+            }
+            ExprKind::Binary(op, a, b) => self.binary(*op, a, b, &e.ty),
+            ExprKind::Cond(cond, a, b) => self.cond(cond, a, b, &e.ty),
+            ExprKind::Block(stmts, value) => {
+                self.block(stmts);
+                self.at(value.span);
+                self.expr(value)
+            }
+            ExprKind::Cast(x) => self.cast(x, &e.ty),
+            ExprKind::Tuple(elems) => self.tuple(elems, &e.ty),
+            ExprKind::StepVar { var, by, post } => {
+                let Home::Scalar(at) = self.vars[*var] else { crate::bug!("only scalars are stepped") };
+                let old = self.e.load(at, 0, U64);
+                let new = self.e.add(old, self.e.int(*by as u64));
+                let new = self.narrowed(new, &e.ty);
+                self.e.store(at, 0, 8, new);
+                Operand::reg(e.ty.clone(), if *post { old } else { new })
+            }
+            ExprKind::StepMap { map, key, by, post } => self.step_map(*map, key.as_deref(), *by, *post, &e.ty),
+            ExprKind::Call(call) => self.call(call),
+        }
+    }
+
+    fn fitted(&mut self, v: IntValue<'c>, ty: &Type) -> Operand<'c> {
+        Operand::reg(ty.clone(), self.narrowed(v, ty))
+    }
+
+    fn narrowed(&mut self, v: IntValue<'c>, ty: &Type) -> IntValue<'c> {
+        match ty.as_int() {
+            Some(int) => self.e.fit(v, int),
+            None => v,
+        }
+    }
+
+    /// A constant string in memory of its type's size.
+    fn text(&mut self, s: &[u8], ty: &Type) -> Operand<'c> {
+        let cap = (ty.size() as usize).max(s.len());
+        let mut bytes = s.to_vec();
+        bytes.resize(cap + 1, 0);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        Operand { ty: ty.clone(), repr: Repr::Mem(self.e.text(&bytes), Some(self.e.int(s.len() as u64 + 1))) }
+    }
+
+    /// What stands at an address: scalars are read, the rest is left where it is.
+    fn lvalue(&mut self, addr: IntValue<'c>, space: Space, ty: &Type) -> Operand<'c> {
+        match ty.as_int() {
+            Some(int) => Operand::reg(ty.clone(), self.e.read_int(space, addr, int)),
+            None => Operand::at(ty.clone(), addr, space),
+        }
+    }
+
+    fn field(&mut self, base: &Operand<'c>, field: &Field) -> Operand<'c> {
+        let holder = match field.ty.as_int() {
+            // a bit-field may start in one unit and end in the next: read eight bytes and cut it out
+            Some(int) if field.bits.is_some() => Some(Int { bytes: if int.bytes < 4 { 4 } else { 8 }, signed: false }),
+            Some(int) => Some(int),
+            None => None,
+        };
+        let whole = match base.repr {
+            Repr::At(addr, space) => {
+                let at = self.e.add(addr, self.e.int(field.offset.into()));
+                match holder {
+                    Some(int) => self.e.read_int(space, at, int),
+                    None => return Operand::at(field.ty.clone(), at, space),
+                }
+            }
+            Repr::Mem(ptr, _) => match holder {
+                Some(int) => self.e.load(ptr, field.offset, int),
+                None => return Operand::mem(field.ty.clone(), self.e.offset(ptr, field.offset)),
+            },
+            Repr::Reg(addr) => {
+                let at = self.e.add(addr, self.e.int(field.offset.into()));
+                let space = self.e.space;
+                return self.lvalue(at, space, &field.ty);
+            }
+            Repr::None => self.e.int(0),
+        };
+        let v = match field.bits {
+            Some((from, width)) => {
+                let up = self.e.int(64 - u64::from(from) - u64::from(width));
+                let down = self.e.int(64 - u64::from(width));
+                let signed = field.ty.as_int().is_some_and(|i| i.signed);
+                let top = self.e.shl(whole, up);
+                self.e.shr(top, down, signed)
+            }
+            None => whole,
+        };
+        Operand::reg(field.ty.clone(), v)
+    }
+
+    fn index(&mut self, base: &Expr, index: &Expr, ty: &Type) -> Operand<'c> {
+        let array = self.expr(base);
+        let i = self.expr(index);
+        let i = self.e.scalar(&i);
+        let (len, step) = match &array.ty {
+            Type::Array(elem, n) => (*n, elem.size()),
+            Type::Str(cap) => (*cap, 1),
+            Type::Buf(cap) => (*cap, 1),
+            other => crate::bug!("{other} cannot be indexed"),
+        };
+        let at = match index.kind {
+            ExprKind::Int(_) => i,
+            _ if len == 0 => i,
+            _ => {
+                // an index that is out of bounds reads element 0 and is reported
+                let i = self.e.opaque(i);
+                let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
+                self.e.choose(
+                    outside,
+                    |e| {
+                        e.problem("array index out of bounds");
+                        e.int(0)
+                    },
+                    |_| i,
+                )
+            }
+        };
+        let by = self.e.mul(at, self.e.int(step.into()));
+        match array.repr {
+            Repr::At(addr, space) => {
+                let at = self.e.add(addr, by);
+                self.lvalue(at, space, ty)
+            }
+            Repr::Mem(ptr, _) => {
+                let ptr = self.e.offset_by(ptr, by);
+                self.e.element(ptr, 0, ty)
+            }
+            Repr::Reg(_) | Repr::None => Operand::reg(ty.clone(), self.e.int(0)),
+        }
+    }
+
+    fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr, ty: &Type) -> Operand<'c> {
+        match op {
+            BinOp::And | BinOp::Or => {
+                let left = self.condition(a);
+                let branch = self.e.begin_choose(left);
+                let yes = if op == BinOp::And { self.truth(b) } else { self.e.int(1) };
+                self.e.choose_else(&branch, yes);
+                let no = if op == BinOp::And { self.e.int(0) } else { self.truth(b) };
+                let v = self.e.end_choose(branch, no);
+                return Operand::reg(ty.clone(), v);
+            }
+            BinOp::Eq | BinOp::Ne if !a.ty.is_scalar() || !b.ty.is_scalar() => {
+                let same = self.same(a, b);
+                let v = if op == BinOp::Eq { same } else { self.e.xor(same, self.e.int(1)) };
+                return Operand::reg(ty.clone(), v);
+            }
+            _ => {}
+        }
+        let signed_of = |e: &Expr| e.ty.as_int().is_some_and(|i| i.signed);
+        // a literal takes the other side's sign
+        let literal = |e: &Expr| matches!(&e.kind, ExprKind::Int(n) if *n as i64 >= 0);
+        let signed = match (literal(a), literal(b)) {
+            (true, false) => signed_of(b),
+            (false, true) => signed_of(a),
+            _ => signed_of(a) || signed_of(b),
+        };
+        let divisor_known = matches!(&b.kind, ExprKind::Int(n) if *n != 0);
+        let (x, y) = (self.expr(a), self.expr(b));
+        let (x, y) = (self.e.scalar(&x), self.e.scalar(&y));
+        let v = match op {
+            BinOp::Add => self.e.add(x, y),
+            BinOp::Sub => self.e.sub(x, y),
+            BinOp::Mul => self.e.mul(x, y),
+            BinOp::Div | BinOp::Mod if divisor_known => self.e.div(x, y, signed, op == BinOp::Mod),
+            BinOp::Div | BinOp::Mod => {
+                let none = self.e.cmp(Cmp::Eq, y, self.e.int(0));
+                self.e.choose(
+                    none,
+                    |e| {
+                        e.problem(if op == BinOp::Div { "divide by zero: the result is 1" } else { "modulo by zero: the result is 1" });
+                        e.int(1)
+                    },
+                    |e| e.div(x, y, signed, op == BinOp::Mod),
+                )
+            }
+            BinOp::Shl => self.e.shl(x, y),
+            BinOp::Shr => self.e.shr(x, y, signed_of(a)),
+            BinOp::BitAnd => self.e.and(x, y),
+            BinOp::BitXor => self.e.xor(x, y),
+            BinOp::BitOr => self.e.or(x, y),
+            BinOp::Lt => self.e.cmp(if signed { Cmp::Slt } else { Cmp::Ult }, x, y),
+            BinOp::Le => self.e.cmp(if signed { Cmp::Sle } else { Cmp::Ule }, x, y),
+            BinOp::Gt => self.e.cmp(if signed { Cmp::Sgt } else { Cmp::Ugt }, x, y),
+            BinOp::Ge => self.e.cmp(if signed { Cmp::Sge } else { Cmp::Uge }, x, y),
+            BinOp::Eq => self.e.cmp(Cmp::Eq, x, y),
+            BinOp::Ne => self.e.cmp(Cmp::Ne, x, y),
+            BinOp::And | BinOp::Or => crate::bug!("handled above"),
+        };
+        self.fitted(v, ty)
+    }
+
+    /// 0 or 1.
+    fn truth(&mut self, e: &Expr) -> IntValue<'c> {
+        let v = self.condition(e);
+        self.e.cmp(Cmp::Ne, v, self.e.int(0))
+    }
+
+    /// Are two values in memory equal? 0 or 1.
+    fn same(&mut self, a: &Expr, b: &Expr) -> IntValue<'c> {
+        // a literal is compared word by word with what is there
+        for (literal, other) in [(a, b), (b, a)] {
+            if let (ExprKind::Str(s), Type::Str(cap)) = (&literal.kind, &other.ty)
+                && s.len() <= 64
+            {
+                let op = self.expr(other);
+                let ptr = self.e.in_memory(&op);
+                let mut bytes = s.to_vec();
+                if bytes.len() < *cap as usize {
+                    bytes.push(0);
+                } else {
+                    bytes.truncate(*cap as usize);
+                    if s.len() > *cap as usize {
+                        return self.e.int(0);
+                    }
+                }
+                return self.e.starts_with(ptr, &bytes);
+            }
+        }
+        let (x, y) = (self.expr(a), self.expr(b));
+        match (&x.ty, &y.ty) {
+            (Type::Str(m), Type::Str(n)) => {
+                let n = (*m).min(*n);
+                let (p, q) = (self.e.in_memory(&x), self.e.in_memory(&y));
+                self.e.same_text(p, q, n)
+            }
+            (Type::Buf(m), Type::Buf(n)) => {
+                let n = (*m).min(*n);
+                let (p, q) = (self.e.in_memory(&x), self.e.in_memory(&y));
+                self.e.same_bytes(p, q, n + 4)
+            }
+            (tx, ty) => {
+                let n = tx.size().min(ty.size());
+                let (p, q) = (self.e.in_memory(&x), self.e.in_memory(&y));
+                self.e.same_bytes(p, q, n)
+            }
+        }
+    }
+
+    fn cond(&mut self, cond: &Expr, a: &Expr, b: &Expr, ty: &Type) -> Operand<'c> {
+        let c = self.condition(cond);
+        if *ty == Type::Void {
+            self.if_else(
+                c,
+                |g| {
+                    g.expr(a);
+                },
+                |g| {
+                    g.expr(b);
+                },
+            );
+            return Operand::void();
+        }
+        if ty.is_scalar() {
+            let branch = self.e.begin_choose(c);
+            let x = self.expr(a);
+            let x = self.e.scalar(&x);
+            self.e.choose_else(&branch, x);
+            let y = self.expr(b);
+            let y = self.e.scalar(&y);
+            return Operand::reg(ty.clone(), self.e.end_choose(branch, y));
+        }
+        let at = self.e.alloc(ty.size() + 1);
+        self.if_else(
+            c,
+            |g| {
+                let x = g.expr(a);
+                g.e.put(at, 8, &x, ty);
+            },
+            |g| {
+                let y = g.expr(b);
+                g.e.put(at, 8, &y, ty);
+            },
+        );
+        Operand::mem(ty.clone(), at)
+    }
+
+    fn cast(&mut self, x: &Expr, ty: &Type) -> Operand<'c> {
+        let op = self.expr(x);
+        if op.ty == *ty {
+            return op;
+        }
+        match (ty, op.repr) {
+            (Type::Void, _) => Operand::void(),
+            (Type::Bool, _) => {
+                let v = self.e.scalar(&op);
+                Operand::reg(ty.clone(), self.e.cmp(Cmp::Ne, v, self.e.int(0)))
+            }
+            // an array as the integer its bytes are
+            (t, Repr::At(..) | Repr::Mem(..)) if t.is_scalar() && matches!(op.ty, Type::Array(..)) => {
+                let ptr = self.e.in_memory(&op);
+                let int = t.as_int().unwrap_or(U64);
+                Operand::reg(ty.clone(), self.e.load(ptr, 0, int))
+            }
+            (t, _) if t.is_scalar() => {
+                let v = self.e.scalar(&op);
+                self.fitted(v, t)
+            }
+            (Type::Str(_) | Type::Tuple(_) | Type::Array(..) | Type::Tagged(_) | Type::Record(_) | Type::Buf(_), _) => {
+                let at = self.e.alloc(ty.size() + 1);
+                self.e.put(at, 8, &op, ty);
+                Operand::mem(ty.clone(), at)
+            }
+            (_, repr) => Operand { ty: ty.clone(), repr },
+        }
+    }
+
+    fn tuple(&mut self, elems: &[Expr], ty: &Type) -> Operand<'c> {
+        let Type::Tuple(types) = ty else { crate::bug!("a tuple's type is a tuple") };
+        let ops: Vec<Operand<'c>> = elems.iter().map(|e| self.expr(e)).collect();
+        let at = self.e.alloc(ty.size());
+        let offsets = Type::tuple_offsets(types);
+        let used: u32 = types.iter().map(Type::size).sum();
+        if used != ty.size() || ty.size() % 8 != 0 {
+            self.e.zero(at, ty.size().next_multiple_of(8), 8);
+        }
+        for ((op, t), offset) in ops.iter().zip(types).zip(offsets) {
+            let to = self.e.offset(at, offset);
+            self.e.put(to, crate::emit::align_at(offset), op, t);
+        }
+        Operand::mem(ty.clone(), at)
+    }
+
+    // --- maps ---------------------------------------------------------------------------------------------------
+
+    fn read_map(&mut self, map: MapId, key: Option<&Expr>) -> Operand<'c> {
+        let ty = self.script.maps[map].value.clone();
+        let at = self.map_key(map, key);
+        let handle = self.e.script_map(map);
+        let slot = self.e.lookup(handle, at);
+        if let Some(int) = ty.as_int() {
+            let missing = self.e.warning_level >= 2;
+            let v = self.e.if_found(
+                slot,
+                |e| e.load(slot, 0, int),
+                |e| {
+                    if missing {
+                        e.problem("no such key: the value is 0");
+                    }
+                    e.int(0)
+                },
+            );
+            return Operand::reg(ty, v);
+        }
+        let size = ty.size();
+        let copy = self.e.alloc(size + 1);
+        let found = self.e.not_null(slot);
+        self.e.if_else(found, |e| e.copy(copy, slot, size, 8), |e| e.zero(copy, size.next_multiple_of(8), 8));
+        Operand::mem(ty, copy)
+    }
+
+    fn read_aggregate(&mut self, map: MapId, key: Option<&Expr>, ty: &Type) -> Operand<'c> {
+        let Type::Agg(agg) = self.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
+        let row = crate::builtins::find(&agg.function).map(|b| &b.lower);
+        let Some(Lower::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
+        let Some(read) = row.read else { crate::bug!("{} cannot be read", agg.function) };
+        let at = self.map_key(map, key);
+        let handle = self.e.script_map(map);
+        let homes: [PointerValue<'c>; 2] = [self.e.scalar_home(), self.e.scalar_home()];
+        for (home, first) in homes.iter().zip(read.init) {
+            let first = self.e.int(first);
+            self.e.store(*home, 0, 8, first);
+        }
+        let cpus = self.env.sys.possible_cpus();
+        let value = Type::Agg(agg);
+        self.e.count(cpus.into(), |e, cpu| {
+            let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), at.into(), cpu.into()]);
+            let there = e.not_null(slot);
+            e.if_(there, |e| {
+                let now = homes.map(|h| Operand::u64(e.load(h, 0, U64)));
+                let next = (read.step)(e, now, Operand::mem(value.clone(), slot));
+                for (home, v) in homes.iter().zip(&next) {
+                    let v = e.scalar(v);
+                    e.store(*home, 0, 8, v);
+                }
+            });
+        });
+        let all = homes.map(|h| Operand::u64(self.e.load(h, 0, U64)));
+        let v = (read.finish)(&mut self.e, all);
+        Operand { ty: ty.clone(), repr: v.repr }
+    }
+
+    fn step_map(&mut self, map: MapId, key: Option<&Expr>, by: i64, post: bool, ty: &Type) -> Operand<'c> {
+        let stored = self.script.maps[map].value.clone();
+        let int = stored.as_int().unwrap_or(U64);
+        let at = self.map_key(map, key);
+        let handle = self.e.script_map(map);
+        let slot = self.e.lookup(handle, at);
+        let found = self.e.not_null(slot);
+        let step = self.e.int(by as u64);
+        let branch = self.e.begin_choose(found);
+        let old = self.e.load(slot, 0, int);
+        let new = self.e.add(old, step);
+        self.e.store(slot, 0, int.bytes, new);
+        let yes = if post { old } else { self.narrowed(new, &stored) };
+        self.e.choose_else(&branch, yes);
+        if key.is_some() {
+            self.insert(handle, at, &Operand::reg(stored.clone(), step), &stored);
+        }
+        let no = if post { self.e.int(0) } else { step };
+        let v = self.e.end_choose(branch, no);
+        Operand::reg(ty.clone(), v)
+    }
+
+    // --- calls --------------------------------------------------------------------------------------------------
+
+    fn call(&mut self, call: &hir::Call) -> Operand<'c> {
+        self.at(call.span);
+        match &call.row.lower {
+            Lower::Code(emit) => {
+                let args = self.args(call);
+                emit(&mut self.e, &call.to_use(None), &args)
+            }
+            Lower::Event(event) => {
+                self.event(call, event);
+                Operand::void()
+            }
+            Lower::Context(which) => self.context(which, &call.ty),
+            Lower::Fold(_) | Lower::Aggregate(_) => crate::bug!("`{}` is not called at run time", call.row.name),
+        }
+    }
+
+    /// A call's arguments as operands, by position.
+    pub(super) fn args(&mut self, call: &hir::Call) -> Vec<Operand<'c>> {
+        call.args
+            .iter()
+            .map(|a| match a {
+                CallArg::Value(e) => self.expr(e),
+                CallArg::Element(map, key) => {
+                    let ty = self.script.maps[*map].key.clone();
+                    let op = self.expr(key);
+                    let ptr = self.e.key(Some(&op), ty.as_ref());
+                    Operand::mem(ty.unwrap_or(Type::Void), ptr)
+                }
+                CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => Operand::void(),
+            })
+            .collect()
+    }
+}

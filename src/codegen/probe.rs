@@ -1,0 +1,184 @@
+//! A program: which site fired, whether it is one we are asked about, and the body.
+
+use super::Gen;
+use super::artifact::{Program, Site};
+use super::place;
+use crate::check::hir;
+use crate::emit::{Cmp, Helper, Operand};
+use crate::probes::{Attach, ProgramType};
+use crate::system::TypeName;
+use crate::types::{Int, Space, Type};
+
+const U64: Int = Int { bytes: 8, signed: false };
+/// Numbers of system calls that are told apart; x86-64's end at 470 in Linux 6.18.
+const SYSCALLS: usize = 1024;
+/// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
+const TS_COMPAT: u64 = 2;
+/// Offset of `orig_ax` in x86-64's `struct pt_regs`: the system call's number.
+const ORIG_AX: u64 = 120;
+
+impl<'a, 'c> Gen<'a, 'c> {
+    pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe) -> Program {
+        let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
+        self.site = Some(first);
+        let ty = first.kind.program(first, &self.env);
+        let function = format!("{}_{index}", first.kind.probetype());
+        let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
+        self.e.begin_program(&function, section(ty, &first.attach), &names);
+        self.e.space = match first.kind.context(first, &self.env) {
+            Ok(c) => c.space.unwrap_or(Space::Unknown),
+            Err(_) => Space::Unknown,
+        };
+        self.at(first.span);
+        self.only_our_syscalls(probe);
+        self.only_our_pid(&first.attach);
+        self.body(probe);
+        let default = match ty {
+            // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
+            // perf_trace_run_bpf_submit()
+            ProgramType::Tracepoint => 1,
+            ProgramType::RawTracepoint | ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::PerfEvent => 0,
+        };
+        self.e.end_program(default);
+        let sites = probe.sites.iter().map(|s| Site { name: s.name.clone(), attach: s.attach.clone(), pos: place(self.sources, s.span).0 });
+        Program { function, ty, sites: sites.collect() }
+    }
+
+    /// The predicate runs before scratch memory is taken: most runs end there.
+    fn body(&mut self, probe: &'a hir::Probe) {
+        self.vars = Vec::new();
+        match probe.body.as_slice() {
+            [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
+                self.at(cond.span);
+                let mark = self.e.mark();
+                let c = self.condition(cond);
+                self.e.release(mark);
+                let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
+                self.e.if_(no, |e| e.ret(None));
+                self.e.allow_scratch_here();
+                self.home_vars(probe);
+                self.block(then);
+            }
+            body => {
+                self.home_vars(probe);
+                self.block(body);
+            }
+        }
+    }
+
+    /// One raw tracepoint serves all system calls: find out which it is, and leave when it is none of ours.
+    fn only_our_syscalls(&mut self, probe: &hir::Probe) {
+        let Some(Attach::Syscall { enter, .. }) = probe.sites.first().map(|s| &s.attach) else { return };
+        let numbers: Vec<u32> = probe
+            .sites
+            .iter()
+            .filter_map(|s| match s.attach {
+                Attach::Syscall { number, .. } => Some(number),
+                _ => None,
+            })
+            .collect();
+        let number = if *enter {
+            // TP_PROTO(struct pt_regs *regs, long id): include/trace/events/syscalls.h
+            self.e.load_ctx(8, U64)
+        } else {
+            let regs = self.e.load_ctx(0, U64);
+            let at = self.e.add(regs, self.e.int(ORIG_AX));
+            self.e.read_int(Space::Kernel, at, U64)
+        };
+        match numbers.as_slice() {
+            [one] => {
+                let other = self.e.cmp(Cmp::Ne, number, self.e.int(u64::from(*one)));
+                self.e.if_(other, |e| e.ret(None));
+            }
+            all => {
+                let mut table = vec![0u8; SYSCALLS * 2];
+                for (i, n) in all.iter().enumerate() {
+                    if let Some(cell) = table.get_mut(*n as usize * 2..*n as usize * 2 + 2) {
+                        cell.copy_from_slice(&(i as u16 + 1).to_le_bytes());
+                    }
+                }
+                let number = self.e.opaque(number);
+                let outside = self.e.cmp(Cmp::Uge, number, self.e.int(SYSCALLS as u64));
+                self.e.if_(outside, |e| e.ret(None));
+                let table = self.e.text(&table);
+                let twice = self.e.add(number, number);
+                let cell = self.e.offset_by(table, twice);
+                let found = self.e.load(cell, 0, Int { bytes: 2, signed: false });
+                let none = self.e.cmp(Cmp::Eq, found, self.e.int(0));
+                self.e.if_(none, |e| e.ret(None));
+                let site = self.e.sub(found, self.e.int(1));
+                self.e.set_site(site);
+            }
+        }
+        // the numbers of 32-bit calls mean others: the kernel's own tracepoints leave them out too
+        // (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS)
+        if let Some(status) = self.compat_status_offset() {
+            let task = self.e.call(Helper::GetCurrentTask, &[]);
+            let at = self.e.add(task, self.e.int(status.into()));
+            let status = self.e.read_int(Space::Kernel, at, Int { bytes: 4, signed: false });
+            let compat = self.e.and(status, self.e.int(TS_COMPAT));
+            self.e.if_(compat, |e| e.ret(None));
+        }
+    }
+
+    fn compat_status_offset(&self) -> Option<u32> {
+        let Type::Struct(task) = self.env.sys.type_named(TypeName::Struct, "task_struct")? else { return None };
+        let info = self.env.sys.member(&task, "thread_info")?;
+        let Type::Struct(of) = &info.ty else { return None };
+        Some(info.offset + self.env.sys.member(of, "status")?.offset)
+    }
+
+    /// `-p` for what cannot be attached to a process.
+    fn only_our_pid(&mut self, attach: &Attach) {
+        let Some(pid) = self.env.settings.pid else { return };
+        match attach {
+            Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } => {
+                let both = self.e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+                let tgid = self.e.shr(both, self.e.int(32), false);
+                let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
+                self.e.if_(other, |e| e.ret(None));
+            }
+            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Timer { .. } => {}
+        }
+    }
+
+    /// Something that the probe kind loads.
+    pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
+        match self.site {
+            Some(site) => site.kind.load(&mut self.e, site, which, ty),
+            None => crate::bug!("no probe is being compiled"),
+        }
+    }
+}
+
+/// Does an expression contain statements (a block)? They may set variables, whose homes come after the predicate.
+fn sets_vars(e: &hir::Expr) -> bool {
+    use hir::ExprKind as K;
+    match &e.kind {
+        K::Block(..) | K::StepVar { .. } | K::Var(_) => true,
+        K::Int(_) | K::Str(_) | K::Context(_) | K::Map(_, None) | K::ReadAgg(_, None) | K::StepMap { key: None, .. } => false,
+        K::Map(_, Some(a)) | K::ReadAgg(_, Some(a)) | K::StepMap { key: Some(a), .. } => sets_vars(a),
+        K::Field(a, _) | K::Deref(a, _) | K::Unary(_, a) | K::AddrOf(a) | K::Cast(a) => sets_vars(a),
+        K::Index(a, b) | K::Binary(_, a, b) => sets_vars(a) || sets_vars(b),
+        K::Cond(a, b, c) => sets_vars(a) || sets_vars(b) || sets_vars(c),
+        K::Tuple(all) => all.iter().any(sets_vars),
+        K::Call(c) => c.args.iter().any(|a| match a {
+            hir::CallArg::Value(v) | hir::CallArg::Element(_, v) => sets_vars(v),
+            hir::CallArg::Map(_) | hir::CallArg::Word(_) | hir::CallArg::Type(_) => false,
+        }),
+    }
+}
+
+/// The section's name is how libbpf learns the program's type and how it will be attached.
+fn section(ty: ProgramType, attach: &Attach) -> &'static str {
+    let ret = matches!(attach, Attach::Uprobe { ret: true, .. });
+    match (ty, ret) {
+        (ProgramType::RawTracepoint, _) => "raw_tp",
+        (ProgramType::Tracepoint, _) => "tracepoint",
+        (ProgramType::Uprobe, false) => "uprobe",
+        (ProgramType::Uprobe, true) => "uretprobe",
+        (ProgramType::UprobeMulti, false) => "uprobe.multi",
+        (ProgramType::UprobeMulti, true) => "uretprobe.multi",
+        (ProgramType::PerfEvent, _) => "perf_event",
+    }
+}

@@ -1,0 +1,264 @@
+//! What pest could not match, in the user's terms.
+
+use std::ops::Range;
+
+use pest::error::{Error, ErrorVariant, InputLocation};
+
+use super::Rule;
+use super::read::Pair;
+use crate::diag::{Diagnostic, Source, Span};
+
+/// The error of a piece that starts at `piece.start` of the source.
+pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<usize>) -> Diagnostic {
+    let at = match error.location {
+        InputLocation::Pos(at) | InputLocation::Span((at, _)) => at + piece.start,
+    };
+    let span = |start: usize, end: usize| Span { source: index, start: start as u32, end: end as u32 };
+    let ErrorVariant::ParsingError { positives, .. } = &error.variant else {
+        return Diagnostic::error("too-deep", span(at, at), "nested too deeply");
+    };
+    let before = source.text.get(piece.start..at).unwrap_or("");
+    let rest = source.text.get(at..piece.end.max(at)).unwrap_or("");
+    let site = Site { before, rest, positives, last: last_word(before), next: first_word(rest) };
+    let here = span(at, at + site.next.len());
+    let after = piece.start + before_blanks(before);
+    let told = site.tell();
+    let place = if told.behind { span(after.saturating_sub(site.last.len()), after) } else { here };
+    let found = Diagnostic::error("syntax", place, told.message);
+    match told.help {
+        Some(help) => found.help(help),
+        None => found,
+    }
+}
+
+/// What is known about the place of an error.
+struct Site<'a> {
+    before: &'a str,
+    rest: &'a str,
+    positives: &'a [Rule],
+    /// The word or operator before.
+    last: &'a str,
+    /// The one that does not fit; empty at the end.
+    next: &'a str,
+}
+
+#[derive(Default)]
+struct Told {
+    message: String,
+    help: Option<String>,
+    /// It is about what stands before.
+    behind: bool,
+}
+
+fn told(message: impl Into<String>) -> Told {
+    Told { message: message.into(), ..Told::default() }
+}
+
+impl Told {
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn behind(mut self) -> Self {
+        self.behind = true;
+        self
+    }
+}
+
+impl Site<'_> {
+    fn wants(&self, rules: &[Rule]) -> bool {
+        self.positives.iter().any(|r| rules.contains(r))
+    }
+
+    fn wants_operand(&self) -> bool {
+        self.wants(&[Rule::expr, Rule::chain, Rule::prefix, Rule::number, Rule::parens])
+    }
+
+    fn wants_more(&self) -> bool {
+        self.wants(&[Rule::binary_op, Rule::semicolon, Rule::question])
+    }
+
+    fn tell(&self) -> Told {
+        let next = if self.next.is_empty() { "the end".to_string() } else { format!("`{}`", self.next) };
+        if self.next.starts_with('\'') {
+            return told("a string stands in double quotes").help("write \"…\"");
+        }
+        if self.next == "else" {
+            return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between");
+        }
+        if self.wants_operand() && !self.wants_more() {
+            return self.operand(&next);
+        }
+        if self.next == "=" && self.wants_more() {
+            return told("an assignment is a statement, not a value").help("to compare, write `==`");
+        }
+        if self.wants(&[Rule::predicate]) {
+            return self.attach(&next);
+        }
+        if self.wants(&[Rule::predicate_end]) {
+            return told(format!("expected `/` to end the predicate, found {next}"));
+        }
+        if self.wants(&[Rule::semicolon]) && !self.next.is_empty() {
+            return self.statement(&next);
+        }
+        if self.wants(&[Rule::open_brace, Rule::block]) {
+            let what = match self.wants(&[Rule::binary_op]) {
+                true => format!("expected a block `{{ … }}` before {next}"),
+                false => format!("expected a block `{{ … }}` after `{}`", self.last),
+            };
+            return told(what);
+        }
+        if self.wants(&[Rule::attach_point, Rule::provider]) {
+            return told(format!("expected a probe, found {next}")).help("a probe is `provider:target { … }`");
+        }
+        self.listed(&next)
+    }
+
+    fn operand(&self, next: &str) -> Told {
+        let word = self.next.starts_with(|c: char| c.is_ascii_alphabetic());
+        if word && KEYWORDS.contains(&self.next) {
+            return told(format!("{next} is a keyword and cannot be a value here"));
+        }
+        if self.last.is_empty() {
+            return told(format!("expected an expression, found {next}"));
+        }
+        if self.last == "=" && self.next == "=" {
+            return told("`= =` is no operator").help("to compare, write `==`");
+        }
+        told(format!("expected an expression after `{}`, found {next}", self.last))
+    }
+
+    fn attach(&self, next: &str) -> Told {
+        if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
+            return told("a probe needs a block `{ … }`").help("what it does stands in braces after the attach point").behind();
+        }
+        let message = format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}");
+        let head = self.before.trim_start();
+        if head.contains('(') && !head.contains(':') {
+            return told(message).help("statements stand within a probe's braces: `begin { … }`");
+        }
+        told(message).help("an attach point with blanks in it stands in double quotes")
+    }
+
+    fn statement(&self, next: &str) -> Told {
+        if self.last == "++" || self.last == "--" {
+            return told(format!("expected `;` before {next}")).behind();
+        }
+        if self.next == "{" {
+            return told("expected `;` before `{`").help("if a probe starts here, the `}` of the one before it is missing").behind();
+        }
+        let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
+        if starts {
+            return told(format!("expected `;` or an operator before {next}")).behind();
+        }
+        told(format!("expected `;` or `}}`, found {next}"))
+    }
+
+    fn listed(&self, next: &str) -> Told {
+        let mut names: Vec<&str> = self.positives.iter().filter_map(|r| phrase(*r)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.truncate(5);
+        let wanted = match names.split_last() {
+            None if self.last.is_empty() => return told(format!("unexpected {next}")),
+            None => return told(format!("unexpected {next} after `{}`", self.last)),
+            Some((only, [])) => (*only).to_string(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        };
+        if self.last.is_empty() {
+            return told(format!("expected {wanted}, found {next}"));
+        }
+        told(format!("expected {wanted} after `{}`, found {next}", self.last))
+    }
+}
+
+const KEYWORDS: &[&str] = &[
+    "break", "continue", "else", "enum", "fn", "for", "import", "let", "macro", "return", "struct", "union", "unroll", "while",
+];
+
+fn phrase(rule: Rule) -> Option<&'static str> {
+    Some(match rule {
+        Rule::expr | Rule::chain | Rule::number | Rule::parens => "an expression",
+        Rule::variable => "a variable `$name`",
+        Rule::map_name | Rule::map => "a map `@name`",
+        Rule::ident | Rule::word | Rule::member => "a name",
+        Rule::string => "a string",
+        Rule::type_name | Rule::certain_type => "a type",
+        Rule::block | Rule::open_brace => "`{`",
+        Rule::close_brace => "`}`",
+        Rule::semicolon => "`;`",
+        Rule::comma => "`,`",
+        Rule::colon => "`:`",
+        Rule::binary_op => "an operator",
+        Rule::arguments => "`(`",
+        Rule::setting => "a setting `name = value`",
+        Rule::setting_value | Rule::bare_value => "a value",
+        Rule::macro_param | Rule::function_param => "a parameter",
+        Rule::field | Rule::digits => "a member's name",
+        Rule::attach_point | Rule::provider | Rule::traced_item => "a probe",
+        _ => return None,
+    })
+}
+
+/// The length of a text without the blanks at its end.
+fn before_blanks(text: &str) -> usize {
+    text.trim_end().len()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '$' | '@')
+}
+
+const PAIRS: &[&str] = &["==", "!=", "<=", ">=", "&&", "||", "<<", ">>", "++", "--", "->", "+=", "-=", "*=", "/=", "..", "//"];
+
+fn first_word(text: &str) -> &str {
+    let Some(first) = text.chars().next() else { return "" };
+    if is_word(first) {
+        let end = text.char_indices().skip(1).find(|(_, c)| !is_word(*c)).map_or(text.len(), |(i, _)| i);
+        return text.get(..end).unwrap_or(text);
+    }
+    let two = PAIRS.iter().any(|p| text.starts_with(p));
+    text.get(..if two { 2 } else { first.len_utf8() }).unwrap_or(text)
+}
+
+fn last_word(text: &str) -> &str {
+    let text = text.get(..before_blanks(text)).unwrap_or(text);
+    let Some(last) = text.chars().next_back() else { return "" };
+    let start = if is_word(last) {
+        text.char_indices().rev().take_while(|(_, c)| is_word(*c)).last().map_or(0, |(i, _)| i)
+    } else if PAIRS.iter().any(|p| text.ends_with(p)) {
+        text.len() - 2
+    } else {
+        text.len() - last.len_utf8()
+    };
+    text.get(start..).unwrap_or(text)
+}
+
+/// How far through the order of a script's parts we are.
+#[derive(Default)]
+pub struct Order {
+    stage: u8,
+}
+
+impl Order {
+    /// Takes the next piece; a diagnostic when it comes too late.
+    pub fn see(&mut self, piece: Pair, index: u16, base: usize) -> Option<Diagnostic> {
+        let part = piece.into_inner().find(|p| p.as_rule() != Rule::shebang)?;
+        let (stage, what) = match part.as_rule() {
+            Rule::c_item => (0, "C definitions and `#` lines go before everything else"),
+            Rule::settings | Rule::import => (1, "settings and imports go before probes, macros and functions"),
+            Rule::EOI => return None,
+            _ => (2, ""),
+        };
+        let span = part.as_span();
+        let first_line = part.as_str().lines().next().map_or(0, str::len);
+        let start = base + span.start();
+        let place = Span { source: index, start: start as u32, end: (start + first_line) as u32 };
+        if stage < self.stage {
+            return Some(Diagnostic::error("order", place, what).help("move it up"));
+        }
+        self.stage = stage;
+        None
+    }
+}

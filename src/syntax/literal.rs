@@ -1,0 +1,124 @@
+//! Numbers and strings as written, to what they say.
+
+use crate::diag::{Diagnostic, Span};
+
+/// The value of an integer as scripts write it: `10`, `1_000`, `017`, `0xff`, `1e6`, `5ul`, `100ms` (nanoseconds). The error says
+/// what is wrong with it.
+pub fn parse_int(text: &str) -> Result<u64, String> {
+    let too_large = || format!("`{text}` does not fit in 64 bits");
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return digits(text, hex, 16);
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (whole, rest) = text.split_at(end);
+    let octal = whole.len() > 1 && whole.starts_with('0');
+    let mut value = digits(text, whole, if octal { 8 } else { 10 })?;
+    let mut suffix = rest;
+    if let Some(exponent) = rest.strip_prefix(['e', 'E']) {
+        let end = exponent.find(|c: char| !c.is_ascii_digit()).unwrap_or(exponent.len());
+        let (power, after) = exponent.split_at(end);
+        if power.is_empty() {
+            return Err(format!("`{text}` has no digits in its exponent"));
+        }
+        let power = power.parse::<u32>().map_err(|_| too_large())?;
+        value = 10u64.checked_pow(power).and_then(|p| p.checked_mul(value)).or((value == 0).then_some(0)).ok_or_else(too_large)?;
+        suffix = after;
+    }
+    if suffix.is_empty() {
+        return Ok(value);
+    }
+    if let Some((_, scale)) = DURATIONS.iter().find(|(name, _)| *name == suffix) {
+        return value.checked_mul(*scale).ok_or_else(too_large);
+    }
+    match suffix.to_ascii_lowercase().as_str() {
+        "u" | "ul" | "ull" => Ok(value),
+        "l" | "ll" if i64::try_from(value).is_ok() => Ok(value),
+        "l" | "ll" => Err(format!("`{text}` does not fit in a signed 64-bit integer")),
+        _ => Err(format!("`{text}` has an unknown suffix `{suffix}`")),
+    }
+}
+
+/// Suffixes that make a number a duration, in nanoseconds.
+const DURATIONS: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+
+fn digits(text: &str, part: &str, base: u32) -> Result<u64, String> {
+    if part.is_empty() || part.starts_with('_') || part.ends_with('_') {
+        return Err(format!("`{text}` is not a number: `_` stands between digits"));
+    }
+    let mut value = 0u64;
+    for c in part.chars().filter(|c| *c != '_') {
+        let kind = match base {
+            8 => "octal",
+            16 => "hexadecimal",
+            _ => "decimal",
+        };
+        let digit = c.to_digit(base).ok_or_else(|| format!("`{c}` is no {kind} digit in `{text}`"))?;
+        let next = value.checked_mul(u64::from(base)).and_then(|v| v.checked_add(u64::from(digit)));
+        value = next.ok_or_else(|| format!("`{text}` does not fit in 64 bits"))?;
+    }
+    Ok(value)
+}
+
+/// The bytes of a quoted string; `span` is the literal's, quotes included. A bad escape is reported at its own place and left out.
+pub fn unescape(quoted: &str, span: Span, diags: &mut Vec<Diagnostic>) -> Vec<u8> {
+    let body = quoted.strip_prefix('"').and_then(|s| s.strip_suffix('"')).unwrap_or(quoted).as_bytes();
+    let mut out = Vec::with_capacity(body.len());
+    let mut at = 0;
+    while let Some(byte) = body.get(at) {
+        if *byte != b'\\' {
+            out.push(*byte);
+            at += 1;
+            continue;
+        }
+        let rest = body.get(at + 1..).unwrap_or(&[]);
+        let (result, length) = escape(rest);
+        match result {
+            Ok(value) => out.push(value),
+            Err(message) => {
+                let start = span.start + 1 + at as u32;
+                let place = Span { start, end: start + 1 + length as u32, ..span };
+                let help = r#"the escapes are \n \t \r \" \\ \NNN (octal) and \xNN; write \\ for a backslash"#;
+                diags.push(Diagnostic::error("bad-escape", place, message).help(help));
+            }
+        }
+        at += 1 + length;
+    }
+    out
+}
+
+/// The byte that an escape stands for, and the length of what follows the backslash.
+fn escape(rest: &[u8]) -> (Result<u8, String>, usize) {
+    let Some(first) = rest.first() else { return (Err("a backslash with nothing after it".into()), 0) };
+    let run = |from: usize, most: usize, base: u32| {
+        let part = rest.get(from..).unwrap_or(&[]).iter();
+        let values: Vec<u32> = part.take(most).map_while(|b| char::from(*b).to_digit(base)).collect();
+        (values.iter().fold(0, |v, d| v * base + d), values.len())
+    };
+    match first {
+        b'n' => (Ok(b'\n'), 1),
+        b't' => (Ok(b'\t'), 1),
+        b'r' => (Ok(b'\r'), 1),
+        b'"' | b'\\' => (Ok(*first), 1),
+        b'0'..=b'7' => {
+            let (value, length) = run(0, 3, 8);
+            (u8::try_from(value).map_err(|_| format!("the octal escape `\\{value:o}` is over 255")), length)
+        }
+        b'x' => match run(1, 2, 16) {
+            (_, 0) => (Err("`\\x` wants one or two hexadecimal digits".into()), 1),
+            (value, length) => (Ok(value as u8), 1 + length),
+        },
+        _ => {
+            let text = String::from_utf8_lossy(rest);
+            let shown = text.chars().next().unwrap_or(' ');
+            (Err(format!("`\\{shown}` is no escape")), shown.len_utf8().min(rest.len()))
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The grammar's pairs to the tree: the script, its items and statements.
+//!
+//! A pair's own span may take in the blanks after it, so spans are put together from those of words and brackets.
+
+use std::collections::BTreeSet;
+
+use super::ast::*;
+use super::{MAX_HEIGHT, Rule, literal, words};
+use crate::diag::{Diagnostic, Span};
+
+/// A shape found by the grammar.
+pub type Pair<'s> = pest::iterators::Pair<'s, Rule>;
+
+/// What reading gathers. It always makes a tree; where `diags` is not empty the tree is not to be used.
+pub struct Reader {
+    source: u16,
+    base: usize,
+    /// What is wrong.
+    pub diags: Vec<Diagnostic>,
+    /// How high the tree above the current place may be.
+    pub height: usize,
+    /// Names that the script defines as values.
+    values: BTreeSet<String>,
+}
+
+impl Reader {
+    /// For the source at `source`; the pairs' positions count from its byte `base`.
+    pub fn new(source: u16, base: usize) -> Self {
+        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new() }
+    }
+
+    /// Of [`Rule::script`] or [`Rule::piece`].
+    pub fn script(&mut self, pair: Pair) -> Script {
+        let mut script = Script::default();
+        for pair in pair.into_inner() {
+            match pair.as_rule() {
+                Rule::c_item => {
+                    let item = CItem { text: pair.as_str().to_string(), span: self.span(&pair) };
+                    self.values.extend(defined_value(&item.text).map(str::to_string));
+                    script.c_part.push(item);
+                }
+                Rule::settings => self.settings(pair, &mut script.config),
+                Rule::import => {
+                    let span = self.span(&pair);
+                    for part in pair.into_inner().filter(|p| p.as_rule() == Rule::string) {
+                        let place = self.span(&part);
+                        script.imports.push((self.text(&part), Span { end: place.end, ..span }));
+                    }
+                }
+                Rule::macro_item => {
+                    let item = self.macro_item(pair);
+                    self.values.insert(item.name.name.clone());
+                    script.items.push(Item::Macro(item));
+                }
+                Rule::function_item => script.items.push(Item::Function(self.function_item(pair))),
+                Rule::map_item => script.items.push(Item::MapDecl(self.map_item(pair))),
+                Rule::traced_item => script.items.push(Item::Probe(self.traced_item(pair))),
+                _ => {}
+            }
+        }
+        script
+    }
+
+    /// Can `word` in parentheses only be a value?
+    pub fn is_value(&self, word: &str) -> bool {
+        words::is_value_word(word) || self.values.contains(word)
+    }
+
+    /// A place in the source.
+    pub fn span(&self, pair: &Pair) -> Span {
+        let span = pair.as_span();
+        Span { source: self.source, start: (self.base + span.start()) as u32, end: (self.base + span.end()) as u32 }
+    }
+
+    /// Reports an error.
+    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
+        self.diags.push(Diagnostic::error(code, span, message));
+    }
+
+    /// Takes `by` off the height that is left; false, and reported once, where the tree would become too high.
+    /// Whoever calls it gives the height back by [`Reader::lower`].
+    pub fn raise(&mut self, by: usize, span: Span) -> bool {
+        self.height += by;
+        if self.height <= MAX_HEIGHT {
+            return true;
+        }
+        if !self.diags.iter().any(|d| d.code == "too-deep") {
+            let help = "split it: put parts of it in variables";
+            self.diags.push(Diagnostic::error("too-deep", span, format!("an expression of over {MAX_HEIGHT} steps")).help(help));
+        }
+        false
+    }
+
+    /// The other end of [`Reader::raise`].
+    pub fn lower(&mut self, by: usize) {
+        self.height -= by;
+    }
+
+    /// A name, without its sigil.
+    pub fn ident(&self, pair: &Pair) -> Ident {
+        Ident { name: pair.as_str().trim_start_matches(['$', '@']).to_string(), span: self.span(pair) }
+    }
+
+    /// A string's contents as text.
+    fn text(&mut self, pair: &Pair) -> String {
+        let bytes = literal::unescape(pair.as_str(), self.span(pair), &mut self.diags);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn settings(&mut self, pair: Pair, into: &mut Vec<ConfigItem>) {
+        for part in pair.into_inner() {
+            if part.as_rule() == Rule::ident && part.as_str() != "config" {
+                let (span, name) = (self.span(&part), part.as_str());
+                let help = format!("settings are given by `config = {{ … }}`; an attach point's name by `{name} = provider:…`");
+                self.diags.push(Diagnostic::error("syntax", span, format!("`{name} = {{` is neither settings nor a probe")).help(help));
+            }
+            if part.as_rule() != Rule::setting {
+                continue;
+            }
+            let mut parts = part.into_inner();
+            let (Some(name), Some(value)) = (parts.next(), parts.next().and_then(|v| v.into_inner().next())) else { continue };
+            let text = if value.as_rule() == Rule::string { self.text(&value) } else { value.as_str().to_string() };
+            into.push(ConfigItem { name: self.ident(&name), value: text, value_span: self.span(&value) });
+        }
+    }
+
+    fn macro_item(&mut self, pair: Pair) -> Macro {
+        let (mut name, mut params, mut body) = (None, Vec::new(), None);
+        let start = self.span(&pair);
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::ident => name = Some(self.ident(&part)),
+                Rule::macro_param => {
+                    let Some(param) = part.into_inner().next() else { continue };
+                    let ident = self.ident(&param);
+                    params.push(match param.as_rule() {
+                        Rule::variable => MacroParam::Var(ident),
+                        Rule::map_name => MacroParam::Map(ident),
+                        _ => MacroParam::Expr(ident),
+                    });
+                }
+                Rule::block => body = Some(self.block(part)),
+                _ => {}
+            }
+        }
+        let (name, body) = (self.some_ident(name, start), body.unwrap_or_else(|| empty(start)));
+        Macro { name, params, span: start.to(body.span), body }
+    }
+
+    fn function_item(&mut self, pair: Pair) -> Function {
+        let start = self.span(&pair);
+        let (mut name, mut params, mut returns, mut body) = (None, Vec::new(), None, None);
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::ident => name = Some(self.ident(&part)),
+                Rule::function_param => {
+                    let mut parts = part.into_inner();
+                    let (Some(var), Some(ty)) = (parts.next(), parts.next()) else { continue };
+                    params.push((self.ident(&var), self.type_name(ty)));
+                }
+                Rule::type_name => returns = Some(self.type_name(part)),
+                Rule::block => body = Some(self.block(part)),
+                _ => {}
+            }
+        }
+        let void = TypeExpr { base: TypeBase::Name("void".into()), suffixes: Vec::new(), span: start };
+        let (name, body) = (self.some_ident(name, start), body.unwrap_or_else(|| empty(start)));
+        Function { name, params, returns: returns.unwrap_or(void), span: start.to(body.span), body }
+    }
+
+    fn map_item(&mut self, pair: Pair) -> MapDecl {
+        let span = self.span(&pair);
+        let (mut map, mut kind, mut entries, mut end) = (None, None, None, span);
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::map_name => map = Some(self.ident(&part)),
+                Rule::ident => kind = Some(self.ident(&part)),
+                Rule::expr => entries = Some(self.expr(part)),
+                Rule::semicolon => end = self.span(&part),
+                _ => {}
+            }
+        }
+        let entries = entries.unwrap_or_else(|| zero(span));
+        let span = Span { end: end.start, ..span };
+        MapDecl { map: self.some_ident(map, span), kind: self.some_ident(kind, span), entries, span }
+    }
+
+    fn traced_item(&mut self, pair: Pair) -> Probe {
+        let start = self.span(&pair);
+        let (mut points, mut predicate, mut body) = (Vec::new(), None, None);
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::attach_point | Rule::tight_point => points.push(self.attach_point(part)),
+                Rule::predicate => {
+                    predicate = part.into_inner().find(|p| p.as_rule() == Rule::expr).map(|p| self.expr(p));
+                }
+                Rule::block => body = Some(self.block(part)),
+                _ => {}
+            }
+        }
+        let body = body.unwrap_or_else(|| empty(start));
+        Probe { points, predicate, span: start.to(body.span), body }
+    }
+
+    fn attach_point(&mut self, pair: Pair) -> AttachPoint {
+        let span = self.span(&pair);
+        let (mut name, mut segments) = (None, Vec::new());
+        for part in pair.into_inner() {
+            if part.as_rule() == Rule::label {
+                name = part.into_inner().next().map(|w| self.ident(&w));
+                continue;
+            }
+            let mut segment = Segment { text: String::new(), quoted: false, span: self.span(&part) };
+            for piece in part.into_inner() {
+                if piece.as_rule() == Rule::string {
+                    segment.quoted = true;
+                    segment.text += &self.text(&piece);
+                } else {
+                    segment.text += piece.as_str();
+                }
+            }
+            segments.push(segment);
+        }
+        AttachPoint { name, segments, span }
+    }
+
+    /// Of [`Rule::block`].
+    pub fn block(&mut self, pair: Pair) -> Block {
+        let span = self.span(&pair);
+        let mut block = empty(span);
+        self.height += 1;
+        let mut open = false;
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::open_brace | Rule::close_brace => {}
+                Rule::semicolon => open = false,
+                _ => {
+                    open = true;
+                    let stmt = self.stmt(part);
+                    block.stmts.push(stmt);
+                }
+            }
+        }
+        self.lower(1);
+        // An `if` without `else` has no value.
+        let is_value = |s: &Stmt| match &s.kind {
+            StmtKind::Expr(e) => !matches!(e.kind, ExprKind::If { otherwise: None, .. }),
+            _ => false,
+        };
+        if open && block.stmts.last().is_some_and(is_value) {
+            if let Some(Stmt { kind: StmtKind::Expr(e), .. }) = block.stmts.pop() {
+                block.value = Some(Box::new(e));
+            }
+        }
+        block
+    }
+
+    fn stmt(&mut self, pair: Pair) -> Stmt {
+        let whole = self.span(&pair);
+        let rule = pair.as_rule();
+        let mut span = whole;
+        let kind = match rule {
+            Rule::if_expr => {
+                let e = self.if_expr(pair);
+                span = e.span;
+                StmtKind::Expr(e)
+            }
+            Rule::block => {
+                let block = self.block(pair);
+                StmtKind::Expr(Expr { span, kind: ExprKind::Block(block) })
+            }
+            Rule::expr_stmt => {
+                let (kind, place) = self.expr_stmt(pair);
+                span = place;
+                kind
+            }
+            _ => self.keyword_stmt(rule, pair, &mut span),
+        };
+        Stmt { kind, span }
+    }
+
+    fn keyword_stmt(&mut self, rule: Rule, pair: Pair, span: &mut Span) -> StmtKind {
+        let whole = *span;
+        span.end = span.start;
+        let (mut exprs, mut body, mut var, mut ty, mut text) = (Vec::new(), None, None, None, String::new());
+        for part in pair.into_inner() {
+            let mut place = self.span(&part);
+            match part.as_rule() {
+                Rule::expr => {
+                    let e = self.expr(part);
+                    place = e.span;
+                    exprs.push(e);
+                }
+                Rule::block => body = Some(self.block(part)),
+                Rule::variable => var = Some(self.ident(&part)),
+                Rule::type_name => {
+                    let t = self.type_name(part);
+                    place = t.span;
+                    ty = Some(t);
+                }
+                Rule::string => text = self.text(&part),
+                _ => {}
+            }
+            *span = span.to(place);
+        }
+        let mut exprs = exprs.into_iter();
+        let body = body.unwrap_or_else(|| empty(whole));
+        match rule {
+            Rule::while_stmt => StmtKind::While { cond: exprs.next().unwrap_or_else(|| zero(whole)), body },
+            Rule::unroll_stmt => StmtKind::Unroll { times: exprs.next().unwrap_or_else(|| zero(whole)), body },
+            Rule::let_stmt => StmtKind::Let { var: self.some_ident(var, whole), ty, value: exprs.next() },
+            Rule::return_stmt => StmtKind::Return(exprs.next()),
+            Rule::break_stmt => StmtKind::Break,
+            Rule::continue_stmt => StmtKind::Continue,
+            Rule::import_stmt => StmtKind::Import(text),
+            _ => {
+                let var = self.some_ident(var, whole);
+                let first = exprs.next().unwrap_or_else(|| zero(whole));
+                match exprs.next() {
+                    Some(to) => StmtKind::ForRange { var, from: first, to, body },
+                    None => {
+                        if !matches!(first.kind, ExprKind::Map { .. }) {
+                            let help = "write `for $x : 0..10 { … }` or `for $kv : @map { … }`";
+                            let message = "a `for` runs over a range or a map";
+                            self.diags.push(Diagnostic::error("syntax", first.span, message).help(help));
+                        }
+                        StmtKind::ForMap { var, map: first, body }
+                    }
+                }
+            }
+        }
+    }
+
+    fn expr_stmt(&mut self, pair: Pair) -> (StmtKind, Span) {
+        let whole = self.span(&pair);
+        let (mut exprs, mut op) = (Vec::new(), None);
+        for part in pair.into_inner() {
+            if part.as_rule() == Rule::assign_op {
+                op = Some(part.as_str().trim_end_matches('=').to_string());
+            } else {
+                exprs.push(self.expr(part));
+            }
+        }
+        let mut exprs = exprs.into_iter();
+        let target = exprs.next().unwrap_or_else(|| zero(whole));
+        let (Some(value), Some(op)) = (exprs.next(), op) else {
+            let span = target.span;
+            return (StmtKind::Expr(target), span);
+        };
+        let span = target.span.to(value.span);
+        if op.is_empty() && matches!(&target.kind, ExprKind::Ident(name) if name == "_") {
+            return (StmtKind::Discard(value), span);
+        }
+        self.check_target(&target, "be assigned to");
+        let op = super::expr::binary(&op).map(|(op, _)| op);
+        (StmtKind::Assign { target, op, value }, span)
+    }
+
+    /// Only variables and maps can change.
+    pub fn check_target(&mut self, target: &Expr, what: &str) {
+        if !matches!(target.kind, ExprKind::Var(_) | ExprKind::Map { .. }) {
+            let help = "only `$variable`, `@map` and `@map[key]` can";
+            self.diags.push(Diagnostic::error("not-assignable", target.span, format!("this cannot {what}")).help(help));
+        }
+    }
+
+    fn some_ident(&self, ident: Option<Ident>, span: Span) -> Ident {
+        ident.unwrap_or(Ident { name: String::new(), span })
+    }
+}
+
+/// What stands where the grammar promised something: never seen by a user.
+pub fn zero(span: Span) -> Expr {
+    Expr { kind: ExprKind::Int(0), span }
+}
+
+fn empty(span: Span) -> Block {
+    Block { stmts: Vec::new(), value: None, span }
+}
+
+/// The name of an object-like `#define` whose replacement cannot be a type.
+fn defined_value(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix('#')?.trim_start().strip_prefix("define")?.trim_start();
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+    let (name, replacement) = rest.split_at(end);
+    let value = replacement.trim_start().starts_with(|c: char| c.is_ascii_digit() || "(\"-~!$@".contains(c));
+    (value && !replacement.starts_with('(')).then_some(name)
+}

@@ -1,0 +1,163 @@
+//! What this kernel's BPF can do, found by asking it.
+//!
+//! Each question is one or two small system calls (under 0.2 ms), and is put only when needed. Plain `bpf(2)`: the structures
+//! are the kernel's `include/uapi/linux/bpf.h`, and what a kernel does not know it refuses.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::Feature;
+
+/// Remembers the answers of one run.
+#[derive(Default)]
+pub struct Features {
+    known: RefCell<BTreeMap<Feature, bool>>,
+}
+
+impl Features {
+    /// Asks at most once. What may not be asked (no permission) counts as missing.
+    pub fn has(&self, feature: Feature) -> bool {
+        if let Some(known) = self.known.borrow().get(&feature) {
+            return *known;
+        }
+        let answer = ask(feature);
+        self.known.borrow_mut().insert(feature, answer);
+        answer
+    }
+}
+
+fn ask(feature: Feature) -> bool {
+    match feature {
+        // Must try a link: older kernels load the program, ignoring an `expected_attach_type` that they do not know.
+        Feature::UprobeMulti => uprobe_multi(),
+        // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),
+        // so that the verifier's yes to a call of it is the link's yes.
+        Feature::PerfCookie => load(prog_type::TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
+        Feature::RawTracepointCookie => load(prog_type::RAW_TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
+        // Signed division sets the offset field, which a verifier that does not know it wants to be 0.
+        Feature::CpuV4 => load(prog_type::RAW_TRACEPOINT, 0, &SIGNED_DIVISION, None).is_ok(),
+        // The magic number, to the machine's byte order; parsing is for those that ask for types.
+        Feature::Btf => {
+            let mut magic = [0; 2];
+            std::fs::File::open("/sys/kernel/btf/vmlinux").and_then(|mut f| io::Read::read_exact(&mut f, &mut magic)).is_ok()
+                && u16::from_ne_bytes(magic) == 0xeb9f
+        }
+        // A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is
+        // refused for its arguments, of one that does not for the helper; the log tells which.
+        Feature::Loop => {
+            let mut log = [0u8; 4096];
+            match load(prog_type::RAW_TRACEPOINT, 0, &CALL_LOOP, Some(&mut log)) {
+                Ok(_) => true,
+                Err(_) => {
+                    let log = String::from_utf8_lossy(&log);
+                    let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
+                    // An empty log: the verifier never ran (no permission).
+                    !log.trim_matches('\0').is_empty() && !refused
+                }
+            }
+        }
+    }
+}
+
+/// A link of nothing that can be traced: `/` is no regular file. A kernel that knows these links says EBADF for it
+/// (`bpf_uprobe_multi_link_attach`), one that does not says EINVAL before it looks.
+fn uprobe_multi() -> bool {
+    const TRACE_UPROBE_MULTI: u32 = 48;
+    let Ok(program) = load(prog_type::KPROBE, TRACE_UPROBE_MULTI, &RETURN_ZERO, None) else { return false };
+    let offsets = [0u64];
+    let attr = LinkCreateUprobeMulti {
+        program: program.as_raw_fd() as u32,
+        attach_type: TRACE_UPROBE_MULTI,
+        path: c"/".as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        count: 1,
+        ..Default::default()
+    };
+    const LINK_CREATE: u32 = 28;
+    bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
+}
+
+mod prog_type {
+    pub const KPROBE: u32 = 2;
+    pub const TRACEPOINT: u32 = 5;
+    pub const RAW_TRACEPOINT: u32 = 17;
+}
+
+/// `struct bpf_insn`: opcode, registers (destination below), offset, immediate.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Insn(u8, u8, i16, i32);
+
+const EXIT: Insn = Insn(0x95, 0, 0, 0);
+const RETURN_ZERO: [Insn; 2] = [Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_get_attach_cookie(ctx); r0 = 0
+const CALL_GET_ATTACH_COOKIE: [Insn; 3] = [Insn(0x85, 0, 0, 174), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_loop(ctx, ?, ?, ?)
+const CALL_LOOP: [Insn; 3] = [Insn(0x85, 0, 0, 181), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = 4; r0 s/= 2 (BPF_ALU64 | BPF_DIV | BPF_K, off 1); r0 = 0
+const SIGNED_DIVISION: [Insn; 4] = [Insn(0xb7, 0, 0, 4), Insn(0x37, 0, 1, 2), Insn(0xb7, 0, 0, 0), EXIT];
+
+/// `union bpf_attr` as BPF_PROG_LOAD takes it, up to `expected_attach_type`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// The same as BPF_LINK_CREATE takes it, with its `uprobe_multi`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreateUprobeMulti {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    ref_ctr_offsets: u64,
+    cookies: u64,
+    count: u32,
+    multi_flags: u32,
+    pid: u32,
+    pad: u32,
+}
+
+fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
+    let attr = ProgLoad {
+        prog_type,
+        insn_cnt: insns.len() as u32,
+        insns: insns.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        log_level,
+        log_size,
+        log_buf,
+        expected_attach_type,
+        ..Default::default()
+    };
+    const PROG_LOAD: u32 = 5;
+    bpf(PROG_LOAD, &attr)
+}
+
+/// For commands that return a descriptor.
+fn bpf<T>(command: u32, attr: &T) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` begins as the kernel's union for this command does, and is as long as is said; what it points to lives in
+    // the callers' frames. A descriptor that is returned is new and nobody else's.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_bpf, command, attr as *const T, size_of::<T>());
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
+    }
+}

@@ -1,0 +1,383 @@
+//! This machine's answers, each found when first asked for: making a [`Live`] costs nothing.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::features::Features;
+use super::kernel_types::{KernelTypes, Prototype};
+use super::tracefs::Tracefs;
+use super::{Binary, Feature, Missing, System, Tracepoint, TypeName, elf, syscalls};
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// Sorted pairs of names, or why there are none.
+type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
+
+/// The machine that this process runs on.
+#[derive(Default)]
+pub struct Live {
+    types: OnceCell<Result<KernelTypes, Missing>>,
+    tracefs: OnceCell<Result<Tracefs, Missing>>,
+    tracepoints: Names,
+    raw_tracepoints: Names,
+    features: Features,
+    symbols: RefCell<BTreeMap<String, Option<u64>>>,
+    binaries: RefCell<BTreeMap<PathBuf, Arc<Binary>>>,
+}
+
+impl Live {
+    /// Reads nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The kernel's types, or why there are none.
+    pub fn types(&self) -> Result<&KernelTypes, Missing> {
+        self.types.get_or_init(KernelTypes::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// tracefs, mounted or not: for event ids and the runtime's own files.
+    pub fn tracefs(&self) -> Result<&Tracefs, Missing> {
+        self.tracefs.get_or_init(Tracefs::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// A kernel function's prototype.
+    pub fn function(&self, name: &str) -> Option<Prototype> {
+        self.types().ok()?.function(name)
+    }
+}
+
+impl System for Live {
+    fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        self.types().ok()?.named(kind, name)
+    }
+
+    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        self.types().ok()?.member(of, name)
+    }
+
+    fn expand(&self, of: &Struct) -> Option<Record> {
+        self.types().ok()?.expand(of)
+    }
+
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.types().ok()?.enumerator(name)
+    }
+
+    fn types_missing(&self) -> Option<Missing> {
+        self.types().err()
+    }
+
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        let all = self.tracepoints.get_or_init(|| self.tracefs()?.events());
+        all.as_deref().map_err(Clone::clone)
+    }
+
+    fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
+        Ok(self.tracefs()?.has(category, name))
+    }
+
+    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
+        self.tracefs()?.event(category, name, &|kind, name| self.type_named(kind, name))
+    }
+
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        let all = self.raw_tracepoints.get_or_init(|| Ok(self.types()?.raw_tracepoints()));
+        all.as_deref().map_err(Clone::clone)
+    }
+
+    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
+        Some(self.types().ok()?.raw_tracepoint(name)?.params)
+    }
+
+    fn syscall_number(&self, name: &str) -> Option<u32> {
+        syscalls::number(name)
+    }
+
+    fn kernel_symbol(&self, name: &str) -> Option<u64> {
+        if let Some(known) = self.symbols.borrow().get(name) {
+            return *known;
+        }
+        let found = File::open("/proc/kallsyms").ok().and_then(|file| find_symbol(file, name));
+        self.symbols.borrow_mut().insert(name.to_owned(), found);
+        found
+    }
+
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+        elf::resolve(name, pid)
+    }
+
+    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
+        if let Some(known) = self.binaries.borrow().get(path) {
+            return Ok(known.clone());
+        }
+        let opened = Arc::new(elf::open(path)?);
+        self.binaries.borrow_mut().insert(path.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    fn has(&self, feature: Feature) -> bool {
+        match feature {
+            // Once the types are read, or come from elsewhere, that is the answer.
+            Feature::Btf if self.types.get().is_some() || std::env::var_os("RBT_BTF").is_some() || std::env::var_os("BPFTRACE_BTF").is_some() => {
+                self.types().is_ok()
+            }
+            other => self.features.has(other),
+        }
+    }
+
+    fn possible_cpus(&self) -> u32 {
+        (cpus("possible").len() as u32).max(1)
+    }
+
+    fn online_cpus(&self) -> Vec<u32> {
+        cpus("online")
+    }
+
+    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
+        cgroup_id(path)
+    }
+}
+
+/// Looks for ` name` at the end of a line, or before the tab of a module's: `ffffffff81000000 T name\t[module]`. The kernel
+/// makes the text as it is read, so that stopping early is what saves time.
+fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
+    let needle = format!(" {name}");
+    let finder = memchr::memmem::Finder::new(needle.as_bytes());
+    let mut buffer = vec![0u8; 64 << 10];
+    let mut kept = 0;
+    loop {
+        let n = lines.read(buffer.get_mut(kept..)?).ok()?;
+        let filled = kept + n;
+        let text = buffer.get(..filled)?;
+        for at in finder.find_iter(text) {
+            let after = text.get(at + needle.len());
+            if !matches!(after, Some(b'\n' | b'\t')) && !(after.is_none() && n == 0) {
+                continue;
+            }
+            let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+            let address = std::str::from_utf8(text.get(start..at)?).ok()?.split(' ').next()?;
+            // All zero: kptr_restrict hides them from this user.
+            return u64::from_str_radix(address, 16).ok().filter(|a| *a != 0);
+        }
+        if n == 0 {
+            return None;
+        }
+        // The last line may go on: search it again.
+        let line = text.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+        buffer.copy_within(line..filled, 0);
+        kept = filled - line;
+        if kept == buffer.len() {
+            return None; // no line is this long
+        }
+    }
+}
+
+/// `0-3,8` of `/sys/devices/system/cpu/<which>`, number by number. Without the file, as many as the C library counts.
+fn cpus(which: &str) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"));
+    let list = text.map(|t| cpu_list(&t)).unwrap_or_default();
+    if !list.is_empty() {
+        return list;
+    }
+    // SAFETY: takes and returns numbers.
+    let n = unsafe { libc::sysconf(if which == "online" { libc::_SC_NPROCESSORS_ONLN } else { libc::_SC_NPROCESSORS_CONF }) };
+    (0..u32::try_from(n).unwrap_or(1).max(1)).collect()
+}
+
+fn cpu_list(text: &str) -> Vec<u32> {
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        Some(from.trim().parse::<u32>().ok()?..=to.trim().parse::<u32>().ok()?.min(1 << 16))
+    });
+    ranges.flatten().collect()
+}
+
+/// A path below the cgroup2 mount, or a whole path into it. The id is what the file handle holds (`bpf_get_current_cgroup_id`
+/// gives the same); on 64-bit machines the inode number is equal to it.
+fn cgroup_id(path: &str) -> Result<u64, Missing> {
+    let mount = cgroup2_mount();
+    let relative = mount.as_ref().map(|m| m.join(path.trim_start_matches('/')));
+    // A whole path counts only where it leads into a cgroup2 file system: `/` is the root cgroup, not the machine's root.
+    let whole = PathBuf::from(path);
+    let found = std::iter::once(whole).filter(|p| p.is_absolute()).chain(relative).find(|p| is_cgroup2(p));
+    let Some(found) = found else {
+        return Err(Missing {
+            what: format!("no cgroup (version 2) at `{path}`"),
+            help: Some(match mount {
+                Some(m) => format!("give its path as it is below {}", m.display()),
+                None => "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup".into(),
+            }),
+        });
+    };
+    let failed = |e: io::Error| Missing { what: format!("cannot find the id of cgroup {}: {e}", found.display()), help: None };
+    let inode = || std::fs::metadata(&found).map(|m| m.ino()).map_err(failed);
+    file_handle(&found).map_or_else(inode, Ok)
+}
+
+fn cgroup2_mount() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // `id parent major:minor root mount-point options … - type source options`
+    let point = mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        right.starts_with("cgroup2 ").then(|| left.split(' ').nth(4))?
+    })?;
+    Some(PathBuf::from(point.replace("\\040", " ")))
+}
+
+fn is_cgroup2(path: &Path) -> bool {
+    const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
+    let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return false };
+    // SAFETY: zero is a valid value of this plain struct, which the call fills.
+    unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        libc::statfs(path.as_ptr(), &mut stat) == 0 && stat.f_type as i64 == CGROUP2_SUPER_MAGIC
+    }
+}
+
+/// The eight bytes of a cgroup's file handle (`name_to_handle_at(2)`).
+fn file_handle(path: &Path) -> Option<u64> {
+    /// `struct file_handle` with room for a kernfs id.
+    #[repr(C)]
+    struct Handle {
+        bytes: u32,
+        kind: i32,
+        id: [u8; 8],
+    }
+    let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+    let (mut handle, mut mount) = (Handle { bytes: 8, kind: 0, id: [0; 8] }, 0i32);
+    // SAFETY: the kernel writes at most the eight bytes that the handle says it has room for.
+    let done =
+        unsafe { libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
+    (done == 0 && handle.bytes == 8).then(|| u64::from_ne_bytes(handle.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn timed<T>(what: &str, f: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let value = f();
+        println!("{:>9.3} ms  {what}", start.elapsed().as_secs_f64() * 1e3);
+        value
+    }
+
+    /// Run with `--nocapture` for the times.
+    #[test]
+    fn this_machine_answers() {
+        let live = timed("new", Live::new);
+        if let Some(missing) = timed("open types", || live.types_missing()) {
+            eprintln!("skipped: needs BTF: {}", missing.what);
+            return;
+        }
+        let task = timed("struct task_struct", || live.type_named(TypeName::Struct, "task_struct"));
+        let Some(Type::Struct(task)) = task else { panic!("{task:?}") };
+        let parent = timed("member real_parent", || live.member(&task, "real_parent")).unwrap();
+        assert_eq!(parent.ty, Type::Struct(task.clone()).ptr(crate::types::Space::Kernel));
+        assert_eq!(live.member(&task, "comm").unwrap().ty, Type::Str(16));
+        assert_eq!(live.member(&task, "tgid").unwrap().ty, Type::int(4));
+        assert_eq!(timed("missing member", || live.member(&task, "no_such_member")), None);
+        let whole = timed("expand task_struct", || live.expand(&task)).unwrap();
+        assert_eq!(whole.size, task.size);
+        assert!(whole.fields.iter().any(|f| f.name == "tgid") && whole.fields.iter().all(|f| !f.name.is_empty()));
+        assert_eq!(timed("typedef pid_t", || live.type_named(TypeName::Plain, "pid_t")), Some(Type::int(4)));
+        assert_eq!(timed("missing struct", || live.type_named(TypeName::Struct, "no_such_struct")), None);
+        let (family, value) = timed("enumerator TCP_ESTABLISHED", || live.enumerator("TCP_ESTABLISHED")).unwrap();
+        assert_eq!(value, 1, "{family:?}");
+        timed("enumerator again", || live.enumerator("TCP_ESTABLISHED")).unwrap();
+        assert!(live.enumerator("NO_SUCH_VARIANT").is_none());
+
+        let args = timed("raw tracepoint sched_switch", || live.raw_tracepoint("sched_switch")).unwrap();
+        let names: Vec<&str> = args.iter().map(|(n, _)| n.as_str()).collect();
+        assert!(names.starts_with(&["preempt", "prev", "next"]), "{args:?}");
+        assert_eq!(args[1].1, Type::Struct(task).ptr(crate::types::Space::Kernel));
+        let raw = timed("raw tracepoints", || live.raw_tracepoints().map(<[_]>::len)).unwrap();
+        assert!(raw > 100, "{raw}");
+        assert!(live.raw_tracepoints().unwrap().contains(&("vmlinux".into(), "sched_switch".into())));
+    }
+
+    #[test]
+    fn every_tracepoint_can_be_described() {
+        let live = Live::new();
+        let all = match timed("all tracepoints", || live.tracepoints()) {
+            Ok(all) => all,
+            Err(missing) => return eprintln!("skipped: needs tracefs: {}", missing.what),
+        };
+        assert!(all.is_sorted() && all.len() > 100);
+        // Slow (20 ms), but the kernel's own list.
+        let listed = live.tracefs().unwrap().read("available_events").unwrap();
+        let mut listed: Vec<(String, String)> =
+            listed.lines().filter_map(|l| l.split_once(':')).map(|(c, n)| (c.into(), n.into())).collect();
+        listed.sort();
+        assert_eq!(all, listed);
+        assert!(timed("has_tracepoint", || live.has_tracepoint("sched", "sched_switch")).unwrap());
+        assert!(!live.has_tracepoint("sched", "no_such_event").unwrap() && !live.has_tracepoint("..", "events").unwrap());
+        assert_eq!(live.tracepoint("sched", "no_such_event"), Ok(None));
+        let openat = timed("record of sys_enter_openat", || live.tracepoint("syscalls", "sys_enter_openat")).unwrap().unwrap();
+        let filename = openat.fields.iter().find(|f| f.field.name == "filename").unwrap();
+        assert_eq!(filename.field.ty, Type::int(1).ptr(crate::types::Space::User));
+        assert_eq!(live.tracefs().unwrap().event_id("syscalls", "sys_enter_openat"), Ok(Some(openat.id)));
+        timed("records of all", || {
+            for (category, name) in all {
+                let event = live.tracepoint(category, name).unwrap().unwrap_or_else(|| panic!("{category}:{name} has no format"));
+                for f in &event.fields {
+                    assert!(!f.field.name.is_empty() && !f.field.name.contains([' ', '*', '[']), "{category}:{name}: {f:?}");
+                    // What is not known is named by no more than its size.
+                    if let (Type::Array(elem, _), false) = (&f.field.ty, f.decl.contains('[')) {
+                        assert!(f.loc.is_some() || elem.size() == 1, "{category}:{name}: {f:?}");
+                    }
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn features_and_numbers() {
+        let live = Live::new();
+        for feature in [
+            Feature::UprobeMulti,
+            Feature::PerfCookie,
+            Feature::RawTracepointCookie,
+            Feature::CpuV4,
+            Feature::Btf,
+            Feature::Loop,
+        ] {
+            let has = timed(&format!("{feature:?}"), || live.has(feature));
+            println!("{:>12}  = {has}", "");
+        }
+        assert!(!live.online_cpus().is_empty() && live.possible_cpus() as usize >= live.online_cpus().len());
+        let symbol = timed("kernel symbol", || live.kernel_symbol("schedule"));
+        println!("schedule = {symbol:x?}");
+        timed("missing kernel symbol", || assert_eq!(live.kernel_symbol("no_such_symbol"), None));
+        match live.cgroup_id("/") {
+            Ok(id) => assert!(id > 0, "the root has an id: {id}"),
+            Err(missing) => eprintln!("skipped: needs cgroup2: {}", missing.what),
+        }
+        assert!(live.cgroup_id("no/such/group").is_err());
+    }
+
+    #[test]
+    fn symbols_are_found_whole() {
+        let text = b"ffffffff81000010 T ab\nffffffff81000020 t a\n0000000000000000 T hidden\nffffffffc0000000 t c\t[m]\nffffffff81000030 t end";
+        let find = |name: &str| find_symbol(&text[..], name);
+        assert_eq!(find("a"), Some(0xffff_ffff_8100_0020));
+        assert_eq!(find("ab"), Some(0xffff_ffff_8100_0010));
+        assert_eq!(find("c"), Some(0xffff_ffff_c000_0000));
+        assert_eq!(find("end"), Some(0xffff_ffff_8100_0030));
+        assert_eq!((find("b"), find("hidden"), find("T")), (None, None, None));
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(cpu_list("\n"), [] as [u32; 0]);
+    }
+}
