@@ -1,4 +1,8 @@
-//! A diagnostic is data with a stable code; its text is made in one renderer, here.
+//! A diagnostic is data with a stable code; its text is made in one renderer.
+
+mod render;
+
+pub use render::render;
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

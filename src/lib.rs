@@ -13,11 +13,18 @@ pub mod emit;
 
 pub mod builtins;
 pub mod probes;
+pub mod runtime;
+
 pub mod render;
 
 pub mod check;
 pub mod codegen;
 pub mod syntax;
+
+pub mod cli;
+pub mod driver;
+pub mod info;
+pub mod list;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

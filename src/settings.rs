@@ -1,5 +1,9 @@
 //! What the user may set, resolved: command line, environment and the script's `config` block have had their say.
+//!
+//! [`SETTINGS`] has a row for each name that the environment and a `config` block know. The block is applied first and
+//! the environment after it, so that the environment wins. Options of the command line are fields without a row.
 
+use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
 
 /// What to do about a probe that does not exist or will not attach.
@@ -22,6 +26,17 @@ pub enum CacheUserSymbols {
     PerProgram,
     /// Not at all.
     None,
+}
+
+/// Leave to use something that may still change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unstable {
+    /// Use it.
+    Enable,
+    /// Use it and say so.
+    Warn,
+    /// Refuse it.
+    Error,
 }
 
 /// Resolved settings.
@@ -61,6 +76,14 @@ pub struct Settings {
     pub stack_mode: StackMode,
     /// Ends a string that was cut.
     pub str_trunc_trailer: String,
+    /// `tseries()`.
+    pub unstable_tseries: Unstable,
+    /// User stacks unwound by DWARF.
+    pub unstable_dw_ustack: Unstable,
+    /// `typeinfo`.
+    pub unstable_typeinfo: Unstable,
+    /// `import` within a block.
+    pub unstable_import_statement: Unstable,
 
     /// `-p`
     pub pid: Option<u32>,
@@ -72,6 +95,14 @@ pub struct Settings {
     pub warning_level: u8,
     /// `$1` …
     pub params: Vec<String>,
+    /// `--name=value` and `--name` after the script, for `getopt`; in order.
+    pub options: Vec<(String, Option<String>)>,
+    /// `-I`
+    pub include_dirs: Vec<std::path::PathBuf>,
+    /// `--include`
+    pub includes: Vec<String>,
+    /// `--debuginfo`: where separate debug files are looked for.
+    pub debug_dirs: Vec<String>,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
     /// Features not to use (`--no-feature`).
@@ -98,13 +129,465 @@ impl Default for Settings {
             show_debug_info: true,
             stack_mode: StackMode::Bpftrace,
             str_trunc_trailer: "..".into(),
+            unstable_tseries: Unstable::Warn,
+            unstable_dw_ustack: Unstable::Warn,
+            unstable_typeinfo: Unstable::Error,
+            unstable_import_statement: Unstable::Error,
             pid: None,
             has_child: false,
             allow_unsafe: false,
             warning_level: 1,
             params: Vec::new(),
+            options: Vec::new(),
+            include_dirs: Vec::new(),
+            includes: Vec::new(),
+            debug_dirs: Vec::new(),
             probe_filter: None,
             no_features: Vec::new(),
         }
+    }
+}
+
+/// A row: something that the environment and a `config` block may set.
+pub struct Setting {
+    /// As a `config` block writes it; the environment's name is `RBT_` and this in capitals.
+    pub name: &'static str,
+    /// What may be given, for help texts.
+    pub values: &'static str,
+    /// What it does: one sentence without its final stop.
+    pub doc: &'static str,
+    /// Reads a value; an error says what would have been accepted.
+    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// The value as one would write it.
+    pub get: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// The value that holds when nothing is said.
+    pub fn default_text(&self) -> String {
+        (self.get)(&Settings::default())
+    }
+}
+
+macro_rules! number {
+    ($field:ident, $values:literal, $least:literal, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: $values,
+            doc: $doc,
+            set: |s, text| {
+                let n = parse_int(text)?;
+                if !($least..).contains(&n) {
+                    return Err(format!("must be at least {}", $least));
+                }
+                s.$field = n;
+                Ok(())
+            },
+            get: |s| s.$field.to_string(),
+        }
+    };
+}
+
+macro_rules! switch {
+    ($field:ident, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: "true, false",
+            doc: $doc,
+            set: |s, text| parse_bool(text).map(|b| s.$field = b),
+            get: |s| s.$field.to_string(),
+        }
+    };
+}
+
+macro_rules! word {
+    ($field:ident, $words:ident, $values:literal, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: $values,
+            doc: $doc,
+            set: |s, text| parse_word(text, $words).map(|w| s.$field = w),
+            get: |s| name_of(s.$field, $words).to_string(),
+        }
+    };
+}
+
+macro_rules! unstable {
+    ($field:ident, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: "enable, warn, error",
+            doc: $doc,
+            set: |s, text| parse_unstable(text).map(|u| s.$field = u),
+            get: |s| name_of(s.$field, UNSTABLE).to_string(),
+        }
+    };
+}
+
+/// All of them, in order of name.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "cache_user_symbols",
+        values: "PER_PID, PER_PROGRAM, NONE",
+        doc: "Whose user symbols are kept while a run lasts; by itself: PER_PROGRAM with -c or without address randomisation, else PER_PID",
+        set: |s, text| {
+            s.cache_user_symbols = match text {
+                "1" => None,
+                "0" => Some(CacheUserSymbols::None),
+                _ => Some(parse_word(text, CACHES)?),
+            };
+            Ok(())
+        },
+        get: |s| s.cache_user_symbols.map_or("auto", |c| name_of(c, CACHES)).to_string(),
+    },
+    switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
+    switch!(lazy_symbolication, "Resolve user symbols when they are printed, not when the run starts"),
+    Setting {
+        name: "license",
+        values: "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL",
+        doc: "The licence that the BPF programs are loaded under",
+        set: |s, text| {
+            let known = LICENSES.iter().find(|l| l.eq_ignore_ascii_case(text)).ok_or_else(|| one_of(LICENSES.iter().copied()))?;
+            s.license = (*known).to_string();
+            Ok(())
+        },
+        get: |s| s.license.clone(),
+    },
+    number!(log_size, "bytes", 1, "Room for the verifier's log"),
+    number!(max_bpf_progs, "count", 1, "Most BPF programs a script may expand to"),
+    number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints"),
+    number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
+    number!(max_probes, "count", 1, "Most places a script may attach to"),
+    number!(max_strlen, "bytes", 1, "Capacity of what str(), buf() and path() give"),
+    word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
+    number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack"),
+    number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses by the memory there is"),
+    switch!(print_maps_on_exit, "Print all maps when the run ends"),
+    switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
+    word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
+    Setting {
+        name: "str_trunc_trailer",
+        values: "text",
+        doc: "Ends a string that was cut; may be empty",
+        set: |s, text| {
+            s.str_trunc_trailer = text.to_string();
+            Ok(())
+        },
+        get: |s| s.str_trunc_trailer.clone(),
+    },
+    unstable!(unstable_dw_ustack, "Leave to unwind user stacks by DWARF"),
+    unstable!(unstable_import_statement, "Leave to use import within a block"),
+    unstable!(unstable_tseries, "Leave to use tseries()"),
+    unstable!(unstable_typeinfo, "Leave to use typeinfo"),
+];
+
+/// Names of old: still accepted, with a warning.
+const RENAMED: &[(&str, &str)] = &[
+    ("strlen", "max_strlen"),
+    ("cat_bytes_max", "max_cat_bytes"),
+    ("map_keys_max", "max_map_keys"),
+    // Not inverted, strange as it is: scripts that set it rely on what it did.
+    ("no_cpp_demangle", "cpp_demangle"),
+];
+
+/// Accepted, with a warning that they do nothing.
+const WITHOUT_EFFECT: &[&str] = &[
+    "symbol_source",
+    "max_type_res_iterations",
+    "unstable_addr",
+    "unstable_import",
+    "unstable_macro",
+    "unstable_map_decl",
+    "use_blazesym",
+];
+
+/// What only the environment may say: it is needed before a script is read.
+pub const ENV_ONLY: &[(&str, &str)] = &[
+    ("btf", "A raw BTF file to use in place of the kernel's"),
+    ("color", "auto, always or never: colour in messages; --color wins"),
+    ("kernel_build", "Kernel headers, generated part; only with RBT_KERNEL_SOURCE"),
+    ("kernel_source", "Kernel headers"),
+    ("vmlinux", "The kernel's uncompressed image, to check kprobe offsets with"),
+];
+
+/// The value of `RBT_<NAME>` or, failing that, of `BPFTRACE_<NAME>`.
+pub fn env_only(name: &str) -> Option<String> {
+    let upper = name.to_ascii_uppercase();
+    ["RBT_", "BPFTRACE_"].iter().find_map(|p| std::env::var(format!("{p}{upper}")).ok())
+}
+
+/// Applies variables of the environment: `RBT_<NAME>`, and `BPFTRACE_<NAME>` where the first is absent.
+/// Gives warnings; an error names the variable and what it would have accepted.
+pub fn apply_env(settings: &mut Settings, vars: impl IntoIterator<Item = (String, String)>) -> Result<Vec<String>, String> {
+    let mut found: Vec<(&str, String, String)> = Vec::new();
+    let vars: Vec<(String, String)> = vars.into_iter().collect();
+    // Ours last, so that they win.
+    for prefix in ["BPFTRACE_", "RBT_"] {
+        for (var, value) in &vars {
+            if let Some(name) = var.strip_prefix(prefix) {
+                found.push((var, name.to_ascii_lowercase(), value.clone()));
+            }
+        }
+    }
+    let mut warnings = Vec::new();
+    for (var, name, value) in found {
+        match resolve(&name) {
+            Name::Row(row) => {
+                (row.set)(settings, &value).map_err(|e| format!("the environment variable {var}={value} is not valid: {e}"))?;
+            }
+            Name::Renamed(row) => {
+                warnings.push(format!("{var} is now called RBT_{}", row.name.to_ascii_uppercase()));
+                (row.set)(settings, &value).map_err(|e| format!("the environment variable {var}={value} is not valid: {e}"))?;
+            }
+            Name::WithoutEffect => warnings.push(format!("{var} has no effect")),
+            Name::EnvOnly => {}
+            // Other programs have such variables too: speak up only where one of ours was surely meant.
+            Name::Unknown => {
+                if let Some(near) = nearest(&name, names()) {
+                    warnings.push(format!("{var} is not known; did you mean RBT_{}?", near.to_ascii_uppercase()));
+                }
+            }
+        }
+    }
+    Ok(warnings)
+}
+
+/// `name = value` of a `config` block.
+#[derive(Clone, Copy, Debug)]
+pub struct Assignment<'a> {
+    /// As written.
+    pub name: &'a str,
+    /// Of the name.
+    pub name_span: Span,
+    /// Without quotes.
+    pub value: &'a str,
+    /// Of the value.
+    pub value_span: Span,
+}
+
+/// Applies a script's `config` block. Codes: `unknown-setting`, `bad-setting`, `renamed-setting`, `setting-without-effect`,
+/// `env-only-setting`.
+pub fn apply_config<'a>(settings: &mut Settings, items: impl IntoIterator<Item = Assignment<'a>>) -> Diagnostics {
+    Diagnostics(items.into_iter().filter_map(|item| apply_item(settings, item)).collect())
+}
+
+fn apply_item(settings: &mut Settings, item: Assignment) -> Option<Diagnostic> {
+    let lower = item.name.to_ascii_lowercase();
+    let name = lower.strip_prefix("bpftrace_").or_else(|| lower.strip_prefix("rbt_")).unwrap_or(&lower);
+    let at = item.name_span;
+    let mut set = |row: &Setting| {
+        let failed = (row.set)(settings, item.value).err()?;
+        let message = format!("`{}` is no value for `{}`", item.value, row.name);
+        Some(Diagnostic::error("bad-setting", item.value_span, message).help(failed))
+    };
+    match resolve(name) {
+        Name::Row(row) => set(row),
+        Name::Renamed(row) => Some(set(row).unwrap_or_else(|| {
+            let message = format!("`{name}` is now called `{}`", row.name);
+            Diagnostic::warning("renamed-setting", at, message).help(format!("write `{}`", row.name))
+        })),
+        Name::WithoutEffect => Some(Diagnostic::warning("setting-without-effect", at, format!("`{name}` has no effect")).help("remove it")),
+        Name::EnvOnly => {
+            let message = format!("`{name}` can be set in the environment only");
+            let help = format!("run with RBT_{}={}", name.to_ascii_uppercase(), item.value);
+            Some(Diagnostic::error("env-only-setting", at, message).help(help))
+        }
+        Name::Unknown => Some(Diagnostic::error("unknown-setting", at, format!("there is no setting `{name}`")).suggest(name, names())),
+    }
+}
+
+enum Name {
+    Row(&'static Setting),
+    Renamed(&'static Setting),
+    WithoutEffect,
+    EnvOnly,
+    Unknown,
+}
+
+fn resolve(name: &str) -> Name {
+    let row = |name: &str| SETTINGS.iter().find(|s| s.name == name);
+    if let Some(row) = row(name) {
+        return Name::Row(row);
+    }
+    if let Some(row) = RENAMED.iter().find(|(old, _)| *old == name).and_then(|(_, new)| row(new)) {
+        return Name::Renamed(row);
+    }
+    if WITHOUT_EFFECT.contains(&name) {
+        return Name::WithoutEffect;
+    }
+    if ENV_ONLY.iter().any(|(n, _)| *n == name) {
+        return Name::EnvOnly;
+    }
+    Name::Unknown
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|s| s.name)
+}
+
+const CACHES: &[(&str, CacheUserSymbols)] =
+    &[("PER_PID", CacheUserSymbols::PerPid), ("PER_PROGRAM", CacheUserSymbols::PerProgram), ("NONE", CacheUserSymbols::None)];
+const MISSING: &[(&str, MissingProbes)] =
+    &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
+const STACK_MODES: &[(&str, StackMode)] =
+    &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
+const UNSTABLE: &[(&str, Unstable)] = &[("enable", Unstable::Enable), ("warn", Unstable::Warn), ("error", Unstable::Error)];
+/// The strings that `license_is_gpl_compatible` (include/linux/license.h) takes.
+const LICENSES: &[&str] = &["GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"];
+
+fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(w, _)| w.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
+    found.ok_or_else(|| one_of(words.iter().map(|(w, _)| *w)))
+}
+
+fn name_of<T: PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
+    words.iter().find(|(_, v)| *v == value).map_or("", |(w, _)| w)
+}
+
+fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    format!("expected one of {}", words.map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "))
+}
+
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "on" | "yes" => Ok(true),
+        "0" | "false" | "off" | "no" => Ok(false),
+        _ => Err("expected `true` or `false`".to_string()),
+    }
+}
+
+fn parse_unstable(text: &str) -> Result<Unstable, String> {
+    match parse_bool(text) {
+        Ok(true) => Ok(Unstable::Enable),
+        Ok(false) => Ok(Unstable::Error),
+        Err(_) => parse_word(text, UNSTABLE),
+    }
+}
+
+/// A non-negative integer in any form that scripts know (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
+/// nanoseconds) or with `K`, `M` or `G` for powers of 1024.
+pub fn parse_int(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a number such as 1024, 0x400, 64K or 1e6".to_string();
+    let plain: String = text.trim().chars().filter(|c| *c != '_').collect();
+    let radix = |digits: &str, radix| u64::from_str_radix(digits, radix).map_err(|_| wrong());
+    if let Some(hex) = plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
+        return radix(hex, 16);
+    }
+    if let Some(bits) = plain.strip_prefix("0b") {
+        return radix(bits, 2);
+    }
+    if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
+        return radix(&plain, 8);
+    }
+    let end = plain.find(|c: char| !c.is_ascii_digit()).unwrap_or(plain.len());
+    let (digits, suffix) = plain.split_at(end);
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    let factor = match suffix {
+        "" | "ns" | "u" | "ul" | "ull" | "l" | "ll" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E']).and_then(|e| e.parse().ok()).ok_or_else(wrong)?;
+            10u64.checked_pow(exponent).ok_or_else(wrong)?
+        }
+    };
+    n.checked_mul(factor).ok_or_else(|| "too large".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Severity;
+
+    fn item<'a>(name: &'a str, value: &'a str) -> Assignment<'a> {
+        Assignment { name, name_span: Span::default(), value, value_span: Span::default() }
+    }
+
+    fn vars(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect()
+    }
+
+    #[test]
+    fn rows_are_sorted_and_take_their_own_defaults() {
+        assert!(SETTINGS.is_sorted_by_key(|s| s.name));
+        for row in SETTINGS {
+            let mut s = Settings::default();
+            let text = row.default_text();
+            if text != "auto" {
+                (row.set)(&mut s, &text).unwrap_or_else(|e| panic!("{}: {e}", row.name));
+            }
+            assert_eq!((row.get)(&s), text, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn numbers_have_many_forms() {
+        for (text, n) in [
+            ("64", 64),
+            ("0x40", 64),
+            ("0b11", 3),
+            ("010", 8),
+            ("1e6", 1_000_000),
+            ("1_000", 1000),
+            ("2ms", 2_000_000),
+            ("64K", 65536),
+            ("0", 0),
+        ] {
+            assert_eq!(parse_int(text), Ok(n), "{text}");
+        }
+        for text in ["", "-1", "x", "1z", "99999999999999999999", "1e30", "20000000000G"] {
+            assert!(parse_int(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn our_variable_wins_over_the_other() {
+        let mut s = Settings::default();
+        apply_env(&mut s, vars(&[("RBT_MAX_STRLEN", "10"), ("BPFTRACE_MAX_STRLEN", "20"), ("BPFTRACE_MAX_PROBES", "7")])).unwrap();
+        assert_eq!((s.max_strlen, s.max_probes), (10, 7));
+    }
+
+    #[test]
+    fn variables_are_checked() {
+        let mut s = Settings::default();
+        assert!(apply_env(&mut s, vars(&[("RBT_MAX_STRLEN", "ten")])).unwrap_err().contains("RBT_MAX_STRLEN=ten"));
+        assert_eq!(apply_env(&mut s, vars(&[("RBT_MAX_STRLN", "1")])).unwrap().len(), 1);
+        assert!(apply_env(&mut s, vars(&[("RBT_TEST_REQUIRE", "all"), ("HOME", "/")])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_block_takes_any_case_and_prefix() {
+        let mut s = Settings::default();
+        let items =
+            [item("MAX_STRLEN", "64"), item("bpftrace_missing_probes", "WARN"), item("stack_mode", "perf"), item("unstable_tseries", "1")];
+        assert!(apply_config(&mut s, items).0.is_empty());
+        assert_eq!((s.max_strlen, s.missing_probes, s.stack_mode), (64, MissingProbes::Warn, StackMode::Perf));
+        assert_eq!(s.unstable_tseries, Unstable::Enable);
+    }
+
+    #[test]
+    fn the_block_is_diagnosed() {
+        let mut s = Settings::default();
+        let cases = [
+            ("max_strln", "64", "unknown-setting", Severity::Error),
+            ("max_strlen", "long", "bad-setting", Severity::Error),
+            ("license", "MIT", "bad-setting", Severity::Error),
+            ("strlen", "64", "renamed-setting", Severity::Warning),
+            ("unstable_macro", "1", "setting-without-effect", Severity::Warning),
+            ("btf", "/x", "env-only-setting", Severity::Error),
+        ];
+        for (name, value, code, severity) in cases {
+            let d = &apply_config(&mut s, [item(name, value)]).0[0];
+            assert_eq!((d.code, d.severity), (code, severity), "{name}");
+            assert!(d.help.is_some(), "{name}");
+        }
+        assert_eq!(s.max_strlen, 64);
     }
 }

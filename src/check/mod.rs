@@ -1,3 +1,290 @@
-//! Checks a script against what the kernel offers: [`ast`](crate::syntax::ast) to [`hir`].
+//! Checks a script against what the kernel offers: [`ast`] to [`hir`].
+//!
+//! A body is checked once for each distinct context among its sites. Types of variables and maps come from all their
+//! uses: passes over all bodies repeat until one finds nothing that the one before had not; that one's result counts.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | `arity` | a builtin got too few or too many arguments |
+//! | `bad-arg` | `argN` beyond what the probe has |
+//! | `bad-cast` | a type that cannot be cast to the other |
+//! | `bad-condition` | a condition that is no number, bool or pointer |
+//! | `bad-filter` | `--probe-filter` is not a regular expression |
+//! | `bad-key` | a value that cannot be a map's key |
+//! | `bad-type` | a type's length is not a positive constant |
+//! | `bad-unroll` | `unroll` wants a constant from 1 to 100 |
+//! | `bad-word` | a word that the parameter does not know |
+//! | `deprecated` | (warning) works, and has a better successor |
+//! | `format` | a format and its arguments do not agree |
+//! | `in-loop` | something that cannot be had within a `for` loop |
+//! | `map-key-conflict` | a map used with and without keys |
+//! | `map-kind` | a map's declared kind does not hold such values |
+//! | `misplaced-aggregation` | an aggregation that is not assigned to a map |
+//! | `missing-parameter` | (warning) a positional parameter that was not given |
+//! | `no-address` | the address of something that is not in memory |
+//! | `no-effect` | (warning) a statement that does nothing |
+//! | `no-match` | an attach point that means no probe |
+//! | `no-probes` | nothing is left to attach |
+//! | `no-value` | a value is wanted where there is none |
+//! | `not-assignable` | the left side is no variable and no map |
+//! | `not-constant` | a constant is wanted |
+//! | `not-here` | the probe kind does not offer what a builtin needs |
+//! | `not-in-loop` | `break` or `continue` outside a loop |
+//! | `not-readable` | an aggregation that is no single number is read |
+//! | `out-of-bounds` | a constant index beyond the end |
+//! | `out-of-range` | a literal that its declared type cannot hold |
+//! | `pointer-comparison` | (warning) pointers to different types compared |
+//! | `redeclared` | a variable's name is taken in this scope |
+//! | `signed-division` | (warning) division of numbers that may be negative |
+//! | `too-long` | a literal string over the limit |
+//! | `too-many-probes` | wildcards expand to more than the limit |
+//! | `type-conflict` | two uses of a variable or map that no type serves |
+//! | `type-mismatch` | an operand or argument of the wrong type |
+//! | `undefined-map` | a map that is never assigned |
+//! | `undefined-variable` | a variable that has no value there |
+//! | `unknown-field` | no such member |
+//! | `unknown-function` | no such function |
+//! | `unknown-name` | no such builtin or constant |
+//! | `unknown-probe` | no such probe kind |
+//! | `unknown-type` | no such type |
+//! | `unreachable` | (warning) code that is never reached |
+//! | `unsafe` | needs `--unsafe` |
+//! | `unset-variable` | (warning) a declared variable read before it is set |
+//! | `unsettled` | types that grow with every use |
+//! | `unsupported` | part of the language that this version does not have |
+//! | `unused-map` | (warning) a map declared and never used |
+//! | `useless-cast` | (warning) a cast to the type it has |
+//! | `zero-division` | division by a constant zero |
 
+mod args;
+mod body;
+mod calls;
+mod convert;
+mod expr;
+mod fold;
 pub mod hir;
+mod maps;
+mod ops;
+mod place;
+mod probes;
+mod stmt;
+mod types;
+mod uses;
+
+use std::collections::BTreeMap;
+
+use crate::builtins::{self, Builtin};
+use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
+use crate::probes::{Env, KINDS, ProbeKind, can_share};
+use crate::settings::Settings;
+use crate::syntax::ast;
+use crate::system::System;
+use crate::types::Type;
+use body::{Body, Checked, VarState};
+use maps::{Declared, Maps};
+use probes::Job;
+
+/// Checks a script. With the result come warnings.
+///
+/// # Errors
+/// All that is wrong with the script, warnings included, in order of place.
+pub fn check(script: &ast::Script, sys: &dyn System, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    check_with(script, sys, settings, &Tables::REAL)
+}
+
+/// The open sets that a check looks things up in: the real ones, or a test's own.
+pub struct Tables {
+    row: fn(&str) -> Option<&'static Builtin>,
+    rows: fn() -> Vec<&'static Builtin>,
+    kind: fn(&str) -> Option<&'static dyn ProbeKind>,
+    kinds: fn() -> Vec<&'static dyn ProbeKind>,
+}
+
+impl Tables {
+    const REAL: Tables =
+        Tables { row: builtins::find, rows: || builtins::all().collect(), kind: crate::probes::find, kinds: || KINDS.to_vec() };
+}
+
+/// What the check of a whole script shares.
+pub(crate) struct World<'a> {
+    sys: &'a dyn System,
+    settings: &'a Settings,
+    tables: &'a Tables,
+    /// Macros and functions of the script.
+    own: Vec<&'a str>,
+}
+
+impl World<'_> {
+    fn is_defined_here(&self, name: &str) -> bool {
+        self.own.contains(&name)
+    }
+}
+
+/// Passes after which types may only grow.
+const FREE_PASSES: u32 = 10;
+/// Passes after which they must have settled.
+const MOST_PASSES: u32 = 50;
+
+fn check_with(
+    script: &ast::Script,
+    sys: &dyn System,
+    settings: &Settings,
+    tables: &Tables,
+) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    let mut diags = Vec::new();
+    let own = collect_own(script, &mut diags);
+    let world = World { sys, settings, tables, own };
+    let mut maps = Maps { declared: declarations(script, settings, &mut diags), ..Maps::default() };
+    let jobs = probes::expand(script, &Env { sys, settings }, tables, &mut diags);
+
+    let mut states: Vec<Vec<Vec<VarState>>> = jobs.iter().map(|j| vec![Vec::new(); j.contexts.len()]).collect();
+    let mut results = Vec::new();
+    let mut settled = false;
+    for pass in 0..MOST_PASSES {
+        maps.start_pass(pass > FREE_PASSES);
+        let mut changed = false;
+        results = Vec::new();
+        for (job, states) in jobs.iter().zip(&mut states) {
+            let mut bodies = Vec::new();
+            for ((first, context), state) in job.contexts.iter().zip(states) {
+                let Some(site) = job.sites.get(*first) else { continue };
+                let checked = Body::check(&world, &mut maps, site, context, state, job.probe);
+                if *state != checked.states {
+                    changed = true;
+                    state.clone_from(&checked.states);
+                }
+                bodies.push(checked);
+            }
+            results.push(bodies);
+        }
+        changed |= maps.end_pass();
+        if !changed {
+            settled = true;
+            break;
+        }
+    }
+    if !settled {
+        let message = "a variable's or map's type grows with every use of it";
+        diags.push(Diagnostic::error("unsettled", Span::default(), message).help("a tuple may not contain itself"));
+    }
+    let map_table = maps.finish(settings, &mut diags);
+    let mut probes = Vec::new();
+    for (job, bodies) in jobs.iter().zip(&mut results) {
+        for body in bodies.iter_mut() {
+            diags.append(&mut body.diags);
+        }
+        merge_sites(job, bodies, &mut probes);
+    }
+    let diags = tidy(diags);
+    if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
+}
+
+/// In order of place; what was said of a place for one site is not said again for another.
+fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
+    diags.sort_by_key(|d| (d.severity == Severity::Warning, d.span.source, d.span.start));
+    let mut told: Vec<(&'static str, Span)> = Vec::new();
+    diags.retain(|d| {
+        let new = d.span == Span::default() || !told.contains(&(d.code, d.span));
+        told.push((d.code, d.span));
+        new
+    });
+    Diagnostics(diags)
+}
+
+/// One program for sites whose bodies came out equal, where the mechanism can tell them apart.
+fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
+    let from = probes.len();
+    // Which body each new probe has.
+    let mut body_of: Vec<usize> = Vec::new();
+    // The first body that equals each body.
+    let mut canonical: Vec<usize> = Vec::with_capacity(bodies.len());
+    for (i, b) in bodies.iter().enumerate() {
+        let equal = canonical.iter().copied().find(|&j| bodies.get(j).is_some_and(|a| a.body == b.body && a.vars == b.vars));
+        canonical.push(equal.unwrap_or(i));
+    }
+    for (site, context) in job.sites.iter().zip(&job.context_of) {
+        let Some(&which) = canonical.get(*context) else { continue };
+        let Some(checked) = bodies.get(which) else { continue };
+        let home = probes.iter_mut().skip(from).zip(&body_of).find_map(|(p, b)| {
+            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site));
+            shares.then_some(p)
+        });
+        match home {
+            Some(p) => p.sites.push(site.clone()),
+            None => {
+                let vars = checked.vars.iter().cloned().map(with_some_type).collect();
+                probes.push(hir::Probe { sites: vec![site.clone()], vars, body: checked.body.clone(), span: job.probe.span });
+                body_of.push(which);
+            }
+        }
+    }
+}
+
+/// A variable that is declared and never assigned is an integer.
+fn with_some_type(v: hir::Var) -> hir::Var {
+    if v.ty == Type::Void { hir::Var { ty: Type::I64, ..v } } else { v }
+}
+
+/// Names of the script's own macros and functions; notes what cannot be used yet.
+fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> Vec<&'a str> {
+    let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} cannot be used yet")));
+    for item in &script.c_part {
+        not_yet(item.span, "C definitions and preprocessor lines");
+    }
+    for (_, span) in &script.imports {
+        not_yet(*span, "`import`");
+    }
+    let mut own = Vec::new();
+    for item in &script.items {
+        match item {
+            ast::Item::Macro(m) => {
+                not_yet(m.name.span, "macros");
+                own.push(m.name.name.as_str());
+            }
+            ast::Item::Function(f) => {
+                not_yet(f.name.span, "functions of the script's own");
+                own.push(f.name.name.as_str());
+            }
+            ast::Item::Probe(_) | ast::Item::MapDecl(_) => {}
+        }
+    }
+    own
+}
+
+/// `let @m = kind(entries);`
+fn declarations(script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
+    const KINDS: &[(&str, bool, bool)] =
+        &[("hash", false, false), ("lruhash", true, false), ("percpuhash", false, true), ("percpulruhash", true, true)];
+    let mut declared: BTreeMap<String, Declared> = BTreeMap::new();
+    for item in &script.items {
+        let ast::Item::MapDecl(d) = item else { continue };
+        let Some((_, lru, percpu)) = KINDS.iter().find(|(n, ..)| *n == d.kind.name) else {
+            let message = format!("there is no map kind `{}`", d.kind.name);
+            let diag = Diagnostic::error("map-kind", d.kind.span, message).suggest(&d.kind.name, KINDS.iter().map(|(n, ..)| *n));
+            diags.push(if diag.help.is_some() { diag } else { diag.help("the kinds are hash, lruhash, percpuhash, percpulruhash") });
+            continue;
+        };
+        let entries = match &d.entries.kind {
+            ast::ExprKind::Int(n) => Some(*n),
+            ast::ExprKind::Param(n) => {
+                let text = (*n as usize).checked_sub(1).and_then(|i| settings.params.get(i));
+                text.and_then(|t| fold::parse_int(t)).and_then(|e| fold::constant(&e)).and_then(|n| u64::try_from(n).ok())
+            }
+            _ => None,
+        };
+        let entries = entries.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        if entries.is_none() {
+            diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant"));
+        }
+        if let Some(first) = declared.get(&d.map.name) {
+            let message = format!("`@{}` is declared already", d.map.name);
+            diags.push(Diagnostic::error("redeclared", d.map.span, message).related(first.span, "declared here"));
+        }
+        let entries = entries.unwrap_or(1);
+        declared.insert(d.map.name.clone(), Declared { entries, lru: *lru, percpu: *percpu, span: d.span });
+    }
+    declared
+}
+
+#[cfg(test)]
+mod tests;

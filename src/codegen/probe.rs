@@ -145,7 +145,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Something that the probe kind loads.
     pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
         match self.site {
-            Some(site) => site.kind.load(&mut self.e, site, which, ty),
+            Some(site) => site.kind.load(&mut self.e, site, &self.env, which, ty),
             None => crate::bug!("no probe is being compiled"),
         }
     }

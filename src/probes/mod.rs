@@ -1,10 +1,16 @@
 //! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
 
+mod rawtracepoint;
+mod special;
+mod timer;
+mod tracepoint;
+mod uprobe;
+
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
-use crate::system::System;
+use crate::system::{Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -213,13 +219,22 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c>;
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
     /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing>;
 }
 
 /// Every kind, in the order of the man page.
-pub const KINDS: &[&dyn ProbeKind] = &[];
+pub static KINDS: &[&dyn ProbeKind] = &[
+    &special::BEGIN,
+    &special::END,
+    &timer::INTERVAL,
+    &timer::PROFILE,
+    &tracepoint::Tracepoint,
+    &rawtracepoint::RawTracepoint,
+    &uprobe::UPROBE,
+    &uprobe::URETPROBE,
+];
 
 /// The kind of this name.
 pub fn find(name: &str) -> Option<&'static dyn ProbeKind> {
@@ -245,4 +260,96 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite) -> bool {
         _ => false,
     };
     same_mechanism && a.kind.names() == b.kind.names()
+}
+
+/// A kind's own row, by its canonical name.
+fn row(name: &str) -> &'static dyn ProbeKind {
+    match KINDS.iter().copied().find(|k| k.names().first() == Some(&name)) {
+        Some(k) => k,
+        None => crate::bug!("{name} is in the table"),
+    }
+}
+
+/// Does a name match a pattern in which `*` is any run of characters? As scripts have it: nothing else is special.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut left) = name.strip_prefix(head) else { return false };
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return left.ends_with(part);
+        }
+        match left.find(part) {
+            Some(at) => left = &left[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// The point's parts after the kind, of which there must be so many.
+fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[String; N], Diagnostic> {
+    let given: Vec<String> = point.segments.iter().skip(1).map(|s| s.text.clone()).collect();
+    let n = given.len();
+    given.try_into().map_err(|_| {
+        let name = kind.names().first().copied().unwrap_or("");
+        let message = format!("{name} takes {N} part{} after its name, {n} given", if N == 1 { "" } else { "s" });
+        Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage()))
+    })
+}
+
+fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic> {
+    parts::<0>(kind, point).map(|_| ())
+}
+
+/// What the machine lacks, as a diagnostic.
+fn missing(span: Span, m: Missing) -> Diagnostic {
+    let d = Diagnostic::error("missing", span, m.what);
+    match m.help {
+        Some(h) => d.help(h),
+        None => d,
+    }
+}
+
+/// `args` as a whole: a record of all fields, each loaded by its kind's own means. `ty` is the record.
+fn load_all<'c>(
+    e: &mut Emit<'c>,
+    context: &Result<Context, Diagnostic>,
+    ty: &Type,
+    mut load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
+) -> Operand<'c> {
+    let (Type::Record(record), Ok(context)) = (ty, context) else { return Operand::void() };
+    let to = e.alloc(record.size);
+    e.zero(to, record.size.next_multiple_of(8), 8);
+    for f in &record.fields {
+        if let Some(source) = context.fields.iter().find(|c| c.field.name == f.name) {
+            let v = load(e, source);
+            let at = e.offset(to, f.offset);
+            e.put(at, crate::emit::align_at(f.offset), &v, &f.ty);
+        }
+    }
+    Operand::mem(ty.clone(), to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn star_is_any_run() {
+        for (pattern, name, want) in [
+            ("*", "", true),
+            ("*", "x", true),
+            ("sys_enter_*", "sys_enter_openat", true),
+            ("*open*", "sys_enter_openat", true),
+            ("*open", "sys_enter_openat", false),
+            ("a*b*c", "a__b__c", true),
+            ("a*b*c", "acb", false),
+            ("ab*b", "ab", false),
+            ("abc", "abc", true),
+            ("a?c", "abc", false),
+        ] {
+            assert_eq!(matches(pattern, name), want, "{pattern} {name}");
+        }
+    }
 }

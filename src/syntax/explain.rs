@@ -23,7 +23,12 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     let here = span(at, at + site.next.len());
     let after = piece.start + before_blanks(before);
     let told = site.tell();
-    let place = if told.behind { span(after.saturating_sub(site.last.len()), after) } else { here };
+    let start = piece.start + before.len() - before.trim_start().len();
+    let place = match told.place {
+        Place::Next => here,
+        Place::Last => span(after.saturating_sub(site.last.len()), after),
+        Place::First => span(start, start + first_word(before.trim_start()).len()),
+    };
     let found = Diagnostic::error("syntax", place, told.message);
     match told.help {
         Some(help) => found.help(help),
@@ -46,8 +51,19 @@ struct Site<'a> {
 struct Told {
     message: String,
     help: Option<String>,
-    /// It is about what stands before.
-    behind: bool,
+    place: Place,
+}
+
+/// What a message is about.
+#[derive(Default)]
+enum Place {
+    /// The word that does not fit.
+    #[default]
+    Next,
+    /// The word before it.
+    Last,
+    /// The piece's first word.
+    First,
 }
 
 fn told(message: impl Into<String>) -> Told {
@@ -60,8 +76,8 @@ impl Told {
         self
     }
 
-    fn behind(mut self) -> Self {
-        self.behind = true;
+    fn at(mut self, place: Place) -> Self {
+        self.place = place;
         self
     }
 }
@@ -81,11 +97,11 @@ impl Site<'_> {
 
     fn tell(&self) -> Told {
         let next = if self.next.is_empty() { "the end".to_string() } else { format!("`{}`", self.next) };
-        if self.next.starts_with('\'') {
-            return told("a string stands in double quotes").help("write \"…\"");
-        }
-        if self.next == "else" {
-            return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between");
+        match self.next {
+            "'" => return told("a string stands in double quotes").help("write \"…\""),
+            "else" => return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between"),
+            "$" => return told("`$` without a name").help("a variable is written `$name`, a parameter `$1`"),
+            _ => {}
         }
         if self.wants_operand() && !self.wants_more() {
             return self.operand(&next);
@@ -103,11 +119,10 @@ impl Site<'_> {
             return self.statement(&next);
         }
         if self.wants(&[Rule::open_brace, Rule::block]) {
-            let what = match self.wants(&[Rule::binary_op]) {
-                true => format!("expected a block `{{ … }}` before {next}"),
-                false => format!("expected a block `{{ … }}` after `{}`", self.last),
-            };
-            return told(what);
+            return told(format!("expected a block `{{ … }}` before {next}")).help("what is done stands in braces, be it one statement");
+        }
+        if self.last == "let" && self.next.starts_with('@') {
+            return told("maps are declared outside probes").help("move it to the top level; a map needs no declaration");
         }
         if self.wants(&[Rule::attach_point, Rule::provider]) {
             return told(format!("expected a probe, found {next}")).help("a probe is `provider:target { … }`");
@@ -123,6 +138,9 @@ impl Site<'_> {
         if self.last.is_empty() {
             return told(format!("expected an expression, found {next}"));
         }
+        if self.last == "/" && self.next == "/" && self.before.matches('/').count() == 1 {
+            return told("an empty predicate").help("leave the slashes out, or write `/condition/`");
+        }
         if self.last == "=" && self.next == "=" {
             return told("`= =` is no operator").help("to compare, write `==`");
         }
@@ -130,33 +148,49 @@ impl Site<'_> {
     }
 
     fn attach(&self, next: &str) -> Told {
-        if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
-            return told("a probe needs a block `{ … }`").help("what it does stands in braces after the attach point").behind();
-        }
-        let message = format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}");
         let head = self.before.trim_start();
         if head.contains('(') && !head.contains(':') {
-            return told(message).help("statements stand within a probe's braces: `begin { … }`");
+            return told("a statement outside a probe")
+                .help("statements stand within a probe's braces: `provider:target { … }`")
+                .at(Place::First);
         }
-        told(message).help("an attach point with blanks in it stands in double quotes")
+        if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
+            return told("a probe needs a block `{ … }`").help("what it does stands in braces after the attach point").at(Place::Last);
+        }
+        told(format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}"))
+            .help("an attach point with blanks in it stands in double quotes")
     }
 
     fn statement(&self, next: &str) -> Told {
-        if self.last == "++" || self.last == "--" {
-            return told(format!("expected `;` before {next}")).behind();
-        }
         if self.next == "{" {
-            return told("expected `;` before `{`").help("if a probe starts here, the `}` of the one before it is missing").behind();
+            return told("expected `;` before `{`").help("if a probe starts here, the `}` of the one before it is missing").at(Place::Last);
+        }
+        if self.next == "#" {
+            return told("a `#` line within a block").help("`#` lines go before everything else");
+        }
+        if matches!(self.last, "{" | "}" | ";") {
+            let found = told(format!("expected a statement, found {next}"));
+            return match self.next {
+                "struct" | "union" | "enum" => found.help("C definitions go before everything else"),
+                "macro" | "fn" => found.help("macros and functions stand outside probes"),
+                _ => found,
+            };
         }
         let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
-        if starts {
-            return told(format!("expected `;` or an operator before {next}")).behind();
+        match starts {
+            true if KEYWORDS.contains(&self.next) || !self.wants(&[Rule::binary_op]) => {
+                told(format!("expected `;` before {next}")).at(Place::Last)
+            }
+            true => told(format!("expected `;` or an operator before {next}")).at(Place::Last),
+            false => told(format!("expected `;` or `}}`, found {next}")),
         }
-        told(format!("expected `;` or `}}`, found {next}"))
     }
 
     fn listed(&self, next: &str) -> Told {
         let mut names: Vec<&str> = self.positives.iter().filter_map(|r| phrase(*r)).collect();
+        if self.wants(&[Rule::binary_op]) {
+            names.extend(enclosing(self.before));
+        }
         names.sort_unstable();
         names.dedup();
         names.truncate(5);
@@ -173,16 +207,33 @@ impl Site<'_> {
     }
 }
 
-const KEYWORDS: &[&str] = &[
-    "break", "continue", "else", "enum", "fn", "for", "import", "let", "macro", "return", "struct", "union", "unroll", "while",
-];
+/// What may follow an operand within the innermost open bracket; nothing within a block.
+fn enclosing(text: &str) -> &'static [&'static str] {
+    let (mut depth, mut quoted) = (0usize, false);
+    for c in text.chars().rev() {
+        match c {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            ')' | ']' | '}' => depth += 1,
+            '(' | '[' | '{' if depth > 0 => depth -= 1,
+            '(' => return &["`)`", "`,`"],
+            '[' => return &["`]`"],
+            '{' => return &[],
+            _ => {}
+        }
+    }
+    &[]
+}
+
+const KEYWORDS: &[&str] =
+    &["break", "continue", "else", "enum", "fn", "for", "if", "import", "let", "macro", "return", "struct", "union", "unroll", "while"];
 
 fn phrase(rule: Rule) -> Option<&'static str> {
     Some(match rule {
         Rule::expr | Rule::chain | Rule::number | Rule::parens => "an expression",
         Rule::variable => "a variable `$name`",
         Rule::map_name | Rule::map => "a map `@name`",
-        Rule::ident | Rule::word | Rule::member => "a name",
+        Rule::ident | Rule::word => "a name",
         Rule::string => "a string",
         Rule::type_name | Rule::certain_type => "a type",
         Rule::block | Rule::open_brace => "`{`",
@@ -195,7 +246,9 @@ fn phrase(rule: Rule) -> Option<&'static str> {
         Rule::setting => "a setting `name = value`",
         Rule::setting_value | Rule::bare_value => "a value",
         Rule::macro_param | Rule::function_param => "a parameter",
-        Rule::field | Rule::digits => "a member's name",
+        Rule::open_paren => "`(`",
+        Rule::equals => "`=`",
+        Rule::member | Rule::digits => "a member's name",
         Rule::attach_point | Rule::provider | Rule::traced_item => "a probe",
         _ => return None,
     })

@@ -121,8 +121,8 @@ impl Reader {
     fn chain(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let mut run = Run { pairs: pair.into_inner().collect(), at: 0, span };
-        // Every word but the operands adds a step.
-        let steps = run.pairs.iter().filter(|p| !is_operand(p.as_rule())).count();
+        // Operators, members and casts each add a step.
+        let steps = run.pairs.iter().filter(|p| !is_operand(p.as_rule()) || p.as_rule() == Rule::parens).count();
         if !self.raise(steps, span) {
             self.lower(steps);
             return zero(span);
@@ -365,11 +365,7 @@ impl Reader {
         let Some(first) = parts.next() else { return (ExprKind::Int(0), span) };
         let name = self.ident(&first);
         let Some(rest) = parts.next() else {
-            let kind = if rule == Rule::map {
-                ExprKind::Map { name: name.name, key: None }
-            } else {
-                ExprKind::Ident(name.name)
-            };
+            let kind = if rule == Rule::map { ExprKind::Map { name: name.name, key: None } } else { ExprKind::Ident(name.name) };
             return (kind, name.span);
         };
         let span = name.span.to(self.span(&rest));
@@ -497,7 +493,7 @@ impl Reader {
                 Rule::tagged => base = tagged(part),
                 Rule::type_tuple => base = TypeBase::Tuple(part.into_inner().map(|p| self.type_name(p)).collect()),
                 Rule::typeof_base => {
-                    if let Some(of) = part.into_inner().find(|p| p.as_rule() != Rule::kw_typeof) {
+                    if let Some(of) = part.into_inner().find(|p| matches!(p.as_rule(), Rule::certain_type | Rule::expr)) {
                         base = TypeBase::Typeof(Box::new(self.type_argument(of)));
                     }
                 }

@@ -75,9 +75,11 @@ fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::E
     let mut found = scan.faults;
     let mut order = explain::Order::default();
     for piece in scan.pieces {
-        if found.iter().any(|d| piece.contains(&(d.span.start as usize))) {
+        if found.iter().any(|d| piece.contains(&(d.span.start as usize))) || found.len() >= scan::MAX_FAULTS {
             continue;
         }
+        // What the end lacks may have been missed long before.
+        let open_ended = found.iter().any(|d| d.span.start as usize == piece.end);
         let Some(part) = text.get(piece.clone()) else { continue };
         match Grammar::parse(Rule::piece, part) {
             Ok(mut pairs) => {
@@ -87,7 +89,13 @@ fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::E
                 reader.script(pair);
                 found.extend(reader.diags);
             }
-            Err(error) => found.push(explain::explain(&error, source, index, piece)),
+            Err(error) => {
+                let end = part.trim_end().len() + piece.start;
+                let told = explain::explain(&error, source, index, piece);
+                if !open_ended || (told.span.end as usize) < end {
+                    found.push(told);
+                }
+            }
         }
     }
     if found.is_empty() {

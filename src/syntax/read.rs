@@ -117,7 +117,7 @@ impl Reader {
             if part.as_rule() != Rule::setting {
                 continue;
             }
-            let mut parts = part.into_inner();
+            let mut parts = part.into_inner().filter(|p| p.as_rule() != Rule::equals);
             let (Some(name), Some(value)) = (parts.next(), parts.next().and_then(|v| v.into_inner().next())) else { continue };
             let text = if value.as_rule() == Rule::string { self.text(&value) } else { value.as_str().to_string() };
             into.push(ConfigItem { name: self.ident(&name), value: text, value_span: self.span(&value) });
@@ -154,7 +154,7 @@ impl Reader {
             match part.as_rule() {
                 Rule::ident => name = Some(self.ident(&part)),
                 Rule::function_param => {
-                    let mut parts = part.into_inner();
+                    let mut parts = part.into_inner().filter(|p| p.as_rule() != Rule::colon);
                     let (Some(var), Some(ty)) = (parts.next(), parts.next()) else { continue };
                     params.push((self.ident(&var), self.type_name(ty)));
                 }

@@ -21,8 +21,8 @@ pub struct Scan {
 
 /// Scans a whole script.
 pub fn scan(text: &str, source: u16) -> Scan {
-    let mut scanner =
-        Scanner { text, bytes: text.as_bytes(), at: 0, source, open: Vec::new(), start: None, kind: Kind::Other, found: Scan::default() };
+    let (bytes, found) = (text.as_bytes(), Scan::default());
+    let mut scanner = Scanner { text, bytes, at: 0, source, open: Vec::new(), start: None, kind: Kind::Other, quiet: 0, found };
     if text.starts_with("#!") {
         scanner.skip_line();
     }
@@ -53,8 +53,13 @@ struct Scanner<'a> {
     /// Of the piece.
     start: Option<usize>,
     kind: Kind,
+    /// Before this byte nothing is reported: it may be text of a string that does not end.
+    quiet: usize,
     found: Scan,
 }
+
+/// More faults than anyone reads at once.
+pub const MAX_FAULTS: usize = 20;
 
 impl Scanner<'_> {
     fn span(&self, start: usize, end: usize) -> Span {
@@ -178,7 +183,7 @@ impl Scanner<'_> {
             None => {
                 let message = "this comment does not end";
                 let fault = Diagnostic::error("unterminated-comment", self.span(start, start + 2), message);
-                self.found.faults.push(fault.help("close it with `*/`"));
+                self.report(fault.help("close it with `*/`"));
                 self.at = self.bytes.len();
                 // Brackets open here may well be closed within it.
                 self.open.clear();
@@ -207,17 +212,18 @@ impl Scanner<'_> {
         }
         let start = self.at;
         self.skip_line();
-        let line = self.text.get(start..self.at).map_or(1, |s| s.trim_end().len());
-        let fault = Diagnostic::error("unterminated-string", self.span(start, start + line), "this string does not end on its line");
-        self.found.faults.push(fault.help(r#"close it with `"`; a line break within a string is written \n"#));
-        // The quote has most likely swallowed this line's closing brackets.
-        while self.open.last().is_some_and(|(_, at)| *at >= self.line_start(start) && self.open.len() > 1) {
-            self.open.pop();
-        }
+        let length = self.text.get(start..self.at).map_or(1, |s| s.trim_end().len());
+        let fault = Diagnostic::error("unterminated-string", self.span(start, start + length), "this string does not end on its line");
+        self.report(fault.help(r#"close it with `"`; a line break within a string is written \n"#));
+        // The brackets after the quote are most likely meant as such.
+        self.quiet = self.at;
+        self.at = start + 1;
     }
 
-    fn line_start(&self, at: usize) -> usize {
-        self.bytes.get(..at).and_then(|b| b.iter().rposition(|c| *c == b'\n')).map_or(0, |i| i + 1)
+    fn report(&mut self, fault: Diagnostic) {
+        if self.at >= self.quiet && self.found.faults.len() < MAX_FAULTS {
+            self.found.faults.push(fault);
+        }
     }
 
     fn word(&mut self) {
@@ -262,7 +268,7 @@ impl Scanner<'_> {
     fn semicolon(&mut self) {
         self.pop_loose();
         while let Some((byte @ (b'(' | b'['), place)) = self.open.last().copied() {
-            self.missing(byte, place, self.at, "before this `;`");
+            self.missing(byte, place, self.at, "`;`");
             self.open.pop();
             self.pop_loose();
         }
@@ -285,7 +291,7 @@ impl Scanner<'_> {
             None => {
                 let help = format!("remove it, or open it with `{}` before", char::from(partner));
                 let fault = Diagnostic::error("unbalanced", here, format!("this `{shown}` closes nothing")).help(help);
-                self.found.faults.push(fault);
+                self.report(fault);
                 self.at += 1;
                 if self.open.is_empty() {
                     self.end_piece();
@@ -295,7 +301,7 @@ impl Scanner<'_> {
             Some(index) => {
                 let inner = self.open.split_off(index + 1);
                 if let Some((open, place)) = inner.iter().rev().find(|(o, _)| !matches!(o, b'?' | b'i')) {
-                    self.missing(*open, *place, self.at, &format!("before this `{shown}`"));
+                    self.missing(*open, *place, self.at, &format!("`{shown}`"));
                 }
                 self.open.pop();
             }
@@ -309,14 +315,13 @@ impl Scanner<'_> {
     /// After a bracket of the top level: is the piece at its end?
     fn closed(&mut self, byte: u8) {
         let rest = self.text.get(self.at..).unwrap_or("");
-        let blanks = rest.len() - rest.trim_start().len();
         let next = rest.trim_start();
         if next.starts_with(';') {
             return;
         }
         let attribute = self.kind == Kind::C && next.starts_with("__attribute__");
         let c_end = self.kind == Kind::C && byte == b')' && !next.starts_with('{') && self.text_has_brace();
-        if self.kind != Kind::Line && (byte == b'}' || c_end) && !attribute && blanks <= rest.len() {
+        if self.kind != Kind::Line && (byte == b'}' || c_end) && !attribute {
             self.end_piece();
         }
     }
@@ -326,7 +331,11 @@ impl Scanner<'_> {
         self.start.and_then(|s| self.bytes.get(s..self.at)).is_some_and(|b| b.contains(&b'}'))
     }
 
-    fn missing(&mut self, open: u8, place: usize, at: usize, wher: &str) {
+    /// A bracket opened at `place` has no partner at `at`.
+    fn missing(&mut self, open: u8, place: usize, at: usize, found: &str) {
+        if at < self.quiet || self.found.faults.len() >= MAX_FAULTS {
+            return;
+        }
         let close = match open {
             b'(' => ')',
             b'[' => ']',
@@ -334,9 +343,9 @@ impl Scanner<'_> {
         };
         let thing = if open == b'{' { "block".to_string() } else { format!("`{}`", char::from(open)) };
         let (line, column) = position(self.text, place);
-        let message = format!("expected `{close}` {wher} to close the {thing} opened at {line}:{column}");
+        let message = format!("expected `{close}` to close the {thing} opened at {line}:{column}, found {found}");
         let fault = Diagnostic::error("unbalanced", self.span(at, (at + 1).min(self.bytes.len())), message);
-        self.found.faults.push(fault.related(self.span(place, place + 1), "opened here"));
+        self.report(fault.related(self.span(place, place + 1), "opened here"));
     }
 
     fn end_piece(&mut self) {
@@ -350,7 +359,7 @@ impl Scanner<'_> {
         self.pop_loose();
         if let Some((open, place)) = self.open.last().copied() {
             let end = self.text.trim_end().len();
-            self.missing(open, place, end, "at the end");
+            self.missing(open, place, end, "the end");
         }
         self.end_piece();
     }

@@ -155,8 +155,7 @@ fn show_stmt(s: &Stmt) -> String {
 
 fn points(text: &str) -> Vec<String> {
     let point = |p: &AttachPoint| {
-        let segments: Vec<String> =
-            p.segments.iter().map(|s| if s.quoted { format!("'{}'", s.text) } else { s.text.clone() }).collect();
+        let segments: Vec<String> = p.segments.iter().map(|s| if s.quoted { format!("'{}'", s.text) } else { s.text.clone() }).collect();
         let name = p.name.as_ref().map_or(String::new(), |n| format!("{}=", n.name));
         name + &segments.join("|")
     };
@@ -166,3 +165,4 @@ fn points(text: &str) -> Vec<String> {
 mod expressions;
 mod faults;
 mod items;
+mod limits;

@@ -415,7 +415,8 @@ impl Reader {
     /// `unsigned long`, `pid_t`, `void`.
     fn plain(&mut self, first: String) -> Result<Shape, String> {
         let mut name = first;
-        while let Some(more) = self.words.last().filter(|w| matches!(w.as_str(), "unsigned" | "signed" | "long" | "int" | "short" | "char")) {
+        while let Some(more) = self.words.last().filter(|w| matches!(w.as_str(), "unsigned" | "signed" | "long" | "int" | "short" | "char"))
+        {
             name = format!("{name} {more}");
             self.words.pop();
         }
@@ -432,7 +433,7 @@ impl Reader {
         };
         // BTF_INT_SIGNED 1, BTF_INT_BOOL 4; the lowest byte is the width in bits.
         let encoding = u32::from(signed) | u32::from(boolean) << 2;
-        let id = self.btf.0.add(Kind::Int, false, &name, 0, bytes, &[encoding << 24 | bytes * 8]);
+        let id = self.btf.0.add(Kind::Int, false, &name, 0, bytes, &[(encoding << 24) | (bytes * 8)]);
         let shape = Shape { id, size: bytes, align: bytes, signed };
         self.known.insert(name, shape);
         Ok(shape)

@@ -26,7 +26,13 @@ const MODULES: usize = 0xeff;
 
 const STRUCTS: u32 = Kind::Struct.bit() | Kind::Union.bit();
 const ENUMS: u32 = Kind::Enum.bit() | Kind::Enum64.bit();
+/// What stands before a type without changing its shape.
+const SHAPELESS: u32 =
+    Kind::Typedef.bit() | Kind::Volatile.bit() | Kind::Const.bit() | Kind::Restrict.bit() | Kind::DeclTag.bit() | Kind::TypeTag.bit();
 const PLAIN: u32 = Kind::Typedef.bit() | Kind::Int.bit() | Kind::Float.bit();
+
+/// Environment variables that may name a file of raw BTF to use instead of the kernel's.
+pub const BTF_FILES: [&str; 2] = ["RBT_BTF", "BPFTRACE_BTF"];
 
 /// A function as BTF describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,11 +71,13 @@ pub struct KernelTypes {
 impl KernelTypes {
     /// From `RBT_BTF` or `BPFTRACE_BTF` (a raw BTF file), else this kernel's.
     pub fn open() -> Result<Self, Missing> {
-        for var in ["RBT_BTF", "BPFTRACE_BTF"] {
+        for var in BTF_FILES {
             if let Some(path) = std::env::var_os(var).filter(|p| !p.is_empty()) {
                 let base = Blob::open(Path::new(&path), None).map_err(|e| Missing {
                     what: format!("cannot read the types in ${var}: {e}"),
-                    help: Some(format!("{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's")),
+                    help: Some(format!(
+                        "{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's"
+                    )),
                 })?;
                 return Ok(Self::new(base, None));
             }
@@ -77,7 +85,9 @@ impl KernelTypes {
         let folder = Path::new("/sys/kernel/btf");
         let base = Blob::open(&folder.join("vmlinux"), None).map_err(|e| Missing {
             what: format!("the kernel's types (BTF) cannot be read: {e}"),
-            help: Some("the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into()),
+            help: Some(
+                "the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into(),
+            ),
         })?;
         Ok(Self::new(base, Some(folder.to_owned())))
     }
@@ -193,6 +203,22 @@ impl KernelTypes {
         all
     }
 
+    /// Names of all types of a kind, file by file; those without a name are left out.
+    pub fn names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        let kinds = match kind {
+            TypeName::Struct => Kind::Struct.bit(),
+            TypeName::Union => Kind::Union.bit(),
+            TypeName::Enum => ENUMS,
+            TypeName::Plain => PLAIN,
+        };
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            let wanted = blob.entries().filter(|(_, e)| kinds & e.kind.bit() != 0);
+            let names = wanted.filter_map(|(_, e)| self.string(module, e.name));
+            names.filter(|n| !n.is_empty()).for_each(&mut *each);
+        }
+    }
+
     /// A module's loaded BTF, for what is not in the kernel's own.
     pub fn add_module(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let blob = Blob::from_vec(bytes, Some(&self.base))?;
@@ -301,10 +327,8 @@ impl KernelTypes {
             }
             Kind::Array => {
                 let (elem, n) = (self.within(module, entry.word(0)?), entry.word(2)?);
-                match self.ty(elem, depth + 1)? {
-                    Type::Int(Int { bytes: 1, signed: true }) if n > 0 => Type::Str(n),
-                    elem => Type::Array(Box::new(elem), n),
-                }
+                let elem = self.ty(elem, depth + 1)?;
+                if n > 0 && elem == Type::int(1) { Type::Str(n) } else { Type::Array(Box::new(elem), n) }
             }
             Kind::Struct | Kind::Union | Kind::Fwd => {
                 let (id, entry) = match self.forward(id, &entry) {
@@ -341,11 +365,10 @@ impl KernelTypes {
                 return Some((0, user));
             }
             let entry = self.entry(id)?;
-            match entry.kind {
-                Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict | Kind::DeclTag => {}
-                Kind::TypeTag => user |= self.string(id >> MODULE_SHIFT, entry.name) == Some("user"),
-                _ => return Some((id, user)),
+            if entry.kind.bit() & SHAPELESS == 0 {
+                return Some((id, user));
             }
+            user |= entry.kind == Kind::TypeTag && self.string(id >> MODULE_SHIFT, entry.name) == Some("user");
             id = self.within(id >> MODULE_SHIFT, entry.size_or_type);
         }
         None
@@ -403,9 +426,7 @@ impl KernelTypes {
     }
 
     fn signs_known(&self) -> bool {
-        *self.signs_known.get_or_init(|| {
-            self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag)
-        })
+        *self.signs_known.get_or_init(|| self.base.entries().any(|(_, e)| e.kind.bit() & ENUMS != 0 && e.flag))
     }
 
     /// The full type that a forward declaration stands for, if there is one.
@@ -517,14 +538,13 @@ impl KernelTypes {
     }
 
     fn deepen(&self, ty: &mut Type, depth: u32, budget: &mut u32) {
-        match ty {
-            Type::Struct(inner) if depth < DEPTH => {
-                if let Some(record) = self.record(inner, depth, budget) {
-                    *ty = Type::Record(Arc::new(record));
-                }
-            }
-            Type::Array(elem, _) => self.deepen(elem, depth, budget),
-            _ => {}
+        if let Type::Array(elem, _) = ty {
+            self.deepen(elem, depth, budget);
+        } else if let Type::Struct(inner) = ty
+            && depth < DEPTH
+            && let Some(record) = self.record(inner, depth, budget)
+        {
+            *ty = Type::Record(Arc::new(record));
         }
     }
 

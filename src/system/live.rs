@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::features::Features;
-use super::kernel_types::{KernelTypes, Prototype};
+use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
 use super::{Binary, Feature, Missing, System, Tracepoint, TypeName, elf, syscalls};
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -69,6 +69,12 @@ impl System for Live {
         self.types().ok()?.enumerator(name)
     }
 
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        if let Ok(types) = self.types() {
+            types.names(kind, each);
+        }
+    }
+
     fn types_missing(&self) -> Option<Missing> {
         self.types().err()
     }
@@ -122,13 +128,11 @@ impl System for Live {
     }
 
     fn has(&self, feature: Feature) -> bool {
-        match feature {
-            // Once the types are read, or come from elsewhere, that is the answer.
-            Feature::Btf if self.types.get().is_some() || std::env::var_os("RBT_BTF").is_some() || std::env::var_os("BPFTRACE_BTF").is_some() => {
-                self.types().is_ok()
-            }
-            other => self.features.has(other),
+        let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
+        if feature == Feature::Btf && (self.types.get().is_some() || given()) {
+            return self.types().is_ok();
         }
+        self.features.has(feature)
     }
 
     fn possible_cpus(&self) -> u32 {
@@ -157,7 +161,11 @@ fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
         let text = buffer.get(..filled)?;
         for at in finder.find_iter(text) {
             let after = text.get(at + needle.len());
-            if !matches!(after, Some(b'\n' | b'\t')) && !(after.is_none() && n == 0) {
+            let whole = match after {
+                Some(after) => matches!(after, b'\n' | b'\t'),
+                None => n == 0, // the very end
+            };
+            if !whole {
                 continue;
             }
             let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
@@ -252,8 +260,7 @@ fn file_handle(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
     let (mut handle, mut mount) = (Handle { bytes: 8, kind: 0, id: [0; 8] }, 0i32);
     // SAFETY: the kernel writes at most the eight bytes that the handle says it has room for.
-    let done =
-        unsafe { libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
+    let done = unsafe { libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
     (done == 0 && handle.bytes == 8).then(|| u64::from_ne_bytes(handle.id))
 }
 
@@ -342,14 +349,9 @@ mod tests {
     #[test]
     fn features_and_numbers() {
         let live = Live::new();
-        for feature in [
-            Feature::UprobeMulti,
-            Feature::PerfCookie,
-            Feature::RawTracepointCookie,
-            Feature::CpuV4,
-            Feature::Btf,
-            Feature::Loop,
-        ] {
+        for feature in
+            [Feature::UprobeMulti, Feature::PerfCookie, Feature::RawTracepointCookie, Feature::CpuV4, Feature::Btf, Feature::Loop]
+        {
             let has = timed(&format!("{feature:?}"), || live.has(feature));
             println!("{:>12}  = {has}", "");
         }
@@ -366,7 +368,8 @@ mod tests {
 
     #[test]
     fn symbols_are_found_whole() {
-        let text = b"ffffffff81000010 T ab\nffffffff81000020 t a\n0000000000000000 T hidden\nffffffffc0000000 t c\t[m]\nffffffff81000030 t end";
+        let text =
+            b"ffffffff81000010 T ab\nffffffff81000020 t a\n0000000000000000 T hidden\nffffffffc0000000 t c\t[m]\nffffffff81000030 t end";
         let find = |name: &str| find_symbol(&text[..], name);
         assert_eq!(find("a"), Some(0xffff_ffff_8100_0020));
         assert_eq!(find("ab"), Some(0xffff_ffff_8100_0010));

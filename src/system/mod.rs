@@ -8,7 +8,10 @@ pub mod elf;
 pub mod fake;
 pub mod features;
 pub mod kernel_types;
+mod ldcache;
 pub mod live;
+pub mod locate;
+pub mod rights;
 pub mod syscalls;
 pub mod tracefs;
 
@@ -131,6 +134,8 @@ pub trait System {
     fn expand(&self, of: &Struct) -> Option<Record>;
     /// An enum that has this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
+    /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
+    fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
     /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
 

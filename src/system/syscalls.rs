@@ -91,8 +91,8 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     use super::*;
-    use crate::system::live::Live;
     use crate::system::System;
+    use crate::system::live::Live;
 
     #[test]
     fn sorted_and_known() {

@@ -136,7 +136,7 @@ pub fn parse_format(text: &str, category: &str, types: Lookup<'_>) -> Option<Tra
     Some(Tracepoint { id, fields: fields.filter(|f| !f.field.name.starts_with("common_")).collect() })
 }
 
-/// `unsigned short common_type;	offset:0;	size:2;	signed:0;`
+/// `unsigned short common_type; offset:0; size:2; signed:0;`, with tabs after the semicolons.
 fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<TracepointField> {
     let mut parts = line.split(';').map(str::trim);
     let decl = parts.next()?.to_owned();
@@ -200,7 +200,8 @@ fn base_type(spelled: &str, space: Space, types: Lookup<'_>) -> Option<Type> {
     let stars = spelled.bytes().filter(|b| *b == b'*').count();
     let plain = spelled.replace('*', " ");
     // `__user`, `__rcu`, `__seg_gs` qualify; `__u32` and its like are types.
-    let qualifier = |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
+    let qualifier =
+        |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
     let words: Vec<&str> = plain.split_whitespace().filter(|w| !qualifier(w)).collect();
     let base = match words.as_slice() {
         ["struct", tag] => types(TypeName::Struct, tag),
@@ -249,8 +250,10 @@ fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
 
 fn denied(what: &str, e: &io::Error) -> Missing {
     let help = match e.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => "tracefs is for root: run as root, or have root let a group read it: \
-            mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing",
+        Some(libc::EACCES | libc::EPERM) => {
+            "tracefs is for root: run as root, or have root let a group read it: \
+            mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing"
+        }
         _ => "is tracefs mounted whole? As root: mount -t tracefs tracefs /sys/kernel/tracing",
     };
     Missing { what: format!("{what} cannot be read: {e}"), help: Some(help.into()) }
@@ -289,7 +292,8 @@ mod tests {
     use super::*;
 
     fn field(line: &str, category: &str) -> TracepointField {
-        let text = format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
+        let text =
+            format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
         let event = parse_format(&text, category, &|_, _| None).unwrap();
         assert_eq!((event.id, event.fields.len()), (7, 1), "{line}");
         event.fields[0].clone()
@@ -350,6 +354,9 @@ mod tests {
             assert_eq!(event_path(category, name, "id"), None);
         }
         assert_eq!(parse_format("", "sched", &|_, _| None), None);
-        assert_eq!(parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", &|_, _| None), Some(Tracepoint { id: 1, fields: vec![] }));
+        assert_eq!(
+            parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", &|_, _| None),
+            Some(Tracepoint { id: 1, fields: vec![] })
+        );
     }
 }

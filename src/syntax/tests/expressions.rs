@@ -5,7 +5,10 @@ fn precedence() {
     assert_eq!(expr("1 + 2 * 3"), "(1 + (2 * 3))");
     assert_eq!(expr("1 - 2 - 3"), "((1 - 2) - 3)");
     assert_eq!(expr("$a << 1 + 2 < 3 == 4 & 5 ^ 6 | 7 && 8 || 9"), "(((((((($a << (1 + 2)) < 3) == 4) & 5) ^ 6) | 7) && 8) || 9)");
-    assert_eq!(expr("1 || 2 && 3 | 4 ^ 5 & 6 == 7 < 8 >> 9 - 10 % 11"), "(1 || (2 && (3 | (4 ^ (5 & (6 == (7 < (8 >> (9 - (10 % 11))))))))))");
+    assert_eq!(
+        expr("1 || 2 && 3 | 4 ^ 5 & 6 == 7 < 8 >> 9 - 10 % 11"),
+        "(1 || (2 && (3 | (4 ^ (5 & (6 == (7 < (8 >> (9 - (10 % 11))))))))))"
+    );
     assert_eq!(expr("-1 * ~2"), "((-1) * (~2))");
     assert_eq!(expr("!$a.b"), "(!$a.b)");
     assert_eq!(expr("-$x++"), "(-($x++))");
@@ -152,6 +155,9 @@ fn numbers() {
 fn strings() {
     assert_eq!(expr(r#""a\n\t\r\"\\\101\x41\7""#), format!("{:?}", "a\n\t\r\"\\AA\u{7}"));
     assert_eq!(expr(r#""// no /* comment {""#), r#""// no /* comment {""#);
-    assert_eq!(errors(r#"begin { printf("a\qb\x") }"#), ["bad-escape 1:18 `\\q` is no escape", "bad-escape 1:21 `\\x` wants one or two hexadecimal digits"]);
+    assert_eq!(
+        errors(r#"begin { printf("a\qb\x") }"#),
+        ["bad-escape 1:18 `\\q` is no escape", "bad-escape 1:21 `\\x` wants one or two hexadecimal digits"]
+    );
     assert_eq!(errors(r#"begin { print("\777") }"#), ["bad-escape 1:16 the octal escape `\\777` is over 255"]);
 }

@@ -45,10 +45,16 @@ fn predicates() {
 
 #[test]
 fn statements() {
-    assert_eq!(body("$x = 1; $x += 2; @a[1] <<= 3; $y >>= 1; $z %= 2; $z ^= 2"), "{$x = 1; $x += 2; @a{1} <<= 3; $y >>= 1; $z %= 2; $z ^= 2;}");
+    assert_eq!(
+        body("$x = 1; $x += 2; @a[1] <<= 3; $y >>= 1; $z %= 2; $z ^= 2"),
+        "{$x = 1; $x += 2; @a{1} <<= 3; $y >>= 1; $z %= 2; $z ^= 2;}"
+    );
     assert_eq!(body("$x -= 1; $x *= 1; $x /= 1; $x &= 1; $x |= 1;"), "{$x -= 1; $x *= 1; $x /= 1; $x &= 1; $x |= 1;}");
     assert_eq!(body("_ = f();"), "{_ = f();}");
-    assert_eq!(body("let $x; let $x: uint8; let $x : struct a * = $y; let $z: string[16] = \"\";"), "{let $x; let $x: uint8; let $x: struct a* = $y; let $z: string[16] = \"\";}");
+    assert_eq!(
+        body("let $x; let $x: uint8; let $x : struct a * = $y; let $z: string[16] = \"\";"),
+        "{let $x; let $x: uint8; let $x: struct a* = $y; let $z: string[16] = \"\";}"
+    );
     assert_eq!(body("let $t: (uint8, typeof($x)*[4]);"), "{let $t: (uint8, typeof($x)*[4]);}");
     assert_eq!(body("while ($x < 3) { $x++ } f()"), "{while ($x < 3) {($x++)}; f()}");
     assert_eq!(body("for ($i : 0..5) { f() }"), "{for $i : 0..5 {f()};}");
@@ -79,7 +85,9 @@ fn file_layout() {
         panic!("{:?}", s.items)
     };
     assert_eq!((m.map.name.as_str(), m.kind.name.as_str(), show(&m.entries)), ("m", "lruhash", "(10 * 2)".into()));
-    assert!(matches!(&a.params[..], [MacroParam::Expr(x), MacroParam::Var(v), MacroParam::Map(m)] if x.name == "x" && v.name == "v" && m.name == "m"));
+    assert!(
+        matches!(&a.params[..], [MacroParam::Expr(x), MacroParam::Var(v), MacroParam::Map(m)] if x.name == "x" && v.name == "v" && m.name == "m")
+    );
     assert_eq!(show_block(&a.body), "{($v + x)}");
     assert_eq!((f.name.name.as_str(), show_type(&f.returns)), ("sq", "uint64".into()));
     assert_eq!(list(&f.params, |(n, t)| format!("{} {}", n.name, show_type(t))), "a uint64, b struct x*");
@@ -99,4 +107,18 @@ fn spans() {
     assert_eq!((p.points[0].span.start, p.points[0].span.end, p.points[0].segments[1].span.start), (2, 7, 4));
     let e = probe("begin { if $a { } else { } }").body.value.expect("a value");
     assert_eq!((e.span.start, e.span.end), (8, 26));
+}
+
+#[test]
+fn scripts_as_people_write_them() {
+    script(
+        "#!/usr/bin/env rbt\n/*\n * Words, \"quotes\" and { brackets.\n */\n#ifndef X\n#include <net/sock.h>\n#else\n#endif\n\n\
+         config = {\n  missing_probes = warn;\n}\n\nBEGIN\n{\n\tprintf(\"It's %-6s 100%%\\n\", \"A\"); // don't\n}\n\n\
+         tracepoint:a:b_c,\ntracepoint:a:d,\n/* why */\ntracepoint:a:e\n/@start[args->id]/\n{\n  @us = hist((nsecs - @start[args->id]) / 1000);\n\
+           delete(@start[args->id]);\n}\n\nmacro walk(@seen) {\n  $m = (struct mount *)(((uint64)$v) - offsetof(struct mount, mnt));\n\
+           for $j : ((uint64)0)..((uint64)$depth) {\n    @seen[tid,$j] = str($d.name.name);\n    if ($d == $p || $d == $r) { break; }\n    $d = $p;\n  }\n\
+           $e = ($ret >= 0) ? 0 : (-$ret);\n  if ($path[0] != \"/\"[0]) { }\n}\n\nEND { clear(@start); }\n",
+    );
+    assert_eq!(body("$n = $a / 1000000; $m = $b / (1000 / 2); $o = (@a[1] / @b) * 100 / 3;").matches('/').count(), 4);
+    assert_eq!(body("if ($a / 2 > 1) { f() } else if $b/2 { g() }").matches('/').count(), 2);
 }

@@ -1,0 +1,295 @@
+//! Arguments of calls: what each parameter accepts, and the form it gets it in.
+
+use super::body::{Body, poison};
+use super::convert::{assigned_type, cast};
+use super::expr::widen;
+use super::fold;
+use super::hir::{CallArg, Expr};
+use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
+use crate::diag::{Diagnostic, Span};
+use crate::syntax::ast::{self, BinOp};
+use crate::types::{Space, Type};
+
+/// Arguments as checked.
+pub struct Given {
+    /// For the program.
+    pub args: Vec<CallArg>,
+    /// For the row.
+    pub facts: Vec<Fact>,
+    /// The type of one of them is not known (yet), or wrong and said so.
+    pub unknown: bool,
+}
+
+impl Body<'_> {
+    /// Checks a call's arguments against its row's parameters; nothing when their number is wrong.
+    pub fn arguments(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<Given> {
+        if !self.arity(row, args.len(), span) {
+            return None;
+        }
+        let mut given = Given { args: Vec::new(), facts: Vec::new(), unknown: false };
+        let mut map: Option<String> = None;
+        for (i, arg) in args.iter().enumerate() {
+            let Some(param) = row.params.get(i).or(row.params.last()) else { break };
+            let key_follows = i + 1 < args.len() && row.params.get(i + 1).is_some_and(|p| p.accepts == Accepts::Key);
+            let arg = self.argument(row, param, arg, key_follows, &mut map);
+            let fact = self.fact(&arg, span);
+            given.unknown |= match &arg {
+                CallArg::Value(e) => e.ty == Type::Void,
+                CallArg::Map(_) | CallArg::Element(..) => fact.ty == Type::Void,
+                CallArg::Word(_) => false,
+                CallArg::Type(ty) => *ty == Type::Void,
+            };
+            given.args.push(arg);
+            given.facts.push(fact);
+        }
+        if let Some(at) = row.params.iter().position(|p| p.accepts == Accepts::Format) {
+            self.check_format(row, at, &given, span);
+        }
+        Some(given)
+    }
+
+    fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
+        let least = row.params.iter().filter(|p| !p.optional).count();
+        let most = if row.params.last().is_some_and(|p| p.rest) { usize::MAX } else { row.params.len() };
+        if (least..=most).contains(&n) {
+            return true;
+        }
+        let wants = match (least, most) {
+            (0, 0) => "no arguments".to_string(),
+            (a, b) if a == b => count(a),
+            (a, usize::MAX) => format!("at least {}", count(a)),
+            (a, b) => format!("{a} to {}", count(b)),
+        };
+        self.error("arity", span, format!("{} takes {wants}, {n} given", row.name));
+        false
+    }
+
+    fn argument(&mut self, row: &'static Builtin, param: &Param, arg: &ast::Arg, key_follows: bool, map: &mut Option<String>) -> CallArg {
+        let e = match arg {
+            ast::Arg::Expr(e) => e,
+            ast::Arg::Type(t) => {
+                let ty = self.type_expr(t).unwrap_or(Type::Void);
+                if param.accepts != Accepts::Any && ty != Type::Void {
+                    let message = format!("{} wants a value as its `{}`, and this is a type", row.name, param.name);
+                    self.error("type-mismatch", t.span, message);
+                    return CallArg::Type(Type::Void);
+                }
+                return CallArg::Type(ty);
+            }
+        };
+        if let Some(arg) = self.by_reference(row, param, e, key_follows, map) {
+            return arg;
+        }
+        match param.accepts {
+            Accepts::Word(words) => self.word(row, param, words, e),
+            Accepts::WordOrInt(words) => match &e.kind {
+                ast::ExprKind::Ident(name) if words.contains(&name.as_str()) => CallArg::Word(name.clone()),
+                ast::ExprKind::Ident(name) if (self.env.tables.row)(name).is_none() => self.word(row, param, words, e),
+                _ => self.accept(row, param, Accepts::LitInt, e),
+            },
+            Accepts::Key => {
+                let key = match &e.kind {
+                    ast::ExprKind::Tuple(elems) if elems.len() > 1 => self.key_value(elems, e.span),
+                    _ => self.key_value(std::slice::from_ref(e), e.span),
+                };
+                let key = match map {
+                    Some(name) => self.use_key(name, Some(key), e.span).unwrap_or_else(|| poison(e.span)),
+                    None => key,
+                };
+                CallArg::Value(key)
+            }
+            accepts => self.accept(row, param, accepts, e),
+        }
+    }
+
+    /// A map or its element where the parameter takes one by reference; nothing when it is to be read as a value.
+    fn by_reference(
+        &mut self,
+        row: &'static Builtin,
+        param: &Param,
+        e: &ast::Expr,
+        key_follows: bool,
+        map: &mut Option<String>,
+    ) -> Option<CallArg> {
+        let wants = match param.accepts {
+            Accepts::Map => "a map",
+            Accepts::KeyedMap => "a map with keys",
+            Accepts::Element => "a map's element",
+            Accepts::MapOrValue => "",
+            _ => return None,
+        };
+        let ast::ExprKind::Map { name, key } = &e.kind else {
+            if wants.is_empty() {
+                return None;
+            }
+            let bad = self.fail("type-mismatch", e.span, format!("{} wants {wants} as its `{}`", row.name, param.name));
+            return Some(CallArg::Value(bad));
+        };
+        *map = Some(name.clone());
+        let Some(key) = key else { return Some(self.whole_map(row, param, name, e.span, key_follows)) };
+        if matches!(param.accepts, Accepts::Map | Accepts::KeyedMap) {
+            let d = Diagnostic::error("type-mismatch", e.span, format!("{} wants a whole map as its `{}`", row.name, param.name));
+            self.report(d.help(format!("leave the key out: `@{name}`")));
+            return Some(CallArg::Value(poison(e.span)));
+        }
+        if param.accepts == Accepts::MapOrValue && !matches!(self.maps.value(name).ty, Type::Agg(_)) {
+            return None;
+        }
+        let key = self.key_value(key, e.span);
+        let key = self.use_key(name, Some(key), e.span).unwrap_or_else(|| poison(e.span));
+        let id = self.use_map(name, e.span);
+        Some(CallArg::Element(id, key))
+    }
+
+    fn whole_map(&mut self, row: &'static Builtin, param: &Param, name: &str, span: Span, key_follows: bool) -> CallArg {
+        let id = self.use_map(name, span);
+        let found = self.maps.get(name).cloned();
+        let (keyed, scalar) = found.map_or((None, None), |f| (f.keyed, f.scalar));
+        if param.accepts == Accepts::KeyedMap && keyed.is_none() {
+            if let Some(place) = scalar {
+                let d = Diagnostic::error("map-key-conflict", span, format!("{} wants a map with keys, and `@{name}` has none", row.name));
+                self.report(d.related(place, "used without a key here"));
+            }
+        }
+        if param.accepts == Accepts::Element && !key_follows {
+            match keyed {
+                Some(place) => {
+                    let d = Diagnostic::error("map-key-conflict", span, format!("{} wants one element of `@{name}`: give its key", row.name));
+                    self.report(d.related(place, "used with a key here").help("to remove all of them: `clear`"));
+                }
+                None => {
+                    self.use_key(name, None, span);
+                }
+            }
+        }
+        CallArg::Map(id)
+    }
+
+    fn word(&mut self, row: &'static Builtin, param: &Param, words: &'static [&'static str], e: &ast::Expr) -> CallArg {
+        match &e.kind {
+            ast::ExprKind::Ident(name) if words.contains(&name.as_str()) => CallArg::Word(name.clone()),
+            ast::ExprKind::Ident(name) => {
+                let message = format!("`{name}` is not a {} of {}: it takes {}", param.name, row.name, words.join(", "));
+                self.report(Diagnostic::error("bad-word", e.span, message).suggest(name, words.iter().copied()));
+                CallArg::Value(poison(e.span))
+            }
+            _ => {
+                let message = format!("{} wants one of {} as its `{}`", row.name, words.join(", "), param.name);
+                CallArg::Value(self.fail("bad-word", e.span, message))
+            }
+        }
+    }
+
+    fn accept(&mut self, row: &'static Builtin, param: &Param, accepts: Accepts, e: &ast::Expr) -> CallArg {
+        let text = matches!(accepts, Accepts::Str | Accepts::LitStr | Accepts::StrOrAddr | Accepts::Format);
+        let value = match (text.then(|| self.param_as_text(e)).flatten(), &e.kind) {
+            (Some(s), _) => fold::string(&s, e.span),
+            // A format may be as long as it likes: it is never a value.
+            (None, ast::ExprKind::Str(s)) if accepts == Accepts::Format => fold::string(s, e.span),
+            (None, _) => self.value(e),
+        };
+        if value.ty == Type::Void {
+            return CallArg::Value(value);
+        }
+        let number = |ty: &Type| matches!(ty, Type::Int(_) | Type::Bool | Type::Enum(_));
+        let (fine, wants) = match accepts {
+            Accepts::Int => (number(&value.ty), "an integer"),
+            Accepts::LitInt | Accepts::WordOrInt(_) => (fold::constant(&value).is_some(), "a constant integer"),
+            Accepts::Str => (matches!(value.ty, Type::Str(_)), "a string"),
+            Accepts::LitStr | Accepts::Format => (fold::text(&value).is_some(), "a literal string"),
+            Accepts::Addr | Accepts::StrOrAddr => {
+                (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
+            }
+            Accepts::Any
+            | Accepts::Printable
+            | Accepts::MapOrValue
+            | Accepts::Map
+            | Accepts::KeyedMap
+            | Accepts::Element
+            | Accepts::Key
+            | Accepts::Word(_) => (true, ""),
+        };
+        if !fine {
+            let message = format!("{} wants {wants} as its `{}`, and this is {}", row.name, param.name, value.ty);
+            return CallArg::Value(self.fail("type-mismatch", e.span, message));
+        }
+        let value = match accepts {
+            Accepts::LitInt | Accepts::WordOrInt(_) => match fold::constant(&value) {
+                Some(n) => fold::signed(n, e.span),
+                None => value,
+            },
+            Accepts::Addr => self.address(value),
+            Accepts::Printable | Accepts::MapOrValue => {
+                let value = self.by_value(value);
+                widen(value)
+            }
+            _ => value,
+        };
+        CallArg::Value(value)
+    }
+
+    /// A number or pointer as it is; a string or array in memory as its address.
+    fn address(&mut self, e: Expr) -> Expr {
+        match &e.ty {
+            Type::Str(_) | Type::Array(..) if self.is_place(&e) => {
+                let span = e.span;
+                self.address_of(e, span)
+            }
+            Type::Ptr(to, Space::Unknown) => {
+                let ty = Type::Ptr(to.clone(), self.default_space());
+                cast(e, &ty)
+            }
+            _ => e,
+        }
+    }
+
+    /// `$1` where text is wanted is always text, `$1 + n` what follows its first n bytes.
+    fn param_as_text(&mut self, e: &ast::Expr) -> Option<Vec<u8>> {
+        match &e.kind {
+            ast::ExprKind::Param(n) => {
+                if self.param_text(*n).is_none() {
+                    self.warn("missing-parameter", e.span, format!("parameter ${n} was not given: it is empty"));
+                }
+                Some(self.param_text(*n).unwrap_or_default().into_bytes())
+            }
+            ast::ExprKind::Binary(BinOp::Add, base, skip) if matches!(base.kind, ast::ExprKind::Param(_)) => {
+                let skip = self.value(skip);
+                let skip = fold::constant(&skip).and_then(|n| usize::try_from(n).ok())?;
+                let text = self.param_as_text(base)?;
+                if skip >= text.len() {
+                    self.warn("missing-parameter", e.span, "the parameter has no text there: it is empty");
+                }
+                Some(text.get(skip..).unwrap_or_default().to_vec())
+            }
+            _ => None,
+        }
+    }
+
+    fn fact(&mut self, arg: &CallArg, call: Span) -> Fact {
+        match arg {
+            CallArg::Value(e) => {
+                let lit = match fold::text(e) {
+                    Some(s) => Some(Lit::Str(s.to_vec())),
+                    None => fold::constant(e).map(Lit::Int),
+                };
+                let ty = if fold::is_literal(e) { assigned_type(e).0 } else { e.ty.clone() };
+                Fact { ty, span: e.span, lit, map: None }
+            }
+            CallArg::Map(id) => self.map_fact(*id, call),
+            CallArg::Element(id, key) => self.map_fact(*id, key.span),
+            CallArg::Word(w) => Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None },
+            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None },
+        }
+    }
+
+    fn map_fact(&mut self, id: usize, span: Span) -> Fact {
+        let found = self.maps.by_id(id);
+        let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
+        let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
+        Fact { ty, span, lit: None, map: Some(MapFact { id, key }) }
+    }
+}
+
+fn count(n: usize) -> String {
+    if n == 1 { "1 argument".into() } else { format!("{n} arguments") }
+}

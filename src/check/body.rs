@@ -1,0 +1,233 @@
+//! One probe's body, checked once for one kind of site: names and scopes.
+
+use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
+use super::maps::Maps;
+use super::types::Merged;
+use super::{World, convert};
+use crate::diag::{Diagnostic, Span};
+use crate::probes::{Context, ProbeSite};
+use crate::syntax::ast;
+use crate::types::{Space, Type};
+
+/// A scratch variable while its type is gathered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VarState {
+    /// With its `$`.
+    pub name: String,
+    /// Type from all assignments.
+    pub merged: Merged,
+    /// Given by `let $x: T`.
+    pub fixed: Option<Type>,
+}
+
+/// A body being checked.
+pub struct Body<'a> {
+    /// What the whole run shares.
+    pub env: &'a World<'a>,
+    /// The script's maps.
+    pub maps: &'a mut Maps,
+    /// The site it is checked for.
+    pub site: &'a ProbeSite,
+    /// What that site offers.
+    pub context: &'a Context,
+    /// Variables as the pass before found them, by declaration.
+    pub known: &'a [VarState],
+    /// As this pass finds them.
+    pub vars: Vec<VarState>,
+    /// Variables that the checker makes for itself; their ids follow the script's own.
+    pub hidden: Vec<Var>,
+    /// Visible names, innermost scope last.
+    pub scopes: Vec<Vec<(String, VarId)>>,
+    /// Which variables have been assigned so far, by id.
+    pub assigned: Vec<bool>,
+    /// What was found wrong.
+    pub diags: Vec<Diagnostic>,
+    /// Loops around the current statement.
+    pub loops: u32,
+    /// `for` loops among them, whose bodies are functions of their own.
+    pub fors: u32,
+}
+
+/// What checking a body gave.
+pub struct Checked {
+    /// Its variables.
+    pub vars: Vec<Var>,
+    /// Statements, predicate included.
+    pub body: Vec<Stmt>,
+    /// State of the variables for the next pass.
+    pub states: Vec<VarState>,
+    /// What was found wrong.
+    pub diags: Vec<Diagnostic>,
+}
+
+impl<'a> Body<'a> {
+    /// Checks a probe's body.
+    pub fn check(
+        env: &'a World<'a>,
+        maps: &'a mut Maps,
+        site: &'a ProbeSite,
+        context: &'a Context,
+        known: &'a [VarState],
+        probe: &ast::Probe,
+    ) -> Checked {
+        let mut body = Body {
+            env,
+            maps,
+            site,
+            context,
+            known,
+            vars: Vec::new(),
+            hidden: Vec::new(),
+            scopes: vec![Vec::new()],
+            assigned: Vec::new(),
+            diags: Vec::new(),
+            loops: 0,
+            fors: 0,
+        };
+        let cond = probe.predicate.as_ref().map(|p| body.condition(p));
+        let stmts = body.block(&probe.body);
+        let stmts = match cond {
+            Some(cond) => {
+                let span = cond.span;
+                vec![Stmt { kind: StmtKind::If { cond, then: stmts, otherwise: Vec::new() }, span }]
+            }
+            None => stmts,
+        };
+        let mut vars: Vec<Var> =
+            body.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
+        vars.append(&mut body.hidden);
+        Checked { vars, body: stmts, states: body.vars, diags: body.diags }
+    }
+
+    /// Notes something wrong.
+    pub fn report(&mut self, d: Diagnostic) {
+        self.diags.push(d);
+    }
+
+    /// Notes an error.
+    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
+        self.report(Diagnostic::error(code, span, message));
+    }
+
+    /// Notes a warning.
+    pub fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
+        self.report(Diagnostic::warning(code, span, message));
+    }
+
+    /// Notes an error and stands in for the expression that has it: nothing more is said about what uses it.
+    pub fn fail(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> Expr {
+        self.error(code, span, message);
+        poison(span)
+    }
+
+    /// Where pointers lead when neither their type nor the probe kind says.
+    pub fn default_space(&self) -> Space {
+        self.context.space.unwrap_or(Space::Kernel)
+    }
+
+    /// The variable of this name, if one is visible.
+    pub fn find_var(&self, name: &str) -> Option<VarId> {
+        self.scopes.iter().rev().flatten().find(|(n, _)| n == name).map(|(_, id)| *id)
+    }
+
+    /// A new variable in the innermost scope.
+    pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
+        let id = self.vars.len();
+        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed });
+        self.assigned.push(false);
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.push((name.to_string(), id));
+        }
+        id
+    }
+
+    /// A variable of the checker's own.
+    pub fn hide(&mut self, ty: Type) -> VarId {
+        self.hidden.push(Var { name: "$".into(), ty });
+        // The script's own variables are all known in the last pass, so that ids are right then.
+        self.known.len() + self.hidden.len() - 1
+    }
+
+    /// A variable's type as far as it is known, and where it got it.
+    pub fn var_type(&self, id: VarId) -> Merged {
+        let state = self.known.get(id).filter(|v| v.merged.ty != Type::Void || v.fixed.is_some()).or_else(|| self.vars.get(id));
+        match state {
+            Some(VarState { fixed: Some(ty), merged, .. }) => Merged { ty: ty.clone(), weak: false, span: merged.span },
+            Some(state) => state.merged.clone(),
+            None => Merged::default(),
+        }
+    }
+
+    /// A read of a variable.
+    pub fn var(&mut self, name: &str, span: Span) -> Expr {
+        let Some(id) = self.find_var(name) else {
+            let names: Vec<String> = self.scopes.iter().flatten().map(|(n, _)| format!("${n}")).collect();
+            let written = format!("${name}");
+            let d = Diagnostic::error("undefined-variable", span, format!("`{written}` has no value here"));
+            let d = d.suggest(&written, names.iter().map(String::as_str));
+            let elsewhere = d.help.is_none() && self.vars.iter().any(|v| v.name == written);
+            self.report(if elsewhere {
+                d.help(format!("`{written}` belongs to another block; declare it before that block: `let {written};`"))
+            } else {
+                d
+            });
+            return poison(span);
+        };
+        if self.assigned.get(id) == Some(&false) && self.loops == 0 {
+            self.assigned[id] = true; // say it once
+            self.warn("unset-variable", span, format!("`${name}` is read before it is set: it is zero"));
+        }
+        Expr { kind: ExprKind::Var(id), ty: self.var_type(id).ty, span }
+    }
+
+    /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.
+    pub fn set_var(&mut self, id: VarId, value: Expr, span: Span) -> StmtKind {
+        let (ty, weak) = convert::assigned_type(&value);
+        if let Some(v) = self.vars.get_mut(id) {
+            v.merged.add(&ty, weak, span);
+        }
+        if let Some(done) = self.assigned.get_mut(id) {
+            *done = true;
+        }
+        let target = self.var_type(id);
+        let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
+        let fixed = self.vars.get(id).is_some_and(|v| v.fixed.is_some());
+        let value = self.assigned_value(value, &target, &name, fixed);
+        StmtKind::SetVar(id, value)
+    }
+
+    /// Converts what is assigned to the target's type, or says why that cannot be.
+    pub fn assigned_value(&mut self, value: Expr, target: &Merged, name: &str, fixed: bool) -> Expr {
+        if value.ty == Type::Void || target.ty == Type::Void {
+            return value;
+        }
+        if fixed && !self.in_range(&value, &target.ty) {
+            return poison(value.span);
+        }
+        let (span, ty) = (value.span, value.ty.clone());
+        match self.coerce(value, &target.ty) {
+            Some(value) => value,
+            None => {
+                let d = Diagnostic::error("type-conflict", span, format!("`{name}` is {} and cannot hold {ty}", target.ty));
+                let place = if fixed { "declared here" } else { "it got its type here" };
+                self.report(d.related(target.span, format!("{place}: {}", target.ty)));
+                poison(span)
+            }
+        }
+    }
+
+    /// Does a literal fit a declared integer type?
+    fn in_range(&mut self, value: &Expr, ty: &Type) -> bool {
+        let (Some(n), Type::Int(int)) = (super::fold::constant(value), ty) else { return true };
+        let fits = super::fold::wrap(n as u64, *int) == n as u64 && (int.signed || n >= 0 || value.ty == Type::U64);
+        if !fits {
+            self.error("out-of-range", value.span, format!("{n} does not fit {ty}"));
+        }
+        fits
+    }
+}
+
+/// Stands for an expression about which something wrong has been said, or whose type is not known yet.
+pub fn poison(span: Span) -> Expr {
+    Expr { kind: ExprKind::Tuple(Vec::new()), ty: Type::Void, span }
+}

@@ -1,0 +1,199 @@
+//! Builtins: a bare name and a call are one thing.
+
+use super::args::Given;
+use super::body::{Body, poison};
+use super::fold;
+use super::hir::{Call, Expr, ExprKind};
+use crate::builtins::{Builtin, Facts, Lit, Lower, Returns};
+use crate::diag::{Diagnostic, Span};
+use crate::probes::{ArgRef, Caps};
+use crate::syntax::ast;
+use crate::types::Type;
+
+impl Body<'_> {
+    /// A bare word: a builtin without arguments, or an enum's variant.
+    pub fn name(&mut self, name: &str, span: Span) -> Expr {
+        if self.env.is_defined_here(name) {
+            return self.unsupported(span, "macros and functions of the script's own");
+        }
+        if let Some(row) = (self.env.tables.row)(name) {
+            return self.call_row(row, &[], span);
+        }
+        if let Some((e, value)) = self.env.sys.enumerator(name) {
+            return fold::typed(value, Type::Enum(e), span);
+        }
+        let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
+        let rows = (self.env.tables.rows)();
+        let d = self.explain_types(d.suggest(name, rows.iter().map(|r| r.name)));
+        self.report(d);
+        poison(span)
+    }
+
+    /// `f(a, b)`
+    pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
+        if self.env.is_defined_here(name) {
+            return self.unsupported(span, "macros and functions of the script's own");
+        }
+        if let Some(row) = (self.env.tables.row)(name) {
+            return self.call_row(row, args, span);
+        }
+        let d = Diagnostic::error("unknown-function", name_span, format!("there is no function `{name}`"));
+        let rows = (self.env.tables.rows)();
+        self.report(d.suggest(name, rows.iter().map(|r| r.name)));
+        for arg in args {
+            if let ast::Arg::Expr(e) = arg {
+                // Faults in the arguments are told too; a bare map may have been meant as a whole.
+                if !matches!(e.kind, ast::ExprKind::Map { .. }) {
+                    self.expr(e);
+                }
+            }
+        }
+        poison(span)
+    }
+
+    fn call_row(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Expr {
+        if let Lower::Aggregate(_) = row.lower {
+            let d = Diagnostic::error("misplaced-aggregation", span, format!("`{}` can only be assigned to a map", row.name));
+            self.report(d.help(format!("`@x = {}(…)`", row.name)));
+            return poison(span);
+        }
+        if !self.may_call(row, span) {
+            return poison(span);
+        }
+        let Some(given) = self.arguments(row, args, span) else { return poison(span) };
+        let Some(ty) = self.returned(row, &given, span) else { return poison(span) };
+        match &row.lower {
+            Lower::Fold(f) => {
+                let lit = self.with_facts(row, &given, span, |facts| f(facts));
+                match lit {
+                    Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
+                    Some(Lit::Int(n)) => fold::signed(n, span),
+                    Some(Lit::Str(s)) => {
+                        let e = fold::string(&s, span);
+                        let ty = if ty.size() > e.ty.size() { ty } else { e.ty };
+                        Expr { kind: e.kind, ty, span }
+                    }
+                    Some(Lit::Word(w)) => fold::string(w.as_bytes(), span),
+                    None => poison(span),
+                }
+            }
+            Lower::Context(which) => self.context_value(row, which, ty, span),
+            Lower::Event(_) | Lower::Code(_) => {
+                let call = Call { row, args: given.args, ty: ty.clone(), span };
+                Expr { kind: ExprKind::Call(call), ty, span }
+            }
+            Lower::Aggregate(_) => poison(span),
+        }
+    }
+
+    /// May it be called in this probe, in this place, in this run?
+    fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
+        if !self.context.caps.has(row.needs) {
+            let can = self.env.tables.kinds_offering(row.needs);
+            let kind = self.site.kind.names().first().copied().unwrap_or("");
+            let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));
+            self.report(if can.is_empty() { d } else { d.help(format!("it can be used in {}", can.join(", "))) });
+            return false;
+        }
+        if row.risky && !self.env.settings.allow_unsafe {
+            let d = Diagnostic::error("unsafe", span, format!("`{}` can change the system it observes", row.name));
+            self.report(d.help("allow it with --unsafe"));
+            return false;
+        }
+        let from_context = matches!(row.lower, Lower::Context(_));
+        let stops = matches!(row.lower, Lower::Event(e) if e.stops);
+        if self.fors > 0 && (from_context || stops) {
+            let d = Diagnostic::error("in-loop", span, format!("`{}` cannot be used within a `for` loop", row.name));
+            let help = if stops { "set a variable there and leave after the loop" } else { "assign it to a variable before the loop" };
+            self.report(d.help(help));
+            return false;
+        }
+        true
+    }
+
+    fn context_value(&mut self, row: &'static Builtin, which: &ArgRef, ty: Type, span: Span) -> Expr {
+        let ty = match which {
+            ArgRef::Index(n) if *n >= self.context.args => {
+                let have = self.context.args;
+                let d = Diagnostic::error("bad-arg", span, format!("{} has no `{}`", self.site.name, row.name));
+                self.report(d.help(match have {
+                    0 => "it has no numbered arguments".to_string(),
+                    1 => "it has arg0 only".to_string(),
+                    n => format!("it has arg0 to arg{}", n - 1),
+                }));
+                return poison(span);
+            }
+            ArgRef::Retval => self.context.retval.clone().map_or(ty, |ty| self.context_type(&ty)),
+            ArgRef::All => Type::Args,
+            ArgRef::Index(_) | ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
+        };
+        Expr { kind: ExprKind::Context(which.clone()), ty, span }
+    }
+
+    /// The type that a call gives; nothing when a fault was found, or an argument's type is not known.
+    fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<Type> {
+        match &row.returns {
+            Returns::Always(ty) => Some(ty.clone()),
+            Returns::By(f) => self.with_facts(row, given, span, |facts| f(facts)),
+        }
+    }
+
+    /// Asks a row about a call. Its answer does not count while an argument's type is not known.
+    pub fn with_facts<T>(
+        &mut self,
+        row: &'static Builtin,
+        given: &Given,
+        span: Span,
+        ask: impl FnOnce(&Facts) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        if given.unknown {
+            return None;
+        }
+        let env = self.env;
+        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site };
+        match ask(&facts) {
+            Ok(answer) => Some(answer),
+            Err(d) => {
+                self.report(d);
+                None
+            }
+        }
+    }
+
+    /// The aggregation that an assigned expression calls, if it is one, with its arguments.
+    pub fn aggregation<'e>(&self, value: &'e ast::Expr) -> Option<(&'static Builtin, &'e [ast::Arg])> {
+        let (name, args): (&str, &[ast::Arg]) = match &value.kind {
+            ast::ExprKind::Call { name, args } => (&name.name, args),
+            ast::ExprKind::Ident(name) => (name, &[]),
+            _ => return None,
+        };
+        if self.env.is_defined_here(name) {
+            return None;
+        }
+        (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
+    }
+
+    /// The call of an aggregation, and what its map holds.
+    pub fn aggregate_call(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<(Call, Type)> {
+        let Lower::Aggregate(aggregate) = &row.lower else { return None };
+        if !self.may_call(row, span) {
+            return None;
+        }
+        let given = self.arguments(row, args, span)?;
+        let agg = self.with_facts(row, &given, span, |facts| (aggregate.layout)(facts))?;
+        let call = Call { row, args: given.args, ty: Type::Void, span };
+        Some((call, Type::Agg(std::sync::Arc::new(agg))))
+    }
+}
+
+impl super::Tables {
+    /// Names of the probe kinds that offer these.
+    fn kinds_offering(&self, caps: Caps) -> Vec<&'static str> {
+        (self.kinds)().iter().filter(|k| k.offers().has(caps)).filter_map(|k| k.names().first().copied()).collect()
+    }
+
+    /// Can what this aggregation gathers be read as an integer?
+    pub fn can_read(&self, function: &str) -> bool {
+        (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
+    }
+}

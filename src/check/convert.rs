@@ -1,0 +1,165 @@
+//! Conversions that the checker writes into the program: to a variable's merged type, to a condition, to a value.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::body::{Body, poison};
+use super::fold;
+use super::hir::{Expr, ExprKind, Stmt, StmtKind};
+use super::types::{in_space, same_target};
+use crate::probes::ArgRef;
+use crate::syntax::ast;
+use crate::types::{Field, Record, Type};
+
+/// What an assigned value says about its target's type, and whether only weakly.
+pub fn assigned_type(value: &Expr) -> (Type, bool) {
+    if fold::is_flexible(value) {
+        return (Type::I64, true);
+    }
+    match (&value.kind, &value.ty) {
+        (ExprKind::Int(_), Type::Int(i)) if i.signed => (Type::I64, false),
+        (_, ty) => (ty.clone(), false),
+    }
+}
+
+/// A cast, or the constant it makes.
+pub fn cast(e: Expr, ty: &Type) -> Expr {
+    if e.ty == *ty {
+        return e;
+    }
+    let span = e.span;
+    match (&e.kind, ty) {
+        (ExprKind::Int(n), Type::Int(_) | Type::Enum(_) | Type::Ptr(..)) => fold::typed(*n as i64, ty.clone(), span),
+        (ExprKind::Int(n), Type::Bool) => fold::boolean(*n != 0, span),
+        (ExprKind::Str(s), Type::Str(cap)) if *cap as usize > s.len() => Expr { kind: e.kind, ty: ty.clone(), span },
+        _ => Expr { kind: ExprKind::Cast(Box::new(e)), ty: ty.clone(), span },
+    }
+}
+
+/// Field `i` of a tuple's value.
+pub fn tuple_element(base: Expr, elems: &[Type], i: usize) -> Expr {
+    let span = base.span;
+    let ty = elems.get(i).cloned().unwrap_or(Type::Void);
+    let offset = Type::tuple_offsets(elems).get(i).copied().unwrap_or(0);
+    let field = Field { name: i.to_string(), offset, bits: None, ty: ty.clone() };
+    Expr { kind: ExprKind::Field(Box::new(base), Rc::new(field)), ty, span }
+}
+
+/// May a value of one type be given where another is wanted, without being asked for?
+pub fn fits(from: &Type, to: &Type) -> bool {
+    match (from, to) {
+        (x, y) if x == y => true,
+        (Type::Void, _) => true,
+        (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Int(_) | Type::Bool | Type::Enum(_)) => true,
+        (Type::Str(x), Type::Str(y)) | (Type::Buf(x), Type::Buf(y)) => x <= y,
+        (Type::Ptr(x, _), Type::Ptr(y, _)) => same_target(x, y),
+        (Type::Tuple(x), Type::Tuple(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| fits(x, y)),
+        _ => false,
+    }
+}
+
+impl Body<'_> {
+    /// Converts a value to a type that all uses agreed on; nothing if it cannot be.
+    pub fn coerce(&mut self, e: Expr, to: &Type) -> Option<Expr> {
+        if e.ty == *to || e.ty == Type::Void || *to == Type::Void {
+            return Some(e);
+        }
+        let null = fold::is_literal(&e) && matches!(to, Type::Ptr(..));
+        if !null && !fits(&e.ty, to) {
+            return None;
+        }
+        let (Type::Tuple(from), Type::Tuple(wanted)) = (&e.ty, to) else { return Some(cast(e, to)) };
+        let span = e.span;
+        let elems = match e.kind {
+            ExprKind::Tuple(elems) => elems,
+            kind => {
+                let base = Expr { kind, ty: Type::Tuple(from.clone()), span };
+                let from = from.clone();
+                let var = self.hide(base.ty.clone());
+                let read = Expr { kind: ExprKind::Var(var), ty: base.ty.clone(), span };
+                let elems = (0..from.len()).map(|i| tuple_element(read.clone(), &from, i)).collect();
+                let tuple = self.tuple_of(elems, wanted, span)?;
+                let set = Stmt { kind: StmtKind::SetVar(var, base), span };
+                return Some(Expr { kind: ExprKind::Block(vec![set], Box::new(tuple)), ty: to.clone(), span });
+            }
+        };
+        self.tuple_of(elems, wanted, span)
+    }
+
+    fn tuple_of(&mut self, elems: Vec<Expr>, wanted: &[Type], span: crate::diag::Span) -> Option<Expr> {
+        let elems: Vec<Expr> = elems.into_iter().zip(wanted).map(|(e, ty)| self.coerce(e, ty)).collect::<Option<_>>()?;
+        Some(Expr { kind: ExprKind::Tuple(elems), ty: Type::Tuple(wanted.to_vec()), span })
+    }
+
+    /// An expression that has a value.
+    pub fn value(&mut self, e: &ast::Expr) -> Expr {
+        let e = self.expr(e);
+        match &e.kind {
+            ExprKind::Call(call) if e.ty == Type::Void && call.ty == Type::Void => {
+                let name = call.row.name;
+                self.fail("no-value", e.span, format!("{name} gives no value"))
+            }
+            ExprKind::Cond(..) | ExprKind::Block(..) if e.ty == Type::Void => poison(e.span),
+            _ => e,
+        }
+    }
+
+    /// A value that can be kept: structs and `args` are copied whole.
+    pub fn stored(&mut self, e: &ast::Expr) -> Expr {
+        let e = self.value(e);
+        self.by_value(e)
+    }
+
+    /// A struct behind an address, or `args`, as a value of its own.
+    pub fn by_value(&mut self, e: Expr) -> Expr {
+        match &e.ty {
+            Type::Struct(s) => match self.env.sys.expand(s) {
+                Some(record) => {
+                    let ty = Type::Record(Arc::new(record));
+                    Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty }
+                }
+                None => self.fail("unknown-type", e.span, format!("the members of {} are not known", e.ty)),
+            },
+            Type::Args => Expr { kind: ExprKind::Context(ArgRef::All), ty: self.args_record(), span: e.span },
+            _ => e,
+        }
+    }
+
+    /// `args` as a whole: its fields one after the other, naturally aligned.
+    fn args_record(&self) -> Type {
+        let types: Vec<Type> = self.context.fields.iter().map(|f| self.context_type(&f.field.ty)).collect();
+        let offsets = Type::tuple_offsets(&types);
+        let size = Type::Tuple(types.clone()).size();
+        let fields = self.context.fields.iter().zip(types).zip(offsets);
+        let fields = fields.map(|((f, ty), offset)| Field { name: f.field.name.clone(), offset, bits: None, ty }).collect();
+        Type::Record(Arc::new(Record { name: String::new(), size, fields }))
+    }
+
+    /// A context field's type here: pointers lead where the probe says, strings of unknown length get the usual room.
+    pub fn context_type(&self, ty: &Type) -> Type {
+        match ty {
+            Type::Str(0) => Type::Str(u32::try_from(self.env.settings.max_strlen).unwrap_or(u32::MAX)),
+            ty => in_space(ty.clone(), self.context.space.unwrap_or(crate::types::Space::Unknown)),
+        }
+    }
+
+    /// A condition: any scalar, as a bool.
+    pub fn condition(&mut self, e: &ast::Expr) -> Expr {
+        let e = self.value(e);
+        self.to_bool(e)
+    }
+
+    /// A scalar as a bool.
+    pub fn to_bool(&mut self, e: Expr) -> Expr {
+        match &e.ty {
+            Type::Bool => e,
+            Type::Void => Expr { ty: Type::Bool, ..e },
+            ty if ty.is_scalar() => cast(e, &Type::Bool),
+            ty => {
+                let message = format!("a condition must be a number, a bool or a pointer, and this is {ty}");
+                let bad = self.fail("bad-condition", e.span, message);
+                Expr { ty: Type::Bool, ..bad }
+            }
+        }
+    }
+}

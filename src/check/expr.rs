@@ -1,0 +1,420 @@
+//! Expressions: each becomes a typed one.
+
+use super::body::{Body, poison};
+use super::convert::{assigned_type, cast};
+use super::fold;
+use super::hir::{Expr, ExprKind};
+use super::types::{Merged, merge};
+use crate::builtins::MapId;
+use crate::diag::{Diagnostic, Span};
+use crate::syntax::ast;
+use crate::types::{Space, Type};
+
+impl Body<'_> {
+    /// Any expression; one without a value has type [`Type::Void`].
+    pub fn expr(&mut self, e: &ast::Expr) -> Expr {
+        let span = e.span;
+        match &e.kind {
+            ast::ExprKind::Int(n) => fold::literal(*n, span),
+            ast::ExprKind::Str(s) => self.string(s, span),
+            ast::ExprKind::Bool(b) => fold::boolean(*b, span),
+            ast::ExprKind::Param(n) => self.param(*n, span),
+            ast::ExprKind::ParamCount => fold::literal(self.env.settings.params.len() as u64, span),
+            ast::ExprKind::Ident(name) => self.name(name, span),
+            ast::ExprKind::Var(name) => self.var(name, span),
+            ast::ExprKind::Map { name, key } => self.map(name, key.as_deref(), span),
+            ast::ExprKind::Call { name, args } => self.call(&name.name, name.span, args, span),
+            ast::ExprKind::Field { base, name } => self.field(base, name, span),
+            ast::ExprKind::TupleIndex { base, index } => self.tuple_index(base, *index, span),
+            ast::ExprKind::Index { base, index } => self.index(base, index, span),
+            ast::ExprKind::Unary(op, inner) => self.unary(*op, inner, span),
+            ast::ExprKind::Step { target, up, post } => self.step(target, *up, *post, span),
+            ast::ExprKind::Binary(op, a, b) => self.binary(*op, a, b, span),
+            ast::ExprKind::Ternary { cond, then, otherwise } => self.ternary(cond, then.as_deref(), otherwise, span),
+            ast::ExprKind::If { cond, then, otherwise } => self.if_value(cond, then, otherwise.as_ref(), span),
+            ast::ExprKind::Block(block) => self.block_value(block, span),
+            ast::ExprKind::Cast(ty, inner) => self.cast(ty, inner, span),
+            ast::ExprKind::Tuple(elems) => self.tuple(elems, span),
+            ast::ExprKind::Record(_) => self.unsupported(span, "records"),
+            ast::ExprKind::Sizeof(arg) => match self.type_of_arg(arg) {
+                Some(ty) => fold::typed(i64::from(ty.size()), Type::U64, span),
+                None => poison(span),
+            },
+            ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
+            ast::ExprKind::Typeof(_) => self.unsupported(span, "`typeof` as a value"),
+            ast::ExprKind::Typeinfo(_) => self.unsupported(span, "`typeinfo`"),
+            ast::ExprKind::Comptime(inner) => {
+                let e = self.value(inner);
+                if e.ty != Type::Void && fold::constant(&e).is_none() && fold::text(&e).is_none() {
+                    return self.fail("not-constant", span, "this is not known before the program runs");
+                }
+                e
+            }
+        }
+    }
+
+    /// For what the language has and this version does not.
+    pub fn unsupported(&mut self, span: Span, what: &str) -> Expr {
+        self.fail("unsupported", span, format!("{what} cannot be used yet"))
+    }
+
+    /// A literal string, which must fit the usual capacity.
+    pub fn string(&mut self, s: &[u8], span: Span) -> Expr {
+        let max = self.env.settings.max_strlen;
+        if s.len() as u64 >= max {
+            let d = Diagnostic::error("too-long", span, format!("this string has {} bytes; the limit is {}", s.len(), max.saturating_sub(1)));
+            self.report(d.help("raise it with the setting max_strlen"));
+            return poison(span);
+        }
+        fold::string(s, span)
+    }
+
+    /// `$1`: an integer where the text is one, else a string; zero where there is none.
+    fn param(&mut self, n: u32, span: Span) -> Expr {
+        let text = self.param_text(n).unwrap_or_default();
+        if text.is_empty() {
+            self.warn("missing-parameter", span, format!("parameter ${n} was not given: it is zero"));
+            return fold::literal(0, span);
+        }
+        match fold::parse_int(&text) {
+            Some(e) => Expr { span, ..e },
+            None => self.string(text.as_bytes(), span),
+        }
+    }
+
+    /// The text of `$n`.
+    pub fn param_text(&self, n: u32) -> Option<String> {
+        (n as usize).checked_sub(1).and_then(|i| self.env.settings.params.get(i)).cloned()
+    }
+
+    /// A tuple's value; literals in it are 64 bits wide.
+    fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
+        let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).map(widen).collect();
+        tuple_from(elems, span)
+    }
+
+    /// A map's key, from what stands between the brackets.
+    pub fn key_value(&mut self, key: &[ast::Expr], span: Span) -> Expr {
+        let key = match key {
+            [one] => self.stored(one),
+            many => self.tuple(many, span),
+        };
+        let bad = match &key.ty {
+            Type::Agg(_) => Some("an aggregation".to_string()),
+            _ => None,
+        };
+        match bad {
+            Some(what) => self.fail("bad-key", key.span, format!("{what} cannot be a key")),
+            None => key,
+        }
+    }
+
+    /// Notes a use of a map with or without key; the key comes back in the map's key type.
+    pub fn use_key(&mut self, name: &str, key: Option<Expr>, span: Span) -> Option<Expr> {
+        let found = self.maps.found(name, span);
+        let Some(key) = key else {
+            found.scalar.get_or_insert(span);
+            let known = self.maps.get(name).and_then(|f| f.keyed);
+            if let Some(place) = known {
+                self.key_conflict(name, span, "is used without a key here", place, "with a key here");
+            }
+            return None;
+        };
+        found.keyed.get_or_insert(span);
+        let (ty, weak) = assigned_type(&key);
+        found.key.add(&ty, weak, key.span);
+        let scalar = self.maps.get(name).and_then(|f| f.scalar);
+        if let Some(place) = scalar.filter(|place| *place < span) {
+            self.key_conflict(name, span, "is used with a key here", place, "without one here");
+        }
+        Some(self.map_key(name, key))
+    }
+
+    fn key_conflict(&mut self, name: &str, span: Span, here: &str, place: Span, there: &str) {
+        // Told once, at the later of the two places.
+        if place < span {
+            let d = Diagnostic::error("map-key-conflict", span, format!("`@{name}` {here} and {there}"));
+            let d = d.related(place, there.to_string());
+            self.report(d.help("a map has keys in all places or in none"));
+        }
+    }
+
+    /// Converts a key to the map's key type.
+    fn map_key(&mut self, name: &str, key: Expr) -> Expr {
+        let merged = self.maps.key(name);
+        let (span, ty) = (key.span, key.ty.clone());
+        match self.coerce(key, &merged.ty) {
+            Some(key) => key,
+            None => {
+                let d = Diagnostic::error("type-conflict", span, format!("`@{name}` has keys of {} and this key is {ty}", merged.ty));
+                self.report(d.related(merged.span, format!("keys got their type here: {}", merged.ty)));
+                poison(span)
+            }
+        }
+    }
+
+    /// Notes that a map is referred to; says so when nothing is ever assigned to it.
+    pub fn use_map(&mut self, name: &str, span: Span) -> MapId {
+        self.maps.found(name, span);
+        if self.maps.value(name).ty == Type::Void {
+            let written = format!("@{name}");
+            let names = self.maps.assigned();
+            let d = Diagnostic::error("undefined-map", span, format!("`{written}` is never assigned"));
+            self.report(d.suggest(&written, names.iter().map(String::as_str)));
+        }
+        self.maps.id(name)
+    }
+
+    /// A read of a map's value.
+    fn map(&mut self, name: &str, key: Option<&[ast::Expr]>, span: Span) -> Expr {
+        let key = key.map(|k| self.key_value(k, span));
+        let key = self.use_key(name, key, span);
+        self.read_map(name, key, span)
+    }
+
+    /// A read of a map's value under a key that has been checked.
+    pub fn read_map(&mut self, name: &str, key: Option<Expr>, span: Span) -> Expr {
+        let id = self.use_map(name, span);
+        let value = self.maps.value(name).ty;
+        let key = key.map(Box::new);
+        match &value {
+            Type::Agg(agg) => {
+                if !self.env.tables.can_read(&agg.function) {
+                    let message = format!("`@{name}` holds {}(), which has no single number to read", agg.function);
+                    self.report(Diagnostic::error("not-readable", span, message).help(format!("print it: `print(@{name})`")));
+                    return poison(span);
+                }
+                let ty = if agg.signed { Type::I64 } else { Type::U64 };
+                Expr { kind: ExprKind::ReadAgg(id, key), ty, span }
+            }
+            Type::Void => poison(span),
+            _ => Expr { kind: ExprKind::Map(id, key), ty: value, span },
+        }
+    }
+
+    fn ternary(&mut self, cond: &ast::Expr, then: Option<&ast::Expr>, otherwise: &ast::Expr, span: Span) -> Expr {
+        let Some(then) = then else {
+            // `c ?: b`: the condition's value, computed once.
+            let value = self.stored(cond);
+            let other = self.stored(otherwise);
+            return self.elvis(value, other, span);
+        };
+        let cond = self.condition(cond);
+        let (then, otherwise) = (self.stored(then), self.stored(otherwise));
+        self.choose(cond, then, otherwise, span)
+    }
+
+    fn elvis(&mut self, value: Expr, other: Expr, span: Span) -> Expr {
+        if fold::constant(&value).is_some() {
+            let cond = self.to_bool(value.clone());
+            return self.choose(cond, value, other, span);
+        }
+        let value = widen(value);
+        if value.ty == Type::Void {
+            return poison(span);
+        }
+        let var = self.hide(value.ty.clone());
+        let read = Expr { kind: ExprKind::Var(var), ty: value.ty.clone(), span: value.span };
+        let cond = self.to_bool(read.clone());
+        let chosen = self.choose(cond, read, other, span);
+        let set = super::hir::Stmt { span: value.span, kind: super::hir::StmtKind::SetVar(var, value) };
+        Expr { ty: chosen.ty.clone(), kind: ExprKind::Block(vec![set], Box::new(chosen)), span }
+    }
+
+    /// One of two values, in the type that holds both.
+    fn choose(&mut self, cond: Expr, a: Expr, b: Expr, span: Span) -> Expr {
+        let (mut m, places) = (Merged::default(), (a.span, b.span));
+        for e in [&a, &b] {
+            let (ty, weak) = assigned_type(e);
+            m.add(&ty, weak, e.span);
+        }
+        let (at, bt) = (a.ty.clone(), b.ty.clone());
+        if at == Type::Void || bt == Type::Void {
+            return Expr { ty: m.ty, ..poison(span) };
+        }
+        match (self.coerce(a, &m.ty), self.coerce(b, &m.ty)) {
+            (Some(a), Some(b)) => match fold::constant(&cond) {
+                Some(0) => Expr { span, ..b },
+                Some(_) => Expr { span, ..a },
+                None => Expr { kind: ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)), ty: m.ty, span },
+            },
+            _ => {
+                let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at} and the other is {bt}"));
+                self.report(d.related(places.0, format!("this is {at}")));
+                poison(span)
+            }
+        }
+    }
+
+    fn if_value(&mut self, cond: &ast::Expr, then: &ast::Block, otherwise: Option<&ast::Block>, span: Span) -> Expr {
+        let cond = self.condition(cond);
+        let Some(otherwise) = otherwise else {
+            return self.fail("no-value", span, "an `if` used as a value needs an `else`");
+        };
+        let then = self.block_value(then, then.span);
+        let otherwise = self.block_value(otherwise, otherwise.span);
+        self.choose(cond, then, otherwise, span)
+    }
+
+    /// `{ …; e }` as a value.
+    pub fn block_value(&mut self, block: &ast::Block, span: Span) -> Expr {
+        self.scopes.push(Vec::new());
+        let mut stmts = Vec::new();
+        self.stmts(&block.stmts, &mut stmts);
+        let value = match &block.value {
+            Some(e) => self.stored(e),
+            None => self.fail("no-value", block.span, "this block's last expression must be its value, without `;`"),
+        };
+        self.scopes.pop();
+        if stmts.is_empty() {
+            return value;
+        }
+        Expr { ty: value.ty.clone(), kind: ExprKind::Block(stmts, Box::new(value)), span }
+    }
+
+    fn step(&mut self, target: &ast::Expr, up: bool, post: bool, span: Span) -> Expr {
+        let sign = if up { 1 } else { -1 };
+        match &target.kind {
+            ast::ExprKind::Var(name) => {
+                let e = self.var(name, target.span);
+                let ExprKind::Var(var) = e.kind else { return poison(span) };
+                let weak = (Type::I64, true);
+                if e.ty == Type::Void {
+                    if let Some(v) = self.vars.get_mut(var) {
+                        v.merged.add(&weak.0, weak.1, span);
+                    }
+                }
+                match self.step_type(&e.ty, up, span) {
+                    Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },
+                    None => poison(span),
+                }
+            }
+            ast::ExprKind::Map { name, key } => {
+                let key = key.as_deref().map(|k| self.key_value(k, target.span));
+                let key = self.use_key(name, key, target.span);
+                self.step_map(name, key, sign, post, span)
+            }
+            _ => self.fail("not-assignable", target.span, "only variables and maps can be stepped"),
+        }
+    }
+
+    /// Adds a constant to a map's integer in place.
+    pub fn step_map(&mut self, name: &str, key: Option<Expr>, by: i64, post: bool, span: Span) -> Expr {
+        self.maps.found(name, span).value.add(&Type::I64, true, span);
+        let value = self.maps.value(name);
+        let map = self.maps.id(name);
+        if let Type::Agg(agg) = &value.ty {
+            let message = format!("`@{name}` holds {}() and cannot be stepped", agg.function);
+            self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "assigned here"));
+            return poison(span);
+        }
+        match self.step_type(&value.ty, by > 0, span) {
+            Some((ty, size)) => {
+                Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span }
+            }
+            None => poison(span),
+        }
+    }
+
+    /// What stepping gives, and how far one step goes.
+    fn step_type(&mut self, ty: &Type, up: bool, span: Span) -> Option<(Type, i64)> {
+        match ty {
+            Type::Void => None,
+            Type::Int(i) => Some((if i.signed || !up { Type::I64 } else { Type::U64 }, 1)),
+            Type::Ptr(to, _) => Some((ty.clone(), i64::from(to.size().max(1)))),
+            ty => {
+                self.error("type-mismatch", span, format!("{ty} cannot be stepped"));
+                None
+            }
+        }
+    }
+
+    /// `(T)e`
+    fn cast(&mut self, to: &ast::TypeExpr, inner: &ast::Expr, span: Span) -> Expr {
+        let Some(to) = self.type_expr(to) else {
+            self.value(inner);
+            return poison(span);
+        };
+        let e = self.value(inner);
+        self.cast_to(e, to, span)
+    }
+
+    fn cast_to(&mut self, e: Expr, to: Type, span: Span) -> Expr {
+        let made = |e: Expr, ty: Type| Expr { kind: ExprKind::Cast(Box::new(e)), ty, span };
+        let ok = match (&e.ty, &to) {
+            (Type::Void, _) => return Expr { ty: to, ..poison(span) },
+            (from, to) if from == to && !fold::is_literal(&e) => {
+                if !matches!(to, Type::Ptr(..)) {
+                    self.warn("useless-cast", span, format!("this is {to} already"));
+                }
+                return e;
+            }
+            (from, Type::Ptr(target, Space::Unknown)) if from.is_scalar() => {
+                let space = match from {
+                    Type::Ptr(_, space) => *space,
+                    _ => self.context.space.unwrap_or(Space::Unknown),
+                };
+                return made(e, Type::Ptr(target.clone(), space));
+            }
+            (Type::Array(..) | Type::Str(_), Type::Ptr(target, Space::Unknown)) if self.is_place(&e) => {
+                let space = self.space_of(&e);
+                let address = self.address_of(e, span);
+                return made(address, Type::Ptr(target.clone(), space));
+            }
+            (_, Type::Enum(wanted)) if fold::constant(&e).is_some() => {
+                let n = fold::constant(&e);
+                if !wanted.variants.iter().any(|(_, v)| Some(*v) == n) {
+                    return self.fail("bad-cast", span, format!("{to} has no variant of value {}", n.unwrap_or_default()));
+                }
+                true
+            }
+            (Type::Int(i), Type::Array(elem, 0)) if elem.as_int().is_some() => {
+                let n = u32::from(i.bytes) / elem.size().max(1);
+                return made(e, Type::Array(elem.clone(), n));
+            }
+            (Type::Int(_), Type::Array(elem, _)) if elem.as_int().is_some() => {
+                let literal = fold::is_literal(&e) && to.size() <= 8;
+                literal || e.ty.size() == to.size()
+            }
+            (Type::Array(a, _), Type::Int(_) | Type::Array(..)) => a.is_scalar() && e.ty.size() == to.size(),
+            (Type::Str(n), Type::Array(elem, 0)) if elem.size() == 1 => {
+                let n = *n;
+                return made(e, Type::Array(elem.clone(), n));
+            }
+            (Type::Str(n), Type::Array(elem, m)) => elem.size() == 1 && n <= m,
+            (Type::Str(_), Type::Str(0)) => return e,
+            (Type::Str(a), Type::Str(b)) => a <= b,
+            (from, to) => from.is_scalar() && to.is_scalar(),
+        };
+        if ok {
+            return made(e, to);
+        }
+        let d = Diagnostic::error("bad-cast", span, format!("{} cannot be cast to {to}", e.ty));
+        let pointer = matches!(to, Type::Struct(_)) && e.ty.is_scalar();
+        self.report(if pointer { d.help(format!("cast to a pointer: `({to} *)`")) } else { d });
+        poison(span)
+    }
+}
+
+/// A literal as it is kept: 64 bits.
+pub fn widen(e: Expr) -> Expr {
+    if fold::is_literal(&e) {
+        let (ty, _) = assigned_type(&e);
+        return cast(e, &ty);
+    }
+    e
+}
+
+/// A tuple of values that may be kept; not known while one of them is not.
+fn tuple_from(elems: Vec<Expr>, span: Span) -> Expr {
+    if elems.iter().any(|e| e.ty == Type::Void) {
+        return poison(span);
+    }
+    let ty = Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect());
+    Expr { kind: ExprKind::Tuple(elems), ty, span }
+}
+
+/// Equal operands of `==`: the type that both are converted to.
+pub fn common(a: &Type, b: &Type) -> Option<Type> {
+    merge(a, b)
+}

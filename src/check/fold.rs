@@ -1,0 +1,256 @@
+//! Constants: what is known before the program runs.
+
+use std::rc::Rc;
+
+use super::hir::{Expr, ExprKind};
+use crate::diag::Span;
+use crate::syntax::ast::BinOp;
+use crate::types::{Int, Type};
+
+/// A literal integer as a script writes it: the smallest signed type that fits, else `uint64`.
+pub fn literal(n: u64, span: Span) -> Expr {
+    match i64::try_from(n) {
+        Ok(n) => signed(n, span),
+        Err(_) => Expr { kind: ExprKind::Int(n), ty: Type::U64, span },
+    }
+}
+
+/// A constant of the smallest signed type that fits.
+pub fn signed(n: i64, span: Span) -> Expr {
+    let bytes = if i8::try_from(n).is_ok() {
+        1
+    } else if i16::try_from(n).is_ok() {
+        2
+    } else if i32::try_from(n).is_ok() {
+        4
+    } else {
+        8
+    };
+    Expr { kind: ExprKind::Int(n as u64), ty: Type::int(bytes), span }
+}
+
+/// `true` or `false`.
+pub fn boolean(b: bool, span: Span) -> Expr {
+    Expr { kind: ExprKind::Int(b.into()), ty: Type::Bool, span }
+}
+
+/// A constant string with room for its NUL.
+pub fn string(s: &[u8], span: Span) -> Expr {
+    Expr { kind: ExprKind::Str(Rc::from(s)), ty: Type::Str(s.len() as u32 + 1), span }
+}
+
+/// A constant of a known type, its bits cut to the type's width.
+pub fn typed(n: i64, ty: Type, span: Span) -> Expr {
+    let bits = ty.as_int().map_or(n as u64, |i| wrap(n as u64, i));
+    Expr { kind: ExprKind::Int(bits), ty, span }
+}
+
+/// The bits of `n` cut to an integer's width, sign-extended to 64 where it is signed.
+pub fn wrap(n: u64, int: Int) -> u64 {
+    let shift = 64 - u32::from(int.bytes.clamp(1, 8)) * 8;
+    if int.signed { (((n << shift) as i64) >> shift) as u64 } else { n << shift >> shift }
+}
+
+/// A literal that adopts the sign of what it meets: written without a cast, and not negative.
+pub fn is_flexible(e: &Expr) -> bool {
+    match (&e.kind, &e.ty) {
+        (ExprKind::Int(n), Type::Int(i)) => i.signed && *n as i64 >= 0,
+        _ => false,
+    }
+}
+
+/// A literal integer, whatever its sign.
+pub fn is_literal(e: &Expr) -> bool {
+    matches!((&e.kind, &e.ty), (ExprKind::Int(_), Type::Int(_)))
+}
+
+/// The value of a constant expression; casts of constants count.
+pub fn constant(e: &Expr) -> Option<i64> {
+    match &e.kind {
+        ExprKind::Int(n) => Some(*n as i64),
+        ExprKind::Cast(inner) => {
+            let n = constant(inner)?;
+            match &e.ty {
+                Type::Bool => Some((n != 0).into()),
+                ty => ty.as_int().map(|i| wrap(n as u64, i) as i64),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of a constant string.
+pub fn text(e: &Expr) -> Option<&[u8]> {
+    match &e.kind {
+        ExprKind::Str(s) => Some(s),
+        _ => None,
+    }
+}
+
+/// An operator on two constants, or nothing where it must be left to run time (or is an error).
+pub fn binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
+    match (&a.kind, &b.kind) {
+        (ExprKind::Str(x), ExprKind::Str(y)) => strings(op, x, y, span),
+        (ExprKind::Int(x), ExprKind::Int(y)) if a.ty.is_scalar() && b.ty.is_scalar() => {
+            let bools = a.ty == Type::Bool && b.ty == Type::Bool;
+            let unsigned = is_unsigned(a) && (is_unsigned(b) || is_flexible(b)) || is_unsigned(b) && is_flexible(a);
+            let folded = integers(op, *x, *y, unsigned, span)?;
+            Some(if bools && folded.ty != Type::Bool { boolean(constant(&folded) != Some(0), span) } else { folded })
+        }
+        _ => None,
+    }
+}
+
+fn is_unsigned(e: &Expr) -> bool {
+    e.ty.as_int().is_some_and(|i| !i.signed)
+}
+
+fn integers(op: BinOp, x: u64, y: u64, unsigned: bool, span: Span) -> Option<Expr> {
+    let (i, j) = (x as i64, y as i64);
+    let compare = |s: std::cmp::Ordering, u: std::cmp::Ordering| if unsigned { u } else { s };
+    let order = compare(i.cmp(&j), x.cmp(&y));
+    let number = |signed_result: Option<i64>, unsigned_result: Option<u64>| {
+        if unsigned {
+            unsigned_result.map(|n| Expr { kind: ExprKind::Int(n), ty: Type::U64, span })
+        } else {
+            signed_result.map(|n| signed(n, span))
+        }
+    };
+    // Left operand and count of a shift: the count is taken modulo the width, as the CPU does.
+    let count = (y & 63) as u32;
+    match op {
+        BinOp::Add => number(i.checked_add(j), x.checked_add(y))
+            .or_else(|| (i >= 0 && j >= 0).then(|| Expr { kind: ExprKind::Int(x.wrapping_add(y)), ty: Type::U64, span })),
+        BinOp::Sub => Some(signed(i.wrapping_sub(j), span)),
+        BinOp::Mul => number(i.checked_mul(j), x.checked_mul(y)),
+        BinOp::Div => number(i.checked_div(j), x.checked_div(y)),
+        BinOp::Mod => number(i.checked_rem(j), x.checked_rem(y)),
+        BinOp::Shl => number(Some(i.wrapping_shl(count)), Some(x.wrapping_shl(count))),
+        BinOp::Shr => number(Some(i.wrapping_shr(count)), Some(x.wrapping_shr(count))),
+        BinOp::BitAnd => number(Some(i & j), Some(x & y)),
+        BinOp::BitOr => number(Some(i | j), Some(x | y)),
+        BinOp::BitXor => number(Some(i ^ j), Some(x ^ y)),
+        BinOp::Lt => Some(boolean(order.is_lt(), span)),
+        BinOp::Gt => Some(boolean(order.is_gt(), span)),
+        BinOp::Le => Some(boolean(order.is_le(), span)),
+        BinOp::Ge => Some(boolean(order.is_ge(), span)),
+        BinOp::Eq => Some(boolean(order.is_eq(), span)),
+        BinOp::Ne => Some(boolean(order.is_ne(), span)),
+        BinOp::And => Some(boolean(x != 0 && y != 0, span)),
+        BinOp::Or => Some(boolean(x != 0 || y != 0, span)),
+    }
+}
+
+fn strings(op: BinOp, x: &[u8], y: &[u8], span: Span) -> Option<Expr> {
+    let answer = |b| Some(boolean(b, span));
+    match op {
+        BinOp::Add => Some(string(&[x, y].concat(), span)),
+        BinOp::Eq => answer(x == y),
+        BinOp::Ne => answer(x != y),
+        BinOp::Lt => answer(x < y),
+        BinOp::Gt => answer(x > y),
+        BinOp::Le => answer(x <= y),
+        BinOp::Ge => answer(x >= y),
+        BinOp::And => answer(!x.is_empty() && !y.is_empty()),
+        BinOp::Or => answer(!x.is_empty() || !y.is_empty()),
+        BinOp::Mul
+        | BinOp::Div
+        | BinOp::Mod
+        | BinOp::Sub
+        | BinOp::Shl
+        | BinOp::Shr
+        | BinOp::BitAnd
+        | BinOp::BitXor
+        | BinOp::BitOr => None,
+    }
+}
+
+/// A positional parameter's text as an integer: decimal, `0x`, `0o`/leading 0, `0b`, sign, `_`, exponent, duration and C suffixes.
+pub fn parse_int(text: &str) -> Option<Expr> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let n = parse_unsigned(digits)?;
+    if !negative {
+        return Some(literal(n, Span::default()));
+    }
+    let n = i128::from(n);
+    i64::try_from(-n).ok().map(|n| signed(n, Span::default()))
+}
+
+fn parse_unsigned(text: &str) -> Option<u64> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) || text.ends_with('_') {
+        return None;
+    }
+    let clean = text.replace('_', "");
+    let lower = clean.to_ascii_lowercase();
+    if let Some(hex) = lower.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).ok();
+    }
+    if let Some(bin) = lower.strip_prefix("0b") {
+        return u64::from_str_radix(bin, 2).ok();
+    }
+    let end = clean.find(|c: char| !c.is_ascii_digit()).unwrap_or(clean.len());
+    let (digits, suffix) = clean.split_at(end);
+    if let Some(exponent) = suffix.strip_prefix('e') {
+        let mantissa: u64 = digits.parse().ok()?;
+        return 10u64.checked_pow(exponent.parse().ok()?)?.checked_mul(mantissa);
+    }
+    let n = match digits.strip_prefix('0') {
+        Some(octal) if !octal.is_empty() => u64::from_str_radix(octal, 8).ok()?,
+        Some(_) | None => digits.parse().ok()?,
+    };
+    let scale: u64 = match suffix {
+        "" | "u" | "l" | "ul" | "ll" | "ull" | "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return None,
+    };
+    n.checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fold(op: BinOp, a: i64, b: i64) -> Option<(i64, Type)> {
+        let s = Span::default();
+        let e = binary(op, &signed(a, s), &signed(b, s), s)?;
+        Some((constant(&e)?, e.ty))
+    }
+
+    #[test]
+    fn integers_fold() {
+        assert_eq!(fold(BinOp::Add, 100, 100), Some((200, Type::int(2))));
+        assert_eq!(fold(BinOp::Sub, 1, 2), Some((-1, Type::int(1))));
+        assert_eq!(fold(BinOp::Div, 7, 0), None);
+        assert_eq!(fold(BinOp::Lt, -1, 2), Some((1, Type::Bool)));
+        assert_eq!(fold(BinOp::Shl, 1, 40), Some((1 << 40, Type::I64)));
+    }
+
+    #[test]
+    fn parameters_parse() {
+        let n = |t| parse_int(t).and_then(|e| constant(&e));
+        assert_eq!(n("0x10"), Some(16));
+        assert_eq!(n("-5"), Some(-5));
+        assert_eq!(n("010"), Some(8));
+        assert_eq!(n("1_000"), Some(1000));
+        assert_eq!(n("5ms"), Some(5_000_000));
+        assert_eq!(n("1e6"), Some(1_000_000));
+        assert_eq!(n("0"), Some(0));
+        assert_eq!(n("abc"), None);
+        assert_eq!(n(""), None);
+        assert_eq!(n("12x"), None);
+    }
+
+    #[test]
+    fn wrapping() {
+        assert_eq!(wrap(300, Int { bytes: 1, signed: false }), 44);
+        assert_eq!(wrap(255, Int { bytes: 1, signed: true }), u64::MAX);
+    }
+}

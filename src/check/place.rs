@@ -1,0 +1,271 @@
+//! What lies behind an address or within a value: fields, elements, pointers.
+
+use std::rc::Rc;
+
+use super::body::{Body, poison};
+use super::convert::{cast, tuple_element};
+use super::fold;
+use super::hir::{Expr, ExprKind};
+use super::types::in_space;
+use crate::diag::{Diagnostic, Span};
+use crate::probes::ArgRef;
+use crate::syntax::ast::{self, BinOp};
+use crate::types::{Field, Space, Type};
+
+impl Body<'_> {
+    /// `base.name`, through any number of pointers.
+    pub fn field(&mut self, base: &ast::Expr, name: &ast::Ident, span: Span) -> Expr {
+        let mut base = self.value(base);
+        while matches!(base.ty, Type::Ptr(..)) {
+            base = self.deref_value(base, span);
+        }
+        let space = self.space_of(&base);
+        match &base.ty {
+            Type::Void => poison(span),
+            Type::Args => self.args_field(name, span),
+            Type::Struct(s) => match self.env.sys.member(s, &name.name) {
+                Some(field) => member(base, field, space, span),
+                None => {
+                    let names: Vec<String> =
+                        self.env.sys.expand(s).map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default();
+                    self.no_field(&base.ty.to_string(), name, &names)
+                }
+            },
+            Type::Record(r) => match r.fields.iter().find(|f| f.name == name.name) {
+                Some(field) => {
+                    let field = field.clone();
+                    member(base, field, space, span)
+                }
+                None => {
+                    let names: Vec<String> = r.fields.iter().map(|f| f.name.clone()).collect();
+                    self.no_field(&base.ty.to_string(), name, &names)
+                }
+            },
+            ty => {
+                let d = Diagnostic::error("type-mismatch", name.span, format!("{ty} has no fields"));
+                let d = if matches!(ty, Type::Int(_)) { d.help("cast it to a pointer: `((struct name *)x).field`") } else { d };
+                self.report(d);
+                poison(span)
+            }
+        }
+    }
+
+    fn no_field(&mut self, of: &str, name: &ast::Ident, names: &[String]) -> Expr {
+        let d = Diagnostic::error("unknown-field", name.span, format!("{of} has no field `{}`", name.name));
+        self.report(d.suggest(&name.name, names.iter().map(String::as_str)));
+        poison(name.span)
+    }
+
+    fn args_field(&mut self, name: &ast::Ident, span: Span) -> Expr {
+        let context = self.context;
+        match context.fields.iter().find(|f| f.field.name == name.name) {
+            Some(field) => {
+                let ty = self.context_type(&field.field.ty);
+                Expr { kind: ExprKind::Context(ArgRef::Named(field.clone())), ty, span }
+            }
+            None => {
+                let names: Vec<String> = context.fields.iter().map(|f| f.field.name.clone()).collect();
+                let site = format!("{}'s args", self.site.name);
+                self.no_field(&site, name, &names)
+            }
+        }
+    }
+
+    /// `base.0`
+    pub fn tuple_index(&mut self, base: &ast::Expr, index: u32, span: Span) -> Expr {
+        let base = self.value(base);
+        self.element(base, index as usize, span)
+    }
+
+    fn element(&mut self, base: Expr, index: usize, span: Span) -> Expr {
+        match &base.ty {
+            Type::Void => poison(span),
+            Type::Tuple(elems) if index < elems.len() => {
+                let elems = elems.clone();
+                Expr { span, ..tuple_element(base, &elems, index) }
+            }
+            Type::Tuple(elems) => {
+                let message = format!("{} has {} elements, counted from 0", base.ty, elems.len());
+                self.fail("out-of-bounds", span, message)
+            }
+            ty => {
+                let message = format!("{ty} is not a tuple");
+                self.fail("type-mismatch", span, message)
+            }
+        }
+    }
+
+    /// `base[index]` on an array, a string, a pointer or a tuple.
+    pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+        let (base, index) = (self.value(base), self.value(index));
+        let constant = fold::constant(&index);
+        if let (Some(text), Some(i)) = (fold::text(&base), constant) {
+            let byte = usize::try_from(i).ok().and_then(|i| if i == text.len() { Some(0) } else { text.get(i).copied() });
+            return match byte {
+                Some(b) => fold::signed(i64::from(b as i8), span),
+                None => self.fail("out-of-bounds", index.span, format!("the string has {} bytes", text.len())),
+            };
+        }
+        if index.ty == Type::Void || base.ty == Type::Void {
+            return poison(span);
+        }
+        if !matches!(index.ty, Type::Int(_) | Type::Enum(_) | Type::Bool) {
+            let message = format!("an index must be an integer, and this is {}", index.ty);
+            return self.fail("type-mismatch", index.span, message);
+        }
+        let space = self.space_of(&base);
+        let (elem, length) = match &base.ty {
+            Type::Array(elem, n) => (in_space((**elem).clone(), space), *n),
+            Type::Str(n) => (Type::int(1), *n),
+            Type::Ptr(..) => {
+                let moved = self.offset_pointer(BinOp::Add, base, index, span);
+                return self.deref_value(moved, span);
+            }
+            Type::Tuple(_) => {
+                return match constant.and_then(|i| usize::try_from(i).ok()) {
+                    Some(i) => self.element(base, i, span),
+                    None => self.fail("not-constant", index.span, "a tuple's index must be a constant"),
+                };
+            }
+            ty => {
+                let message = format!("{ty} has no elements");
+                return self.fail("type-mismatch", base.span, message);
+            }
+        };
+        // An array declared without length (a flexible member) has no bound to check.
+        if let Some(i) = constant.filter(|i| *i < 0 || (length > 0 && *i >= i64::from(length))) {
+            return self.fail("out-of-bounds", index.span, format!("{} has no element {i}", base.ty));
+        }
+        Expr { kind: ExprKind::Index(Box::new(base), Box::new(index)), ty: elem, span }
+    }
+
+    /// `*e`
+    pub fn deref(&mut self, e: &ast::Expr, span: Span) -> Expr {
+        let e = self.value(e);
+        match &e.ty {
+            // An address that is only a number: eight bytes.
+            Type::Int(_) => {
+                let space = self.default_space();
+                let pointer = cast(e, &Type::U64.ptr(space));
+                self.deref_value(pointer, span)
+            }
+            _ => self.deref_value(e, span),
+        }
+    }
+
+    /// What a pointer leads to.
+    pub fn deref_value(&mut self, e: Expr, span: Span) -> Expr {
+        let (to, space) = match &e.ty {
+            Type::Ptr(to, space) => ((**to).clone(), *space),
+            Type::Void => return poison(span),
+            Type::Array(elem, _) => {
+                let elem = (**elem).clone();
+                let first = fold::literal(0, span);
+                return Expr { kind: ExprKind::Index(Box::new(e), Box::new(first)), ty: elem, span };
+            }
+            ty => {
+                let message = format!("{ty} is not a pointer");
+                return self.fail("type-mismatch", e.span, message);
+            }
+        };
+        if to == Type::Void {
+            let message = "a void pointer leads to nothing known";
+            self.report(Diagnostic::error("type-mismatch", e.span, message).help("cast it to a pointer of the right type first"));
+            return poison(span);
+        }
+        let space = if space == Space::Unknown { self.default_space() } else { space };
+        let ty = in_space(to, space);
+        Expr { kind: ExprKind::Deref(Box::new(e), space), ty, span }
+    }
+
+    /// `p + n`, `p - n` in steps of what `p` points to.
+    pub fn offset_pointer(&mut self, op: BinOp, pointer: Expr, by: Expr, span: Span) -> Expr {
+        let size = match &pointer.ty {
+            Type::Ptr(to, _) => i64::from(to.size().max(1)),
+            _ => 1,
+        };
+        let ty = pointer.ty.clone();
+        let scaled = match fold::constant(&by) {
+            Some(n) => fold::typed(n.wrapping_mul(size), Type::I64, by.span),
+            None => {
+                let at = by.span;
+                let by = cast(by, &Type::I64);
+                if size == 1 {
+                    by
+                } else {
+                    let size = fold::typed(size, Type::I64, at);
+                    Expr { kind: ExprKind::Binary(BinOp::Mul, Box::new(by), Box::new(size)), ty: Type::I64, span: at }
+                }
+            }
+        };
+        Expr { kind: ExprKind::Binary(op, Box::new(pointer), Box::new(scaled)), ty, span }
+    }
+
+    /// Is it a place in memory behind an address, rather than a value?
+    pub fn is_place(&self, e: &Expr) -> bool {
+        match &e.kind {
+            ExprKind::Deref(..) => true,
+            ExprKind::Field(base, field) => field.bits.is_none() && self.is_place(base),
+            ExprKind::Index(base, _) => self.is_place(base),
+            _ => false,
+        }
+    }
+
+    /// The memory that a place is in.
+    pub fn space_of(&self, e: &Expr) -> Space {
+        match &e.kind {
+            ExprKind::Deref(_, space) => *space,
+            ExprKind::Field(base, _) | ExprKind::Index(base, _) | ExprKind::Cast(base) => self.space_of(base),
+            ExprKind::Var(_) | ExprKind::Map(..) => Space::Unknown,
+            ExprKind::Context(_) => self.context.space.unwrap_or(Space::Unknown),
+            _ => Space::Unknown,
+        }
+    }
+
+    /// The address of a place, a variable or a map's element.
+    pub fn address_of(&mut self, e: Expr, span: Span) -> Expr {
+        let space = match &e.kind {
+            ExprKind::Var(_) | ExprKind::Map(..) => Space::Bpf,
+            _ if self.is_place(&e) => self.space_of(&e),
+            _ => {
+                if e.ty == Type::Void {
+                    return poison(span);
+                }
+                return self.fail("no-address", span, "only variables, maps and places in memory have an address");
+            }
+        };
+        if let ExprKind::Deref(pointer, _) = e.kind {
+            return Expr { span, ..*pointer };
+        }
+        let ty = e.ty.clone().ptr(space);
+        Expr { kind: ExprKind::AddrOf(Box::new(e)), ty, span }
+    }
+
+    /// `offsetof(T, a.b)`
+    pub fn offsetof(&mut self, arg: &ast::Arg, path: &[ast::Ident], span: Span) -> Expr {
+        let Some(mut ty) = self.type_of_arg(arg) else { return poison(span) };
+        let mut offset = 0u32;
+        for name in path {
+            let (found, names) = match &ty {
+                Type::Struct(s) => {
+                    let found = self.env.sys.member(s, &name.name);
+                    let all = if found.is_none() { self.env.sys.expand(s) } else { None };
+                    (found, all.map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default())
+                }
+                Type::Record(r) => {
+                    (r.fields.iter().find(|f| f.name == name.name).cloned(), r.fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>())
+                }
+                _ => (None, Vec::new()),
+            };
+            let Some(field) = found else { return self.no_field(&ty.to_string(), name, &names) };
+            offset = offset.saturating_add(field.offset);
+            ty = field.ty;
+        }
+        fold::typed(i64::from(offset), Type::U64, span)
+    }
+}
+
+fn member(base: Expr, field: Field, space: Space, span: Span) -> Expr {
+    let ty = in_space(field.ty.clone(), space);
+    Expr { kind: ExprKind::Field(Box::new(base), Rc::new(field)), ty, span }
+}

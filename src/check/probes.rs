@@ -1,0 +1,236 @@
+//! Attach points: from what is written to the sites it means, and to the fewest contexts that a body must be checked for.
+
+use regex::Regex;
+
+use super::{Tables, uses};
+use crate::builtins::{Accepts, Lower};
+use crate::diag::{Diagnostic, Span};
+use crate::probes::{ArgRef, Attach, Caps, Context, Env, ProbeSite};
+use crate::settings::{MissingProbes, Settings};
+use crate::syntax::ast::{self, AttachPoint, ExprKind};
+
+/// A script's probe and the sites that its attach points mean.
+pub struct Job<'a> {
+    /// As written.
+    pub probe: &'a ast::Probe,
+    /// In order of expansion.
+    pub sites: Vec<ProbeSite>,
+    /// For each site, which of `contexts` it has.
+    pub context_of: Vec<usize>,
+    /// What is distinct among the sites' contexts, as far as the body can tell, with the first site of each.
+    pub contexts: Vec<(usize, Context)>,
+}
+
+/// Expands all probes.
+pub fn expand<'a>(script: &'a ast::Script, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
+    let filter = match env.settings.probe_filter.as_deref().map(Regex::new) {
+        Some(Err(e)) => {
+            let why = e.to_string().lines().last().unwrap_or_default().to_string();
+            diags.push(Diagnostic::error("bad-filter", Span::default(), format!("the probe filter is not a regular expression: {why}")));
+            return Vec::new();
+        }
+        Some(Ok(filter)) => Some(filter),
+        None => None,
+    };
+    let mut jobs = Vec::new();
+    for item in &script.items {
+        let ast::Item::Probe(probe) = item else { continue };
+        let mut sites = Vec::new();
+        for point in &probe.points {
+            match expand_point(point, env, tables, diags) {
+                Ok(found) => sites.extend(found),
+                Err(d) => diags.extend(missing(d, env.settings)),
+            }
+        }
+        sites.retain(|s| always_kept(s) || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
+        if !sites.is_empty() {
+            jobs.push(with_contexts(probe, sites, env, tables, diags));
+        }
+    }
+    let failed = diags.iter().any(|d| d.severity == crate::diag::Severity::Error);
+    if jobs.is_empty() && !failed {
+        let help = if filter.is_some() { "no probe's name matches the probe filter" } else { "a script needs at least one probe" };
+        diags.push(Diagnostic::error("no-probes", Span::default(), "No probes to attach").help(help));
+    }
+    limit(&jobs, env.settings, diags);
+    jobs
+}
+
+/// Probes that belong to the run rather than to the kernel: no filter drops them.
+fn always_kept(site: &ProbeSite) -> bool {
+    matches!(site.attach, Attach::Begin | Attach::End)
+}
+
+fn limit(jobs: &[Job], settings: &Settings, diags: &mut Vec<Diagnostic>) {
+    let total: usize = jobs.iter().map(|j| j.sites.len()).sum();
+    if total as u64 > settings.max_probes {
+        let widest = jobs.iter().max_by_key(|j| j.sites.len()).map_or(Span::default(), |j| point_span(j.probe));
+        let message = format!("{total} probes after wildcards; the limit is {}", settings.max_probes);
+        diags.push(Diagnostic::error("too-many-probes", widest, message).help("raise it with the setting max_probes"));
+    }
+}
+
+fn point_span(probe: &ast::Probe) -> Span {
+    match (probe.points.first(), probe.points.last()) {
+        (Some(a), Some(b)) => a.span.to(b.span),
+        _ => probe.span,
+    }
+}
+
+/// What becomes of an attach point that means nothing here.
+fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
+    let forgivable = !matches!(d.code, "unknown-probe" | "unsupported");
+    match settings.missing_probes {
+        MissingProbes::Warn if forgivable => Some(Diagnostic { severity: crate::diag::Severity::Warning, ..d }),
+        MissingProbes::Ignore if forgivable => None,
+        MissingProbes::Error | MissingProbes::Warn | MissingProbes::Ignore => Some(d),
+    }
+}
+
+fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Result<Vec<ProbeSite>, Diagnostic> {
+    let point = with_params(point, env.settings, diags);
+    let Some(provider) = point.segments.first() else {
+        return Err(Diagnostic::error("unknown-probe", point.span, "an attach point starts with a probe kind"));
+    };
+    if provider.text.contains('*') && !provider.quoted {
+        let d = Diagnostic::error("unsupported", provider.span, "a wildcard for the probe kind cannot be used yet");
+        return Err(d.help("name the kind: `tracepoint:…`"));
+    }
+    let Some(kind) = (tables.kind)(&provider.text) else {
+        let kinds = (tables.kinds)();
+        let names = kinds.iter().flat_map(|k| k.names()).copied();
+        let lower = provider.text.to_ascii_lowercase();
+        let d = Diagnostic::error("unknown-probe", provider.span, format!("there is no probe kind `{}`", provider.text));
+        let d = d.suggest(&lower, names.filter(|n| n.len() > 2));
+        return Err(if d.help.is_some() {
+            d
+        } else {
+            let all: Vec<&str> = kinds.iter().filter_map(|k| k.names().first().copied()).collect();
+            d.help(format!("the kinds are {}", all.join(", ")))
+        });
+    };
+    let mut sites = kind.expand(&point, env)?;
+    if sites.is_empty() {
+        return Err(Diagnostic::error("no-match", point.span, "this matches no probe").help(format!("usage: {}", kind.usage())));
+    }
+    if let Some(name) = &point.name {
+        for site in &mut sites {
+            site.name.clone_from(&name.name);
+        }
+    }
+    Ok(sites)
+}
+
+/// Puts positional parameters in place of `$1` in unquoted parts.
+fn with_params(point: &AttachPoint, settings: &Settings, diags: &mut Vec<Diagnostic>) -> AttachPoint {
+    let mut point = point.clone();
+    for segment in point.segments.iter_mut().filter(|s| !s.quoted && s.text.contains('$')) {
+        let mut text = String::new();
+        let mut rest = segment.text.as_str();
+        while let Some(at) = rest.find('$') {
+            text.push_str(&rest[..at]);
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix('#') {
+                text.push_str(&settings.params.len().to_string());
+                rest = after;
+                continue;
+            }
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let (number, after) = rest.split_at(digits);
+            let value = number.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.params.get(i));
+            match value {
+                Some(Some(value)) => text.push_str(value),
+                Some(None) => {
+                    let message = format!("parameter ${number} was not given: it is empty here");
+                    diags.push(Diagnostic::warning("missing-parameter", segment.span, message));
+                }
+                None => {
+                    text.push('$');
+                    text.push_str(number);
+                }
+            }
+            rest = after;
+        }
+        text.push_str(rest);
+        segment.text = text;
+    }
+    point
+}
+
+/// How much a body's meaning depends on its site.
+struct Needs {
+    /// Anything at all that a context decides.
+    context: bool,
+    /// The fields of `args`.
+    fields: bool,
+}
+
+fn needs(probe: &ast::Probe, tables: &Tables) -> Needs {
+    let mut n = Needs { context: false, fields: false };
+    uses::expressions(probe, &mut |e| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name.as_str(),
+            ExprKind::Call { name, .. } => name.name.as_str(),
+            // Where a pointer leads to may be the context's say.
+            ExprKind::Cast(..) | ExprKind::Field { .. } | ExprKind::Unary(ast::UnOp::Deref, _) | ExprKind::Index { .. } => {
+                n.context = true;
+                return;
+            }
+            _ => return,
+        };
+        // A name that is not a row may be a macro, whose body is not looked at here.
+        let Some(row) = (tables.row)(name) else {
+            if matches!(e.kind, ExprKind::Call { .. }) {
+                n.context = true;
+            }
+            return;
+        };
+        n.context |= row.needs != Caps::NONE
+            || matches!(row.lower, Lower::Context(_))
+            || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr));
+        n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
+    });
+    n
+}
+
+/// The part of a site that rows may look at while they are checked: its kind, and the binary it is in.
+fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
+    let binary = |s: &ProbeSite| match &s.attach {
+        Attach::Uprobe { path, .. } => Some(path.clone()),
+        _ => None,
+    };
+    a.kind.names() == b.kind.names() && binary(a) == binary(b)
+}
+
+fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
+    a.caps == b.caps && a.retval == b.retval && a.args == b.args && a.space == b.space && (!fields || a.fields == b.fields)
+}
+
+fn with_contexts<'a>(probe: &'a ast::Probe, sites: Vec<ProbeSite>, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Job<'a> {
+    let needs = needs(probe, tables);
+    let mut contexts: Vec<(usize, Context)> = Vec::new();
+    let mut context_of = Vec::with_capacity(sites.len());
+    for (i, site) in sites.iter().enumerate() {
+        let same = |j: usize| sites.get(j).is_some_and(|s| same_place(s, site));
+        if !needs.context {
+            if let Some(at) = contexts.iter().position(|(j, _)| same(*j)) {
+                context_of.push(at);
+                continue;
+            }
+        }
+        let context = match site.kind.context(site, env) {
+            Ok(context) => context,
+            Err(d) => {
+                diags.extend(missing(d, env.settings));
+                context_of.push(usize::MAX);
+                continue;
+            }
+        };
+        let at = contexts.iter().position(|(j, c)| same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
+            contexts.push((i, context));
+            contexts.len() - 1
+        });
+        context_of.push(at);
+    }
+    Job { probe, sites, context_of, contexts }
+}

@@ -1,0 +1,418 @@
+//! Statements.
+
+use super::body::Body;
+use super::convert::{assigned_type, cast};
+use super::expr::widen;
+use super::fold;
+use super::hir::{Expr, ExprKind, Stmt, StmtKind};
+use crate::builtins::Lower;
+use crate::diag::{Diagnostic, Span};
+use crate::syntax::ast::{self, BinOp};
+use crate::types::Type;
+
+impl Body<'_> {
+    /// A block in statement position: its own scope, its value for its effect.
+    pub fn block(&mut self, block: &ast::Block) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        self.scopes.push(Vec::new());
+        self.block_into(block, &mut out);
+        self.scopes.pop();
+        out
+    }
+
+    fn block_into(&mut self, block: &ast::Block, out: &mut Vec<Stmt>) {
+        let dead = self.stmts(&block.stmts, out);
+        if let Some(value) = &block.value {
+            let mark = out.len();
+            self.effect(value, out);
+            if dead {
+                self.unreachable(value.span);
+                out.truncate(mark);
+            }
+        }
+    }
+
+    /// Statements in the current scope. What cannot be reached is checked and left out; true when the end cannot be.
+    pub fn stmts(&mut self, stmts: &[ast::Stmt], out: &mut Vec<Stmt>) -> bool {
+        let mut dead = false;
+        let mut told = false;
+        for s in stmts {
+            let mark = out.len();
+            self.stmt(s, out);
+            if dead {
+                if !told {
+                    self.unreachable(s.span);
+                    told = true;
+                }
+                out.truncate(mark);
+            }
+            dead |= out.last().is_some_and(ends);
+        }
+        dead && told || out.last().is_some_and(ends)
+    }
+
+    fn unreachable(&mut self, span: Span) {
+        self.warn("unreachable", span, "this is never reached");
+    }
+
+    fn stmt(&mut self, s: &ast::Stmt, out: &mut Vec<Stmt>) {
+        let span = s.span;
+        let kind = match &s.kind {
+            ast::StmtKind::Expr(e) => return self.effect(e, out),
+            ast::StmtKind::Discard(e) => StmtKind::Expr(self.expr(e)),
+            ast::StmtKind::Assign { target, op, value } => return self.assign(target, *op, value, span, out),
+            ast::StmtKind::Let { var, ty, value } => return self.declare_var(var, ty.as_ref(), value.as_ref(), span, out),
+            ast::StmtKind::While { cond, body } => {
+                let d = Diagnostic::warning("deprecated", span, "`while` is deprecated: the verifier must find its end by itself");
+                self.report(d.help("use `for $i : 0..n { … }` or `unroll(n) { … }`"));
+                let cond = self.condition(cond);
+                self.loops += 1;
+                let body = self.block(body);
+                self.loops -= 1;
+                StmtKind::While { cond, body }
+            }
+            ast::StmtKind::ForRange { var, from, to, body } => {
+                let (from, to) = (self.bound(from), self.bound(to));
+                self.scopes.push(Vec::new());
+                let var = self.loop_var(var, Type::I64);
+                let body = self.for_body(body);
+                self.scopes.pop();
+                StmtKind::ForRange { var, from, to, body }
+            }
+            ast::StmtKind::ForMap { var, map, body } => match self.for_map(var, map, body) {
+                Some(kind) => kind,
+                None => return,
+            },
+            ast::StmtKind::Unroll { times, body } => {
+                let n = self.value(times);
+                let times = match fold::constant(&n) {
+                    Some(n @ 1..=100) => n as u32,
+                    _ => {
+                        if n.ty != Type::Void {
+                            self.error("bad-unroll", times.span, "unroll takes a constant from 1 to 100");
+                        }
+                        1
+                    }
+                };
+                self.loops += 1;
+                let body = self.block(body);
+                self.loops -= 1;
+                StmtKind::Repeat { times, body }
+            }
+            ast::StmtKind::Break | ast::StmtKind::Continue => {
+                let out_of = matches!(s.kind, ast::StmtKind::Break);
+                if self.loops == 0 {
+                    let word = if out_of { "break" } else { "continue" };
+                    self.error("not-in-loop", span, format!("`{word}` belongs in a loop"));
+                }
+                if out_of { StmtKind::Break } else { StmtKind::Continue }
+            }
+            ast::StmtKind::Return(value) => StmtKind::Return(value.as_ref().map(|e| self.bound(e))),
+            ast::StmtKind::Import(_) => {
+                self.unsupported(span, "`import`");
+                return;
+            }
+        };
+        out.push(Stmt { kind, span });
+    }
+
+    /// An integer as `int64`.
+    fn bound(&mut self, e: &ast::Expr) -> Expr {
+        let e = self.value(e);
+        match &e.ty {
+            Type::Int(_) | Type::Bool | Type::Enum(_) => cast(e, &Type::I64),
+            Type::Void => e,
+            ty => {
+                let message = format!("this must be an integer, and it is {ty}");
+                self.fail("type-mismatch", e.span, message)
+            }
+        }
+    }
+
+    fn loop_var(&mut self, var: &ast::Ident, ty: Type) -> usize {
+        if self.find_var(&var.name).is_some() {
+            self.redeclared(var);
+        }
+        let id = self.declare(&var.name, Some(ty.clone()));
+        if let Some(done) = self.assigned.get_mut(id) {
+            *done = true;
+        }
+        if let Some(v) = self.vars.get_mut(id) {
+            v.merged.add(&ty, false, var.span);
+        }
+        id
+    }
+
+    fn redeclared(&mut self, var: &ast::Ident) {
+        let d = Diagnostic::error("redeclared", var.span, format!("`${}` is a variable already", var.name));
+        self.report(d.help("give one of them another name"));
+    }
+
+    fn for_body(&mut self, body: &ast::Block) -> Vec<Stmt> {
+        self.loops += 1;
+        self.fors += 1;
+        let body = self.block(body);
+        self.loops -= 1;
+        self.fors -= 1;
+        body
+    }
+
+    fn for_map(&mut self, var: &ast::Ident, map: &ast::Expr, body: &ast::Block) -> Option<StmtKind> {
+        let ast::ExprKind::Map { name, key: None } = &map.kind else {
+            self.error("type-mismatch", map.span, "`for` goes over a range `a..b` or a whole map");
+            return None;
+        };
+        let id = self.use_map(name, map.span);
+        if let Some((None, Some(place))) = self.maps.get(name).map(|f| (f.keyed, f.scalar)) {
+            let d = Diagnostic::error("map-key-conflict", map.span, format!("`for` wants a map with keys, and `@{name}` has none"));
+            self.report(d.related(place, "used without a key here"));
+        }
+        let (key, value) = (self.maps.key(name).ty, self.maps.value(name).ty);
+        let value = match &value {
+            Type::Agg(agg) if !self.env.tables.can_read(&agg.function) => {
+                let message = format!("`@{name}` holds {}(), which has no single number to read", agg.function);
+                self.error("not-readable", map.span, message);
+                Type::Void
+            }
+            Type::Agg(agg) => Type::Int(crate::types::Int { bytes: 8, signed: agg.signed }),
+            _ => value,
+        };
+        let known = key != Type::Void && value != Type::Void;
+        let pair = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
+        self.scopes.push(Vec::new());
+        let var = self.loop_var(var, pair);
+        let body = self.for_body(body);
+        self.scopes.pop();
+        Some(StmtKind::ForMap { var, map: id, body })
+    }
+
+    /// An expression for its effect: `if`, ternary and block become statements.
+    fn effect(&mut self, e: &ast::Expr, out: &mut Vec<Stmt>) {
+        let span = e.span;
+        match &e.kind {
+            ast::ExprKind::If { cond, then, otherwise } => {
+                let cond = self.condition(cond);
+                let then = self.block(then);
+                let otherwise = otherwise.as_ref().map(|b| self.block(b)).unwrap_or_default();
+                out.push(Stmt { kind: StmtKind::If { cond, then, otherwise }, span });
+            }
+            ast::ExprKind::Ternary { cond, then: Some(then), otherwise } => {
+                let cond = self.condition(cond);
+                let (mut a, mut b) = (Vec::new(), Vec::new());
+                self.effect(then, &mut a);
+                self.effect(otherwise, &mut b);
+                out.push(Stmt { kind: StmtKind::If { cond, then: a, otherwise: b }, span });
+            }
+            ast::ExprKind::Block(block) => {
+                self.scopes.push(Vec::new());
+                self.block_into(block, out);
+                self.scopes.pop();
+            }
+            _ => {
+                let value = self.expr(e);
+                if value.ty != Type::Void && !has_effect(&value) {
+                    self.warn("no-effect", span, "this has no effect");
+                    // A bare `@x` names the map, and that is all.
+                    return;
+                }
+                out.push(Stmt { kind: StmtKind::Expr(value), span });
+            }
+        }
+    }
+
+    fn declare_var(&mut self, var: &ast::Ident, ty: Option<&ast::TypeExpr>, value: Option<&ast::Expr>, span: Span, out: &mut Vec<Stmt>) {
+        // The value is outside the variable's scope.
+        let value = value.map(|e| self.stored(e));
+        if self.find_var(&var.name).is_some() {
+            self.redeclared(var);
+        }
+        let declared = ty.and_then(|t| self.type_expr(t));
+        let open = matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
+        let id = self.declare(&var.name, declared.clone().filter(|_| !open));
+        if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {
+            let least = match ty {
+                Type::Str(0) => Type::Str(1),
+                ty => ty.clone(),
+            };
+            v.merged.add(&least, false, span);
+        }
+        let kind = match value {
+            Some(value) => self.set_var(id, value, span),
+            None => StmtKind::ZeroVar(id),
+        };
+        out.push(Stmt { kind, span });
+    }
+
+    fn assign(&mut self, target: &ast::Expr, op: Option<BinOp>, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+        match &target.kind {
+            ast::ExprKind::Var(name) => {
+                let value = match op {
+                    None => self.stored(value),
+                    Some(op) => {
+                        let old = self.var(name, target.span);
+                        if self.find_var(name).is_none() {
+                            self.value(value);
+                            return;
+                        }
+                        let by = self.value(value);
+                        self.compound(op, old, by, span)
+                    }
+                };
+                let id = match self.find_var(name) {
+                    Some(id) => id,
+                    None => self.declare(name, None),
+                };
+                let kind = self.set_var(id, value, span);
+                out.push(Stmt { kind, span });
+            }
+            ast::ExprKind::Map { name, key } => {
+                let key = key.as_deref().map(|k| self.key_value(k, target.span));
+                let key = self.use_key(name, key, target.span);
+                match op {
+                    None => self.set_map(name, key, value, span, out),
+                    Some(op) => self.update_map(name, key, op, value, span, out),
+                }
+            }
+            _ => {
+                self.value(value);
+                let d = Diagnostic::error("not-assignable", target.span, "only variables and maps can be assigned to");
+                self.report(d);
+            }
+        }
+    }
+
+    fn set_map(&mut self, name: &str, key: Option<Expr>, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+        if let Some((row, args)) = self.aggregation(value) {
+            let Some((call, ty)) = self.aggregate_call(row, args, value.span) else { return };
+            self.maps.found(name, span).value.add(&ty, false, span);
+            let target = self.maps.value(name);
+            if !self.same_aggregate(name, &ty, &target, value.span) {
+                return;
+            }
+            let map = self.maps.id(name);
+            out.push(Stmt { kind: StmtKind::Aggregate { map, key, call }, span });
+            return;
+        }
+        let value = self.stored(value);
+        let kind = self.map_value(name, key, value, span);
+        out.push(Stmt { kind, span });
+    }
+
+    fn map_value(&mut self, name: &str, key: Option<Expr>, value: Expr, span: Span) -> StmtKind {
+        let (ty, weak) = assigned_type(&value);
+        self.maps.found(name, span).value.add(&ty, weak, span);
+        let target = self.maps.value(name);
+        let value = self.assigned_value(value, &target, &format!("@{name}"), false);
+        StmtKind::SetMap { map: self.maps.id(name), key, value }
+    }
+
+    fn same_aggregate(&mut self, name: &str, ty: &Type, target: &super::types::Merged, span: Span) -> bool {
+        let fine = match (ty, &target.ty) {
+            (_, Type::Void) => true,
+            (Type::Agg(a), Type::Agg(b)) => a.function == b.function && a.params == b.params,
+            _ => false,
+        };
+        if !fine {
+            let message = match (ty, &target.ty) {
+                (Type::Agg(a), Type::Agg(b)) if a.function == b.function => {
+                    format!("`@{name}` is filled by {}() with other parameters elsewhere", a.function)
+                }
+                (Type::Agg(a), Type::Agg(b)) => format!("`@{name}` is filled by {}() and cannot take {}()", b.function, a.function),
+                (Type::Agg(a), other) => format!("`@{name}` is {other} and cannot take {}()", a.function),
+                (_, other) => format!("`@{name}` is {other}"),
+            };
+            self.report(Diagnostic::error("type-conflict", span, message).related(target.span, "it got its type here"));
+        }
+        fine
+    }
+
+    /// `@m[k] += e`
+    fn update_map(&mut self, name: &str, key: Option<Expr>, op: BinOp, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+        let by = self.value(value);
+        let value = self.maps.value(name);
+        // A constant step of an integer is one operation.
+        let step = match (op, fold::is_literal(&by).then(|| fold::constant(&by)).flatten()) {
+            (BinOp::Add, Some(n)) => Some(n),
+            (BinOp::Sub, Some(n)) => Some(n.wrapping_neg()),
+            _ => None,
+        };
+        if let (Some(n), Type::Void | Type::Int(_)) = (step, &value.ty) {
+            let e = self.step_map(name, key, n, false, span);
+            out.push(Stmt { kind: StmtKind::Expr(e), span });
+            return;
+        }
+        if let Type::Agg(agg) = &value.ty {
+            let message = format!("`@{name}` is filled by {}() and cannot be assigned to", agg.function);
+            self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "it got its type here"));
+            return;
+        }
+        if value.ty == Type::Void {
+            // Starts from zero: what is added decides the type.
+            let wide = match by.ty.as_int() {
+                Some(i) if matches!(by.ty, Type::Int(_)) => Type::Int(crate::types::Int { bytes: 8, signed: i.signed }),
+                _ => by.ty.clone(),
+            };
+            self.maps.found(name, span).value.add(&wide, fold::is_flexible(&by), span);
+            return;
+        }
+        // The key is used twice; compute it once.
+        let key = key.map(|k| match &k.kind {
+            ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) => k,
+            _ => {
+                let var = self.hide(k.ty.clone());
+                let (at, ty) = (k.span, k.ty.clone());
+                out.push(Stmt { kind: StmtKind::SetVar(var, k), span: at });
+                Expr { kind: ExprKind::Var(var), ty, span: at }
+            }
+        });
+        let old = self.read_map(name, key.clone(), span);
+        let value = self.compound(op, old, by, span);
+        let kind = self.map_value(name, key, value, span);
+        out.push(Stmt { kind, span });
+    }
+
+    /// The new value of `x op= by`; a literal does not pin the sign.
+    fn compound(&mut self, op: BinOp, old: Expr, by: Expr, span: Span) -> Expr {
+        let value = self.binary_of(op, old, by, span);
+        widen(value)
+    }
+}
+
+/// Does control never pass a statement?
+fn ends(s: &Stmt) -> bool {
+    match &s.kind {
+        StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
+        StmtKind::Expr(e) => match &e.kind {
+            ExprKind::Call(call) => matches!(call.row.lower, Lower::Event(e) if e.stops),
+            _ => false,
+        },
+        StmtKind::If { then, otherwise, .. } => then.last().is_some_and(ends) && otherwise.last().is_some_and(ends),
+        StmtKind::SetVar(..)
+        | StmtKind::ZeroVar(_)
+        | StmtKind::SetMap { .. }
+        | StmtKind::Aggregate { .. }
+        | StmtKind::Repeat { .. }
+        | StmtKind::While { .. }
+        | StmtKind::ForRange { .. }
+        | StmtKind::ForMap { .. } => false,
+    }
+}
+
+/// Would anything be missed if it were not evaluated?
+fn has_effect(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),
+        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) => true,
+        ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
+        ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
+        ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),
+        ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => has_effect(a) || has_effect(b),
+        ExprKind::Cond(a, b, c) => has_effect(a) || has_effect(b) || has_effect(c),
+        ExprKind::Tuple(elems) => elems.iter().any(has_effect),
+    }
+}
+
+/// A variable-like builtin: takes nothing, gives a value.
+fn is_plain(call: &super::hir::Call) -> bool {
+    call.row.params.is_empty() && call.ty != Type::Void
+}

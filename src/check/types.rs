@@ -1,0 +1,259 @@
+//! Types: how two uses of one name become one type, and what a written type means.
+
+use super::body::Body;
+use super::fold;
+use crate::diag::{Diagnostic, Span};
+use crate::syntax::ast;
+use crate::system::TypeName;
+use crate::types::{Agg, Int, Space, Type};
+
+/// A type gathered from all uses of a variable, a map's value or a map's key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merged {
+    /// [`Type::Void`] while nothing is known.
+    pub ty: Type,
+    /// Only literals so far: their sign yields to what comes.
+    pub weak: bool,
+    /// The use that decided the type first.
+    pub span: Span,
+}
+
+impl Default for Merged {
+    fn default() -> Self {
+        Self { ty: Type::Void, weak: true, span: Span::default() }
+    }
+}
+
+impl Merged {
+    /// Adds a use. One that does not fit changes nothing: it is reported where its value is converted.
+    pub fn add(&mut self, ty: &Type, weak: bool, span: Span) {
+        if *ty == Type::Void {
+            return;
+        }
+        if self.ty == Type::Void {
+            *self = Self { ty: ty.clone(), weak, span };
+            return;
+        }
+        let merged = match (self.weak, weak) {
+            (true, false) => merge_literal(&self.ty, ty),
+            (false, true) => merge_literal(ty, &self.ty),
+            (true, true) | (false, false) => merge(&self.ty, ty),
+        };
+        if let Some(ty) = merged {
+            self.ty = ty;
+            self.weak &= weak;
+        }
+    }
+}
+
+/// A 64-bit literal of flexible sign meets something that is typed.
+fn merge_literal(literal: &Type, other: &Type) -> Option<Type> {
+    match other {
+        Type::Int(i) => Some(Type::Int(Int { bytes: 8, signed: i.signed && *literal != Type::U64 })),
+        // A null pointer.
+        Type::Ptr(..) => Some(other.clone()),
+        _ => merge(literal, other),
+    }
+}
+
+/// The type that holds values of both, if there is one.
+pub fn merge(a: &Type, b: &Type) -> Option<Type> {
+    match (a, b) {
+        (x, y) if x == y => Some(x.clone()),
+        (Type::Void, x) | (x, Type::Void) => Some(x.clone()),
+        (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Int(_) | Type::Bool | Type::Enum(_)) => {
+            Some(Type::Int(merge_ints(a.as_int()?, b.as_int()?)))
+        }
+        (Type::Str(x), Type::Str(y)) => Some(Type::Str(*x.max(y))),
+        (Type::Buf(x), Type::Buf(y)) => Some(Type::Buf(*x.max(y))),
+        (Type::Ptr(x, s), Type::Ptr(y, t)) => {
+            let space = if s == t || *t == Space::Unknown { *s } else if *s == Space::Unknown { *t } else { Space::Unknown };
+            same_target(x, y).then(|| Type::Ptr(x.clone(), space))
+        }
+        (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
+            x.iter().zip(y).map(|(x, y)| merge(x, y)).collect::<Option<_>>().map(Type::Tuple)
+        }
+        (Type::Agg(x), Type::Agg(y)) if x.function == y.function && x.params == y.params && x.size == y.size => {
+            Some(Type::Agg(std::sync::Arc::new(Agg { signed: x.signed || y.signed, ..(**x).clone() })))
+        }
+        _ => None,
+    }
+}
+
+/// Pointers to these may stand for each other.
+pub fn same_target(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Ptr(x, _), Type::Ptr(y, _)) => same_target(x, y),
+        (Type::Struct(x), Type::Struct(y)) => x.name == y.name && x.union == y.union && (!x.name.is_empty() || x.id == y.id),
+        (x, y) => x == y,
+    }
+}
+
+/// Same sign: the larger. Mixed: the signed type that holds both, at most 64 bits.
+fn merge_ints(a: Int, b: Int) -> Int {
+    if a.signed == b.signed {
+        return Int { bytes: a.bytes.max(b.bytes), signed: a.signed };
+    }
+    let (s, u) = if a.signed { (a, b) } else { (b, a) };
+    Int { bytes: s.bytes.max(u.bytes * 2).min(8), signed: true }
+}
+
+/// The same type with pointers of unknown space led into `space`.
+pub fn in_space(ty: Type, space: Space) -> Type {
+    match ty {
+        Type::Ptr(to, Space::Unknown) => Type::Ptr(Box::new(in_space(*to, space)), space),
+        Type::Array(elem, n) => Type::Array(Box::new(in_space(*elem, space)), n),
+        other => other,
+    }
+}
+
+/// Names of types that need no kernel.
+const PLAIN: &[(&str, Type)] = &[
+    ("void", Type::Void),
+    ("bool", Type::Bool),
+    ("int8", Type::int(1)),
+    ("int16", Type::int(2)),
+    ("int32", Type::int(4)),
+    ("int64", Type::int(8)),
+    ("uint8", Type::uint(1)),
+    ("uint16", Type::uint(2)),
+    ("uint32", Type::uint(4)),
+    ("uint64", Type::uint(8)),
+    ("int8_t", Type::int(1)),
+    ("int16_t", Type::int(2)),
+    ("int32_t", Type::int(4)),
+    ("int64_t", Type::int(8)),
+    ("uint8_t", Type::uint(1)),
+    ("uint16_t", Type::uint(2)),
+    ("uint32_t", Type::uint(4)),
+    ("uint64_t", Type::uint(8)),
+    ("char", Type::int(1)),
+    ("short", Type::int(2)),
+    ("int", Type::int(4)),
+    ("long", Type::int(8)),
+    ("string", Type::Str(0)),
+    ("buffer", Type::Buf(0)),
+];
+
+impl Body<'_> {
+    /// What a written type means; a diagnostic and nothing when it means nothing. `string` alone is `Str(0)`, `T[]` an
+    /// array of no elements: the use decides.
+    pub fn type_expr(&mut self, t: &ast::TypeExpr) -> Option<Type> {
+        let mut ty = match &t.base {
+            ast::TypeBase::Name(name) => self.type_named(name, t.span)?,
+            ast::TypeBase::Struct(name) => self.tagged_type(TypeName::Struct, "struct", name, t.span)?,
+            ast::TypeBase::Union(name) => self.tagged_type(TypeName::Union, "union", name, t.span)?,
+            ast::TypeBase::Enum(name) => self.tagged_type(TypeName::Enum, "enum", name, t.span)?,
+            ast::TypeBase::Typeof(arg) => self.type_of_arg(arg)?,
+            ast::TypeBase::Tuple(elems) => Type::Tuple(elems.iter().map(|e| self.type_expr(e)).collect::<Option<_>>()?),
+        };
+        for suffix in &t.suffixes {
+            ty = match suffix {
+                ast::TypeSuffix::Pointer => ty.ptr(Space::Unknown),
+                ast::TypeSuffix::Array(None) => Type::Array(Box::new(ty), 0),
+                ast::TypeSuffix::Array(Some(n)) => {
+                    let n = self.type_length(n)?;
+                    match ty {
+                        Type::Str(0) => Type::Str(n),
+                        Type::Buf(0) => Type::Buf(n),
+                        ty => Type::Array(Box::new(ty), n),
+                    }
+                }
+            };
+        }
+        Some(ty)
+    }
+
+    fn type_length(&mut self, n: &ast::Expr) -> Option<u32> {
+        let e = self.value(n);
+        let length = fold::constant(&e).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0 && *n <= 1 << 20);
+        if length.is_none() && e.ty != Type::Void {
+            self.error("bad-type", n.span, "a length must be a positive constant");
+        }
+        length
+    }
+
+    /// The type of a `sizeof`, `typeof` or `offsetof` argument: a type's name before an expression.
+    pub fn type_of_arg(&mut self, arg: &ast::Arg) -> Option<Type> {
+        match arg {
+            ast::Arg::Type(t) => self.type_expr(t),
+            ast::Arg::Expr(e) => {
+                if let ast::ExprKind::Ident(name) = &e.kind {
+                    if let Some(ty) = self.find_type(name) {
+                        return Some(ty);
+                    }
+                    // A struct's name without `struct`, unless it is a builtin's (`pid` is both).
+                    if (self.env.tables.row)(name).is_none() {
+                        if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name) {
+                            return Some(ty);
+                        }
+                    }
+                }
+                let e = self.value(e);
+                (e.ty != Type::Void).then_some(e.ty)
+            }
+        }
+    }
+
+    fn find_type(&self, name: &str) -> Option<Type> {
+        PLAIN
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, ty)| ty.clone())
+            .or_else(|| self.env.sys.type_named(TypeName::Plain, name))
+    }
+
+    fn type_named(&mut self, name: &str, span: Span) -> Option<Type> {
+        let found = self.find_type(name).or_else(|| self.env.sys.type_named(TypeName::Struct, name));
+        if found.is_none() {
+            let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
+            let d = self.explain_types(d.suggest(name, PLAIN.iter().map(|(n, _)| *n)));
+            self.report(d);
+        }
+        found
+    }
+
+    fn tagged_type(&mut self, kind: TypeName, word: &str, name: &str, span: Span) -> Option<Type> {
+        let found = self.env.sys.type_named(kind, name);
+        if found.is_none() {
+            let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
+            self.report(d);
+        }
+        found
+    }
+
+    /// Adds why there are no kernel types, when there are none.
+    pub fn explain_types(&self, d: Diagnostic) -> Diagnostic {
+        match self.env.sys.types_missing() {
+            Some(why) => Diagnostic { message: format!("{}: {}", d.message, why.what), help: why.help.or(d.help), ..d },
+            None => d,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_merge_by_sign() {
+        assert_eq!(merge(&Type::uint(1), &Type::uint(4)), Some(Type::uint(4)));
+        assert_eq!(merge(&Type::uint(1), &Type::int(1)), Some(Type::int(2)));
+        assert_eq!(merge(&Type::int(2), &Type::uint(1)), Some(Type::int(2)));
+        assert_eq!(merge(&Type::U64, &Type::I64), Some(Type::I64));
+        assert_eq!(merge(&Type::Str(4), &Type::Str(9)), Some(Type::Str(9)));
+        assert_eq!(merge(&Type::Str(4), &Type::I64), None);
+    }
+
+    #[test]
+    fn literals_yield_their_sign() {
+        let mut m = Merged::default();
+        m.add(&Type::I64, true, Span::default());
+        m.add(&Type::U64, false, Span::default());
+        assert_eq!(m.ty, Type::U64);
+        m.add(&Type::I64, true, Span::default());
+        assert_eq!(m.ty, Type::U64);
+        m.add(&Type::I64, false, Span::default());
+        assert_eq!(m.ty, Type::I64);
+    }
+}

@@ -1,0 +1,104 @@
+//! What a body may ask of its context, told from its shape: whether sites must be looked at one by one.
+
+use crate::syntax::ast::{Arg, Block, Expr, ExprKind, Probe, Stmt, StmtKind};
+
+/// Calls `each` for every expression of a probe, outermost first, types' expressions left out.
+pub fn expressions<'a>(probe: &'a Probe, each: &mut dyn FnMut(&'a Expr)) {
+    if let Some(p) = &probe.predicate {
+        expr(p, each);
+    }
+    block(&probe.body, each);
+}
+
+fn block<'a>(b: &'a Block, each: &mut dyn FnMut(&'a Expr)) {
+    for s in &b.stmts {
+        stmt(s, each);
+    }
+    if let Some(e) = &b.value {
+        expr(e, each);
+    }
+}
+
+fn stmt<'a>(s: &'a Stmt, each: &mut dyn FnMut(&'a Expr)) {
+    match &s.kind {
+        StmtKind::Expr(e) | StmtKind::Discard(e) => expr(e, each),
+        StmtKind::Assign { target, value, .. } => {
+            expr(target, each);
+            expr(value, each);
+        }
+        StmtKind::Let { value, .. } | StmtKind::Return(value) => {
+            if let Some(e) = value {
+                expr(e, each);
+            }
+        }
+        StmtKind::While { cond, body } => {
+            expr(cond, each);
+            block(body, each);
+        }
+        StmtKind::ForRange { from, to, body, .. } => {
+            expr(from, each);
+            expr(to, each);
+            block(body, each);
+        }
+        StmtKind::ForMap { map, body, .. } => {
+            expr(map, each);
+            block(body, each);
+        }
+        StmtKind::Unroll { times, body } => {
+            expr(times, each);
+            block(body, each);
+        }
+        StmtKind::Break | StmtKind::Continue | StmtKind::Import(_) => {}
+    }
+}
+
+fn arg<'a>(a: &'a Arg, each: &mut dyn FnMut(&'a Expr)) {
+    match a {
+        Arg::Expr(e) => expr(e, each),
+        Arg::Type(_) => {}
+    }
+}
+
+fn expr<'a>(e: &'a Expr, each: &mut dyn FnMut(&'a Expr)) {
+    each(e);
+    match &e.kind {
+        ExprKind::Int(_)
+        | ExprKind::Str(_)
+        | ExprKind::Bool(_)
+        | ExprKind::Param(_)
+        | ExprKind::ParamCount
+        | ExprKind::Ident(_)
+        | ExprKind::Var(_) => {}
+        ExprKind::Map { key, .. } => key.iter().flatten().for_each(|e| expr(e, each)),
+        ExprKind::Call { args, .. } => args.iter().for_each(|a| arg(a, each)),
+        ExprKind::Field { base, .. } | ExprKind::TupleIndex { base, .. } => expr(base, each),
+        ExprKind::Index { base, index } => {
+            expr(base, each);
+            expr(index, each);
+        }
+        ExprKind::Unary(_, inner) | ExprKind::Cast(_, inner) | ExprKind::Comptime(inner) => expr(inner, each),
+        ExprKind::Step { target, .. } => expr(target, each),
+        ExprKind::Binary(_, a, b) => {
+            expr(a, each);
+            expr(b, each);
+        }
+        ExprKind::Ternary { cond, then, otherwise } => {
+            expr(cond, each);
+            if let Some(e) = then {
+                expr(e, each);
+            }
+            expr(otherwise, each);
+        }
+        ExprKind::If { cond, then, otherwise } => {
+            expr(cond, each);
+            block(then, each);
+            if let Some(b) = otherwise {
+                block(b, each);
+            }
+        }
+        ExprKind::Block(b) => block(b, each),
+        ExprKind::Tuple(elems) => elems.iter().for_each(|e| expr(e, each)),
+        ExprKind::Record(fields) => fields.iter().for_each(|(_, e)| expr(e, each)),
+        ExprKind::Sizeof(a) | ExprKind::Offsetof(a, _) | ExprKind::Typeof(a) | ExprKind::Typeinfo(a) => arg(a, each),
+    }
+}

@@ -1,0 +1,813 @@
+//! The command line: raw options by clap, then resolved ones.
+//!
+//! What follows the script belongs to the script, whatever it looks like, so the arguments are split before clap sees
+//! them: see [`split`].
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::{ArgAction, CommandFactory, Parser};
+
+use crate::diag::nearest;
+use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
+
+/// Why nothing is run (any more): a message, what to do about it, and the exit status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit status of the process.
+    pub status: u8,
+    /// Names the thing; no final stop. May be several lines.
+    pub message: String,
+    /// The remedy, where there is one.
+    pub help: Option<String>,
+}
+
+impl Failure {
+    /// Wrong use, a wrong script, or a right that is missing: status 1.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { status: 1, message: message.into(), help: None }
+    }
+
+    /// With the remedy.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// With another status.
+    pub fn status(mut self, status: u8) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// One about which all has been said.
+    pub fn told(status: u8) -> Self {
+        Self { status, message: String::new(), help: None }
+    }
+
+    /// With `did you mean`, or all that would do.
+    fn suggest(self, word: &str, words: &[&'static str]) -> Self {
+        match nearest(word, words.iter().copied()) {
+            Some(near) => self.help(format!("did you mean `{near}`?")),
+            None => self.help(format!("one of {}", words.join(", "))),
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Command {
+    /// Run a script.
+    Run(Box<Run>),
+    /// `-l`
+    List {
+        /// Patterns, a script, or nothing: everything.
+        what: Listed,
+        /// Show arguments too.
+        verbose: bool,
+        /// As for a run.
+        run: Box<Run>,
+    },
+    /// `rbt info`
+    Info,
+    /// `rbt completions`
+    Completions(clap_complete::Shell),
+    /// Something to say on standard output, and that is all: help, version.
+    Say(String),
+}
+
+impl Command {
+    /// Are messages to have colour?
+    pub fn color(&self) -> bool {
+        match self {
+            Command::Run(run) | Command::List { run, .. } => run.color,
+            Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
+        }
+    }
+}
+
+/// What holds where `--color` says nothing (or says it wrong).
+pub fn color_by_default() -> bool {
+    color(None).unwrap_or(false)
+}
+
+/// What `-l` lists.
+#[derive(Debug, PartialEq)]
+pub enum Listed {
+    /// All probes of the kernel.
+    All,
+    /// What matches.
+    Pattern(String),
+    /// What this script would attach to.
+    Script(Program),
+}
+
+/// Where a script's text is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `-e`
+    Text(String),
+    /// A file.
+    File(PathBuf),
+    /// `-`
+    Stdin,
+}
+
+/// When output is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffering {
+    /// After each line.
+    Line,
+    /// When the buffer is full.
+    Full,
+    /// At once.
+    None,
+}
+
+/// A run, resolved.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The script.
+    pub program: Program,
+    /// Those that have an option of their own are set; environment and `config` block come later.
+    pub settings: Settings,
+    /// `-c`: words as a shell splits them.
+    pub child: Option<String>,
+    /// `-o`
+    pub output: Option<PathBuf>,
+    /// `-f`: a row of the formats' table.
+    pub format: String,
+    /// `-B`
+    pub buffering: Buffering,
+    /// `-q`
+    pub quiet: bool,
+    /// `-v`
+    pub verbose: bool,
+    /// False: `--no-warnings`.
+    pub warnings: bool,
+    /// `--dry-run`
+    pub dry_run: bool,
+    /// `--mode codegen`: stop when the script is compiled.
+    pub compile_only: bool,
+    /// `-d`: names of [`STAGES`].
+    pub dumps: Vec<&'static str>,
+    /// `--verify-llvm-ir`
+    pub verify_ir: bool,
+    /// `--emit-elf`
+    pub emit_elf: Option<PathBuf>,
+    /// `--emit-llvm`: the files' names without `.original.ll` and `.optimized.ll`.
+    pub emit_llvm: Option<String>,
+    /// `--propagate-status`
+    pub propagate_status: bool,
+    /// `--notify-fd`
+    pub notify_fd: Option<i32>,
+    /// Colour on standard error.
+    pub color: bool,
+    /// `--traceable-functions`
+    pub traceable_functions: Option<PathBuf>,
+}
+
+/// A stage that `-d` can show.
+pub struct Stage {
+    /// The name.
+    pub name: &'static str,
+    /// Names that mean the same.
+    pub aliases: &'static [&'static str],
+    /// For the help text.
+    pub doc: &'static str,
+}
+
+/// What `-d` can show.
+pub const STAGES: &[Stage] = &[
+    Stage { name: "ast", aliases: &["parse"], doc: "the script as read" },
+    Stage { name: "hir", aliases: &["types"], doc: "the script as checked, with its types" },
+    Stage { name: "ir", aliases: &["codegen"], doc: "LLVM IR before optimisation" },
+    Stage { name: "opt", aliases: &["codegen-opt"], doc: "LLVM IR after optimisation" },
+    Stage { name: "asm", aliases: &["dis"], doc: "BPF instructions" },
+    Stage { name: "libbpf", aliases: &[], doc: "what libbpf says while it loads" },
+    Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
+];
+
+const FORMATS: &[&str] = &["text", "json"];
+const FEATURES: &[&str] = &["kprobe_multi", "kprobe_session", "uprobe_multi"];
+const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
+
+/// A tracer for Linux: awk-like probe programs, compiled to BPF and run in the kernel.
+#[derive(Parser, Debug)]
+#[command(
+    name = "rbt",
+    version = concat!("v", env!("CARGO_PKG_VERSION")),
+    override_usage = USAGE,
+    args_override_self = true,
+    disable_help_subcommand = true,
+    after_help = "Examples:\n  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'\n  rbt -e 'profile:hz:99 { @[kstack] = count(); }' -c 'make -j4'\n  rbt -lv 'tracepoint:sched:*'\n\nThe settings, the environment and the exit status: rbt --help"
+)]
+struct Raw {
+    /// The script's file (`-` for standard input), and arguments for it: $1, $2, …
+    ///
+    /// All that follows the script belongs to it, also what looks like an option of rbt; `--name=value` is a named
+    /// option of the script.
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    rest: Vec<OsString>,
+
+    /// Run this program; given twice, the last one counts
+    #[arg(short = 'e', value_name = "PROGRAM", help_heading = "What to run")]
+    program: Option<String>,
+    /// List probes that match a pattern (`*` for any text), or that a script would attach to; with -v their arguments too
+    #[arg(short, long, help_heading = "What to run")]
+    list: bool,
+    /// Report what this machine and this build can do
+    #[arg(long, help_heading = "What to run")]
+    info: bool,
+
+    /// Trace this process, and stop when it ends
+    #[arg(short, long, value_name = "PID", help_heading = "What to trace")]
+    pid: Option<String>,
+    /// Start this command once all probes are attached, and stop when it ends; words are split as a shell does
+    #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true, help_heading = "What to trace")]
+    cmd: Option<String>,
+    /// Attach only where the probe's full name matches this regular expression
+    #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
+    probe_filter: Option<String>,
+    /// Functions that may be traced, in place of the kernel's available_filter_functions
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "What to trace")]
+    traceable_functions: Option<PathBuf>,
+    /// Allow what can disturb the machine or the traced process: signal(), system() and others
+    #[arg(long = "unsafe", help_heading = "What to trace")]
+    allow_unsafe: bool,
+    /// Exit with the status of the -c command
+    #[arg(long, help_heading = "What to trace")]
+    propagate_status: bool,
+    /// Write `attached` and a newline to this file descriptor once every probe is attached
+    #[arg(long, value_name = "N", help_heading = "What to trace")]
+    notify_fd: Option<String>,
+
+    /// Write the script's output to this file; messages stay on standard error
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Format of the output: text or json (an object per line)
+    #[arg(short = 'f', long = "format", value_name = "FORMAT", default_value = "text", hide_default_value = true, help_heading = "Output")]
+    format: String,
+    /// When output is written: line, full or none (at once)
+    #[arg(short = 'B', value_name = "MODE", default_value = "line", hide_default_value = true, help_heading = "Output")]
+    buffering: String,
+    /// Do not say how many probes are attached
+    #[arg(short, long, help_heading = "Output")]
+    quiet: bool,
+    /// Say how long each stage takes, and what serves each probe
+    #[arg(short, long, help_heading = "Output")]
+    verbose: bool,
+    /// Report failed reads of memory and of maps too
+    #[arg(short = 'k', long, action = ArgAction::Count, help_heading = "Output")]
+    warnings: u8,
+    /// Drop all warnings
+    #[arg(long, help_heading = "Output")]
+    no_warnings: bool,
+    /// Colour in messages: auto, always or never
+    #[arg(long, value_name = "WHEN", help_heading = "Output")]
+    color: Option<String>,
+
+    /// Directory for #include (may be repeated)
+    #[arg(short = 'I', value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Types and symbols")]
+    include_dir: Vec<PathBuf>,
+    /// File to #include before the script (may be repeated)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Types and symbols")]
+    include: Vec<String>,
+    /// Directories with separate debug information, colons between them (may be repeated)
+    #[arg(long, value_name = "DIRS", help_heading = "Types and symbols")]
+    debuginfo: Vec<String>,
+
+    /// Stop when all probes are attached
+    #[arg(long, help_heading = "Looking inside")]
+    dry_run: bool,
+    /// Show stages, commas between them: ast, hir, ir, opt, asm, libbpf, verifier, all
+    #[arg(short, long, value_name = "STAGES", value_delimiter = ',', help_heading = "Looking inside")]
+    debug: Vec<String>,
+    /// Write the BPF object to this file, and stop
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Looking inside")]
+    emit_elf: Option<PathBuf>,
+    /// Write the LLVM IR to BASE.original.ll and BASE.optimized.ll
+    #[arg(long, value_name = "BASE", help_heading = "Looking inside")]
+    emit_llvm: Option<String>,
+    /// Let LLVM check the IR
+    #[arg(long, help_heading = "Looking inside")]
+    verify_llvm_ir: bool,
+    /// Kernel features not to use, commas between them: kprobe_multi, kprobe_session, uprobe_multi
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
+    no_feature: Vec<String>,
+    /// `codegen`: compile the script and stop
+    #[arg(long, value_name = "MODE", help_heading = "Looking inside")]
+    mode: Option<String>,
+
+    /// The same as `rbt completions`.
+    #[arg(long, hide = true, value_name = "SHELL")]
+    completions: Option<OsString>,
+    #[arg(long, hide = true)]
+    test: bool,
+    #[arg(long, hide = true)]
+    bench: bool,
+    #[arg(long, hide = true)]
+    fmt: bool,
+    #[arg(long, hide = true, value_name = "FILE")]
+    aot: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "PID")]
+    dwarf_pid: Vec<String>,
+    /// Kernels count for themselves who listens to a USDT probe.
+    #[arg(long, hide = true)]
+    usdt_file_activation: bool,
+    /// BTF is always used.
+    #[arg(short = 'b', long, hide = true)]
+    btf: bool,
+}
+
+const USAGE: &str = "rbt [OPTIONS] FILE [ARGS]
+       rbt [OPTIONS] -e PROGRAM [ARGS]
+       rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
+       rbt info
+       rbt completions bash|zsh|fish";
+
+/// Reads the arguments, the program's own name first. The environment is asked for colour only.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
+    let mut args: Vec<OsString> = args.into_iter().skip(1).collect();
+    if args.is_empty() {
+        return Err(Failure::new(short_usage()));
+    }
+    // A text that nobody asked for costs time at every start.
+    let long_help = args.iter().any(|a| a == "--help");
+    let command = if long_help { command() } else { Raw::command() };
+    let (options, rest) = split(&command, &mut args);
+    let parsed = command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options));
+    let raw = match parsed.and_then(|m| <Raw as clap::FromArgMatches>::from_arg_matches(&m)) {
+        Ok(raw) => raw,
+        Err(e) if e.use_stderr() => return Err(Failure::new(usage_error(&e))),
+        Err(e) => return Ok(Command::Say(e.render().to_string())),
+    };
+    resolve(raw, rest)
+}
+
+/// Writes a shell's completions.
+pub fn completions(shell: clap_complete::Shell, to: &mut dyn std::io::Write) {
+    clap_complete::generate(shell, &mut command(), "rbt", to);
+}
+
+/// With the long help's tables.
+fn command() -> clap::Command {
+    use std::fmt::Write;
+    let mut text = String::from(EXAMPLES);
+    text.push_str("\nSettings, in a script's `config = { name = value; }` or in the environment as RBT_NAME:\n");
+    for s in SETTINGS {
+        let _ = write!(text, "  {:26}{}\n  {:26}{}; default {}\n", s.name, s.doc, "", s.values, quoted(&s.default_text()));
+    }
+    text.push_str("\nEnvironment only (BPFTRACE_ in place of RBT_ is understood everywhere):\n");
+    for (name, doc) in ENV_ONLY {
+        let _ = writeln!(text, "  {:26}{doc}", format!("RBT_{}", name.to_ascii_uppercase()));
+    }
+    text.push_str("\nStages of -d:\n");
+    for s in STAGES {
+        let also = if s.aliases.is_empty() { String::new() } else { format!(" (also {})", s.aliases.join(", ")) };
+        let _ = writeln!(text, "  {:26}{}{also}", s.name, s.doc);
+    }
+    text.push_str(STATUS);
+    Raw::command().after_long_help(text)
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains(|c: char| !c.is_alphanumeric() && c != '_') { format!("\"{text}\"") } else { text.to_string() }
+}
+
+const EXAMPLES: &str = "Examples:
+  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'
+                            who opens which file
+  rbt -e 'tracepoint:raw_syscalls:sys_enter { @[comm] = count(); }'
+                            system calls by program; Ctrl-C prints the counts
+  rbt -e 'tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @bytes = hist(args.ret); }' -c 'make'
+                            sizes of reads while a command runs
+  rbt -e 'uprobe:libc:malloc { @[comm] = sum(arg0); }' -p 1234
+                            what a process allocates
+  rbt -l 'tracepoint:sched:*'
+                            probes by name; -lv shows their arguments
+  rbt script.bt 42 --name=value
+                            a file, with $1 and a named option
+";
+
+const STATUS: &str = "
+Exit status:
+  0    the run ended well, or exit() was called without a number
+  1    wrong use, a script with errors, a right that is missing, nothing to attach to
+  2    an error of rbt itself, or a setting in the environment that is not valid
+  255  the kernel refused to load or to attach
+  any  exit(n); with --propagate-status what the -c command exits with
+";
+
+fn short_usage() -> String {
+    format!(
+        "nothing to run\n\nUsage: {USAGE}\n
+Examples:
+  rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
+  rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
+  rbt -l 'tracepoint:*open*'     what can be traced
+
+More: rbt --help"
+    )
+}
+
+/// clap's message without its own prefix.
+fn usage_error(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_string()
+}
+
+/// Parts options from what follows the script. Options end at the first argument that is none (the script's file or,
+/// after `-e`, the script's first argument) or at `--`; while listing, they may also follow the pattern.
+fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
+    let takes_value = |matches: &dyn Fn(&clap::Arg) -> bool| command.get_arguments().any(|a| matches(a) && a.get_action().takes_values());
+    let (mut options, mut rest) = (Vec::new(), Vec::new());
+    let mut listing = false;
+    let mut args = std::mem::take(args).into_iter();
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy().into_owned();
+        if text == "--" {
+            rest.extend(args);
+            break;
+        }
+        let wants_value = if let Some(long) = text.strip_prefix("--") {
+            listing |= long == "list";
+            !long.contains('=') && takes_value(&|a| a.get_long() == Some(long))
+        } else if let Some(cluster) = text.strip_prefix('-').filter(|c| !c.is_empty()) {
+            let mut chars = cluster.chars();
+            let valued = chars.by_ref().find(|&c| {
+                listing |= c == 'l';
+                takes_value(&|a| a.get_short() == Some(c))
+            });
+            valued.is_some() && chars.next().is_none()
+        } else {
+            rest.push(arg);
+            if listing {
+                continue;
+            }
+            rest.extend(args);
+            break;
+        };
+        options.push(arg);
+        if wants_value {
+            options.extend(args.next());
+        }
+    }
+    (options, rest)
+}
+
+/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
+fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
+    let (mut params, mut options) = (Vec::new(), Vec::new());
+    for arg in args {
+        let text = arg.to_string_lossy().into_owned();
+        match text.strip_prefix("--") {
+            Some("") => {}
+            Some(named) => options.push(match named.split_once('=') {
+                Some((name, value)) => (name.to_string(), Some(value.to_string())),
+                None => (named.to_string(), None),
+            }),
+            None => params.push(text),
+        }
+    }
+    (params, options)
+}
+
+fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
+    let mut rest = rest.into_iter().peekable();
+    let word = |a: Option<&OsString>, w: &str| a.is_some_and(|a| a == OsStr::new(w));
+    if raw.info || (raw.program.is_none() && !raw.list && word(rest.peek(), "info")) {
+        return Ok(Command::Info);
+    }
+    if raw.program.is_none() && !raw.list && word(rest.peek(), "completions") {
+        return shell(rest.nth(1));
+    }
+    if let Some(name) = raw.completions {
+        return shell(Some(name));
+    }
+    refuse_later_work(&raw)?;
+
+    let list = raw.list;
+    let verbose = raw.verbose;
+    let mut run = Box::new(run_options(&raw)?);
+    if list {
+        let what = match (raw.program, rest.next()) {
+            (Some(_), Some(extra)) => {
+                return Err(Failure::new(format!("-l takes a pattern or -e, not both: `{}`", extra.to_string_lossy())));
+            }
+            (Some(text), None) => Listed::Script(Program::Text(text)),
+            (None, None) => Listed::All,
+            (None, Some(arg)) => listed(arg),
+        };
+        if let Some(extra) = rest.next() {
+            return Err(Failure::new(format!("-l takes one pattern; `{}` is a second", extra.to_string_lossy()))
+                .help("put commas between patterns, and quotes around them so that the shell leaves `*` alone"));
+        }
+        return Ok(Command::List { what, verbose, run });
+    }
+    run.program = match raw.program {
+        Some(text) => Program::Text(text),
+        None => match rest.next() {
+            Some(file) if file == OsStr::new("-") => Program::Stdin,
+            Some(file) => Program::File(file.into()),
+            None => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
+        },
+    };
+    (run.settings.params, run.settings.options) = script_args(rest);
+    Ok(Command::Run(run))
+}
+
+fn listed(arg: OsString) -> Listed {
+    if arg == OsStr::new("-") {
+        return Listed::Script(Program::Stdin);
+    }
+    let text = arg.to_string_lossy().into_owned();
+    if !text.contains([':', '*']) && std::path::Path::new(&arg).is_file() {
+        return Listed::Script(Program::File(arg.into()));
+    }
+    Listed::Pattern(text)
+}
+
+fn shell(name: Option<OsString>) -> Result<Command, Failure> {
+    use clap_complete::Shell;
+    let name = name.unwrap_or_default().to_string_lossy().into_owned();
+    match name.as_str() {
+        "bash" => Ok(Command::Completions(Shell::Bash)),
+        "zsh" => Ok(Command::Completions(Shell::Zsh)),
+        "fish" => Ok(Command::Completions(Shell::Fish)),
+        _ => Err(Failure::new(format!("there are no completions for `{name}`")).help("one of bash, zsh, fish")),
+    }
+}
+
+fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
+    let mode = raw.mode.as_deref();
+    if mode.is_some() && (raw.test || raw.bench || raw.fmt) {
+        return Err(Failure::new("--mode cannot be used with --test, --bench or --fmt"));
+    }
+    if let Some(m) = mode.filter(|m| !MODES.contains(m)) {
+        return Err(Failure::new(format!("there is no mode `{m}`")).suggest(m, MODES));
+    }
+    let asked = [
+        (raw.test || mode == Some("test"), "--test"),
+        (raw.bench || mode == Some("bench"), "--bench"),
+        (raw.fmt || mode == Some("format"), "--fmt"),
+        (mode == Some("compiler-bench"), "--mode compiler-bench"),
+        (raw.aot.is_some(), "--aot"),
+        (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
+    ];
+    match asked.iter().find(|(given, _)| *given) {
+        Some((_, name)) => Err(Failure::new(format!("{name} is not supported yet"))),
+        None => Ok(()),
+    }
+}
+
+fn run_options(raw: &Raw) -> Result<Run, Failure> {
+    if raw.warnings > 1 {
+        return Err(Failure::new("-k can be given once only"));
+    }
+    if raw.warnings > 0 && raw.no_warnings {
+        return Err(Failure::new("-k and --no-warnings contradict each other"));
+    }
+    if raw.pid.is_some() && raw.cmd.is_some() {
+        return Err(Failure::new("-p cannot be used with -c"));
+    }
+    if raw.propagate_status && raw.cmd.is_none() {
+        return Err(Failure::new("--propagate-status needs a -c command"));
+    }
+    let one_of = |word: &str, words: &[&'static str], what: &str| {
+        words
+            .iter()
+            .any(|w| *w == word)
+            .then(|| word.to_string())
+            .ok_or_else(|| Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
+    };
+    for f in &raw.no_feature {
+        one_of(f, FEATURES, "feature")?;
+    }
+    if let Some(filter) = &raw.probe_filter {
+        regex::Regex::new(filter).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
+    }
+    if let Some(command) = &raw.cmd {
+        check_words(command)?;
+    }
+    let settings = Settings {
+        pid: raw.pid.as_deref().map(pid).transpose()?,
+        has_child: raw.cmd.is_some(),
+        allow_unsafe: raw.allow_unsafe,
+        warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
+        probe_filter: raw.probe_filter.clone(),
+        no_features: raw.no_feature.clone(),
+        include_dirs: raw.include_dir.clone(),
+        includes: raw.include.clone(),
+        debug_dirs: raw.debuginfo.iter().flat_map(|d| d.split(':')).filter(|d| !d.is_empty()).map(String::from).collect(),
+        ..Settings::default()
+    };
+    Ok(Run {
+        program: Program::Stdin,
+        settings,
+        child: raw.cmd.clone(),
+        output: raw.output.clone(),
+        format: one_of(&raw.format, FORMATS, "format")?,
+        buffering: match one_of(&raw.buffering, &["line", "full", "none"], "buffering mode")?.as_str() {
+            "full" => Buffering::Full,
+            "none" => Buffering::None,
+            _ => Buffering::Line,
+        },
+        quiet: raw.quiet,
+        verbose: raw.verbose,
+        warnings: !raw.no_warnings,
+        dry_run: raw.dry_run,
+        compile_only: raw.mode.as_deref() == Some("codegen"),
+        dumps: stages(&raw.debug)?,
+        verify_ir: raw.verify_llvm_ir,
+        emit_elf: raw.emit_elf.clone(),
+        emit_llvm: raw.emit_llvm.clone(),
+        propagate_status: raw.propagate_status,
+        notify_fd: raw.notify_fd.as_deref().map(descriptor).transpose()?,
+        color: color(raw.color.as_deref())?,
+        traceable_functions: raw.traceable_functions.clone(),
+    })
+}
+
+/// The kernel's `PID_MAX_LIMIT` on 64-bit machines (include/linux/threads.h).
+const MAX_PID: u64 = 0x40_0000;
+
+fn pid(text: &str) -> Result<u32, Failure> {
+    match settings::parse_int(text) {
+        Ok(n) if (1..=MAX_PID).contains(&n) => Ok(n as u32),
+        Ok(_) => Err(Failure::new(format!("-p {text}: process ids go from 1 to {MAX_PID}"))),
+        Err(_) => Err(Failure::new(format!("-p {text}: not a process id")).help("give a number; `pgrep NAME` finds it")),
+    }
+}
+
+fn check_words(command: &str) -> Result<(), Failure> {
+    match shlex::split(command) {
+        Some(words) if words.is_empty() => Err(Failure::new("-c: the command is empty")),
+        Some(_) => Ok(()),
+        None => Err(Failure::new(format!("-c {command}: a quote is not closed"))),
+    }
+}
+
+fn descriptor(text: &str) -> Result<i32, Failure> {
+    let n: i32 = text.parse().ok().filter(|n| *n >= 0).ok_or_else(|| Failure::new(format!("--notify-fd {text}: not a file descriptor")))?;
+    // SAFETY: asks for a flag of a number; touches no memory.
+    if unsafe { libc::fcntl(n, libc::F_GETFD) } < 0 {
+        return Err(Failure::new(format!("--notify-fd {n}: no such file descriptor is open")).help(format!("open it, as in `{n}>FILE`")));
+    }
+    Ok(n)
+}
+
+fn stages(given: &[String]) -> Result<Vec<&'static str>, Failure> {
+    let mut found = Vec::new();
+    for word in given.iter().filter(|w| !w.is_empty()) {
+        if word == "all" {
+            found.extend(STAGES.iter().map(|s| s.name));
+            continue;
+        }
+        let stage = STAGES.iter().find(|s| s.name == word || s.aliases.contains(&word.as_str()));
+        let names: Vec<&str> = STAGES.iter().flat_map(|s| s.aliases.iter().copied().chain([s.name])).chain(["all"]).collect();
+        found.push(stage.map(|s| s.name).ok_or_else(|| Failure::new(format!("-d: there is no stage `{word}`")).suggest(word, &names))?);
+    }
+    Ok(found)
+}
+
+fn color(option: Option<&str>) -> Result<bool, Failure> {
+    let (what, word) = match option {
+        Some(word) => ("--color", word.to_string()),
+        None => ("RBT_COLOR", settings::env_only("color").unwrap_or_else(|| "auto".into())),
+    };
+    match word.to_ascii_lowercase().as_str() {
+        "always" => Ok(true),
+        "never" => Ok(false),
+        "auto" => Ok(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
+        _ => Err(Failure::new(format!("{what}: there is no `{word}`")).suggest(&word, &["auto", "always", "never"])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(args: &[&str]) -> Box<Run> {
+        match parse_words(args) {
+            Ok(Command::Run(run)) => run,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    }
+
+    fn parse_words(args: &[&str]) -> Result<Command, Failure> {
+        parse(["rbt"].iter().chain(args).map(OsString::from))
+    }
+
+    fn failure(args: &[&str]) -> Failure {
+        parse_words(args).expect_err("should fail")
+    }
+
+    #[test]
+    fn clap_finds_no_fault() {
+        Raw::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_script_is_the_scripts() {
+        let r = run(&["-v", "a.bt", "-v", "-c", "x", "--name=1", "--flag", "7"]);
+        assert_eq!(r.program, Program::File("a.bt".into()));
+        assert_eq!(r.settings.params, ["-v", "-c", "x", "7"]);
+        assert_eq!(r.settings.options, [("name".into(), Some("1".into())), ("flag".into(), None)]);
+        assert!(r.child.is_none() && r.verbose);
+    }
+
+    #[test]
+    fn options_of_rbt_may_follow_the_program() {
+        let r = run(&["-e", "begin {}", "-c", "cat 'a b'", "-qk", "one", "-q", "--", "--x"]);
+        assert_eq!(r.program, Program::Text("begin {}".into()));
+        assert_eq!(r.child.as_deref(), Some("cat 'a b'"));
+        assert!(r.quiet && r.settings.warning_level == 2);
+        assert_eq!(r.settings.params, ["one", "-q"]);
+        assert_eq!(r.settings.options, [("x".into(), None)]);
+    }
+
+    #[test]
+    fn values_may_be_joined_or_look_like_files() {
+        let r = run(&["-fjson", "-oout", "--debug=ast,types", "-d", "codegen-opt", "-I", "d1", "-Id2", "-p1", "a.bt"]);
+        assert_eq!((r.format.as_str(), r.output), ("json", Some("out".into())));
+        assert_eq!(r.dumps, ["ast", "hir", "opt"]);
+        assert_eq!(r.settings.include_dirs, [PathBuf::from("d1"), "d2".into()]);
+        assert_eq!(r.settings.pid, Some(1));
+        assert_eq!(r.program, Program::File("a.bt".into()));
+    }
+
+    #[test]
+    fn the_last_program_wins() {
+        assert_eq!(run(&["-e", "a", "-e", "b"]).program, Program::Text("b".into()));
+        assert_eq!(run(&["-"]).program, Program::Stdin);
+        assert_eq!(run(&["-q", "--", "-odd.bt"]).program, Program::File("-odd.bt".into()));
+    }
+
+    #[test]
+    fn lists() {
+        let list = |args: &[&str]| match parse_words(args) {
+            Ok(Command::List { what, verbose, .. }) => (what, verbose),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(list(&["-l"]), (Listed::All, false));
+        assert_eq!(list(&["-lv", "a:*"]), (Listed::Pattern("a:*".into()), true));
+        assert_eq!(list(&["-l", "a:*", "-v"]), (Listed::Pattern("a:*".into()), true));
+        assert_eq!(list(&["-l", "-e", "begin {}"]), (Listed::Script(Program::Text("begin {}".into())), false));
+        assert!(failure(&["-l", "a", "b"]).help.is_some());
+    }
+
+    #[test]
+    fn wrong_use_is_told() {
+        for (args, part) in [
+            (&["-p", "0", "x"][..], "process ids"),
+            (&["-p", "4194305", "x"], "process ids"),
+            (&["-p", "abc", "x"], "not a process id"),
+            (&["-p", "1", "-c", "true", "x"], "cannot be used with"),
+            (&["-c", "a 'b", "x"], "quote"),
+            (&["-c", "", "x"], "empty"),
+            (&["-f", "jsno", "x"], "no format"),
+            (&["-B", "ful", "x"], "buffering"),
+            (&["-k", "-k", "x"], "once"),
+            (&["-k", "--no-warnings", "x"], "contradict"),
+            (&["-d", "asx", "x"], "no stage"),
+            (&["--fmt", "x"], "not supported yet"),
+            (&["--mode", "test", "x"], "not supported yet"),
+            (&["--mode", "tset", "x"], "no mode"),
+            (&["--no-feature", "kprobe", "x"], "no feature"),
+            (&["--probe-filter", "(", "x"], "regular expression"),
+            (&["--notify-fd", "987", "x"], "descriptor"),
+            (&["--verbos", "x"], "unexpected argument"),
+            (&["-q"], "no script"),
+            (&[], "nothing to run"),
+            (&["completions", "tcsh"], "completions"),
+            (&["-e"], "value"),
+        ] {
+            let f = failure(args);
+            assert!(f.message.contains(part) && f.status == 1, "{args:?}: {f:?}");
+        }
+        assert_eq!(failure(&["-f", "jsno", "x"]).help.as_deref(), Some("did you mean `json`?"));
+    }
+
+    #[test]
+    fn help_names_every_setting() {
+        let Ok(Command::Say(text)) = parse_words(&["--help"]) else { panic!() };
+        for s in SETTINGS {
+            assert!(text.contains(s.name), "{}", s.name);
+        }
+        let Ok(Command::Say(short)) = parse_words(&["-h"]) else { panic!() };
+        assert!(short.len() < text.len() / 2 && short.contains("Examples:"));
+        let Ok(Command::Say(version)) = parse_words(&["-V"]) else { panic!() };
+        assert_eq!(version, format!("rbt v{}\n", crate::VERSION));
+    }
+
+    #[test]
+    fn completions_are_written() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let mut text = Vec::new();
+            completions(shell, &mut text);
+            assert!(String::from_utf8_lossy(&text).contains("notify-fd"), "{shell}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Diagnostics as text: the message, the source line, and a caret under what it is about.
+//!
+//! ```text
+//! error[unknown-field] stdin:1:18: no field `filenam`
+//!     begin { print(args.filenam) }
+//!                        ^~~~~~~
+//! help: did you mean `filename`?
+//! ```
+
+use super::{Diagnostic, Diagnostics, Severity, Source, Span};
+
+/// Columns of a source line that are shown at most; a longer line is cut to what surrounds the caret.
+const WIDTH: usize = 120;
+/// Before a source line.
+const INDENT: &str = "    ";
+/// Columns to a tab.
+const TAB: usize = 4;
+
+/// All of them, errors first, each ending in a line break. `color` adds terminal colours.
+pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
+    let mut out = String::new();
+    let paint = Paint { color };
+    for severity in [Severity::Error, Severity::Warning] {
+        for diag in diags.0.iter().filter(|d| d.severity == severity) {
+            one(&mut out, diag, sources, &paint);
+        }
+    }
+    out
+}
+
+struct Paint {
+    color: bool,
+}
+
+impl Paint {
+    fn with(&self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+}
+
+fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
+    let (word, hue) = match diag.severity {
+        Severity::Error => ("error", "1;31"),
+        Severity::Warning => ("warning", "1;33"),
+    };
+    let head = paint.with(hue, &format!("{word}[{}]", diag.code));
+    let message = paint.with("1", &diag.message);
+    let source = sources.get(usize::from(diag.span.source));
+    out.push_str(&format!("{head} {}{message}\n", place(source, diag.span)));
+    excerpt(out, source, diag.span, hue, paint);
+    for (span, text) in &diag.related {
+        let source = sources.get(usize::from(span.source));
+        out.push_str(&format!("{} {}{text}\n", paint.with("1;36", "note:"), place(source, *span)));
+        excerpt(out, source, *span, "1;36", paint);
+    }
+    if let Some(help) = &diag.help {
+        out.push_str(&format!("{} {help}\n", paint.with("1;32", "help:")));
+    }
+}
+
+/// `NAME:LINE:COL: `
+fn place(source: Option<&Source>, span: Span) -> String {
+    let Some(source) = source else { return String::new() };
+    let (line, column) = source.line_col(span.start);
+    format!("{}:{line}:{column}: ", source.name)
+}
+
+/// The line in which `span` starts, and its underline.
+fn excerpt(out: &mut String, source: Option<&Source>, span: Span, hue: &str, paint: &Paint) {
+    let Some(source) = source else { return };
+    let start = floor(&source.text, span.start as usize);
+    let end = floor(&source.text, span.end as usize).max(start);
+    let from = source.text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
+    let length = source.text.get(start..).and_then(|t| t.find('\n')).unwrap_or(source.text.len() - start);
+    let line = source.text.get(from..start + length).unwrap_or("").trim_end();
+    if line.is_empty() {
+        return;
+    }
+    let (first, last) = (start - from, end - from);
+    let (mut shown, mut columns) = (String::new(), 0);
+    // Columns of the underline's two ends.
+    let (mut left, mut right) = (None, None);
+    for (at, c) in line.char_indices() {
+        if at >= first {
+            left.get_or_insert(columns);
+        }
+        if at >= last {
+            right.get_or_insert(columns);
+        }
+        match c {
+            '\t' => shown.push_str(&" ".repeat(TAB)),
+            // Nothing in a script may drive the terminal.
+            c if c.is_control() => shown.push('\u{FFFD}'),
+            c => shown.push(c),
+        }
+        columns += width(c);
+    }
+    let left = left.unwrap_or(columns);
+    let right = right.unwrap_or(columns).max(left + 1);
+    let (shown, skipped) = window(&shown, columns, left);
+    let left = left - skipped;
+    let length = (right - skipped - left).min(WIDTH.saturating_sub(left).max(1));
+    let mark = format!("^{}", "~".repeat(length - 1));
+    out.push_str(&format!("{INDENT}{shown}\n{INDENT}{}{}\n", " ".repeat(left), paint.with(hue, &mark)));
+}
+
+/// Some [`WIDTH`] columns of a line, `caret` among them, and how many columns its text has moved to the left.
+fn window(line: &str, columns: usize, caret: usize) -> (String, usize) {
+    if columns <= WIDTH {
+        return (line.to_string(), 0);
+    }
+    let from = caret.saturating_sub(WIDTH / 3).min(columns - WIDTH);
+    let (mut column, mut kept, mut first) = (0, String::new(), None);
+    for c in line.chars() {
+        if column >= from && column + width(c) <= from + WIDTH {
+            first.get_or_insert(column);
+            kept.push(c);
+        }
+        column += width(c);
+    }
+    let first = first.unwrap_or(from);
+    let tail = if from + WIDTH < columns { "…" } else { "" };
+    // The mark of the cut takes a column of its own.
+    if from > 0 { (format!("…{kept}{tail}"), first.saturating_sub(1)) } else { (format!("{kept}{tail}"), 0) }
+}
+
+/// The last character boundary at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Columns that a character takes: 2 for East Asian wide ones and emoji, 0 for those that join the one before.
+fn width(c: char) -> usize {
+    match c as u32 {
+        9 => TAB,
+        0x300..=0x36F | 0x200B..=0x200D | 0xFE00..=0xFE0F => 0,
+        0x1100..=0x115F | 0x2E80..=0xA4CF | 0xAC00..=0xD7A3 | 0xF900..=0xFAFF | 0xFE30..=0xFE6F => 2,
+        0xFF00..=0xFF60 | 0xFFE0..=0xFFE6 | 0x1F300..=0x1F64F | 0x1F680..=0x1F6FF | 0x1F900..=0x1F9FF | 0x20000..=0x3FFFD => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, start: u32, end: u32) -> String {
+        let span = Span { source: 0, start, end };
+        let diags = Diagnostic::error("arity", span, "two arguments").into();
+        render(&diags, &[Source { name: "stdin".into(), text: text.into() }], false)
+    }
+
+    #[test]
+    fn carets_stand_under_the_place() {
+        assert_eq!(shown("begin { f(1) }", 8, 12), "error[arity] stdin:1:9: two arguments\n    begin { f(1) }\n            ^~~~\n");
+        assert_eq!(shown("a\n\tf(1)\n", 3, 4), "error[arity] stdin:2:2: two arguments\n        f(1)\n        ^\n");
+        assert_eq!(shown("\"日本é\" f", 11, 12), "error[arity] stdin:1:7: two arguments\n    \"日本é\" f\n            ^\n");
+        assert_eq!(shown("f(1", 3, 3), "error[arity] stdin:1:4: two arguments\n    f(1\n       ^\n");
+        assert_eq!(shown("{ a\n b }", 0, 8), "error[arity] stdin:1:1: two arguments\n    { a\n    ^~~\n");
+        assert_eq!(shown("", 0, 0), "error[arity] stdin:1:1: two arguments\n");
+        assert_eq!(shown("a\x1b[2Jb", 5, 6), "error[arity] stdin:1:6: two arguments\n    a\u{FFFD}[2Jb\n         ^\n");
+    }
+
+    #[test]
+    fn long_lines_are_cut_round_the_caret() {
+        for at in [0usize, 30, 119, 120, 121, 2_500, 4_990, 4_999] {
+            let text: String = (0..5_000).map(|i| if i == at { 'X' } else { 'a' }).collect();
+            let out = shown(&text, at as u32, at as u32 + 1);
+            let lines: Vec<Vec<char>> = out.lines().map(|l| l.chars().collect()).collect();
+            let caret = lines[2].iter().position(|c| *c == '^').expect("a caret");
+            assert_eq!(lines[1][caret], 'X', "{at}: {out}");
+            assert!(lines[1].len() <= WIDTH + 6, "{}", lines[1].len());
+        }
+        let whole = shown(&"a".repeat(5_000), 10, 4_990);
+        assert!(whole.lines().all(|l| l.len() < 140), "{whole}");
+    }
+
+    #[test]
+    fn errors_come_first_with_all_they_have() {
+        let span = |start, end| Span { source: 0, start, end };
+        let sources = [Source { name: "x.bt".into(), text: "ab cd".into() }];
+        let diags = Diagnostics(vec![
+            Diagnostic::warning("unused", span(3, 5), "never used"),
+            Diagnostic::error("type", span(0, 2), "no").related(span(3, 5), "first used here").help("cast it"),
+        ]);
+        let text = "error[type] x.bt:1:1: no\n    ab cd\n    ^~\nnote: x.bt:1:4: first used here\n    ab cd\n       ^~\nhelp: cast it\n\
+                    warning[unused] x.bt:1:4: never used\n    ab cd\n       ^~\n";
+        assert_eq!(render(&diags, &sources, false), text);
+        let colored = render(&diags, &sources, true);
+        assert!(
+            colored.starts_with("\x1b[1;31merror[type]\x1b[0m x.bt:1:1: \x1b[1mno\x1b[0m\n")
+                && colored.contains("\x1b[1;33mwarning[unused]")
+        );
+    }
+}

@@ -1,0 +1,19 @@
+//! A panic is an error of ours: it is told as such, and ends the process with status 2.
+
+use std::io::Write;
+
+/// From now on, a panic on any thread ends the process. What the kernel holds for us goes with the process.
+pub(super) fn install() {
+    std::panic::set_hook(Box::new(|info| {
+        let message = info.payload_as_str().unwrap_or("no message");
+        let place = info.location().map(|l| format!(" ({}:{})", l.file(), l.line())).unwrap_or_default();
+        let mut err = std::io::stderr().lock();
+        let _ = writeln!(err, "rbt: internal error: {message}{place}");
+        let _ = writeln!(err, "This is a bug in rbt v{}: please report it with the script and the lines above.", crate::VERSION);
+        if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
+            let _ = writeln!(err, "{}", std::backtrace::Backtrace::force_capture());
+        }
+        drop(err);
+        std::process::exit(2);
+    }));
+}

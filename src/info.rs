@@ -1,0 +1,191 @@
+//! `rbt info`: what this machine and this build can do. Reads and asks only; works without root as far as answers go.
+
+use std::io::{self, Write};
+
+use crate::probes::{Caps, Env, KINDS};
+use crate::system::rights::{self, CAPABILITIES};
+use crate::system::{Feature, System};
+
+/// Writes the report: headed groups of a name and its value.
+pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
+    let caps = rights::effective();
+    let may_ask = rights::missing(caps).is_empty();
+    group(out, "System", system(env.sys))?;
+    group(out, "Build", build())?;
+    group(out, "Rights", rights_held(caps))?;
+    group(out, "Kernel features", features(env.sys, may_ask))?;
+    group(out, "Limits", limits())?;
+    group(out, "Probe kinds", kinds(env))?;
+    if !may_ask {
+        writeln!(out, "\nRun as root to learn the rest: sudo rbt info")?;
+    }
+    out.flush()
+}
+
+type Rows = Vec<(String, String)>;
+
+fn group(out: &mut dyn Write, title: &str, rows: Rows) -> io::Result<()> {
+    writeln!(out, "{title}")?;
+    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:26} {value}"))
+}
+
+fn row(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_string(), value.into())
+}
+
+fn yes(b: bool) -> &'static str {
+    if b { "yes" } else { "no" }
+}
+
+/// A short file's text without its end of line.
+fn file(path: &str) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_string())
+}
+
+fn system(sys: &dyn System) -> Rows {
+    let os = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let os = os.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown").trim_matches('"');
+    vec![
+        row("OS", os),
+        row("Kernel", file("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into())),
+        row("Kernel build", file("/proc/sys/kernel/version").unwrap_or_else(|| "unknown".into())),
+        row("Arch", std::env::consts::ARCH),
+        row("CPUs", format!("{} online, {} possible", sys.online_cpus().len(), sys.possible_cpus())),
+    ]
+}
+
+fn build() -> Rows {
+    let llvm = if cfg!(feature = "dynamic-llvm") { "19, shared library" } else { "19, built in" };
+    let libbpf = locked("libbpf-sys").map_or("built in", |v| v.split('+').next().unwrap_or(v));
+    vec![
+        row("rbt", format!("v{}", crate::VERSION)),
+        row("LLVM", llvm),
+        row("libbpf", libbpf),
+        row("blazesym", locked("blazesym").unwrap_or("built in")),
+    ]
+}
+
+/// A dependency's version as the build had it.
+fn locked(name: &str) -> Option<&'static str> {
+    let lock = include_str!("../Cargo.lock");
+    let (_, after) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+    after.split('"').next()
+}
+
+fn rights_held(caps: u64) -> Rows {
+    let mut rows: Rows = CAPABILITIES.iter().map(|c| row(c.name, format!("{:5}{}", yes(caps >> c.bit & 1 == 1), c.doc))).collect();
+    rows.push(row(
+        "can trace",
+        match rights::missing(caps).as_slice() {
+            [] => "yes".into(),
+            missing => format!("no: {} missing", missing.join(" and ")),
+        },
+    ));
+    rows.push(row("lockdown", rights::lockdown().unwrap_or_else(|| "unknown (no securityfs)".into())));
+    for (name, path) in [
+        ("perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid"),
+        ("kptr_restrict", "/proc/sys/kernel/kptr_restrict"),
+        ("unprivileged_bpf_disabled", "/proc/sys/kernel/unprivileged_bpf_disabled"),
+    ] {
+        rows.push(row(name, file(path).unwrap_or_else(|| "unknown".into())));
+    }
+    rows
+}
+
+fn features(sys: &dyn System, may_ask: bool) -> Rows {
+    let mut rows = vec![row(
+        "types (BTF)",
+        match sys.types_missing() {
+            None => "yes".to_string(),
+            Some(missing) => format!("no: {}", missing.what),
+        },
+    )];
+    let modules = std::fs::read_dir("/sys/kernel/btf").map(|d| d.count().saturating_sub(1)).unwrap_or(0);
+    rows.push(row("types of modules", format!("{modules} modules")));
+    rows.push(row(
+        "tracefs",
+        match sys.has_tracepoint("sched", "sched_switch") {
+            Ok(_) => tracefs_place().unwrap_or("not mounted; reached by an own mount").to_string(),
+            Err(missing) => format!("no: {}", missing.what),
+        },
+    ));
+    rows.push(row(
+        "BPF JIT",
+        match file("/proc/sys/net/core/bpf_jit_enable").as_deref() {
+            Some("0") => "no",
+            Some(_) => "yes",
+            None => "unknown",
+        },
+    ));
+    for (feature, name) in [
+        (Feature::UprobeMulti, "uprobe_multi"),
+        (Feature::PerfCookie, "cookie of perf links"),
+        (Feature::RawTracepointCookie, "cookie of raw tracepoints"),
+        (Feature::CpuV4, "BPF CPU v4"),
+        (Feature::Loop, "bpf_loop"),
+    ] {
+        rows.push(row(name, if may_ask { yes(sys.has(feature)) } else { "unknown (needs CAP_BPF)" }));
+    }
+    rows
+}
+
+fn tracefs_place() -> Option<&'static str> {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|p| std::path::Path::new(p).join("events").is_dir())
+}
+
+fn limits() -> Rows {
+    let limit = |which, scale: u64| {
+        let mut l = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: fills the struct it is given.
+        if unsafe { libc::getrlimit(which, &raw mut l) } != 0 {
+            return "unknown".to_string();
+        }
+        let text = |n: u64| if n == libc::RLIM_INFINITY { "unlimited".to_string() } else { (n / scale).to_string() };
+        format!("{} (at most {})", text(l.rlim_cur), text(l.rlim_max))
+    };
+    let stats = file("/proc/sys/kernel/bpf_stats_enabled").map_or("unknown", |v| yes(v != "0"));
+    vec![
+        row("open files", limit(libc::RLIMIT_NOFILE, 1)),
+        row("locked memory, KiB", limit(libc::RLIMIT_MEMLOCK, 1024)),
+        row("BPF run times kept", stats),
+    ]
+}
+
+/// Kinds of the kernel are counted by listing them.
+fn kinds(env: &Env) -> Rows {
+    let describe = |kind: &&dyn crate::probes::ProbeKind| {
+        let name = kind.names().first().copied().unwrap_or("");
+        if kind.offers().has(Caps::BINARY) {
+            return row(name, kind.usage());
+        }
+        let mut count = 0u64;
+        let counted = kind.list(&["*".into()], env, &mut |_| count += 1);
+        row(
+            name,
+            match counted {
+                Err(missing) => format!("no: {}", missing.what),
+                Ok(()) if count > 1 => format!("{} ({count} here)", kind.usage()),
+                Ok(()) => kind.usage().to_string(),
+            },
+        )
+    };
+    KINDS.iter().map(describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::system::live::Live;
+
+    #[test]
+    fn the_report_has_its_groups() {
+        let (sys, settings) = (Live::new(), Settings::default());
+        let mut out = Vec::new();
+        report(&Env { sys: &sys, settings: &settings }, &mut out).unwrap();
+        let text = String::from_utf8_lossy(&out);
+        for part in ["System\n", "Build\n", "Kernel features\n", "CAP_BPF", "blazesym", "libbpf                     1."] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

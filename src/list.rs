@@ -1,0 +1,437 @@
+//! `rbt -l`: probes and types by name. Each line is written as it is found.
+
+use std::io::{self, Write};
+
+use crate::check::hir;
+use crate::cli::Failure;
+use crate::diag::{Span, nearest};
+use crate::probes::{self, Attach, Caps, Env, KINDS, ProbeKind, ProbeSite};
+use crate::syntax::ast::{AttachPoint, Segment};
+use crate::system::{Missing, TypeName};
+use crate::types::{Space, Type};
+
+/// Lists what matches a comma list of patterns; all of the kernel's probes without one. With `verbose`, each name is
+/// followed by its arguments. A reader that has gone away is no error.
+///
+/// Errors: nothing matches, or the kernel's lists cannot be read.
+pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
+    for pattern in patterns.unwrap_or("*").split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let before = page.written;
+        match type_pattern(pattern) {
+            Some((kind, word, name)) => list_types(kind, word, name, &mut page)?,
+            None => list_probes(pattern, &mut page)?,
+        }
+        if page.written == before && page.failed.is_none() {
+            page.finish()?;
+            return Err(no_match(pattern, env));
+        }
+    }
+    page.finish()
+}
+
+/// Lists where a checked script would be attached; `begin` and `end` are not attached anywhere.
+pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
+    let sites = script.probes.iter().flat_map(|p| &p.sites);
+    for site in sites.filter(|s| !matches!(s.attach, Attach::Begin | Attach::End)) {
+        page.line(&site.name);
+        if verbose {
+            page.arguments(site);
+        }
+    }
+    page.finish()
+}
+
+/// Where lines go, and what went wrong with them.
+struct Page<'a> {
+    out: &'a mut dyn Write,
+    env: &'a Env<'a>,
+    verbose: bool,
+    written: u64,
+    failed: Option<io::Error>,
+    /// Why the arguments of a probe could not be told: the first such reason.
+    unknown: Option<String>,
+}
+
+impl Page<'_> {
+    fn line(&mut self, text: &str) {
+        self.written += 1;
+        if self.failed.is_none() {
+            self.failed = writeln!(self.out, "{text}").err();
+        }
+    }
+
+    fn probe(&mut self, kind: &dyn ProbeKind, name: &str) {
+        self.line(name);
+        // Once the reader is gone, nothing more is looked up for it.
+        if !self.verbose || self.failed.is_some() {
+            return;
+        }
+        match kind.expand(&point(name), self.env) {
+            Ok(sites) => sites.iter().for_each(|s| self.arguments(s)),
+            Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
+        }
+    }
+
+    fn arguments(&mut self, site: &ProbeSite) {
+        match site.kind.context(site, self.env) {
+            Ok(context) => {
+                for field in &context.fields {
+                    self.line(&format!("    {}", field.decl));
+                }
+                if let Some(ty) = &context.retval {
+                    self.line(&format!("    {}", declare(ty, "retval")));
+                }
+            }
+            Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        let failed = self.failed.or_else(|| self.out.flush().err());
+        if let Some(reason) = self.unknown {
+            let _ = writeln!(io::stderr(), "warning: some arguments are not known: {reason}");
+        }
+        match failed {
+            Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(format!("cannot write the list: {e}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
+    let wanted = Wanted::new(pattern)?;
+    let rest = wanted.rest();
+    for kind in wanted.kinds(page.env) {
+        let canonical = kind.names().first().copied().unwrap_or("");
+        let listed = kind.list(&rest, page.env, &mut |name| {
+            let name = full_name(canonical, name);
+            if wanted.matches(&name) {
+                page.probe(kind, &name);
+            }
+        });
+        match listed {
+            Ok(()) => {}
+            // Of several kinds, one that cannot be listed does not hide the others.
+            Err(missing) if wanted.any_kind() => {
+                let _ = writeln!(io::stderr(), "warning: {canonical} probes are not listed: {}", reason(&missing));
+            }
+            Err(missing) => return Err(failure(missing)),
+        }
+    }
+    Ok(())
+}
+
+/// What a pattern asks for.
+enum Wanted {
+    /// This kind, and segments for it to match.
+    Kind(&'static dyn ProbeKind, Vec<String>),
+    /// Any kind that matches the first pattern, and segments for it.
+    Kinds(String, Vec<String>),
+    /// Any name with this in it after a colon.
+    Name(String),
+}
+
+impl Wanted {
+    fn new(pattern: &str) -> Result<Self, Failure> {
+        let segments = segments(pattern);
+        let (first, rest) = match segments.split_first() {
+            None => return Ok(Wanted::Kinds("*".into(), Vec::new())),
+            Some((first, [])) if first == "*" => return Ok(Wanted::Kinds("*".into(), Vec::new())),
+            Some((first, [])) => {
+                return Ok(match probes::find(first) {
+                    Some(kind) => Wanted::Kind(kind, Vec::new()),
+                    None => Wanted::Name(format!("*:{first}")),
+                });
+            }
+            Some((first, rest)) => (first, rest.to_vec()),
+        };
+        if first.contains('*') {
+            return Ok(Wanted::Kinds(first.clone(), rest));
+        }
+        let unknown = || {
+            let failure = Failure::new(format!("there is no probe kind `{first}`"));
+            match nearest(first, KINDS.iter().flat_map(|k| k.names().iter().copied())) {
+                Some(near) => failure.help(format!("did you mean `{near}`?")),
+                None => failure.help(format!("one of {}", kind_names())),
+            }
+        };
+        probes::find(first).map(|kind| Wanted::Kind(kind, rest)).ok_or_else(unknown)
+    }
+
+    fn any_kind(&self) -> bool {
+        !matches!(self, Wanted::Kind(..))
+    }
+
+    /// For [`ProbeKind::list`].
+    fn rest(&self) -> Vec<String> {
+        match self {
+            Wanted::Kind(_, rest) | Wanted::Kinds(_, rest) if !rest.is_empty() => rest.clone(),
+            Wanted::Kind(..) | Wanted::Kinds(..) | Wanted::Name(_) => vec!["*".into()],
+        }
+    }
+
+    /// Kinds within user-space binaries are left out where no binary is named: there would be no end of them.
+    fn kinds(&self, env: &Env) -> Vec<&'static dyn ProbeKind> {
+        let (first, rest) = match self {
+            Wanted::Kind(kind, _) => return vec![*kind],
+            Wanted::Kinds(first, rest) => (first.as_str(), rest.as_slice()),
+            Wanted::Name(_) => ("*", [].as_slice()),
+        };
+        let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
+        let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| glob(first, n));
+        KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(Caps::BINARY)).copied().collect()
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Wanted::Kind(..) | Wanted::Kinds(..) => true,
+            Wanted::Name(pattern) => glob(pattern, name),
+        }
+    }
+}
+
+fn no_match(pattern: &str, env: &Env) -> Failure {
+    let failure = Failure::new(format!("nothing matches `{pattern}`"));
+    if let Some((kind, word, name)) = type_pattern(pattern) {
+        let mut names = Vec::new();
+        env.sys.type_names(kind, &mut |n| names.push(n.to_string()));
+        return match (nearest(name, names.iter().map(String::as_str)), env.sys.types_missing()) {
+            (_, Some(missing)) => self::failure(missing),
+            (Some(near), None) => failure.help(format!("did you mean `{word} {near}`?")),
+            (None, None) => failure,
+        };
+    }
+    if pattern.contains('*') {
+        return failure;
+    }
+    let Ok(wanted) = Wanted::new(pattern) else { return failure };
+    let mut names = Vec::new();
+    for kind in wanted.kinds(env) {
+        let canonical = kind.names().first().copied().unwrap_or("");
+        // A binary is kept, what is in it is not; of the kernel's probes, all are candidates.
+        let mut everything: Vec<String> = wanted.rest();
+        match (kind.offers().has(Caps::BINARY), everything.last_mut()) {
+            (true, Some(last)) => *last = "*".into(),
+            _ => everything = vec!["*".into()],
+        }
+        let _ = kind.list(&everything, env, &mut |n| names.push(full_name(canonical, n)));
+    }
+    let whole = match &wanted {
+        Wanted::Kind(kind, rest) => format!("{}:{}", kind.names().first().unwrap_or(&""), rest.join(":")),
+        Wanted::Kinds(..) | Wanted::Name(_) => pattern.to_string(),
+    };
+    // A name without its kind is compared with what follows the last colon.
+    let last = |n: &str| n.rsplit(':').next().unwrap_or("").to_string();
+    let near = match wanted.any_kind() {
+        true => {
+            let ends: Vec<String> = names.iter().map(|n| last(n)).collect();
+            nearest(&whole, ends.iter().map(String::as_str)).map(String::from)
+        }
+        false => nearest(&whole, names.iter().map(String::as_str)).map(String::from),
+    };
+    match near {
+        Some(near) => failure.help(format!("did you mean `{near}`?")),
+        None => failure,
+    }
+}
+
+/// `struct x`, `union x*`, `enum *`.
+fn type_pattern(pattern: &str) -> Option<(TypeName, &'static str, &str)> {
+    let (word, name) = pattern.split_once(char::is_whitespace)?;
+    let (kind, word) = match word {
+        "struct" => (TypeName::Struct, "struct"),
+        "union" => (TypeName::Union, "union"),
+        "enum" => (TypeName::Enum, "enum"),
+        _ => return None,
+    };
+    Some((kind, word, name.trim()))
+}
+
+fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Result<(), Failure> {
+    let sys = page.env.sys;
+    if let Some(missing) = sys.types_missing() {
+        return Err(failure(missing));
+    }
+    let mut names = Vec::new();
+    if pattern.contains('*') {
+        // Modules describe some types again, so that names repeat: this one list is sorted before it is shown.
+        sys.type_names(kind, &mut |n| {
+            if glob(pattern, n) {
+                names.push(n.to_string());
+            }
+        });
+        names.sort_unstable();
+        names.dedup();
+    } else if sys.type_named(kind, pattern).is_some() {
+        names.push(pattern.to_string());
+    }
+    for name in names {
+        match page.verbose.then(|| sys.type_named(kind, &name)).flatten() {
+            Some(ty) => define(word, &name, &ty, page),
+            None => page.line(&format!("{word} {name}")),
+        }
+    }
+    Ok(())
+}
+
+/// As C would define it; anonymous members are shown flat.
+fn define(word: &str, name: &str, ty: &Type, page: &mut Page) {
+    page.line(&format!("{word} {name} {{"));
+    match ty {
+        Type::Enum(e) => {
+            for (variant, value) in &e.variants {
+                page.line(&format!("    {variant} = {value},"));
+            }
+        }
+        Type::Struct(s) => {
+            for f in page.env.sys.expand(s).map(|r| r.fields).unwrap_or_default() {
+                let width = f.bits.map(|(_, width)| format!(" : {width}")).unwrap_or_default();
+                page.line(&format!("    {}{width};", declare(&f.ty, &f.name)));
+            }
+        }
+        _ => {}
+    }
+    page.line("};");
+}
+
+/// A C declaration.
+fn declare(ty: &Type, name: &str) -> String {
+    match ty {
+        Type::Int(i) => {
+            let word = match i.bytes {
+                1 => "char",
+                2 => "short",
+                4 => "int",
+                _ => "long",
+            };
+            format!("{}{word} {name}", if i.signed { "" } else { "unsigned " })
+        }
+        Type::Str(n) => format!("char {name}[{n}]"),
+        Type::Buf(n) => format!("unsigned char {name}[{n}]"),
+        Type::Array(elem, n) => declare(elem, &format!("{name}[{n}]")),
+        Type::Ptr(to, _) => match &**to {
+            Type::Array(..) | Type::Str(_) => declare(to, &format!("(*{name})")),
+            _ => declare(to, &format!("*{name}")),
+        },
+        Type::Enum(e) if e.name.is_empty() => declare(&Type::Int(e.int), name),
+        Type::Record(r) if r.name.is_empty() => format!("struct {{ … }} {name}"),
+        _ => format!("{} {name}", Type::ptr(ty.clone(), Space::Unknown).to_string().trim_end_matches(" *")),
+    }
+}
+
+/// Parts between colons; quotes protect what is between them.
+fn segments(pattern: &str) -> Vec<String> {
+    let (mut parts, mut part, mut quoted) = (Vec::new(), String::new(), false);
+    for c in pattern.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ':' if !quoted => parts.push(std::mem::take(&mut part)),
+            _ => part.push(c),
+        }
+    }
+    parts.push(part);
+    if parts.len() == 1 && parts.first().is_some_and(String::is_empty) { Vec::new() } else { parts }
+}
+
+/// The attach point that a listed name is.
+fn point(name: &str) -> AttachPoint {
+    let span = Span::default();
+    let segments = segments(name).into_iter().map(|text| Segment { text, quoted: true, span }).collect();
+    AttachPoint { name: None, segments, span }
+}
+
+/// With the kind in front.
+fn full_name(kind: &str, name: &str) -> String {
+    match name.strip_prefix(kind) {
+        Some(rest) if rest.is_empty() || rest.starts_with(':') => name.to_string(),
+        _ => format!("{kind}:{name}"),
+    }
+}
+
+/// Does `*` (any run, also an empty one) in a pattern make it equal to the text?
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or("");
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or(""),
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn kind_names() -> String {
+    KINDS.iter().filter_map(|k| k.names().first().copied()).collect::<Vec<_>>().join(", ")
+}
+
+fn reason(missing: &Missing) -> String {
+    match &missing.help {
+        Some(help) => format!("{} ({help})", missing.what),
+        None => missing.what.clone(),
+    }
+}
+
+fn failure(missing: Missing) -> Failure {
+    Failure { help: missing.help, ..Failure::new(missing.what) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::system::live::Live;
+
+    #[test]
+    fn stars_match_any_run() {
+        for (pattern, text, is) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("*", "", true),
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*c", "abcd", false),
+            ("*b*", "abc", true),
+            ("a*b*b", "ab", false),
+            ("*:sys_*", "tracepoint:syscalls:sys_enter_open", true),
+        ] {
+            assert_eq!(glob(pattern, text), is, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn quotes_protect_colons() {
+        assert_eq!(segments("a:\"b:c\":d"), ["a", "b:c", "d"]);
+        assert!(segments("").is_empty());
+    }
+
+    #[test]
+    fn names_get_their_kind_once() {
+        assert_eq!(full_name("tracepoint", "sched:x"), "tracepoint:sched:x");
+        assert_eq!(full_name("tracepoint", "tracepoint:sched:x"), "tracepoint:sched:x");
+        assert_eq!(full_name("begin", "begin"), "begin");
+    }
+
+    #[test]
+    fn types_are_listed_and_defined() {
+        let (sys, settings) = (Live::new(), Settings::default());
+        let env = Env { sys: &sys, settings: &settings };
+        if env.sys.types_missing().is_some() {
+            return eprintln!("skipped: needs BTF");
+        }
+        let run = |pattern: &str, verbose| {
+            let mut out = Vec::new();
+            list(Some(pattern), &env, verbose, &mut out).map(|()| String::from_utf8_lossy(&out).into_owned())
+        };
+        assert!(run("struct task_str*", false).unwrap().contains("struct task_struct\n"));
+        let text = run("struct task_struct", true).unwrap();
+        assert!(text.starts_with("struct task_struct {\n") && text.contains("    struct task_struct *real_parent;\n"), "{text}");
+        assert!(text.contains("    char comm[16];\n"), "{text}");
+        assert_eq!(run("struct task_strct", false).unwrap_err().help.as_deref(), Some("did you mean `struct task_struct`?"));
+    }
+}

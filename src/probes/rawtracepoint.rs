@@ -1,0 +1,115 @@
+//! `rawtracepoint`: the same events with the arguments the kernel passes itself, typed through BTF.
+
+use std::rc::Rc;
+
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::Missing;
+use crate::types::{Int, Space, Type};
+
+/// The kind.
+#[derive(Debug)]
+pub struct RawTracepoint;
+
+const U64: Int = Int { bytes: 8, signed: false };
+/// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h.
+const MAX_ARGS: u32 = 12;
+
+impl ProbeKind for RawTracepoint {
+    fn names(&self) -> &'static [&'static str] {
+        &["rawtracepoint", "rt"]
+    }
+
+    fn usage(&self) -> &'static str {
+        "rawtracepoint[:MODULE]:EVENT"
+    }
+
+    fn doc(&self) -> &'static str {
+        "A static event of the kernel with the arguments of the call itself: cheaper than `tracepoint`, less stable. `args` has their names and types from BTF."
+    }
+
+    fn example(&self) -> &'static str {
+        "rawtracepoint:sched_switch { @[args.next.comm] = count(); }"
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        let (module, event) = match parts.as_slice() {
+            [event] => ("*", *event),
+            [module, event] => (*module, *event),
+            _ => {
+                return Err(Diagnostic::error("bad-probe", point.span, "rawtracepoint takes an event, and perhaps its module before it")
+                    .help(format!("write {}", self.usage())));
+            }
+        };
+        let site = |module: &str, event: &str| ProbeSite {
+            kind: super::row("rawtracepoint"),
+            name: format!("rawtracepoint:{module}:{event}"),
+            attach: Attach::RawTracepoint { name: event.into() },
+            span: point.span,
+        };
+        // an exact name is asked for directly: the list of all takes a scan of all types
+        if !event.contains('*') && matches!(module, "*" | "vmlinux") && env.sys.raw_tracepoint(event).is_some() {
+            return Ok(vec![site("vmlinux", event)]);
+        }
+        let all = env.sys.raw_tracepoints().map_err(|m| missing(point.span, m))?;
+        let found: Vec<ProbeSite> = all.iter().filter(|(m, e)| matches(module, m) && matches(event, e)).map(|(m, e)| site(m, e)).collect();
+        if found.is_empty() && !event.contains('*') {
+            let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no rawtracepoint:{event}"));
+            return Err(error.suggest(event, all.iter().map(|(_, e)| e.as_str())));
+        }
+        Ok(found)
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::ARGS.and(Caps::ARGN).and(Caps::STACK).and(Caps::SIGNAL)
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let event = site.name.rsplit(':').next().unwrap_or("");
+        let args = env.sys.raw_tracepoint(event);
+        let known = args.as_ref().map_or(MAX_ARGS, |a| a.len() as u32);
+        let fields = args.unwrap_or_default().into_iter().enumerate().map(|(i, (name, ty))| {
+            let decl = format!("{ty} {name}");
+            let field = crate::types::Field { name, offset: i as u32 * 8, bits: None, ty };
+            Rc::new(ContextField { field, place: Place::RawArg(i as u32), decl })
+        });
+        Ok(Context { caps: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), retval: None })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::RawTracepoint
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        let arg = |e: &mut Emit<'c>, n: u32, ty: &Type| {
+            let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
+            match ty.as_int() {
+                Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),
+                None => Operand::at(ty.clone(), v, Space::Kernel),
+            }
+        };
+        match which {
+            ArgRef::Index(n) => arg(e, *n, ty),
+            ArgRef::Named(f) => arg(e, f.field.offset / 8, &f.field.ty),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| arg(e, f.field.offset / 8, &f.field.ty)),
+            other => crate::bug!("{} offers no {other:?}", site.name),
+        }
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let (module, event) = match pattern {
+            [] => ("*", "*"),
+            [event] => ("*", event.as_str()),
+            [module, event, ..] => (module.as_str(), event.as_str()),
+        };
+        for (m, e) in env.sys.raw_tracepoints()? {
+            if matches(module, m) && matches(event, e) {
+                each(&format!("rawtracepoint:{m}:{e}"));
+            }
+        }
+        Ok(())
+    }
+}

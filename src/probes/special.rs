@@ -1,0 +1,80 @@
+//! `begin` and `end`: run once, in this process, before everything is attached and after all is detached.
+
+use super::{ArgRef, Attach, Caps, Context, Env, ProbeKind, ProbeSite, ProgramType, no_parts};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::Missing;
+use crate::types::Type;
+
+/// A moment of the run.
+#[derive(Debug)]
+pub struct Special {
+    names: &'static [&'static str],
+    doc: &'static str,
+    example: &'static str,
+    attach: Attach,
+}
+
+/// Before all else.
+pub static BEGIN: Special = Special {
+    names: &["begin"],
+    doc: "Runs once before any other probe is attached.",
+    example: "begin { printf(\"start\\n\"); exit(); }",
+    attach: Attach::Begin,
+};
+
+/// After all else.
+pub static END: Special = Special {
+    names: &["end"],
+    doc: "Runs once after all other probes are detached, before the maps are printed.",
+    example: "end { printf(\"bye\\n\"); }",
+    attach: Attach::End,
+};
+
+impl ProbeKind for Special {
+    fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn usage(&self) -> &'static str {
+        self.names[0]
+    }
+
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+
+    fn example(&self) -> &'static str {
+        self.example
+    }
+
+    fn probetype(&self) -> &'static str {
+        "special"
+    }
+
+    fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        no_parts(self, point)?;
+        Ok(vec![ProbeSite { kind: super::row(self.names[0]), name: self.names[0].into(), attach: self.attach.clone(), span: point.span }])
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::NONE
+    }
+
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::RawTracepoint
+    }
+
+    fn load<'c>(&self, _e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
+        crate::bug!("{} offers no {which:?}", self.names[0])
+    }
+
+    fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        Ok(())
+    }
+}

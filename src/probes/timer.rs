@@ -1,0 +1,133 @@
+//! `interval` and `profile`: perf events of the CPU clock, on one CPU or on all.
+//!
+//! Source of the mechanism: perf_event_open(2), `PERF_COUNT_SW_CPU_CLOCK`.
+
+use super::{ArgRef, Attach, Caps, Context, Env, ProbeKind, ProbeSite, ProgramType, matches};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::Missing;
+use crate::types::Type;
+
+/// A timer.
+#[derive(Debug)]
+pub struct Timer {
+    names: &'static [&'static str],
+    usage: &'static str,
+    doc: &'static str,
+    example: &'static str,
+    all_cpus: bool,
+}
+
+/// On one CPU.
+pub static INTERVAL: Timer = Timer {
+    names: &["interval", "i"],
+    usage: "interval:UNIT:N or interval:DURATION, UNIT one of hz, s, ms, us",
+    doc: "Runs on one CPU every so often: for output and for ending a run.",
+    example: "interval:s:1 { print(elapsed); exit(); }",
+    all_cpus: false,
+};
+
+/// On every CPU.
+pub static PROFILE: Timer = Timer {
+    names: &["profile", "p"],
+    usage: "profile:UNIT:N or profile:DURATION, UNIT one of hz, s, ms, us",
+    doc: "Runs on every CPU every so often: samples what the CPUs are at.",
+    example: "profile:hz:99 { @[kstack] = count(); }",
+    all_cpus: true,
+};
+
+const UNITS: &[(&str, u64)] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
+/// The kernel's software clock is not asked for less: 1 µs.
+const SHORTEST_NS: u64 = 1000;
+
+impl ProbeKind for Timer {
+    fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn usage(&self) -> &'static str {
+        self.usage
+    }
+
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+
+    fn example(&self) -> &'static str {
+        self.example
+    }
+
+    fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage));
+        let number = |s: &str| s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64);
+        let (period_ns, frequency) = match parts.as_slice() {
+            ["hz", n] => match number(n) {
+                Some(n) if n > 0 => (0, n),
+                _ => return Err(wrong(format!("`{n}` is not a number of times per second"))),
+            },
+            [unit, n] => match (UNITS.iter().find(|(u, _)| u == unit), number(n)) {
+                (Some((_, ns)), Some(n)) if n > 0 => (n.saturating_mul(*ns), 0),
+                (Some(_), _) => return Err(wrong(format!("`{n}` is not a number of `{unit}`"))),
+                (None, _) => {
+                    let names = UNITS.iter().map(|(u, _)| *u).chain(["hz"]);
+                    return Err(wrong(format!("`{unit}` is not a unit of time")).suggest(unit, names));
+                }
+            },
+            [duration] => {
+                let digits = duration.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+                let unit = duration.get(digits.len()..).unwrap_or("");
+                let ns = match unit {
+                    "" => Some(1),
+                    "m" => Some(60_000_000_000),
+                    "h" => Some(3_600_000_000_000),
+                    "d" => Some(86_400_000_000_000),
+                    unit => UNITS.iter().find(|(u, _)| *u == unit).map(|(_, ns)| *ns),
+                };
+                match (number(digits), ns) {
+                    (Some(n), Some(ns)) if n > 0 => (n.saturating_mul(ns), 0),
+                    _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
+                }
+            }
+            _ => return Err(wrong(format!("{} takes a unit and a number", self.names[0]))),
+        };
+        if frequency == 0 && period_ns < SHORTEST_NS {
+            return Err(wrong(format!("{period_ns} ns is too short: at least {SHORTEST_NS} ns")));
+        }
+        let name = match parts.as_slice() {
+            [unit, n] => format!("{}:{unit}:{n}", self.names[0]),
+            _ => format!("{}:us:{}", self.names[0], period_ns / 1000),
+        };
+        let attach = Attach::Timer { period_ns, frequency, all_cpus: self.all_cpus };
+        Ok(vec![ProbeSite { kind: super::row(self.names[0]), name, attach, span: point.span }])
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
+    }
+
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::PerfEvent
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        match which {
+            ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
+            other => crate::bug!("{} offers no {other:?}", self.names[0]),
+        }
+    }
+
+    fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        for unit in ["hz", "us", "ms", "s"] {
+            if pattern.first().is_none_or(|p| matches(p, unit)) {
+                each(&format!("{}:{unit}:", self.names[0]));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! `tracepoint`: the kernel's stable events, with the fields of their records.
+//!
+//! System calls' events are served by the raw tracepoint that all system calls share: attaching and detaching that costs
+//! microseconds, a perf-based tracepoint tens of milliseconds. Fields are then found in the registers instead of the
+//! record. `--no-feature raw_syscalls` asks for the literal mechanism.
+
+use std::rc::Rc;
+
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand, Repr};
+use crate::syntax::ast::AttachPoint;
+use crate::system::{DataLoc, Missing};
+use crate::types::{Int, Space, Type};
+
+/// The kind.
+#[derive(Debug)]
+pub struct Tracepoint;
+
+/// The category whose events are the entries and exits of system calls.
+const SYSCALLS: &str = "syscalls";
+const ENTER: &str = "sys_enter_";
+const EXIT: &str = "sys_exit_";
+/// In a record of a system call: its arguments start here, eight bytes each (kernel/trace/trace.h,
+/// `struct syscall_trace_enter`).
+const FIRST_ARG: u32 = 16;
+/// Offsets in x86-64's `struct pt_regs` of the registers that hold a system call's arguments (syscall(2)).
+const SYSCALL_REGS: [u32; 6] = [112, 104, 96, 56, 72, 64];
+const ORIG_AX: u32 = 120;
+const U64: Int = Int { bytes: 8, signed: false };
+
+impl Tracepoint {
+    fn site(&self, category: &str, event: &str, point: &AttachPoint, env: &Env) -> ProbeSite {
+        let literal = env.settings.no_features.iter().any(|f| f == "raw_syscalls");
+        let call = (category == SYSCALLS && !literal)
+            .then(|| {
+                let enter = event.strip_prefix(ENTER);
+                let name = enter.or_else(|| event.strip_prefix(EXIT))?;
+                Some(Attach::Syscall { enter: enter.is_some(), number: env.sys.syscall_number(name)? })
+            })
+            .flatten();
+        let attach = call.unwrap_or_else(|| Attach::Tracepoint { category: category.into(), event: event.into() });
+        ProbeSite { kind: super::row("tracepoint"), name: format!("tracepoint:{category}:{event}"), attach, span: point.span }
+    }
+
+    fn names_of(site: &ProbeSite) -> (&str, &str) {
+        let mut parts = site.name.splitn(3, ':').skip(1);
+        (parts.next().unwrap_or(""), parts.next().unwrap_or(""))
+    }
+}
+
+impl ProbeKind for Tracepoint {
+    fn names(&self) -> &'static [&'static str] {
+        &["tracepoint", "t"]
+    }
+
+    fn usage(&self) -> &'static str {
+        "tracepoint:CATEGORY:EVENT"
+    }
+
+    fn doc(&self) -> &'static str {
+        "A static event of the kernel; `args` has the fields of its record. `*` matches any run of characters."
+    }
+
+    fn example(&self) -> &'static str {
+        "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }"
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let [category, event] = parts::<2>(self, point)?;
+        if category.contains('*') || event.contains('*') {
+            let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
+            return Ok(all
+                .iter()
+                .filter(|(c, e)| matches(&category, c) && matches(&event, e))
+                .map(|(c, e)| self.site(c, e, point, env))
+                .collect());
+        }
+        if env.sys.has_tracepoint(&category, &event).map_err(|m| missing(point.span, m))? {
+            return Ok(vec![self.site(&category, &event, point, env)]);
+        }
+        let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
+        let named = format!("tracepoint:{category}:{event}");
+        let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no {named}"));
+        if all.iter().any(|(c, _)| *c == category) {
+            let near = crate::diag::nearest(&event, all.iter().filter(|(c, _)| *c == category).map(|(_, e)| e.as_str()));
+            return Err(match near {
+                Some(e) => error.help(format!("did you mean `tracepoint:{category}:{e}`?")),
+                None => error.help(format!("`rbt -l 'tracepoint:{category}:*'` lists what there is")),
+            });
+        }
+        if let Some((c, _)) = all.iter().find(|(_, e)| *e == event) {
+            return Err(error.help(format!("did you mean `tracepoint:{c}:{event}`?")));
+        }
+        let near = crate::diag::nearest(&category, all.iter().map(|(c, _)| c.as_str())).map(str::to_owned);
+        Err(match near {
+            Some(c) => error.help(format!("did you mean the category `{c}`?")),
+            None => error.help("`rbt -l 'tracepoint:*'` lists what there is"),
+        })
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::ARGS.and(Caps::STACK).and(Caps::SIGNAL)
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let (category, event) = Self::names_of(site);
+        let format = env.sys.tracepoint(category, event).map_err(|m| missing(site.span, m))?;
+        let syscall = match site.attach {
+            Attach::Syscall { enter, .. } => Some(enter),
+            _ => None,
+        };
+        let fields = format.map(|f| f.fields).unwrap_or_default().into_iter().map(|f| {
+            let place = match (syscall, f.loc) {
+                (Some(_), _) if f.field.name == "__syscall_nr" => Place::SyscallNumber,
+                (Some(true), _) => Place::SyscallArg(f.field.offset.saturating_sub(FIRST_ARG) / 8),
+                (Some(false), _) => Place::RawArg(1),
+                (None, Some(DataLoc::Absolute)) => Place::DataLoc,
+                (None, Some(DataLoc::Relative)) => Place::RelLoc,
+                (None, None) => Place::Record,
+            };
+            let mut field = f.field;
+            if let (Some(_), Type::Str(0)) = (f.loc, &field.ty) {
+                field.ty = Type::Str(env.settings.max_strlen as u32);
+            }
+            Rc::new(ContextField { field, place, decl: f.decl })
+        });
+        let space = if category == SYSCALLS { Space::User } else { Space::Kernel };
+        Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(space), ..Context::default() })
+    }
+
+    fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
+        match site.attach {
+            Attach::Syscall { .. } => ProgramType::RawTracepoint,
+            _ => ProgramType::Tracepoint,
+        }
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        match which {
+            ArgRef::Named(f) => load_field(e, f),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load_field(e, f)),
+            ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
+            other => crate::bug!("{} offers no {other:?}", site.name),
+        }
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let (category, event) = match pattern {
+            [] => ("*", "*"),
+            [event] => ("*", event.as_str()),
+            [category, event, ..] => (category.as_str(), event.as_str()),
+        };
+        // `tracepoint:sched` is a category, `tracepoint:*open*` an event of any
+        for (c, e) in env.sys.tracepoints()? {
+            let whole_category = pattern.len() == 1 && matches(event, c);
+            if (matches(category, c) && matches(event, e)) || whole_category {
+                each(&format!("tracepoint:{c}:{e}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
+    let ty = f.field.ty.clone();
+    let by_value = |e: &mut Emit<'c>, v| match ty.as_int() {
+        Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),
+        None => Operand::at(ty.clone(), v, Space::Kernel),
+    };
+    match f.place {
+        Place::RawArg(n) => {
+            let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
+            by_value(e, v)
+        }
+        Place::SyscallArg(n) => {
+            let offset = SYSCALL_REGS.get(n as usize).copied().unwrap_or(0);
+            let v = e.once(&format!("syscall_arg{n}"), |e| {
+                let regs = e.load_ctx(0, U64);
+                let at = e.add(regs, e.int(offset.into()));
+                e.read_int(Space::Kernel, at, U64)
+            });
+            by_value(e, v)
+        }
+        Place::SyscallNumber => {
+            let v = e.once("syscall_number", |e| {
+                let regs = e.load_ctx(0, U64);
+                let at = e.add(regs, e.int(ORIG_AX.into()));
+                e.read_int(Space::Kernel, at, U64)
+            });
+            by_value(e, v)
+        }
+        Place::Record => match ty.as_int() {
+            Some(int) => Operand::reg(ty, e.load_ctx(f.field.offset, int)),
+            // the record is kernel memory like any other; only loads of whole words may use the context itself
+            None => {
+                let ctx = e.addr(e.ctx());
+                let at = e.add(ctx, e.int(f.field.offset.into()));
+                Operand::at(ty, at, Space::Kernel)
+            }
+        },
+        Place::DataLoc | Place::RelLoc => {
+            let word = e.load_ctx(f.field.offset, Int { bytes: 4, signed: false });
+            let from = e.and(word, e.int(0xffff));
+            let ctx = e.addr(e.ctx());
+            let mut at = e.add(ctx, from);
+            if f.place == Place::RelLoc {
+                at = e.add(at, e.int(u64::from(f.field.offset) + 4));
+            }
+            match &ty {
+                Type::Str(cap) => e.read_string(Space::Kernel, at, *cap),
+                _ => Operand { ty, repr: Repr::At(at, Space::Kernel) },
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The program that `-c` names: forked before the probes are attached, let go once they are.
+//!
+//! Not here: what its exit means for the run.
+//!
+//! Unsafe: `fork` and what may be called after it. Between `fork` and `execve` the child only makes system calls, since a
+//! lock that another thread held at the fork (malloc's, say) is never released in the child (signal-safety(7)).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::system::locate;
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It exited with this status.
+    Code(i32),
+    /// It was killed by this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// What a shell has in `$?`: the status, or 128 + the signal.
+    pub fn status(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A child process. Dropped before [`Child::start`], it is killed and reaped, and its program never ran; dropped after,
+/// it gets SIGTERM unless it has exited.
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    pidfd: OwnedFd,
+    /// A byte written here lets it exec; gone once it was.
+    go: Option<File>,
+    /// The errno of an exec that failed comes from here; closed by one that succeeded.
+    failed: File,
+    /// For messages.
+    program: String,
+    exit: Option<Exit>,
+}
+
+impl Child {
+    /// Splits `command` as a shell splits words (quotes and backslashes, no expansions), looks its program up on PATH and
+    /// forks. The child waits before its exec, so that probes can be attached to [`Child::pid`] first.
+    ///
+    /// Call it on a thread that lives as long as the run: the child's SIGTERM at our death (`PR_SET_PDEATHSIG`) comes at
+    /// the death of the thread that forked.
+    ///
+    /// Errors name the command: empty, unbalanced quotes, not found, not executable.
+    pub fn prepare(command: &str) -> anyhow::Result<Self> {
+        let Some(words) = shlex::split(command) else { bail!("-c: unbalanced quotes in `{command}`") };
+        let Some(program) = words.first().filter(|w| !w.is_empty()) else { bail!("-c: the command is empty") };
+        let path = locate::command(program).map_err(|m| match m.help {
+            Some(help) => anyhow::anyhow!("-c: {}; {help}", m.what),
+            None => anyhow::anyhow!("-c: {}", m.what),
+        })?;
+        let image = Image::new(&path, &words)?;
+
+        let (go_read, go_write) = pipe()?;
+        let (failed_read, failed_write) = pipe()?;
+        let parent = unsafe { libc::getpid() };
+        // SAFETY: the child runs nothing but `become_program`, which keeps to async-signal-safe calls.
+        let pid = match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()).context("-c: cannot fork"),
+            0 => unsafe { become_program(&image, parent, go_read.as_raw_fd(), go_write.as_raw_fd(), failed_write.as_raw_fd()) },
+            pid => pid,
+        };
+        // SAFETY: plain system call; the descriptor it returns is ours alone and close-on-exec (pidfd_open(2)).
+        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if pidfd < 0 {
+            let why = io::Error::last_os_error();
+            // SAFETY: our own child, not reaped yet, so that the pid is still its.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), 0);
+            }
+            return Err(why).context("-c: pidfd_open (Linux 5.3)");
+        }
+        Ok(Self {
+            pid: pid as u32,
+            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) },
+            go: Some(File::from(go_write)),
+            failed: File::from(failed_read),
+            program: path.display().to_string(),
+            exit: None,
+        })
+    }
+
+    /// Its process id; the program will have the same.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A pidfd: readable (`POLLIN`) when the child has exited.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Lets it exec, and returns once it has. Calling it again does nothing.
+    ///
+    /// Errors: what `execve` said, with the program's name; the child is gone then.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        let Some(mut go) = self.go.take() else { return Ok(()) };
+        let told = go.write_all(&[1]);
+        drop(go);
+        let mut errno = Vec::new();
+        let read = self.failed.read_to_end(&mut errno);
+        let errno = <[u8; 4]>::try_from(errno.as_slice()).ok().map(i32::from_ne_bytes);
+        let why = match (errno, told, read) {
+            (Some(errno), _, _) => io::Error::from_raw_os_error(errno),
+            (None, Err(why), _) | (None, Ok(()), Err(why)) => why,
+            (None, Ok(()), Ok(_)) => return Ok(()),
+        };
+        self.kill_and_reap();
+        if why.raw_os_error() == Some(libc::ENOEXEC) {
+            bail!("-c: cannot run {}: not a program, nor a script with a `#!` line", self.program);
+        }
+        Err(why).with_context(|| format!("-c: cannot run {}", self.program))
+    }
+
+    /// How it ended, if it has. Does not wait; may be asked again.
+    pub fn exited(&mut self) -> anyhow::Result<Option<Exit>> {
+        if self.exit.is_none() {
+            self.exit = self.wait(libc::WNOHANG).with_context(|| format!("-c: waiting for {}", self.program))?;
+        }
+        Ok(self.exit)
+    }
+
+    /// Asks a running child to end: SIGTERM. Of one that has exited, nothing.
+    pub fn stop(&mut self) {
+        if self.exit.is_none() {
+            self.signal(libc::SIGTERM);
+        }
+    }
+
+    fn wait(&self, flags: libc::c_int) -> io::Result<Option<Exit>> {
+        let mut status = 0;
+        loop {
+            // SAFETY: waits for our own child, whose pid cannot be reused until this has reaped it.
+            match unsafe { libc::waitpid(self.pid as libc::pid_t, &mut status, flags) } {
+                0 => return Ok(None),
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                -1 => return Err(io::Error::last_os_error()),
+                _ if libc::WIFEXITED(status) => return Ok(Some(Exit::Code(libc::WEXITSTATUS(status)))),
+                _ if libc::WIFSIGNALED(status) => return Ok(Some(Exit::Signal(libc::WTERMSIG(status)))),
+                // Not asked for (no WUNTRACED), so it cannot be; wait on.
+                _ if flags & libc::WNOHANG != 0 => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: through the pidfd, hence never another process. Failure means it is gone, which is as well.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0) };
+    }
+
+    fn kill_and_reap(&mut self) {
+        if self.exit.is_none() {
+            self.signal(libc::SIGKILL);
+            self.exit = self.wait(0).ok().flatten();
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.go.take().is_some() {
+            self.kill_and_reap();
+        } else if matches!(self.exited(), Ok(None)) {
+            self.stop();
+        }
+    }
+}
+
+/// All that `execve` wants, made before the fork.
+struct Image {
+    path: CString,
+    argv: Vec<*const libc::c_char>,
+    /// Owns what `argv` points to.
+    _words: Vec<CString>,
+}
+
+impl Image {
+    fn new(path: &Path, words: &[String]) -> anyhow::Result<Self> {
+        let words = words.iter().map(|w| CString::new(w.as_bytes())).collect::<Result<Vec<_>, _>>().context("-c: a NUL in the command")?;
+        let argv = words.iter().map(|w| w.as_ptr()).chain([std::ptr::null()]).collect();
+        Ok(Self { path: CString::new(path.as_os_str().as_bytes()).context("-c: a NUL in the path")?, argv, _words: words })
+    }
+
+    fn path(&self) -> &CStr {
+        &self.path
+    }
+}
+
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
+/// The child's whole life until its program's. Never returns.
+///
+/// SAFETY: for the child of a fork only. All calls are on signal-safety(7)'s list or bare system calls.
+unsafe fn become_program(image: &Image, parent: libc::pid_t, go: RawFd, go_write: RawFd, failed: RawFd) -> ! {
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        // The parent may have died before the line above.
+        if libc::getppid() != parent {
+            libc::_exit(127);
+        }
+        // Our own copy would keep the pipe from ending when the parent goes.
+        libc::close(go_write);
+        // The handlers we have are reset by the exec, but what is ignored stays so, and Rust ignores SIGPIPE; the signals
+        // blocked for our signalfd stay blocked too. What was ignored before us (nohup's SIGHUP) is rightly inherited.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut byte = 0u8;
+        let read = loop {
+            let read = libc::read(go, (&raw mut byte).cast(), 1);
+            if read != -1 || *libc::__errno_location() != libc::EINTR {
+                break read;
+            }
+        };
+        if read != 1 {
+            libc::_exit(127);
+        }
+        // Only now: until it is let go, the terminal's SIGINT is the parent's to judge.
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::execve(image.path().as_ptr(), image.argv.as_ptr(), environ);
+        let errno = *libc::__errno_location();
+        libc::write(failed, (&raw const errno).cast(), 4);
+        libc::_exit(127)
+    }
+}
+
+/// Read end and write end, both close-on-exec.
+fn pipe() -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the two descriptors are new and nobody else's.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error()).context("-c: pipe");
+        }
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(child: &mut Child) -> Exit {
+        let mut poll = libc::pollfd { fd: child.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 10_000) }, 1);
+        child.exited().unwrap().unwrap()
+    }
+
+    fn run(command: &str) -> Exit {
+        let mut child = Child::prepare(command).unwrap();
+        assert_eq!(child.exited().unwrap(), None);
+        child.start().unwrap();
+        wait(&mut child)
+    }
+
+    #[test]
+    fn statuses() {
+        assert_eq!(run("true"), Exit::Code(0));
+        assert_eq!(run("sh -c 'exit 7'").status(), 7);
+        assert_eq!(run(r#"sh -c 'kill -9 $$'"#).status(), 137);
+    }
+
+    #[test]
+    fn words_keep_their_quotes() {
+        assert_eq!(run(r#"sh -c 'test "$1" = "a b" && test $# = 2' sh "a b" c\ d"#), Exit::Code(0));
+    }
+
+    #[test]
+    fn signals_are_as_at_login() {
+        // SIGPIPE is 13 (bit 12); blocked and ignored sets are empty for what rbt touches.
+        let script = r#"sh -c 'while read k v; do case $k in SigBlk:) b=$v;; SigIgn:) i=$v;; esac; done < /proc/self/status; test $b = 0000000000000000 && test $((0x$i & 0x1000)) = 0'"#;
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        }
+        assert_eq!(run(script), Exit::Code(0));
+    }
+
+    #[test]
+    fn not_started_never_runs() {
+        let path = std::env::temp_dir().join(format!("rbt-child-{}", std::process::id()));
+        let child = Child::prepare(&format!("touch {}", path.display())).unwrap();
+        let pid = child.pid();
+        drop(child);
+        assert!(!path.exists());
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn outliving_child_is_told_to_end() {
+        let mut child = Child::prepare("sleep 60").unwrap();
+        child.start().unwrap();
+        child.stop();
+        assert_eq!(wait(&mut child), Exit::Signal(libc::SIGTERM));
+    }
+
+    #[test]
+    fn errors_name_the_command() {
+        let error = |c: &str| Child::prepare(c).map(|_| ()).unwrap_err().to_string();
+        assert!(error("no-such-command-here 1").contains("no-such-command-here"));
+        assert!(error("/etc/passwd").contains("`/etc/passwd`: it is not executable"));
+        assert!(error("/etc").contains("directory"));
+        assert!(error("sh -c 'x").contains("quotes"));
+        assert!(error("  ").contains("empty"));
+    }
+
+    #[test]
+    fn exec_failure_is_reported() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("rbt-noexec-{}", std::process::id()));
+        std::fs::write(&path, "neither\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut child = Child::prepare(path.to_str().unwrap()).unwrap();
+        let error = child.start().unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.contains("#!"), "{error}");
+    }
+}

@@ -1,0 +1,400 @@
+//! What file is behind a process's address, also when the process is gone.
+//!
+//! From `/proc/PID/maps` while it is alive, and from the kernel's records of what was mapped ([`mmap_events`]).
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::mmap_events::{Event, Recorder};
+
+/// A mapped file, each once however many processes have it.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// A small number of its own.
+    pub(super) id: usize,
+    /// As the process named it.
+    pub(super) path: PathBuf,
+    inode: u64,
+    /// When it was mapped, or seen to be.
+    seen: SystemTime,
+    /// Keeps a file at hand that its path may not lead to: deleted, replaced, or in a container.
+    held: Option<File>,
+}
+
+impl Object {
+    /// Made up by a program rather than on a disk, as some just-in-time compilers do to map code twice.
+    pub(super) fn is_made_up(&self) -> bool {
+        self.path.starts_with("/dev") || self.path.as_os_str().as_bytes().starts_with(b"/memfd:")
+    }
+
+    /// A path that leads to the file that was mapped, rather than to one that came after it; none if it is lost.
+    pub(super) fn reach(&self) -> Option<PathBuf> {
+        if is_at(&self.path, self.inode, self.seen) {
+            return Some(self.path.clone());
+        }
+        self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
+    }
+}
+
+/// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
+/// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
+/// ext4 at once).
+fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
+}
+
+/// What memory is made of.
+#[derive(Clone, Debug)]
+pub(super) enum Backing {
+    /// A file's contents.
+    File(Rc<Object>),
+    /// The kernel's own library.
+    Vdso,
+    /// No file: just-in-time compiled code.
+    Anonymous,
+    /// `[vsyscall]`, `[uprobes]` and the like.
+    Other(Rc<str>),
+}
+
+/// An executable mapping.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    start: u64,
+    end: u64,
+    /// File offset of `start`.
+    offset: u64,
+    pub(super) backing: Backing,
+}
+
+impl Mapping {
+    /// The file offset (vdso: offset from its start) of an address within.
+    pub(super) fn offset_of(&self, addr: u64) -> u64 {
+        (addr - self.start).wrapping_add(self.offset)
+    }
+
+    fn says_as_much_as(&self, other: &Self) -> bool {
+        let same = match (&self.backing, &other.backing) {
+            (Backing::File(a), Backing::File(b)) => a.id == b.id,
+            (Backing::Vdso, Backing::Vdso) | (Backing::Anonymous, Backing::Anonymous) => true,
+            (Backing::Other(a), Backing::Other(b)) => a == b,
+            _ => false,
+        };
+        same && self.start <= other.start && self.end >= other.end && self.offset_of(other.start) == other.offset
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Process {
+    /// In order of time: the latest that holds an address is the one. Those of before an exec stay, since stacks of then
+    /// may not have been printed yet. Shared with children until either maps something.
+    mappings: Rc<Vec<Mapping>>,
+    /// When /proc/PID/maps was last looked at.
+    read: Option<Instant>,
+}
+
+impl Process {
+    fn find(&self, addr: u64) -> Option<&Mapping> {
+        self.mappings.iter().rev().find(|m| (m.start..m.end).contains(&addr))
+    }
+
+    fn add(&mut self, mapping: Mapping) {
+        if self.find(mapping.start).is_some_and(|known| known.says_as_much_as(&mapping)) {
+            return;
+        }
+        let mappings = Rc::make_mut(&mut self.mappings);
+        if mappings.len() >= MAPPINGS {
+            mappings.drain(..MAPPINGS / 2);
+        }
+        mappings.push(mapping);
+    }
+}
+
+/// Of one process; a compiler that maps its output anew each time would otherwise grow without end.
+const MAPPINGS: usize = 8192;
+/// Processes that have exited and are still remembered.
+const EXITED: usize = 4096;
+/// Files held open.
+const HELD: usize = 256;
+/// An address that no mapping holds makes us look into /proc again, but stacks without frame pointers have many of those.
+const AGAIN: Duration = Duration::from_millis(20);
+/// Without records, what we know of a living process is good for so long.
+const STALE: Duration = Duration::from_secs(1);
+
+/// Mappings of all processes that have been asked about or recorded.
+#[derive(Debug, Default)]
+pub(super) struct Mappings {
+    processes: HashMap<u32, Process>,
+    objects: HashMap<(PathBuf, u64), Rc<Object>>,
+    exited: VecDeque<u32>,
+    watched: BTreeSet<u32>,
+    recorder: Option<Recorder>,
+    /// Whether the kernel was asked for it.
+    asked: bool,
+    held: usize,
+    ids: usize,
+}
+
+impl Mappings {
+    /// Records from now on, if the kernel lets us.
+    pub(super) fn record(&mut self) {
+        if !self.asked {
+            self.asked = true;
+            self.recorder = Recorder::open().ok();
+        }
+    }
+
+    /// The same, and reads what this process has mapped already.
+    pub(super) fn watch(&mut self, pid: u32) {
+        self.record();
+        self.watched.insert(pid);
+        self.read(pid);
+    }
+
+    /// Takes in what was recorded; without records, looks at the watched processes again.
+    pub(super) fn refresh(&mut self) {
+        if self.recorder.is_some() {
+            self.drain();
+            return;
+        }
+        for pid in self.watched.clone() {
+            self.read(pid);
+        }
+    }
+
+    /// The executable mapping that holds, or held, an address.
+    pub(super) fn find(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
+        let recorded = self.recorder.is_some();
+        let known = self.processes.get(&pid);
+        let age = known.and_then(|p| p.read).map(|read| read.elapsed());
+        let found = known.and_then(|p| p.find(addr)).cloned();
+        let due = match (&found, age) {
+            (Some(_), age) => !recorded && age.is_none_or(|age| age > STALE),
+            (None, age) => age.is_none_or(|age| age > AGAIN),
+        };
+        if !due {
+            return found;
+        }
+        self.read(pid);
+        self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
+    }
+
+    /// Where the vdso is in our own memory.
+    pub(super) fn vdso_of_ourselves(&mut self) -> Option<u64> {
+        let pid = std::process::id();
+        self.read(pid);
+        let own = &self.processes.get(&pid)?.mappings;
+        own.iter().find(|m| matches!(m.backing, Backing::Vdso)).map(|m| m.start)
+    }
+
+    fn drain(&mut self) {
+        let Some(recorder) = &mut self.recorder else { return };
+        for event in recorder.drain() {
+            match event {
+                Event::Mapped { pid, start, len, offset, inode, path, time } => {
+                    let line = Line { start, end: start.saturating_add(len), executable: true, offset, inode, path: path.as_os_str() };
+                    self.map(pid, &line, time);
+                }
+                Event::Forked { pid, parent } => {
+                    // One that is older than the recording.
+                    if !self.processes.contains_key(&parent) {
+                        self.read(parent);
+                    }
+                    let inherited = self.processes.get(&parent).cloned().unwrap_or_default();
+                    self.processes.insert(pid, inherited);
+                }
+                Event::Exited { pid } => {
+                    self.exited.push_back(pid);
+                    self.forget();
+                }
+                // What is alive is read from /proc as soon as an address is not found.
+                Event::Lost => self.processes.values_mut().for_each(|p| p.read = None),
+            }
+        }
+    }
+
+    /// Keeps the number of processes in bounds, but the watched ones always.
+    fn forget(&mut self) {
+        while self.exited.len() > EXITED {
+            if let Some(pid) = self.exited.pop_front()
+                && !self.watched.contains(&pid)
+                // The pid may have been given out again.
+                && !Path::new(&format!("/proc/{pid}")).exists()
+            {
+                self.processes.remove(&pid);
+            }
+        }
+    }
+
+    fn read(&mut self, pid: u32) {
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
+            self.map(pid, &line, SystemTime::now());
+        }
+        self.processes.entry(pid).or_default().read = Some(Instant::now());
+    }
+
+    fn map(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) {
+        let backing = match line.path.as_bytes() {
+            [] | [b'/', b'/', ..] | [b'[', b'a', b'n', b'o', b'n', ..] => Backing::Anonymous,
+            [b'/', ..] => Backing::File(self.object(pid, line, seen)),
+            b"[vdso]" => Backing::Vdso,
+            _ => Backing::Other(line.path.to_string_lossy().into()),
+        };
+        // Memory of a device or of the kernel has no offset that means anything.
+        let offset = if matches!(backing, Backing::File(_)) { line.offset } else { 0 };
+        self.processes.entry(pid).or_default().add(Mapping { start: line.start, end: line.end, offset, backing });
+    }
+
+    fn object(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) -> Rc<Object> {
+        let name = line.path.as_bytes();
+        let deleted = name.strip_suffix(b" (deleted)");
+        let key = (PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(name))), line.inode);
+        // What is at a deleted file's path by now is certainly another.
+        let seen = if deleted.is_some() { SystemTime::UNIX_EPOCH } else { seen };
+        let watched = self.watched.contains(&pid);
+        // The inode of a file that is held is not used again.
+        let known = self.objects.get(&key).filter(|known| known.held.is_some() || is_at(&key.0, key.1, known.seen));
+        if let Some(known) = known
+            && (known.held.is_some() || !watched)
+        {
+            return Rc::clone(known);
+        }
+        let here = is_at(&key.0, key.1, seen);
+        let held = if here && !watched || self.held >= HELD { None } else { hold(pid, line, here.then_some(&key.0)) };
+        self.held += usize::from(held.is_some());
+        let id = known.map(|known| known.id).unwrap_or_else(|| {
+            self.ids += 1;
+            self.ids
+        });
+        let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, seen, held });
+        self.objects.insert(key, Rc::clone(&object));
+        object
+    }
+}
+
+/// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
+/// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
+fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
+    match path {
+        Some(path) => File::open(path).ok(),
+        None => {
+            let path = format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end);
+            // Opening a device may have consequences.
+            fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+            File::open(path).ok()
+        }
+    }
+}
+
+/// A line of `/proc/PID/maps`: `start-end perms offset dev inode   path` (proc_pid_maps(5)).
+#[derive(Debug)]
+struct Line<'a> {
+    start: u64,
+    end: u64,
+    executable: bool,
+    offset: u64,
+    inode: u64,
+    path: &'a OsStr,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut parts = line.splitn(6, |b| *b == b' ');
+        let mut next = || parts.next();
+        let (range, perms, offset, _dev, inode) = (text(next()?)?, next()?, text(next()?)?, next()?, text(next()?)?);
+        let (start, end) = range.split_once('-')?;
+        Some(Self {
+            start: u64::from_str_radix(start, 16).ok()?,
+            end: u64::from_str_radix(end, 16).ok()?,
+            executable: perms.get(2) == Some(&b'x'),
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            inode: inode.parse().ok()?,
+            path: OsStr::from_bytes(next().unwrap_or_default().trim_ascii_start()),
+        })
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let line = Line::parse(b"55d583d35000-55d583d3b000 r-xp 00002000 fe:00 1234    /usr/bin/a b").unwrap();
+        assert_eq!((line.start, line.end, line.offset, line.inode), (0x55d5_83d3_5000, 0x55d5_83d3_b000, 0x2000, 1234));
+        assert_eq!(line.path, "/usr/bin/a b");
+        assert!(line.executable);
+        assert_eq!(Line::parse(b"7f00-7f10 rw-p 00000000 00:00 0 ").unwrap().path, "");
+        assert_eq!(Line::parse(b"7f00-7f10 rw-p 00000000 00:00 0").unwrap().path, "");
+        assert!(Line::parse(b"").is_none() && Line::parse(b"x-y rw-p 0 0 0").is_none());
+    }
+
+    #[test]
+    fn the_latest_mapping_counts() {
+        let mut mappings = Mappings::default();
+        let exe = fs::read_link("/proc/self/exe").unwrap();
+        let pid = u32::MAX;
+        let now = SystemTime::now();
+        let line = Line { start: 0x1000, end: 0x3000, executable: true, offset: 0, inode: 1, path: OsStr::new("/no/such/old") };
+        mappings.map(pid, &line, now);
+        let inode = fs::metadata(&exe).unwrap().ino();
+        mappings.map(pid, &Line { start: 0x2000, end: 0x4000, offset: 0x500, inode, path: exe.as_os_str(), ..line }, now);
+        let found = mappings.find(pid, 0x2010).unwrap();
+        assert_eq!(found.offset_of(0x2010), 0x510);
+        let Backing::File(object) = &found.backing else { panic!() };
+        assert_eq!(object.reach(), Some(exe));
+        let old = mappings.find(pid, 0x1010).unwrap();
+        let Backing::File(object) = &old.backing else { panic!() };
+        assert_eq!(object.reach(), None);
+        assert!(mappings.find(pid, 0x5000).is_none());
+    }
+
+    #[test]
+    fn known_mappings_are_not_added_again() {
+        let mut mappings = Mappings::default();
+        let pid = std::process::id();
+        mappings.read(pid);
+        let before = mappings.processes[&pid].mappings.len();
+        mappings.read(pid);
+        assert_eq!(mappings.processes[&pid].mappings.len(), before);
+    }
+
+    /// What is left where the kernel does not let us record.
+    #[test]
+    fn looking_at_intervals() {
+        let mut mappings = Mappings { asked: true, ..Mappings::default() };
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        mappings.watch(pid);
+        let file_of = |mappings: &Mappings| {
+            let process = mappings.processes.get(&pid)?;
+            let all: Vec<_> = process
+                .mappings
+                .iter()
+                .filter_map(|m| if let Backing::File(f) = &m.backing { Some((m.start, f.path.clone())) } else { None })
+                .collect();
+            all.into_iter().find(|(_, path)| path.to_string_lossy().contains("libc.so"))
+        };
+        let (start, path) = loop {
+            mappings.refresh();
+            if let Some(found) = file_of(&mappings) {
+                break found;
+            }
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = mappings.find(pid, start).unwrap();
+        assert!(matches!(&found.backing, Backing::File(f) if f.path == path && f.reach().is_some()));
+    }
+}

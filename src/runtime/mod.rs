@@ -1,0 +1,7 @@
+//! Running a program on this machine.
+
+pub mod child;
+mod mappings;
+mod mmap_events;
+mod perf_map;
+pub mod symbolize;

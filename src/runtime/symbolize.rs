@@ -1,0 +1,483 @@
+//! Names of addresses: the only user of blazesym.
+//!
+//! blazesym knows ELF, DWARF and kallsyms. Which file is behind an address we find out ourselves (`mappings`), so that
+//! the stacks of a process that has exited are treated like any other's.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::panic::{self, AssertUnwindSafe};
+use std::rc::Rc;
+use std::sync::Once;
+
+use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
+use blazesym::{MaybeDefault, Pid};
+
+use super::mappings::{Backing, Mappings, Object};
+use super::perf_map::PerfMap;
+use crate::value::Frame;
+
+/// What is looked up for each address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// C++ and Rust names as in the source.
+    pub demangle: bool,
+    /// Source lines and inlined functions, from debug information (`show_debug_info`).
+    pub lines: bool,
+}
+
+/// Symbolizes addresses of the kernel and of processes. Keep one for the whole run: it remembers the tables it has read
+/// and the addresses it has seen. Costs nothing until it is used.
+#[derive(Debug)]
+pub struct Symbols {
+    options: Options,
+    state: RefCell<State>,
+}
+
+impl Symbols {
+    /// Reads nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self { options, state: RefCell::default() }
+    }
+
+    /// From now on, keeps what every process on the machine maps, so that one may have exited when its stacks are printed.
+    /// Takes 0.1 ms and some memory, and the kernel's leave (CAP_PERFMON); without it, does nothing.
+    pub fn record(&self) {
+        self.state.borrow_mut().mappings.record();
+    }
+
+    /// [`Symbols::record`], and keeps what this process has mapped already and the files themselves, should they be
+    /// deleted. Call it before the process runs: after [`super::child::Child::prepare`]; or for `-p`.
+    pub fn watch(&self, pid: u32) {
+        self.state.borrow_mut().mappings.watch(pid);
+    }
+
+    /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
+    /// the kernel's buffers do not fill up. For a child it need not be called before its exit, unless the kernel did not
+    /// let us record: then what was mapped after the last call is not known.
+    pub fn refresh(&self) {
+        self.state.borrow_mut().mappings.refresh();
+    }
+
+    /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function
+    /// itself. Addresses after the first are taken for return addresses: the function is the caller's, even where the call
+    /// is its last instruction, while `offset` is the address's own, as is customary. Unknown: a frame without a symbol.
+    pub fn kernel(&self, addrs: &[u64]) -> Vec<Vec<Frame>> {
+        let state = &mut *self.state.borrow_mut();
+        addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
+    }
+
+    /// Frames of a user stack, like [`Symbols::kernel`]. The process may have exited, if it was watched or asked about
+    /// while it lived.
+    pub fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Vec<Frame>> {
+        let state = &mut *self.state.borrow_mut();
+        state.mappings.refresh();
+        addrs.iter().enumerate().map(|(i, addr)| state.user(self.options, pid, *addr, i > 0)).collect()
+    }
+
+    /// The kernel function at an address: `ksym()`. None if unknown.
+    pub fn kernel_name(&self, addr: u64) -> Option<Frame> {
+        named(self.kernel(&[addr]))
+    }
+
+    /// The function at an address of a process: `usym()`. None if unknown.
+    pub fn user_name(&self, pid: u32, addr: u64) -> Option<Frame> {
+        named(self.user(pid, &[addr]))
+    }
+}
+
+fn named(frames: Vec<Vec<Frame>>) -> Option<Frame> {
+    frames.into_iter().flatten().next_back().filter(|frame| frame.symbol.is_some())
+}
+
+/// Addresses remembered before all are forgotten.
+const REMEMBERED: usize = 1 << 16;
+
+#[derive(Debug, Default)]
+struct State {
+    symbolizer: Option<Symbolizer>,
+    mappings: Mappings,
+    /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
+    known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
+    /// Objects that blazesym panicked on. They are not asked about again.
+    broken: HashSet<usize>,
+    perf_maps: HashMap<u32, PerfMap>,
+    /// Where the vdso is mapped in ourselves; it is the same everywhere.
+    vdso: Option<Option<u64>>,
+}
+
+/// Objects count from 1.
+const KERNEL: usize = 0;
+const VDSO: usize = usize::MAX;
+
+impl State {
+    fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Vec<Frame> {
+        let frames = self.remembered((KERNEL, addr, call), |state| {
+            // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
+            let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
+            let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
+            state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default()
+        });
+        placed(&frames, addr, None)
+    }
+
+    fn user(&mut self, options: Options, pid: u32, addr: u64, call: bool) -> Vec<Frame> {
+        // The call is what is mapped: its return address may be past the end.
+        let at = if call { addr.wrapping_sub(1) } else { addr };
+        let Some(mapping) = self.mappings.find(pid, at) else { return placed(&[], addr, None) };
+        let offset = mapping.offset_of(at).wrapping_add(addr.wrapping_sub(at));
+        match &mapping.backing {
+            Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
+            Backing::File(object) => {
+                let frames = self.remembered((object.id, offset, call), |state| state.file(options, object, offset, call));
+                placed(&frames, addr, Some(&object.path.to_string_lossy()))
+            }
+            Backing::Vdso => {
+                let frames = self.remembered((VDSO, offset, call), |state| state.vdso(options, offset, call));
+                placed(&frames, addr, Some("[vdso]"))
+            }
+            Backing::Anonymous => self.anonymous(pid, addr, at),
+            Backing::Other(name) => placed(&[], addr, Some(name)),
+        }
+    }
+
+    fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
+        let Some(path) = object.reach() else { return Vec::new() };
+        let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(&path) });
+        // The symbol table's answer takes a tenth of the time that debug information's does. Also with lines it is the
+        // better name: debug information gives a function that the compiler split (`f.cold`) one start for all its parts.
+        let table = self.frames(options, object.id, &elf(false), Input::FileOffset(offset), call);
+        let table = match table {
+            Some(frames) if !options.lines => return frames,
+            table => table,
+        };
+        let mut frames = self.frames(options, object.id, &elf(true), Input::FileOffset(offset), call).unwrap_or_default();
+        match (table.and_then(|mut frames| frames.pop()), frames.last_mut()) {
+            (Some(named), Some(function)) => *function = Frame { source: function.source.take(), ..named },
+            (Some(named), None) => frames.push(named),
+            (None, _) => {}
+        }
+        frames
+    }
+
+    fn vdso(&mut self, options: Options, offset: u64, call: bool) -> Vec<Frame> {
+        let mappings = &mut self.mappings;
+        let start = *self.vdso.get_or_insert_with(|| mappings.vdso_of_ourselves());
+        let Some(start) = start else { return Vec::new() };
+        let source = Source::Process(Process::new(Pid::Slf));
+        self.frames(options, VDSO, &source, Input::AbsAddr(start.wrapping_add(offset)), call).unwrap_or_default()
+    }
+
+    /// Code without a file: if it has a name, its compiler wrote it down.
+    fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Frame> {
+        let map = self.perf_maps.entry(pid).or_default();
+        if map.find(at).is_none() {
+            map.refresh(pid);
+        }
+        let found = map.find(at).map(|(start, name)| Frame { symbol: Some(name.to_owned()), offset: addr - start, ..Frame::default() });
+        placed(found.as_slice(), addr, None)
+    }
+
+    fn remembered(&mut self, key: (usize, u64, bool), make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
+        if let Some(known) = self.known.get(&key) {
+            return Rc::clone(known);
+        }
+        let made: Rc<[Frame]> = make(self).into();
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(key, Rc::clone(&made));
+        made
+    }
+
+    /// Asks blazesym. For a return address first about the byte before it, which is in the call; then about itself, since
+    /// what a signal returns to (`__restore_rt`) was never called. None if it knows neither.
+    fn frames(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, call: bool) -> Option<Vec<Frame>> {
+        let before = if call { self.ask(options, object, source, at.map(|a| a.wrapping_sub(1)), 1) } else { None };
+        before.or_else(|| self.ask(options, object, source, at, 0))
+    }
+
+    fn ask(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, past: u64) -> Option<Vec<Frame>> {
+        if self.broken.contains(&object) {
+            return None;
+        }
+        let symbolizer = self.symbolizer.get_or_insert_with(|| {
+            Symbolizer::builder()
+                .enable_demangling(options.demangle)
+                .enable_code_info(options.lines)
+                .enable_inlined_fns(options.lines)
+                .build()
+        });
+        match quietly(|| symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past)))) {
+            Ok(found) => found.flatten(),
+            Err(Panicked) => {
+                // What it left behind cannot be trusted, not even to be dropped.
+                std::mem::forget(self.symbolizer.take());
+                self.broken.insert(object);
+                None
+            }
+        }
+    }
+}
+
+/// Frames without addresses: `past` is how far the frame's address is past the one looked up.
+fn frames_of(sym: &Sym<'_>, past: u64) -> Vec<Frame> {
+    // blazesym lists a function that calls an inlined one first; a stack has the leaf first.
+    let inlined = sym.inlined.iter().rev().map(|inlined| Frame {
+        symbol: Some(inlined.name.to_string()),
+        source: inlined.code_info.as_ref().and_then(source_of),
+        inlined: true,
+        ..Frame::default()
+    });
+    let function = Frame {
+        symbol: Some(sym.name.to_string()),
+        offset: sym.offset as u64 + past,
+        module: sym.module.as_ref().map(|m| m.to_string_lossy().into_owned()),
+        source: sym.code_info.as_deref().and_then(source_of),
+        ..Frame::default()
+    };
+    inlined.chain([function]).collect()
+}
+
+fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
+    info.line.map(|line| (info.to_path().to_string_lossy().into_owned(), line))
+}
+
+/// The frames at their address; a frame without a symbol if there are none.
+fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Frame> {
+    let at = |frame: &Frame| Frame { addr, module: module.map(str::to_owned).or_else(|| frame.module.clone()), ..frame.clone() };
+    if frames.is_empty() { vec![at(&Frame::default())] } else { frames.iter().map(at).collect() }
+}
+
+struct Panicked;
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls what may panic on a file that is not as it should be, without a word on standard error.
+fn quietly<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    QUIET.set(false);
+    result.map_err(|_| Panicked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::child::{Child, Exit};
+    use super::*;
+    use std::hint::black_box;
+
+    const PLAIN: Options = Options { demangle: true, lines: false };
+    const LINES: Options = Options { demangle: true, lines: true };
+
+    fn us() -> u32 {
+        std::process::id()
+    }
+
+    #[inline(never)]
+    fn landmark(x: u64) -> u64 {
+        black_box(x) + 1
+    }
+
+    fn names(frames: &[Vec<Frame>]) -> Vec<String> {
+        frames.iter().flatten().map(|f| f.symbol.clone().unwrap_or_default()).collect()
+    }
+
+    #[test]
+    fn a_function_of_ours() {
+        let addr = landmark as fn(u64) -> u64 as usize as u64;
+        let frame = Symbols::new(PLAIN).user_name(us(), addr).unwrap();
+        assert!(frame.symbol.as_ref().unwrap().ends_with("symbolize::tests::landmark"), "{frame:?}");
+        assert_eq!((frame.addr, frame.offset, frame.inlined), (addr, 0, false));
+        assert_eq!(frame.module.unwrap(), std::env::current_exe().unwrap().to_str().unwrap());
+        assert!(frame.source.is_none());
+        let name = frame.symbol.unwrap();
+        let mangled = Symbols::new(Options { demangle: false, lines: false }).user_name(us(), addr).unwrap();
+        assert!(mangled.symbol.unwrap().starts_with("_"));
+        let frame = Symbols::new(LINES).user_name(us(), addr).unwrap();
+        assert_eq!((frame.symbol.unwrap(), frame.offset), (name, 0));
+        let (file, line) = frame.source.unwrap();
+        assert!(file.ends_with("src/runtime/symbolize.rs") && line > 0, "{file}:{line}");
+    }
+
+    /// A return address that is the next function's start belongs to the function before it.
+    #[test]
+    fn return_addresses() {
+        let symbols = Symbols::new(PLAIN);
+        let addr = landmark as fn(u64) -> u64 as usize as u64;
+        let exe = crate::system::elf::open(std::path::Path::new("/proc/self/exe")).unwrap();
+        let size = exe.functions.iter().find(|f| f.name.contains("symbolize5tests8landmark")).unwrap().size;
+        let end = addr + size;
+        let frames = symbols.user(us(), &[addr, end]);
+        assert!(names(&frames).iter().all(|name| name.ends_with("landmark")), "{frames:?}");
+        assert_eq!(frames[1][0].offset, size);
+        assert_eq!(frames[1][0].addr, end);
+        // As a leaf it is not.
+        assert!(!names(&symbols.user(us(), &[end]))[0].ends_with("landmark"));
+    }
+
+    #[test]
+    fn libraries_vdso_and_nowhere() {
+        let symbols = Symbols::new(PLAIN);
+        let frames = symbols.user(us(), &[libc::getenv as *const () as usize as u64, 0, u64::MAX, 0x10]);
+        assert_eq!(names(&frames), ["getenv", "", "", ""]);
+        assert!(frames[0][0].module.as_ref().unwrap().contains("libc"));
+        assert_eq!(frames[2][0], Frame { addr: u64::MAX, ..Frame::default() });
+        let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+        assert_eq!(symbols.user(us(), &[vdso])[0][0].module.as_deref(), Some("[vdso]"));
+    }
+
+    #[test]
+    fn kernel() {
+        let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
+        let find =
+            |name: &str| kallsyms.lines().find(|l| l.ends_with(&format!(" T {name}"))).and_then(|l| u64::from_str_radix(&l[..16], 16).ok());
+        let Some(addr) = find("schedule").filter(|a| *a != 0) else { return eprintln!("skipped: needs to read kallsyms") };
+        let symbols = Symbols::new(PLAIN);
+        let frame = symbols.kernel_name(addr + 5).unwrap();
+        assert_eq!((frame.symbol.as_deref(), frame.offset), (Some("schedule"), 5));
+        assert_eq!(symbols.kernel(&[1, addr])[0], [Frame { addr: 1, ..Frame::default() }]);
+        assert_eq!(symbols.kernel_name(1), None);
+    }
+
+    /// What the child of [`exited_child`] runs: a library that no one else has, loaded by a thread after exec.
+    #[test]
+    fn as_child() {
+        let Ok(out) = std::env::var("RBT_TEST_CHILD") else { return };
+        let load = || unsafe {
+            let library = libc::dlopen(c"libthread_db.so.1".as_ptr(), libc::RTLD_LAZY);
+            libc::dlsym(library, c"td_ta_new".as_ptr()) as usize as u64
+        };
+        let library = std::thread::spawn(load).join().unwrap();
+        let own = landmark as fn(u64) -> u64 as usize as u64;
+        std::fs::write(out, format!("{library} {own}")).unwrap();
+    }
+
+    fn addresses_of_child(wrap: impl Fn(&str) -> String) -> (u32, Symbols, Vec<u64>) {
+        let out = std::env::temp_dir().join(format!("rbt-addrs-{}-{:?}", us(), std::thread::current().id()));
+        let exe = std::env::current_exe().unwrap();
+        let run = format!("env RBT_TEST_CHILD='{}' {} -q --exact runtime::symbolize::tests::as_child", out.display(), exe.display());
+        let mut child = Child::prepare(&wrap(&run)).unwrap();
+        let symbols = Symbols::new(PLAIN);
+        symbols.watch(child.pid());
+        child.start().unwrap();
+        let exit = loop {
+            match child.exited().unwrap() {
+                Some(exit) => break exit,
+                None => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+        };
+        assert_eq!(exit, Exit::Code(0));
+        let text = std::fs::read_to_string(&out).unwrap();
+        std::fs::remove_file(&out).unwrap();
+        (child.pid(), symbols, text.split(' ').map(|a| a.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn exited_child() {
+        if crate::runtime::mmap_events::Recorder::open().is_err() {
+            return eprintln!("skipped: needs CAP_PERFMON");
+        }
+        let (pid, symbols, addrs) = addresses_of_child(|run| format!("sh -c \"exec {run} >/dev/null\""));
+        let frames: Vec<_> = addrs.iter().flat_map(|a| symbols.user(pid, &[*a]).remove(0)).collect();
+        assert_eq!(frames[0].symbol.as_deref(), Some("td_ta_new"));
+        assert!(frames[0].module.as_ref().unwrap().contains("libthread_db"));
+        assert!(frames[1].symbol.as_ref().unwrap().ends_with("landmark"), "{frames:?}");
+    }
+
+    #[test]
+    fn deleted_binary_of_an_exited_child() {
+        if crate::runtime::mmap_events::Recorder::open().is_err() {
+            return eprintln!("skipped: needs CAP_PERFMON");
+        }
+        let exe = std::env::current_exe().unwrap();
+        let copy = |name: &str| {
+            let copy = std::env::temp_dir().join(format!("rbt-{name}-{}", us()));
+            std::fs::copy(&exe, &copy).unwrap();
+            copy
+        };
+        let run = |copy: &std::path::Path| {
+            addresses_of_child(|run| format!("sh -c \"exec {} >/dev/null\"", run.replace(exe.to_str().unwrap(), copy.to_str().unwrap())))
+        };
+        // Deleted and replaced after we saw it: held.
+        let path = copy("held");
+        let (pid, symbols, addrs) = run(&path);
+        symbols.refresh();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy("/bin/true", &path).unwrap();
+        let frame = symbols.user_name(pid, addrs[1]);
+        std::fs::remove_file(&path).unwrap();
+        assert!(frame.unwrap().symbol.unwrap().ends_with("landmark"));
+        // Before we did: lost, and what replaced it is not mistaken for it.
+        let path = copy("lost");
+        let (pid, symbols, addrs) = run(&path);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::copy(&exe, &path).unwrap();
+        let frames = symbols.user(pid, &addrs[1..]).remove(0);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((frames[0].symbol.as_ref(), frames[0].module.as_deref()), (None, path.to_str()));
+    }
+
+    #[test]
+    fn inlined_functions() {
+        #[inline(always)]
+        fn inner(x: u64) -> u64 {
+            // An address inside what is inlined.
+            let here: u64;
+            unsafe { std::arch::asm!("lea {}, [rip]", out(reg) here) };
+            black_box(x);
+            here
+        }
+        #[inline(never)]
+        fn outer(x: u64) -> u64 {
+            inner(black_box(x))
+        }
+        if cfg!(not(target_arch = "x86_64")) {
+            return;
+        }
+        let frames = Symbols::new(LINES).user(us(), &[outer(1)]).remove(0);
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert!(frames[0].inlined && frames[0].symbol.as_ref().unwrap().ends_with("inner"), "{frames:?}");
+        assert!(!frames[1].inlined && frames[1].symbol.as_ref().unwrap().ends_with("outer"), "{frames:?}");
+        let line = |i: usize| frames[i].source.as_ref().unwrap().1;
+        assert!(line(0) < line(1), "{frames:?}");
+    }
+
+    #[test]
+    fn compiled_just_in_time() {
+        let pid = us();
+        let memory = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        } as usize as u64;
+        let symbols = Symbols::new(PLAIN);
+        assert_eq!(names(&symbols.user(pid, &[memory])), [""]);
+        let map = format!("/tmp/perf-{pid}.map");
+        std::fs::write(&map, format!("{memory:x} 20 jitted code\n")).unwrap();
+        let frames = symbols.user(pid, &[memory + 4, memory + 0x20, memory + 0x21]);
+        std::fs::remove_file(map).unwrap();
+        assert_eq!(names(&frames), ["jitted code", "jitted code", ""]);
+        assert_eq!(frames[1][0].offset, 0x20);
+    }
+
+    #[test]
+    fn panics_are_answers() {
+        assert!(
+            quietly(|| if black_box(true) {
+                panic!("not seen")
+            })
+            .is_err()
+        );
+        assert_eq!(quietly(|| 1).ok(), Some(1));
+    }
+}

@@ -1,0 +1,214 @@
+//! Runs every file under `tests/cases`, one line per case.
+//!
+//! ```text
+//! cargo test --test cases                      all of them
+//! cargo test --test cases -- run::maps         those whose name contains run::maps
+//! cargo test --test cases -- --list            their names
+//! UPDATE=1 cargo test --test cases -- NAME     rewrite EXPECT_EXACT to what was printed
+//! RBT_TEST_REQUIRE=all cargo test              a case that cannot run here is a failure
+//! RBT_TEST_KERNEL='6.12*cloud*' cargo test …   another kernel than 6.1 in the virtual machine
+//! ```
+//!
+//! | folder | what | name |
+//! |---|---|---|
+//! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME` |
+//! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
+//! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
+//! | `one-liners/*.bt`, fenced `rbt` lines of README and man pages | run for two seconds without complaint | `example::…` |
+//!
+//! # A `.case` file
+//!
+//! Blocks, each a list of `KEY value`; a value goes on over the indented lines that follow (their
+//! common indent is dropped; a `|` before each line keeps leading blanks and empty lines). A block
+//! starts at `NAME`; keys before the first `NAME` are the file's defaults. `#` in column one is a
+//! comment.
+//!
+//! ```text
+//! NEEDS root
+//! VM yes
+//!
+//! NAME count_by_comm
+//! PROG tracepoint:syscalls:sys_enter_openat /pid == cpid/ { @[comm] = count(); }
+//! ARGS -c 'cat /etc/hostname'
+//! EXPECT_RE ^@\[cat\]: [1-9]
+//! ```
+//!
+//! What is run: `rbt -e PROG ARGS…` in a folder of its own.
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `NAME` | letters, digits, `_`; unique within its file |
+//! | `PROG` | the program, given by `-e` before `ARGS`, or where `ARGS` says `{{prog}}` |
+//! | `ARGS` | more arguments, split as a shell does; without `PROG`, all of them |
+//! | `SH` | instead of both: a shell command, with `$RBT` |
+//! | `FILE` | first line a name, then its content: a file in the case's folder |
+//! | `ENV` | `A=b` a line |
+//! | `STDIN` | rbt's standard input (else empty) |
+//! | `SETUP` | shell, to its end, before |
+//! | `BEFORE` | shell, started before and ended after; rbt starts once it printed a line (or 0.3 s) |
+//! | `AFTER` | shell, started when rbt says that it is attached; ended after |
+//! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
+//! | `NEEDS` | comma list: `root btf kprobe uprobe aslr kernel>=6.6`, or a command's name |
+//! | `HOST`, `VM` | `yes`/`no`: run on this machine (default yes), in the virtual machine (default no) |
+//! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |
+//! | `STATUS` | exit status (default 0); 128+N for a signal; `nonzero`, `any` |
+//!
+//! What is expected of standard output, or with `ERR` in place of `EXPECT` of standard error:
+//!
+//! | key | each line of it |
+//! |---|---|
+//! | `EXPECT` | is a whole line there |
+//! | `EXPECT_HAS` | is part of a line |
+//! | `EXPECT_RE` | is a regular expression that some line matches |
+//! | `EXPECT_ALL` | the value is one expression over the whole text (`(?m)` and `(?s)` as needed) |
+//! | `EXPECT_NOT` | is an expression that no line may match |
+//! | `EXPECT_EXACT` | the value is the whole text, but for a last newline |
+//!
+//! The first three are found in the order written, with any lines between.
+//!
+//! In all values `{{tmp}}` is the case's folder, `{{fix}}` the folder with `tests/fixtures` compiled,
+//! `{{rbt}}` the program, `{{root}}` the project, `{{before_pid}}` and `{{after_pid}}` those processes;
+//! shells have `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID`, `$AFTER_PID`.
+
+#[path = "harness/case.rs"]
+mod case;
+#[path = "harness/check.rs"]
+mod check;
+#[path = "harness/need.rs"]
+mod need;
+#[path = "harness/run.rs"]
+mod run;
+#[path = "harness/vm.rs"]
+mod vm;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+fn main() -> ExitCode {
+    if let Some(list) = std::env::var_os("RBT_TEST_VM_BATCH") {
+        return vm::inside(Path::new(&list));
+    }
+    let mut args = Arguments::from_args();
+    // more than the processors there are makes timing-dependent cases fail, not the run faster
+    args.test_threads.get_or_insert(2);
+    if !args.list {
+        run::build_fixtures();
+    }
+    let mut trials = Vec::new();
+    let (cases, mut broken) = load();
+    let in_vm: Vec<_> = cases.iter().filter(|c| c.vm && selected(&args, &vm::name(c))).cloned().collect();
+    let batches = vm::batches(in_vm);
+    // the machines first: they take longest, and each fills one thread
+    for (case, batch) in &batches {
+        let (case, batch) = (case.clone(), batch.clone());
+        trials.push(Trial::ignorable_test(vm::name(&case), move || verdict(batch.result(&case))));
+    }
+    for case in cases.iter().filter(|c| c.host).cloned() {
+        trials.push(Trial::ignorable_test(case.full_name(), move || verdict(run::run(&case))));
+    }
+    for file in files("check", "bt") {
+        let name = format!("check::{}", stem(&file));
+        trials.push(Trial::ignorable_test(name, move || verdict(check::check(&file))));
+    }
+    for (name, error) in broken.drain(..) {
+        trials.push(Trial::test(name, move || Err(error.into())));
+    }
+    let end = libtest_mimic::run(&args, trials);
+    run::write_updates();
+    end.exit_code()
+}
+
+/// How a case ended.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// As expected.
+    Pass,
+    /// Not run: what it needs and is not here.
+    Skip(String),
+    /// The report.
+    Fail(String),
+}
+
+fn verdict(v: Verdict) -> Result<Completion, Failed> {
+    match v {
+        Verdict::Pass => Ok(Completion::Completed),
+        Verdict::Skip(why) if need::required() => Err(format!("skipped, and RBT_TEST_REQUIRE=all: needs {why}").into()),
+        Verdict::Skip(why) => Ok(Completion::ignored_with(format!("needs {why}"))),
+        Verdict::Fail(why) => Err(why.into()),
+    }
+}
+
+/// All cases of `run` and `cli`, and the files that cannot be read, with the reason.
+fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
+    let (mut cases, mut broken) = (Vec::new(), Vec::new());
+    for group in ["run", "cli"] {
+        for file in files(group, "case") {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            match case::parse(group, &file, &text) {
+                Ok(list) => cases.extend(list.into_iter().map(Arc::new)),
+                Err(e) => broken.push((format!("{group}::{}", stem(&file)), format!("{}: {e}", file.display()))),
+            }
+        }
+    }
+    match case::parse("example", Path::new("examples"), &examples()) {
+        Ok(list) => cases.extend(list.into_iter().map(Arc::new)),
+        Err(e) => broken.push(("example".into(), e)),
+    }
+    (cases, broken)
+}
+
+/// What we show to others works: each file of `one-liners`, each `rbt …` line in a fenced block of a page.
+fn examples() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
+    let mut add = |name: String, command: &str| {
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let wait = "timeout --preserve-status -s INT 2 \"$RBT\"";
+        // one that lists or tells does not attach
+        let attached = if command.starts_with("-l") || command.starts_with("info") { "" } else { "ERR_RE ^Attached [0-9]+ probe\n" };
+        text += &format!("\nNAME {name}\nSH {wait} {command}\n{attached}");
+    };
+    for file in entries(&root.join("one-liners"), "bt") {
+        add(stem(&file), &file.display().to_string());
+    }
+    let pages = std::iter::once(root.join("README.md")).chain(entries(&root.join("man"), "md"));
+    for page in pages {
+        let body = std::fs::read_to_string(&page).unwrap_or_default();
+        let mut fenced = false;
+        for (n, line) in body.lines().enumerate() {
+            fenced ^= line.starts_with("```");
+            if let Some(command) = line.strip_prefix("rbt ").filter(|_| fenced) {
+                add(format!("{}_{}", stem(&page), n + 1), command);
+            }
+        }
+    }
+    text
+}
+
+fn files(group: &str, ext: &str) -> Vec<PathBuf> {
+    entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(group), ext)
+}
+
+fn entries(dir: &Path, ext: &str) -> Vec<PathBuf> {
+    let mut list: Vec<_> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == ext))
+        .collect();
+    list.sort();
+    list
+}
+
+fn stem(p: &Path) -> String {
+    p.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Would libtest run a trial of that name? (It decides the same way, but only later.)
+fn selected(args: &Arguments, name: &str) -> bool {
+    let hit = |f: &str| if args.exact { name == f } else { name.contains(f) };
+    args.filter.as_deref().is_none_or(hit) && !args.skip.iter().any(|s| hit(s)) && !args.list
+}

@@ -1,0 +1,37 @@
+//! A script and the diagnostics that it must give: `// error[code] LINE:COL` or `// warning[code] …`
+//! comments, in any order; all of them, and no others.
+
+use crate::{Verdict, run};
+use regex::Regex;
+use std::path::Path;
+use std::process::Command;
+
+/// Judges one `cases/check/*.bt`.
+pub fn check(file: &Path) -> Verdict {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut want = found(&text, r"(?m)//\s*(error|warning)\[([a-z0-9-]+)\] (\d+:\d+)");
+    match diagnose(file, &text) {
+        Err(e) => Verdict::Fail(e),
+        Ok((mut got, said)) => {
+            want.sort();
+            got.sort();
+            if want == got {
+                return Verdict::Pass;
+            }
+            let only = |a: &[String], b: &[String]| a.iter().filter(|x| !b.contains(x)).map(|x| format!("  {x}\n")).collect::<String>();
+            Verdict::Fail(format!("{}\nmissing:\n{}not expected:\n{}---\n{said}", file.display(), only(&want, &got), only(&got, &want)))
+        }
+    }
+}
+
+/// The diagnostics, as `error[code] 1:2`, and all that was said.
+fn diagnose(file: &Path, _text: &str) -> Result<(Vec<String>, String), String> {
+    let out = Command::new(run::rbt()).arg("--dry-run").arg(file).output().map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    Ok((found(&said, r"(?m)^(error|warning)\[([a-z0-9-]+)\] (\d+:\d+)"), said))
+}
+
+fn found(text: &str, re: &str) -> Vec<String> {
+    let Ok(re) = Regex::new(re) else { return Vec::new() };
+    re.captures_iter(text).map(|c| format!("{}[{}] {}", &c[1], &c[2], &c[3])).collect()
+}

@@ -1,0 +1,48 @@
+//! What a case may need, and whether it is here.
+
+use std::path::Path;
+
+/// Is a case that cannot run a failure?
+pub fn required() -> bool {
+    std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all")
+}
+
+/// The first of the needs that this machine does not meet.
+pub fn missing(needs: &[String]) -> Option<String> {
+    needs.iter().find(|n| !met(n)).cloned()
+}
+
+fn met(need: &str) -> bool {
+    let there = |p: &str| Path::new(p).exists();
+    match need {
+        // SAFETY: takes nothing and cannot fail
+        "root" => unsafe { libc::geteuid() == 0 },
+        "user" => !met("root"),
+        "btf" => there("/sys/kernel/btf/vmlinux"),
+        "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
+        "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
+        "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
+        _ => match need.strip_prefix("kernel>=") {
+            Some(version) => kernel() >= numbers(version),
+            None => on_path(need),
+        },
+    }
+}
+
+fn on_path(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|d| d.join(command).is_file())
+}
+
+fn kernel() -> Vec<u32> {
+    numbers(&read("/proc/sys/kernel/osrelease"))
+}
+
+fn numbers(version: &str) -> Vec<u32> {
+    let digits = |p: &str| p.chars().take_while(char::is_ascii_digit).collect::<String>();
+    version.split('.').take(2).map(|p| digits(p).parse().unwrap_or(0)).collect()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}

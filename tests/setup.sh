@@ -1,0 +1,44 @@
+#!/bin/sh
+# Installs what rbt needs on Debian 12 or newer; what is there already is left alone.
+#
+#   tests/setup.sh build   to build it
+#   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 6.1
+#                          into a cache (tests/vm/vm-fetch.sh; nothing of them is installed)
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
+test='python3 bash xz-utils zstd debian-archive-keyring'
+kernel='6.1.0-*-cloud-amd64'
+
+main() {
+    case ${1:-} in
+        build) install $build ;;
+        test)
+            install $build $test
+            command -v rustfmt >/dev/null || ! command -v rustup >/dev/null || rustup component add rustfmt
+            machine || { as_root apt-get -q update && machine; }
+            ;;
+        *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+}
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+install() {
+    missing=
+    for p; do
+        dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing="$missing $p"
+    done
+    [ -n "$missing" ] || return 0
+    as_root apt-get -q update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends install $missing
+}
+
+# QEMU and the kernel; a later Debian has the kernel only in an earlier one's archive
+machine() {
+    "$here/vm/vm-fetch.sh" qemu &&
+        { "$here/vm/vm-fetch.sh" kernel "$kernel" ||
+            VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; }
+}
+
+main "$@"

@@ -1,0 +1,315 @@
+//! Keeps the house in order by reading the sources: layers, homes of foreign libraries, sizes, names,
+//! formatting. It compiles nothing of them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The layers, lowest first. A module may use lower layers, and its own where `peers` says so. A
+/// stage is used by no other stage: what passes between two stages is data, which has rows of its own.
+const LAYERS: &[Layer] = &[
+    Layer { name: "words", peers: true, modules: &["diag", "types", "value", "host", "settings", "fmt", "caps"] },
+    Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
+    Layer { name: "system", peers: false, modules: &["system"] },
+    Layer { name: "emit", peers: false, modules: &["emit"] },
+    Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
+    Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact"] },
+    Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime"] },
+    Layer { name: "surface", peers: true, modules: &["driver", "cli", "list", "info", "completions", "repl", "main"] },
+];
+
+/// Where each dependency may be used; an empty list is everywhere.
+const HOMES: &[(&str, &[&str])] = &[
+    ("anyhow", &[]),
+    ("blazesym", &["src/runtime/symbolize.rs"]),
+    ("chrono", &[]),
+    ("clap", &["src/cli.rs", "src/completions.rs"]),
+    ("clap_complete", &["src/cli.rs", "src/completions.rs"]),
+    ("gimli", &["src/system/", "src/runtime/symbolize.rs"]),
+    ("inkwell", &["src/emit/"]),
+    ("libbpf_rs", &["src/runtime/"]),
+    ("libbpf_sys", &["src/runtime/"]),
+    ("libc", &[]),
+    ("llvm_sys", &["src/emit/"]),
+    ("memmap2", &[]),
+    ("object", &["src/system/"]),
+    ("pest", &["src/syntax/"]),
+    ("pest_derive", &["src/syntax/"]),
+    ("regex", &[]),
+    ("rustyline", &["src/repl/"]),
+    ("serde", &[]),
+    ("serde_json", &[]),
+    ("shlex", &[]),
+    ("strsim", &["src/diag.rs"]),
+];
+
+/// Lines of one file, without its tests.
+const MAX_LINES: usize = 700;
+
+/// What may stand at the top level, dot-files aside.
+const TOP: &[&str] = &["Cargo.toml", "Cargo.lock", "src", "grammar.pest", "tests", "one-liners", "man", "README.md", "target"];
+
+struct Layer {
+    name: &'static str,
+    peers: bool,
+    modules: &'static [&'static str],
+}
+
+#[test]
+fn imports_point_down() {
+    let mut bad = String::new();
+    for file in sources() {
+        if file.rel == "src/lib.rs" {
+            continue;
+        }
+        let Some((mine, level)) = layer(&file.module) else {
+            let _ = writeln!(bad, "{}: module {} is in no layer of this table", file.rel, file.module);
+            continue;
+        };
+        for (line, path) in file.imports() {
+            let Some((theirs, other)) = layer(&path) else { continue };
+            let allowed = theirs == mine || other < level || (other == level && LAYERS[level].peers);
+            // what leads down may come through a stage's own folder: `syntax` uses `syntax::ast`
+            let own = path.split("::").next() == file.module.split("::").next();
+            if !allowed && !own {
+                let (a, b) = (LAYERS[level].name, LAYERS[other].name);
+                let _ = writeln!(bad, "{}:{line}: {mine} ({a}) uses {path} ({b})", file.rel);
+            }
+        }
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+}
+
+#[test]
+fn each_library_has_its_home() {
+    let manifest = read("Cargo.toml");
+    let table = manifest.split("[dependencies]").nth(1).and_then(|t| t.split("\n[").next()).unwrap_or("");
+    let declared: BTreeSet<String> = table
+        .lines()
+        .filter_map(|l| l.split_once(['=', '.']))
+        .map(|(n, _)| n.trim().replace('-', "_"))
+        .filter(|n| !n.is_empty() && !n.starts_with('#'))
+        .collect();
+    let mut bad = String::new();
+    for name in &declared {
+        if !HOMES.iter().any(|(n, _)| n == name) {
+            let _ = writeln!(bad, "Cargo.toml: {name} has no home in this table");
+        }
+    }
+    for file in sources() {
+        for (n, line) in file.code.lines().enumerate() {
+            for (name, homes) in HOMES.iter().filter(|(_, homes)| !homes.is_empty()) {
+                // a module of its own may bear a library's name
+                let own = file.code.contains(&format!("mod {name};"));
+                if !own && uses(line, name) && !homes.iter().any(|h| file.rel.starts_with(h)) {
+                    let _ = writeln!(bad, "{}:{}: {name} is for {} alone", file.rel, n + 1, homes.join(", "));
+                }
+            }
+        }
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+}
+
+#[test]
+fn files_are_small() {
+    let mut bad = String::new();
+    for file in sources() {
+        let lines = file.code.lines().count();
+        if lines > MAX_LINES {
+            let _ = writeln!(bad, "{}: {lines} lines, {MAX_LINES} allowed", file.rel);
+        }
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+}
+
+#[test]
+fn nothing_is_unwrapped() {
+    let mut bad = String::new();
+    for file in sources() {
+        for (n, line) in file.code.lines().enumerate() {
+            if [".unwrap()", ".expect(\"", "todo!(", "dbg!("].iter().any(|w| line.contains(w)) {
+                let _ = writeln!(bad, "{}:{}: {}", file.rel, n + 1, line.trim());
+            }
+        }
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+}
+
+/// The grammar knows shapes: a new builtin or probe kind must not touch it.
+#[test]
+fn the_grammar_spells_no_row() {
+    if !root().join("grammar.pest").exists() {
+        return;
+    }
+    let quoted: BTreeSet<String> = read("grammar.pest")
+        .lines()
+        .map(|l| l.split("//").next().unwrap_or(""))
+        .flat_map(|l| l.split('"').skip(1).step_by(2).map(String::from).collect::<Vec<_>>())
+        .collect();
+    let rows = row_names();
+    let bad: Vec<_> = quoted.intersection(&rows).collect();
+    assert!(bad.is_empty(), "grammar.pest spells {bad:?}");
+}
+
+#[test]
+fn formatted() {
+    let Ok(out) = std::process::Command::new("cargo").args(["fmt", "--check", "--", "-l"]).current_dir(root()).output() else {
+        return skip("cargo fmt");
+    };
+    let err = String::from_utf8_lossy(&out.stderr);
+    if !out.status.success() && (err.contains("no such command") || err.contains("not installed")) {
+        return skip("rustfmt");
+    }
+    assert!(out.status.success(), "cargo fmt changes\n{}{err}", String::from_utf8_lossy(&out.stdout));
+}
+
+#[test]
+fn the_top_level_is_short() {
+    let names = std::fs::read_dir(root()).into_iter().flatten().flatten();
+    let names = names.map(|e| e.file_name().to_string_lossy().into_owned());
+    let bad: Vec<_> = names.filter(|n| !n.starts_with('.') && !TOP.contains(&n.as_str())).collect();
+    assert!(bad.is_empty(), "at the top level: {bad:?}");
+}
+
+// ---------------------------------------------------------------- reading
+
+struct Source {
+    /// From the project's folder: `src/check/calls.rs`.
+    rel: String,
+    /// `check::calls`; of a `mod.rs`, its folder.
+    module: String,
+    /// Without comments and without what follows `#[cfg(test)]`.
+    code: String,
+}
+
+impl Source {
+    /// Every path after `crate::`, with its line.
+    fn imports(&self) -> Vec<(usize, String)> {
+        let mut out = Vec::new();
+        for (at, _) in self.code.match_indices("crate::") {
+            let line = self.code[..at].matches('\n').count() + 1;
+            let mut paths = Vec::new();
+            tree(&self.code[at + "crate::".len()..], "", &mut paths);
+            out.extend(paths.into_iter().map(|p| (line, p)));
+        }
+        out
+    }
+}
+
+/// Spreads `a::{b, c::d}` into its paths; returns how much of the text it took.
+fn tree(text: &str, prefix: &str, out: &mut Vec<String>) -> usize {
+    let text_len = text.len();
+    let mut rest = text;
+    let mut path = prefix.to_string();
+    loop {
+        rest = rest.trim_start();
+        if let Some(inner) = rest.strip_prefix('{') {
+            let mut r = inner;
+            loop {
+                r = r.trim_start();
+                if r.is_empty() || r.starts_with('}') {
+                    return text_len - r.len() + usize::from(!r.is_empty());
+                }
+                let took = tree(r, &path, out);
+                r = r[took..].trim_start();
+                r = r.strip_prefix(',').unwrap_or(r);
+                if took == 0 && !r.starts_with('}') {
+                    return text_len - r.len();
+                }
+            }
+        }
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let word = &rest[..end];
+        rest = &rest[end..];
+        if !word.is_empty() {
+            path = if path.is_empty() { word.into() } else { format!("{path}::{word}") };
+        }
+        match rest.strip_prefix("::") {
+            Some(r) if !word.is_empty() => rest = r,
+            _ => {
+                out.push(path);
+                return text_len - rest.len();
+            }
+        }
+    }
+}
+
+/// The row of the table that fits a path best, and its level.
+fn layer(path: &str) -> Option<(&'static str, usize)> {
+    let under = |m: &str| path == m || path.strip_prefix(m).is_some_and(|r| r.starts_with("::"));
+    let rows = LAYERS.iter().enumerate().flat_map(|(i, l)| l.modules.iter().map(move |m| (*m, i)));
+    rows.filter(|(m, _)| under(m)).max_by_key(|(m, _)| m.len())
+}
+
+fn sources() -> Vec<Source> {
+    let mut files = Vec::new();
+    walk(&root().join("src"), &mut files);
+    files.sort();
+    files.iter().map(|p| source(p)).collect()
+}
+
+fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
+    for e in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let p = e.path();
+        if p.is_dir() {
+            walk(&p, out);
+        } else if p.extension().is_some_and(|e| e == "rs") {
+            out.push(p);
+        }
+    }
+}
+
+fn source(p: &Path) -> Source {
+    let rel = p.strip_prefix(root()).unwrap_or(p).display().to_string();
+    let module = rel.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
+    let text = read(&rel);
+    // a file that is tests throughout says so in its first lines
+    let own = text.split("#[cfg(test)]").next().unwrap_or("");
+    let own = if rel.ends_with("/tests.rs") { "" } else { own };
+    let comment = |l: &str| l.trim_start().starts_with("//");
+    let code = own.lines().map(|l| if comment(l) { "" } else { l }).collect::<Vec<_>>().join("\n");
+    Source { rel, module, code }
+}
+
+/// Does the line name the crate `name` (and not a local thing of that name)?
+fn uses(line: &str, name: &str) -> bool {
+    line.match_indices(name).any(|(i, _)| {
+        let before = line[..i].chars().next_back();
+        let path = line[i + name.len()..].starts_with("::");
+        let import = line[..i].trim_end().ends_with("use") && line[i + name.len()..].starts_with(';');
+        (path || import) && before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':')
+    })
+}
+
+/// The names of builtins and probe kinds, as their tables spell them.
+fn row_names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in sources() {
+        let quoted = |l: &str| l.split('"').skip(1).step_by(2).map(String::from).collect::<Vec<_>>();
+        if file.module.starts_with("builtins") {
+            names.extend(file.code.lines().filter(|l| l.contains("name: \"")).flat_map(|l| quoted(l).into_iter().take(1)));
+        }
+        if file.module.starts_with("probes::") {
+            let lines: Vec<_> = file.code.lines().collect();
+            for (i, l) in lines.iter().enumerate().filter(|(_, l)| l.contains("fn names(")) {
+                names.extend(quoted(l));
+                names.extend(lines.get(i + 1).into_iter().flat_map(|l| quoted(l)));
+            }
+        }
+    }
+    names
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(rel: &str) -> String {
+    std::fs::read_to_string(root().join(rel)).unwrap_or_default()
+}
+
+fn skip(what: &str) {
+    let all = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
+    assert!(!all, "needs {what}");
+    eprintln!("skipped: needs {what}");
+}

@@ -1,0 +1,239 @@
+#!/bin/bash
+# Runs one command under another Linux kernel: boots a stock Debian kernel (vm-fetch.sh)
+# in a throwaway QEMU VM whose root is this machine's own, and passes on the command's
+# stdout, stderr and exit code.
+#
+#   vmrun.sh [-k KERNEL] [-w DIR]... [-i] [-v] [--] COMMAND [ARG...]
+#
+#   -k KERNEL  a release under VM_CACHE/kernels, or a glob for one (default: the newest there)
+#   -w DIR     let the command write DIR through to this machine; all else it writes is lost
+#   -i         give the command this script's standard input (read to its end before the boot)
+#   -v         the VM's console on stderr, and the seconds that each step took
+#
+# The command starts in the current folder with the caller's environment, as root.
+# Exit code: the command's; 124 VM_TIMEOUT ran out, 125 the VM failed (its console's end
+# is then on stderr), 126/127 the command could not be run.
+#
+# VM_CACHE    default ${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm
+# VM_KERNEL   default for -k
+# VM_TIMEOUT  seconds for the whole run (default 300)
+# VM_MEM      memory (default 1G)          VM_CPUS     processors (default 2)
+# VM_APPEND   more kernel command line     VM_QEMU     more QEMU arguments
+# VM_FS       9p or virtiofs (needs root); default: 9p from Linux 6 on where the kernel has it
+#             (cloud flavours do not), else virtiofs
+# VM_ROOT     overlay (default: everything looks writable) or ro (writable: /tmp, /run, /var/tmp)
+# VM_SHARE    the folder that becomes the root (default /)
+# VM_MACHINE  q35 (default), pc, microvm   VM_ACCEL    default tcg,thread=single: with
+#             thread=multi QEMU 7.2 loses races with the kernel's own code patching (kprobes,
+#             ftrace, static keys: "Oops: int3"); from QEMU 10 on thread=multi is safe, not faster
+# VM_CPU      default max,erms=off,fsrm=off (emulated, "rep movsb" is slow: without these bits
+#             kernel and libc use other loops)
+# VM_BIOS     default qboot.rom
+# VM_ASLR     1: keep address randomisation (off by default: it slows emulation down)
+# VM_QEMU_DIR an unpacked QEMU other than VM_CACHE/qemu
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
+kernel=${VM_KERNEL:-} verbose= input= rw=()
+usage() { sed -n '2,37s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+die() { echo "vmrun: $*" >&2; exit 125; }
+while getopts :k:w:ivh o; do
+    case $o in
+        k) kernel=$OPTARG ;;
+        w) rw+=("$(realpath -- "$OPTARG")") ;;
+        i) input=1 ;;
+        v) verbose=1 ;;
+        *) usage ;;
+    esac
+done
+shift $((OPTIND - 1))
+(($#)) || usage
+t0=$EPOCHREALTIME
+
+# --- the kernel
+rel=
+while IFS= read -r r; do
+    # shellcheck disable=SC2053
+    [[ -z $kernel || $r == $kernel ]] && rel=$r
+done < <(cd "$cache/kernels" 2>/dev/null && ls -d -- *-amd64 2>/dev/null | sort -V)
+[[ -n $rel ]] || die "no kernel ${kernel:-} under $cache/kernels (vm-fetch.sh kernel NAME)"
+kdir=$cache/kernels/$rel
+config() { grep -qE "^CONFIG_$1=[ym]" "$kdir/boot/config-$rel"; }
+fs=${VM_FS:-}
+# 5.x kernels read 9p page by page: virtiofs takes half the time there
+[[ -n $fs ]] || { config NET_9P_VIRTIO && [[ $rel != 5.* ]] && fs=9p || fs=virtiofs; }
+
+# --- QEMU: the unpacked one, or an installed one
+qemu=qemu-system-x86_64 vfsd=/usr/lib/qemu/virtiofsd fw=() ld=${LD_LIBRARY_PATH:-}
+q=${VM_QEMU_DIR:-$cache/qemu}
+if [[ -x $q/usr/bin/$qemu ]]; then
+    qemu=$q/usr/bin/$qemu
+    vfsd=$q/usr/lib/qemu/virtiofsd
+    fw=(-L "$q/usr/share/qemu" -L "$q/usr/share/seabios")
+    ld=$q/usr/lib/x86_64-linux-gnu:$q/lib/x86_64-linux-gnu
+elif ! command -v $qemu >/dev/null; then
+    die "no $qemu (vm-fetch.sh qemu)"
+fi
+for d in "$q/usr/libexec" /usr/libexec; do [[ -x $vfsd ]] || vfsd=$d/virtiofsd; done
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/vmrun.XXXXXX")
+pids=()
+cleanup() {
+    local p
+    for p in ${pids[@]+"${pids[@]}"}; do kill "$p" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# --- the initramfs: one part per kernel and kind of VM, kept; one part per run
+entry() { # NAME MODE SIZE: a cpio "newc" header
+    printf '070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\0' \
+        0 $(($2)) 0 0 1 0 "$3" 0 0 0 0 $((${#1} + 1)) 0 "$1"
+    head -c $(((4 - (111 + ${#1}) % 4) % 4)) /dev/zero
+}
+file() { # NAME MODE PATH
+    local s
+    s=$(stat -Lc %s "$3")
+    entry "$1" "$2" "$s"
+    cat "$3"
+    head -c $(((4 - s % 4) % 4)) /dev/zero
+}
+machine=${VM_MACHINE:-q35}
+base=$kdir/initrd-$machine-$fs
+if [[ ! -s $base || $here/vminit.c -nt $base ]]; then
+    mkdir -p "$work/m"
+    ${CC:-cc} -O2 -static -s -Wall -o "$work/init" "$here/vminit.c" || die "cannot build vminit.c"
+    declare -A at seen=()
+    while IFS= read -r p; do
+        m=${p##*/} m=${m%%.ko*}
+        at[${m//-/_}]=$p
+    done < <(find -L "$kdir/lib/modules/$rel/kernel" -name '*.ko*')
+    order=()
+    want() { # MODULE, after what it depends on; one that is built in needs nothing
+        local m=${1//-/_} p d
+        [[ -z ${seen[$m]:-} ]] || return 0
+        seen[$m]=1 p=${at[$m]:-}
+        if [[ -z $p ]]; then
+            grep -qE "/${m//_/[-_]}\.ko$" "$kdir/lib/modules/$rel/modules.builtin" && return 0
+            die "$rel has no module $1"
+        fi
+        case $p in
+            *.xz) xz -dc "$p" ;;
+            *.zst) zstd -dcq "$p" ;;
+            *.gz) gzip -dc "$p" ;;
+            *) cat "$p" ;;
+        esac >"$work/m/$m.ko"
+        d=$(tr '\0' '\n' <"$work/m/$m.ko" | sed -n 's/^depends=//p')
+        for d in ${d//,/ }; do want "$d"; done
+        order+=("$m")
+    }
+    [[ $machine == microvm ]] && want virtio_mmio || want virtio_pci
+    want virtio_console
+    [[ $fs == 9p ]] && { want 9pnet_virtio; want 9p; } || want virtiofs
+    want overlay
+    for m in ${order[@]+"${order[@]}"}; do echo "/m/$m.ko"; done >"$work/modules.list"
+    {
+        entry m 0040755 0
+        file init 0100755 "$work/init"
+        file modules.list 0100644 "$work/modules.list"
+        for m in ${order[@]+"${order[@]}"}; do file "m/$m.ko" 0100644 "$work/m/$m.ko"; done
+    } >"$work/base"
+    mv "$work/base" "$base.$$" && mv "$base.$$" "$base"
+fi
+printf '%s\0' "$@" >"$work/argv"
+env -0 >"$work/env"
+printf %s "$PWD" >"$work/cwd"
+{
+    cat "$base"
+    file run.argv 0100600 "$work/argv"
+    file run.env 0100600 "$work/env"
+    file run.cwd 0100600 "$work/cwd"
+    if [[ -n $input ]]; then cat >"$work/stdin"; file run.stdin 0100600 "$work/stdin"; fi
+    if ((${#rw[@]})); then printf '%s\n' "${rw[@]}" >"$work/rw"; file rwshares 0100600 "$work/rw"; fi
+    if [[ ${VM_SHARE:-/} == / ]]; then realpath "$kdir" >"$work/kdir"; file kdir 0100600 "$work/kdir"; fi
+    entry 'TRAILER!!!' 0 0
+} >"$work/initrd"
+
+# --- the VM
+mem=${VM_MEM:-1G}
+case $machine in
+    microvm) dev=device sync='' mopt=microvm,rtc=on,auto-kernel-cmdline=off,ioapic2=off ;;
+    q35) dev=pci sync=,ioeventfd=off mopt=q35,usb=off,sata=off,smbus=off,smm=off,vmport=off,i8042=off,graphics=off ;;
+    *) dev=pci sync=,ioeventfd=off mopt=$machine,usb=off,smm=off,vmport=off,i8042=off,graphics=off ;;
+esac
+# ioeventfd=off: QEMU has written the bytes out before the guest's write to a port returns,
+# so nothing is lost when the guest then ends the VM
+[[ $machine == microvm ]] && gl=(-global virtio-mmio.ioeventfd=off) || gl=()
+args=(-nodefaults -no-user-config -display none -no-reboot "${fw[@]}" ${gl[@]+"${gl[@]}"}
+    -machine "$mopt" -accel "${VM_ACCEL:-tcg,thread=single}" -cpu "${VM_CPU:-max,erms=off,fsrm=off}" -smp "${VM_CPUS:-2}" -m "$mem"
+    -kernel "$kdir/vmlinux" -initrd "$work/initrd"
+    -device isa-debug-exit,iobase=0xf4,iosize=4
+    -chardev "file,id=con,path=$work/console" -serial chardev:con
+    -add-fd fd=8,set=1 -add-fd fd=9,set=2
+    -chardev file,id=out,path=/dev/fdset/1,append=on -chardev file,id=err,path=/dev/fdset/2,append=on
+    -chardev "file,id=ctl,path=$work/ctl"
+    -device virtio-serial-$dev$sync -device virtserialport,chardev=ctl,name=ctl
+    -device virtserialport,chardev=out,name=out -device virtserialport,chardev=err,name=err)
+[[ $machine != microvm && -n ${VM_BIOS-qboot.rom} ]] && args+=(-bios "${VM_BIOS-qboot.rom}")
+shares=("root:${VM_SHARE:-/}:on")
+for d in ${rw[@]+"${rw[@]}"}; do shares+=("rw$((${#shares[@]} - 1)):$d:off"); done
+[[ $fs == virtiofs ]] && args+=(-object "memory-backend-memfd,id=mem,size=$mem,share=on" -machine memory-backend=mem)
+for s in "${shares[@]}"; do
+    IFS=: read -r tag path ro <<<"$s"
+    if [[ $fs == 9p ]]; then
+        args+=(-fsdev "local,id=$tag,path=$path,security_model=none,multidevs=remap,readonly=$ro"
+            -device "virtio-9p-$dev,fsdev=$tag,mount_tag=$tag")
+    else
+        LD_LIBRARY_PATH=$ld "$vfsd" --socket-path="$work/$tag" -o source="$path" -o cache=always -o sandbox=chroot --rlimit-nofile=0 \
+            -o log_level=err >"$work/virtiofsd" 2>&1 &
+        pids+=($!)
+        # wait until it listens (flag 00010000), not just until the socket's name is there
+        for ((i = 0; i < 500; i++)); do
+            grep -q " 00010000 .* $work/$tag\$" /proc/net/unix && break
+            sleep 0.01
+        done
+        ((i < 500)) || { cat "$work/virtiofsd" >&2; die "virtiofsd did not start"; }
+        args+=(-chardev "socket,id=$tag,path=$work/$tag"
+            -device "vhost-user-fs-$dev,chardev=$tag,tag=$tag,queue-size=1024")
+    fi
+done
+append="console=ttyS0 quiet panic=-1 tsc=reliable lpj=8000000 mitigations=off nokaslr audit=0 apparmor=0"
+append+=" rcupdate.rcu_expedited=1 nowatchdog cryptomgr.notests=1 vm.fs=$fs vm.root=${VM_ROOT:-overlay} ${VM_APPEND:-}"
+# without address randomisation QEMU 7.2 reuses the code it translated for one process in the
+# next one: the second run of one program takes half the time
+[[ -n ${VM_ASLR:-} ]] || append+=" norandmaps"
+[[ -n $verbose ]] && append="${append/quiet/loglevel=7} earlyprintk=ttyS0,115200"
+
+: >"$work/ctl"
+: >"$work/console"
+if [[ -n $verbose ]]; then tail -n +1 -f "$work/console" >&2 & pids+=($!); fi
+# stdout and stderr as pipes of their own: QEMU wants descriptors it may only write to
+exec 8> >(exec cat >&1) && outpid=$!
+exec 9> >(exec cat >&2) && errpid=$!
+t1=$EPOCHREALTIME
+rc=0
+# shellcheck disable=SC2086
+LD_LIBRARY_PATH=$ld timeout -k 5 "${VM_TIMEOUT:-300}" "$qemu" "${args[@]}" -append "$append" ${VM_QEMU:-} \
+    </dev/null >"$work/qemu" 2>&1 &
+pids+=($!)
+exec 8>&- 9>&-
+wait $! || rc=$?
+wait $outpid $errpid 2>/dev/null || true
+t2=$EPOCHREALTIME
+[[ -n $verbose ]] && awk -v a="$t0" -v b="$t1" -v c="$t2" -v r="$rel" -v f="$fs" \
+    'BEGIN {printf "vmrun: %s over %s: prepared in %.2f s, VM ran %.2f s\n", r, f, b - a, c - b}' >&2
+
+said=$(sed -n 's/^exit //p;s/^fail /fail /p' "$work/ctl" | tail -1)
+case $said in
+    fail*) echo "vmrun: $said" >&2 ;;
+    [0-9]*) exit "$said" ;;
+esac
+[[ -n $verbose ]] || tail -n 40 "$work/console" >&2
+cat "$work/qemu" >&2
+if ((rc == 124 || rc == 137)); then
+    echo "vmrun: $rel: out of time after ${VM_TIMEOUT:-300} s" >&2
+    exit 124
+fi
+die "$rel: the VM ended without the command's exit code"
