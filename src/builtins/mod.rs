@@ -3,6 +3,8 @@
 //! A row says what a builtin takes, what it gives, and has both ends of its life: the code it becomes in the kernel
 //! and what user space does with what comes back. A row's file spells the name; nothing else does.
 
+use std::cell::RefCell;
+
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::host::Host;
@@ -137,6 +139,17 @@ pub struct Facts<'a> {
     pub sys: &'a dyn System,
     /// The site it is checked for.
     pub site: &'a ProbeSite,
+    /// What the row has to say besides its answer.
+    pub notes: RefCell<Notes>,
+}
+
+/// What a row says about a call besides its type.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Facts that its code needs: offsets of members, addresses. They come back in [`Use::consts`].
+    pub consts: Vec<i64>,
+    /// Warnings.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// What is known of an argument.
@@ -173,6 +186,16 @@ pub enum Lit {
 }
 
 impl Facts<'_> {
+    /// Keeps constants for the row's code.
+    pub fn keep(&self, consts: &[i64]) {
+        self.notes.borrow_mut().consts = consts.to_vec();
+    }
+
+    /// Says something that does not keep the script from running.
+    pub fn warn(&self, warning: Diagnostic) {
+        self.notes.borrow_mut().warnings.push(warning);
+    }
+
     /// The literal integer given as argument `i`.
     pub fn int(&self, i: usize) -> Option<i64> {
         match self.args.get(i)?.lit.as_ref()? {
@@ -214,6 +237,8 @@ pub struct Use {
     pub maps: Vec<Option<MapId>>,
     /// For an aggregation: its layout.
     pub agg: Option<std::sync::Arc<Agg>>,
+    /// What [`Facts::keep`] kept.
+    pub consts: Vec<i64>,
     /// Where.
     pub span: Span,
 }
@@ -241,6 +266,11 @@ impl Use {
             Lit::Word(w) => Some(w),
             Lit::Int(_) | Lit::Str(_) => None,
         }
+    }
+
+    /// Constant `i` of those kept.
+    pub fn kept(&self, i: usize) -> i64 {
+        self.consts.get(i).copied().unwrap_or(0)
     }
 
     /// The map given as argument `i`.
@@ -289,6 +319,8 @@ pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
 pub struct EventSpec {
     /// Literals and words where they are known, by position; for `capture` rows, those of the call.
     pub literals: Vec<Option<Lit>>,
+    /// Types of what arrives, by position ([`Type::Void`] for maps and words).
+    pub types: Vec<Type>,
     /// Where in the script.
     pub pos: Pos,
     /// That line's text.
