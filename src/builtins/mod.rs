@@ -3,6 +3,23 @@
 //! A row says what a builtin takes, what it gives, and has both ends of its life: the code it becomes in the kernel
 //! and what user space does with what comes back. A row's file spells the name; nothing else does.
 
+mod cgroup;
+mod control;
+mod count;
+mod hist;
+mod machine;
+mod maps;
+mod memory;
+mod net;
+mod print;
+mod probe;
+mod process;
+mod shell;
+mod stacks;
+mod strings;
+pub mod symbols;
+mod time;
+
 use std::cell::RefCell;
 
 use crate::diag::{Diagnostic, Span};
@@ -389,10 +406,37 @@ pub struct Tag {
 }
 
 /// Every builtin, by family.
-const FAMILIES: &[&[Builtin]] = &[];
+const FAMILIES: &[&[Builtin]] = &[
+    process::ROWS,
+    machine::ROWS,
+    time::ROWS,
+    probe::ROWS,
+    probe::NUMBERED,
+    print::ROWS,
+    control::ROWS,
+    shell::ROWS,
+    strings::ROWS,
+    memory::ROWS,
+    symbols::ROWS,
+    stacks::ROWS,
+    net::ROWS,
+    cgroup::ROWS,
+    maps::ROWS,
+    count::ROWS,
+    hist::ROWS,
+];
 
 /// Every tag, by family.
-const TAGS: &[&[Tag]] = &[];
+const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS];
+
+/// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
+fn word(bytes: &[u8], i: usize) -> u64 {
+    let mut raw = [0u8; 8];
+    for (to, from) in raw.iter_mut().zip(bytes.iter().skip(i * 8)) {
+        *to = *from;
+    }
+    u64::from_le_bytes(raw)
+}
 
 /// All rows, in reading order.
 pub fn all() -> impl Iterator<Item = &'static Builtin> {
