@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, CommandFactory, Parser};
 
 use crate::diag::nearest;
+use crate::render::FORMATS;
+use crate::runtime::Buffering;
 use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
@@ -114,17 +116,6 @@ pub enum Program {
     Stdin,
 }
 
-/// When output is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffering {
-    /// After each line.
-    Line,
-    /// When the buffer is full.
-    Full,
-    /// At once.
-    None,
-}
-
 /// A run, resolved.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -189,8 +180,7 @@ pub const STAGES: &[Stage] = &[
     Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
 ];
 
-const FORMATS: &[&str] = &["text", "json"];
-const FEATURES: &[&str] = &["kprobe_multi", "kprobe_session", "uprobe_multi"];
+const FEATURES: &[&str] = &["kprobe_multi", "kprobe_session", "raw_syscalls", "uprobe_multi"];
 const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
 
 /// A tracer for Linux: awk-like probe programs, compiled to BPF and run in the kernel.
@@ -293,7 +283,7 @@ struct Raw {
     /// Let LLVM check the IR
     #[arg(long, help_heading = "Looking inside")]
     verify_llvm_ir: bool,
-    /// Kernel features not to use, commas between them: kprobe_multi, kprobe_session, uprobe_multi
+    /// Mechanisms not to use, commas between them: kprobe_multi, kprobe_session, raw_syscalls, uprobe_multi
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
     no_feature: Vec<String>,
     /// `codegen`: compile the script and stop
@@ -555,6 +545,7 @@ fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
         (mode == Some("compiler-bench"), "--mode compiler-bench"),
         (raw.aot.is_some(), "--aot"),
         (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
+        (!raw.include.is_empty(), "--include"),
     ];
     match asked.iter().find(|(given, _)| *given) {
         Some((_, name)) => Err(Failure::new(format!("{name} is not supported yet"))),
@@ -591,6 +582,9 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     if let Some(command) = &raw.cmd {
         check_words(command)?;
     }
+    if let Some(path) = raw.traceable_functions.as_ref().filter(|p| std::fs::File::open(p).is_err()) {
+        return Err(Failure::new(format!("--traceable-functions: cannot read {}", path.display())));
+    }
     let settings = Settings {
         pid: raw.pid.as_deref().map(pid).transpose()?,
         has_child: raw.cmd.is_some(),
@@ -608,7 +602,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         settings,
         child: raw.cmd.clone(),
         output: raw.output.clone(),
-        format: one_of(&raw.format, FORMATS, "format")?,
+        format: one_of(&raw.format, &FORMATS.iter().map(|f| f.name).collect::<Vec<_>>(), "format")?,
         buffering: match one_of(&raw.buffering, &["line", "full", "none"], "buffering mode")?.as_str() {
             "full" => Buffering::Full,
             "none" => Buffering::None,
@@ -773,6 +767,8 @@ mod tests {
             (&["-k", "--no-warnings", "x"], "contradict"),
             (&["-d", "asx", "x"], "no stage"),
             (&["--fmt", "x"], "not supported yet"),
+            (&["--include", "a.h", "x"], "not supported yet"),
+            (&["--traceable-functions", "/nonexistent", "x"], "cannot read /nonexistent"),
             (&["--mode", "test", "x"], "not supported yet"),
             (&["--mode", "tset", "x"], "no mode"),
             (&["--no-feature", "kprobe", "x"], "no feature"),

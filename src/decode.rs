@@ -17,7 +17,7 @@ pub fn decode(ty: &Type, bytes: &[u8], tags: &mut dyn FnMut(&Tagged, &[u8]) -> V
         Type::Void | Type::Agg(_) | Type::Args => Value::None,
         Type::Bool => Value::Bool(bytes.first().is_some_and(|b| *b != 0)),
         Type::Int(int) => integer(*int, word(bytes, int.bytes.into())),
-        Type::Enum(e) => enumerator(e, word(bytes, e.int.bytes.into())),
+        Type::Enum(e) => enumerator(e, e.int, word(bytes, e.int.bytes.into())),
         Type::Ptr(..) => Value::Ptr(word(bytes, 8)),
         Type::Str(capacity) => string(bytes, *capacity as usize),
         Type::Buf(capacity) => {
@@ -74,7 +74,7 @@ fn scalar(ty: &Type, bits: u64) -> Value {
     match ty {
         Type::Bool => Value::Bool(bits != 0),
         Type::Int(int) => integer(Int { bytes: 8, signed: int.signed }, bits),
-        Type::Enum(e) => enumerator(&Enum { int: Int { bytes: 8, signed: e.int.signed }, ..Enum::clone(e) }, bits),
+        Type::Enum(e) => enumerator(e, Int { bytes: 8, signed: e.int.signed }, bits),
         Type::Ptr(..) => Value::Ptr(bits),
         Type::Void
         | Type::Str(_)
@@ -93,8 +93,8 @@ fn integer(int: Int, raw: u64) -> Value {
     if int.signed { Value::Int(sign_extend(int, raw)) } else { Value::Uint(raw) }
 }
 
-fn enumerator(e: &Enum, raw: u64) -> Value {
-    let value = if e.int.signed { sign_extend(e.int, raw) } else { raw as i64 };
+fn enumerator(e: &Enum, int: Int, raw: u64) -> Value {
+    let value = if int.signed { sign_extend(int, raw) } else { raw as i64 };
     let name = e.variants.iter().find(|(_, v)| *v == value).map(|(name, _)| name.clone());
     Value::Enum { name, value }
 }
@@ -135,5 +135,116 @@ fn exactly(bytes: &[u8], size: usize) -> Cow<'_, [u8]> {
             padded.resize(size, 0);
             Cow::Owned(padded)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Agg, Space, Struct};
+    use std::sync::Arc;
+
+    fn plain(ty: &Type, bytes: &[u8]) -> Value {
+        decode(ty, bytes, &mut |tag, bytes| Value::Text(format!("{}:{bytes:?}", tag.tag)))
+    }
+
+    fn field(name: &str, offset: u32, bits: Option<(u8, u8)>, ty: Type) -> Field {
+        Field { name: name.into(), offset, bits, ty }
+    }
+
+    fn s(text: &str, cut: bool) -> Value {
+        Value::Str { bytes: text.into(), cut }
+    }
+
+    #[test]
+    fn integers() {
+        assert_eq!(plain(&Type::int(1), &[0xff]), Value::Int(-1));
+        assert_eq!(plain(&Type::uint(1), &[0xff, 0xff]), Value::Uint(255));
+        assert_eq!(plain(&Type::int(2), &[0, 0x80]), Value::Int(-32768));
+        assert_eq!(plain(&Type::int(4), &[0xfe, 0xff, 0xff, 0xff, 1]), Value::Int(-2));
+        assert_eq!(plain(&Type::U64, &u64::MAX.to_le_bytes()), Value::Uint(u64::MAX));
+        assert_eq!(plain(&Type::I64, &(-9i64).to_le_bytes()), Value::Int(-9));
+        assert_eq!(plain(&Type::Bool, &[2]), Value::Bool(true));
+        assert_eq!(plain(&Type::Void.ptr(Space::User), &[1, 2, 0, 0, 0, 0, 0, 0]), Value::Ptr(0x201));
+    }
+
+    #[test]
+    fn short_input_ends_in_zeros() {
+        assert_eq!(plain(&Type::U64, &[7]), Value::Uint(7));
+        assert_eq!(plain(&Type::I64, &[]), Value::Int(0));
+        assert_eq!(plain(&Type::Str(16), b"ab"), s("ab", false));
+        assert_eq!(plain(&Type::Buf(8), &[3, 0, 0, 0, 9]), Value::Bytes(vec![9, 0, 0]));
+        assert_eq!(plain(&Type::Tuple(vec![Type::U64, Type::U64]), &[1]), Value::Tuple(vec![Value::Uint(1), Value::Uint(0)]));
+        let tag = Type::Tagged(Arc::new(Tagged { tag: "t".into(), size: 3, params: [0, 0] }));
+        assert_eq!(plain(&tag, &[5]), Value::Text("t:[5, 0, 0]".into()));
+        assert_eq!(plain(&tag, &[5, 6, 7, 8]), Value::Text("t:[5, 6, 7]".into()));
+    }
+
+    #[test]
+    fn strings() {
+        assert_eq!(plain(&Type::Str(4), b"abc\0"), s("abc", false));
+        assert_eq!(plain(&Type::Str(4), b"a\0bc"), s("a", false));
+        assert_eq!(plain(&Type::Str(4), b"abcdef\0"), s("abcd", true));
+        assert_eq!(plain(&Type::Str(0), b"x"), s("", false));
+        assert_eq!(plain(&Type::Buf(4), &[2, 0, 0, 0, 0, 1, 9, 9]), Value::Bytes(vec![0, 1]));
+        assert_eq!(plain(&Type::Buf(2), &[0xff, 0xff, 0xff, 0xff, 1, 2, 3]), Value::Bytes(vec![1, 2]));
+    }
+
+    #[test]
+    fn enums() {
+        let e = |signed| {
+            let variants = vec![("LOW".to_string(), -1), ("A".to_string(), 1), ("B".to_string(), 1)];
+            Type::Enum(Arc::new(Enum { name: "e".into(), int: Int { bytes: 4, signed }, variants }))
+        };
+        let named = |name: &str, value| Value::Enum { name: Some(name.into()), value };
+        assert_eq!(plain(&e(false), &[1, 0, 0, 0]), named("A", 1));
+        assert_eq!(plain(&e(true), &[0xff; 4]), named("LOW", -1));
+        assert_eq!(plain(&e(false), &[0xff; 4]), Value::Enum { name: None, value: 0xffff_ffff });
+    }
+
+    #[test]
+    fn arrays_and_tuples() {
+        let list = Value::List(vec![Value::Int(1), Value::Int(-1)]);
+        assert_eq!(plain(&Type::Array(Box::new(Type::int(2)), 2), &[1, 0, 0xff, 0xff]), list);
+        assert_eq!(plain(&Type::Array(Box::new(Type::Void), u32::MAX), &[]), Value::List(vec![]));
+        let tuple = Type::Tuple(vec![Type::uint(1), Type::uint(4), Type::Str(3), Type::uint(2)]);
+        let bytes = [1, 9, 9, 9, 2, 0, 0, 0, b'h', b'i', 0, 9, 3, 0];
+        let parts = vec![Value::Uint(1), Value::Uint(2), s("hi", false), Value::Uint(3)];
+        assert_eq!(plain(&tuple, &bytes), Value::Tuple(parts));
+    }
+
+    #[test]
+    fn records() {
+        let signed = Type::int(4);
+        let fields = vec![
+            field("a", 0, None, Type::uint(4)),
+            field("x", 4, Some((0, 3)), Type::uint(4)),
+            field("y", 4, Some((3, 5)), signed.clone()),
+            field("z", 4, Some((12, 1)), Type::Bool),
+            field("w", 6, Some((4, 12)), signed),
+        ];
+        let record = Type::Record(Arc::new(Record { name: "r".into(), size: 8, fields }));
+        let word: u32 = 0b101 | 0b11110 << 3 | 1 << 12 | 0x7ff << 20;
+        let bytes = [&7u32.to_le_bytes()[..], &word.to_le_bytes()].concat();
+        let expected =
+            [("a", Value::Uint(7)), ("x", Value::Uint(5)), ("y", Value::Int(-2)), ("z", Value::Bool(true)), ("w", Value::Int(0x7ff))];
+        assert_eq!(plain(&record, &bytes), Value::Record(expected.map(|(n, v)| (n.to_string(), v)).into()));
+    }
+
+    #[test]
+    fn unions_overlap() {
+        let fields = vec![field("whole", 0, None, Type::uint(2)), field("low", 0, None, Type::uint(1))];
+        let union = Type::Record(Arc::new(Record { name: "u".into(), size: 2, fields }));
+        let expected = vec![("whole".into(), Value::Uint(0x201)), ("low".into(), Value::Uint(1))];
+        assert_eq!(plain(&union, &[1, 2, 3]), Value::Record(expected));
+    }
+
+    #[test]
+    fn what_has_no_value_here() {
+        let agg = Agg { function: "count".into(), signed: false, params: vec![], size: 8 };
+        assert_eq!(plain(&Type::Agg(Arc::new(agg)), &[1; 8]), Value::None);
+        assert_eq!((plain(&Type::Void, &[]), plain(&Type::Args, &[1])), (Value::None, Value::None));
+        let opaque = Type::Struct(Arc::new(Struct { name: "s".into(), union: false, size: 2, id: 1 }));
+        assert_eq!(plain(&opaque, &[1]), Value::Bytes(vec![1, 0]));
     }
 }

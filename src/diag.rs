@@ -22,6 +22,9 @@ impl Span {
     }
 }
 
+/// The name of a program that came with `-e` or on standard input.
+pub const PROGRAM_NAME: &str = "stdin";
+
 /// A script's text under the name that messages use.
 #[derive(Clone, Debug)]
 pub struct Source {

@@ -8,19 +8,19 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::check::hir;
+use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
 use crate::diag::{self, Diagnostic, Diagnostics, PROGRAM_NAME, Source, Span};
 use crate::info;
 use crate::list;
 use crate::probes::Env;
+use crate::runtime;
 use crate::settings::{self, Assignment, Settings};
 use crate::syntax::{self, ast};
+use crate::system::System;
 use crate::system::live::Live;
-use crate::system::{System, rights};
 
-mod mechanism;
 mod panic;
 mod start;
 
@@ -100,7 +100,7 @@ fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics,
 }
 
 fn check(tree: &ast::Script, sys: &dyn System, settings: Settings, mut warnings: Diagnostics) -> Result<Checked, Diagnostics> {
-    match pending_check(tree, sys, &settings) {
+    match check::check(tree, sys, &settings) {
         Ok((script, more)) => {
             warnings.0.extend(more.0);
             Ok(Checked { script, settings, warnings })
@@ -159,7 +159,7 @@ impl<'a> Front<'a> {
             say(&diag::render(&checked.warnings, &self.sources, self.run.color));
         }
         if self.run.dumps.contains(&"hir") {
-            dump("hir", &format!("{:#?}", checked.script))?;
+            dump("hir", &check::dump::dump(&checked.script))?;
         }
         Ok(checked)
     }
@@ -212,10 +212,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
     if only_look {
         permitted()?;
     }
-    if run.verbose {
-        say(&mechanism::describe(&compiled.artifact.manifest));
-    }
-    start::start(run, checked, compiled, child, &sys, &mut front)
+    start::start(run, &checked, &compiled, child, &sys, &mut front)
 }
 
 fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Compiled, Failure> {
@@ -229,6 +226,11 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
     };
     let compiled = codegen::compile(&checked.script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| not_compiled(&e.messages, front))?;
+    let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
+    if programs > most {
+        return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
+            .help("raise it with the setting max_bpf_progs"));
+    }
     front.clock.stage("compile");
     for (stage, text) in [("ir", &compiled.ir), ("opt", &compiled.optimised), ("asm", &compiled.assembly)] {
         if let (true, Some(text)) = (wants(stage), text) {
@@ -360,20 +362,20 @@ fn alive(pid: u32) -> Result<(), Failure> {
     }
 }
 
-/// Checked before anything is asked of the kernel that it would refuse in less clear words.
+/// Asked before the kernel is, which would refuse in less clear words.
 fn permitted() -> Result<(), Failure> {
-    match rights::missing(rights::effective()).as_slice() {
-        [] => {}
-        missing => {
-            let needed = format!("tracing needs {} (or CAP_SYS_ADMIN), which this process does not have", missing.join(" and "));
-            return Err(Failure::new(needed).help("run it as root: sudo rbt …"));
-        }
+    match runtime::missing_privileges() {
+        Some(text) => Err(with_remedy(&text)),
+        None => Ok(()),
     }
-    if rights::lockdown().as_deref() == Some("confidentiality") {
-        return Err(Failure::new("the kernel is locked down to keep its memory confidential, which forbids tracing")
-            .help("see kernel_lockdown(7); the mode is chosen when the machine starts"));
+}
+
+/// A failure from a text that has its remedy after a semicolon.
+fn with_remedy(text: &str) -> Failure {
+    match text.split_once("; ") {
+        Some((message, remedy)) => Failure::new(message).help(remedy),
+        None => Failure::new(text),
     }
-    Ok(())
 }
 
 /// Says how long each stage took, when asked.
@@ -477,9 +479,4 @@ mod tests {
             assert_eq!(parse(&source).unwrap_err().0[0].code, "no-probes", "{text}");
         }
     }
-}
-
-// Until the checker lands.
-fn pending_check(_: &ast::Script, _: &dyn System, _: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
-    Ok((hir::Script::default(), Diagnostics::default()))
 }

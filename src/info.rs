@@ -3,16 +3,18 @@
 use std::io::{self, Write};
 
 use crate::probes::{Caps, Env, KINDS};
+use crate::runtime;
 use crate::system::rights::{self, CAPABILITIES};
 use crate::system::{Feature, System};
 
 /// Writes the report: headed groups of a name and its value.
 pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
     let caps = rights::effective();
-    let may_ask = rights::missing(caps).is_empty();
+    let missing = runtime::missing_privileges();
+    let may_ask = missing.is_none();
     group(out, "System", system(env.sys))?;
     group(out, "Build", build())?;
-    group(out, "Rights", rights_held(caps))?;
+    group(out, "Rights", rights_held(caps, missing))?;
     group(out, "Kernel features", features(env.sys, may_ask))?;
     group(out, "Limits", limits())?;
     group(out, "Probe kinds", kinds(env))?;
@@ -72,15 +74,9 @@ fn locked(name: &str) -> Option<&'static str> {
     after.split('"').next()
 }
 
-fn rights_held(caps: u64) -> Rows {
+fn rights_held(caps: u64, missing: Option<String>) -> Rows {
     let mut rows: Rows = CAPABILITIES.iter().map(|c| row(c.name, format!("{:5}{}", yes(caps >> c.bit & 1 == 1), c.doc))).collect();
-    rows.push(row(
-        "can trace",
-        match rights::missing(caps).as_slice() {
-            [] => "yes".into(),
-            missing => format!("no: {} missing", missing.join(" and ")),
-        },
-    ));
+    rows.push(row("can trace", missing.map_or_else(|| "yes".into(), |m| format!("no: {m}"))));
     rows.push(row("lockdown", rights::lockdown().unwrap_or_else(|| "unknown (no securityfs)".into())));
     for (name, path) in [
         ("perf_event_paranoid", "/proc/sys/kernel/perf_event_paranoid"),

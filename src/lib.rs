@@ -13,12 +13,11 @@ pub mod emit;
 
 pub mod builtins;
 pub mod probes;
-pub mod runtime;
-
 pub mod render;
 
 pub mod check;
 pub mod codegen;
+pub mod runtime;
 pub mod syntax;
 
 pub mod cli;

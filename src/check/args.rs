@@ -145,16 +145,15 @@ impl Body<'_> {
         let id = self.use_map(name, span);
         let found = self.maps.get(name).cloned();
         let (keyed, scalar) = found.map_or((None, None), |f| (f.keyed, f.scalar));
-        if param.accepts == Accepts::KeyedMap && keyed.is_none() {
-            if let Some(place) = scalar {
-                let d = Diagnostic::error("map-key-conflict", span, format!("{} wants a map with keys, and `@{name}` has none", row.name));
-                self.report(d.related(place, "used without a key here"));
-            }
+        if let (Accepts::KeyedMap, None, Some(place)) = (param.accepts, keyed, scalar) {
+            let d = Diagnostic::error("map-key-conflict", span, format!("{} wants a map with keys, and `@{name}` has none", row.name));
+            self.report(d.related(place, "used without a key here"));
         }
         if param.accepts == Accepts::Element && !key_follows {
             match keyed {
                 Some(place) => {
-                    let d = Diagnostic::error("map-key-conflict", span, format!("{} wants one element of `@{name}`: give its key", row.name));
+                    let d =
+                        Diagnostic::error("map-key-conflict", span, format!("{} wants one element of `@{name}`: give its key", row.name));
                     self.report(d.related(place, "used with a key here").help("to remove all of them: `clear`"));
                 }
                 None => {

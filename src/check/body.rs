@@ -174,10 +174,17 @@ impl<'a> Body<'a> {
             return poison(span);
         };
         if self.assigned.get(id) == Some(&false) && self.loops == 0 {
-            self.assigned[id] = true; // say it once
+            if let Some(done) = self.assigned.get_mut(id) {
+                *done = true; // say it once
+            }
             self.warn("unset-variable", span, format!("`${name}` is read before it is set: it is zero"));
         }
-        Expr { kind: ExprKind::Var(id), ty: self.var_type(id).ty, span }
+        let ty = match self.var_type(id).ty {
+            // Not assigned anywhere, as far as the pass before knows: zero.
+            Type::Void if id < self.known.len() => Type::I64,
+            ty => ty,
+        };
+        Expr { kind: ExprKind::Var(id), ty, span }
     }
 
     /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.

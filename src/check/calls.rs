@@ -66,7 +66,7 @@ impl Body<'_> {
         let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
         match &row.lower {
             Lower::Fold(f) => {
-                let lit = self.with_facts(row, &given, span, |facts| f(facts)).map(|(lit, _)| lit);
+                let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
                 match lit {
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
@@ -136,7 +136,7 @@ impl Body<'_> {
     fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<(Type, Vec<i64>)> {
         match &row.returns {
             Returns::Always(ty) => Some((ty.clone(), Vec::new())),
-            Returns::By(f) => self.with_facts(row, given, span, |facts| f(facts)),
+            Returns::By(f) => self.with_facts(row, given, span, f),
         }
     }
 
@@ -187,7 +187,7 @@ impl Body<'_> {
             return None;
         }
         let given = self.arguments(row, args, span)?;
-        let (agg, consts) = self.with_facts(row, &given, span, |facts| (aggregate.layout)(facts))?;
+        let (agg, consts) = self.with_facts(row, &given, span, aggregate.layout)?;
         let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }

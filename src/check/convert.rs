@@ -146,11 +146,11 @@ impl Body<'_> {
     /// A condition: any scalar, as a bool.
     pub fn condition(&mut self, e: &ast::Expr) -> Expr {
         let e = self.value(e);
-        self.to_bool(e)
+        self.as_condition(e)
     }
 
     /// A scalar as a bool.
-    pub fn to_bool(&mut self, e: Expr) -> Expr {
+    pub fn as_condition(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::Bool => e,
             Type::Void => Expr { ty: Type::Bool, ..e },

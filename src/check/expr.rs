@@ -62,7 +62,8 @@ impl Body<'_> {
     pub fn string(&mut self, s: &[u8], span: Span) -> Expr {
         let max = self.env.settings.max_strlen;
         if s.len() as u64 >= max {
-            let d = Diagnostic::error("too-long", span, format!("this string has {} bytes; the limit is {}", s.len(), max.saturating_sub(1)));
+            let d =
+                Diagnostic::error("too-long", span, format!("this string has {} bytes; the limit is {}", s.len(), max.saturating_sub(1)));
             self.report(d.help("raise it with the setting max_strlen"));
             return poison(span);
         }
@@ -206,7 +207,7 @@ impl Body<'_> {
 
     fn elvis(&mut self, value: Expr, other: Expr, span: Span) -> Expr {
         if fold::constant(&value).is_some() {
-            let cond = self.to_bool(value.clone());
+            let cond = self.as_condition(value.clone());
             return self.choose(cond, value, other, span);
         }
         let value = widen(value);
@@ -215,7 +216,7 @@ impl Body<'_> {
         }
         let var = self.hide(value.ty.clone());
         let read = Expr { kind: ExprKind::Var(var), ty: value.ty.clone(), span: value.span };
-        let cond = self.to_bool(read.clone());
+        let cond = self.as_condition(read.clone());
         let chosen = self.choose(cond, read, other, span);
         let set = super::hir::Stmt { span: value.span, kind: super::hir::StmtKind::SetVar(var, value) };
         Expr { ty: chosen.ty.clone(), kind: ExprKind::Block(vec![set], Box::new(chosen)), span }
@@ -278,11 +279,8 @@ impl Body<'_> {
             ast::ExprKind::Var(name) => {
                 let e = self.var(name, target.span);
                 let ExprKind::Var(var) = e.kind else { return poison(span) };
-                let weak = (Type::I64, true);
-                if e.ty == Type::Void {
-                    if let Some(v) = self.vars.get_mut(var) {
-                        v.merged.add(&weak.0, weak.1, span);
-                    }
+                if let Some(v) = self.vars.get_mut(var).filter(|_| !matches!(e.ty, Type::Ptr(..))) {
+                    v.merged.add(&Type::I64, true, span);
                 }
                 match self.step_type(&e.ty, up, span) {
                     Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },
@@ -309,9 +307,7 @@ impl Body<'_> {
             return poison(span);
         }
         match self.step_type(&value.ty, by > 0, span) {
-            Some((ty, size)) => {
-                Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span }
-            }
+            Some((ty, size)) => Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span },
             None => poison(span),
         }
     }

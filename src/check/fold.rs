@@ -153,15 +153,7 @@ fn strings(op: BinOp, x: &[u8], y: &[u8], span: Span) -> Option<Expr> {
         BinOp::Ge => answer(x >= y),
         BinOp::And => answer(!x.is_empty() && !y.is_empty()),
         BinOp::Or => answer(!x.is_empty() || !y.is_empty()),
-        BinOp::Mul
-        | BinOp::Div
-        | BinOp::Mod
-        | BinOp::Sub
-        | BinOp::Shl
-        | BinOp::Shr
-        | BinOp::BitAnd
-        | BinOp::BitXor
-        | BinOp::BitOr => None,
+        BinOp::Mul | BinOp::Div | BinOp::Mod | BinOp::Sub | BinOp::Shl | BinOp::Shr | BinOp::BitAnd | BinOp::BitXor | BinOp::BitOr => None,
     }
 }
 

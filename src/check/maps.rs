@@ -56,6 +56,11 @@ pub struct Maps {
 }
 
 impl Maps {
+    /// No maps but what is declared.
+    pub fn new(declared: BTreeMap<String, Declared>) -> Self {
+        Self { declared, ..Self::default() }
+    }
+
     /// Starts a pass. From then on types only grow when `settle` is set, so that passes come to an end.
     pub fn start_pass(&mut self, settle: bool) {
         self.next = if settle { self.known.clone() } else { BTreeMap::new() };

@@ -35,7 +35,6 @@
 //! | `out-of-range` | a literal that its declared type cannot hold |
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `redeclared` | a variable's name is taken in this scope |
-//! | `signed-division` | (warning) division of numbers that may be negative |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |
@@ -60,8 +59,10 @@ mod args;
 mod body;
 mod calls;
 mod convert;
+pub mod dump;
 mod expr;
 mod fold;
+mod format;
 pub mod hir;
 mod maps;
 mod ops;
@@ -134,7 +135,7 @@ fn check_with(
     let mut diags = Vec::new();
     let own = collect_own(script, &mut diags);
     let world = World { sys, settings, tables, own };
-    let mut maps = Maps { declared: declarations(script, settings, &mut diags), ..Maps::default() };
+    let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<Vec<VarState>>> = jobs.iter().map(|j| vec![Vec::new(); j.contexts.len()]).collect();
@@ -198,8 +199,11 @@ fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
     let mut body_of: Vec<usize> = Vec::new();
     // The first body that equals each body.
     let mut canonical: Vec<usize> = Vec::with_capacity(bodies.len());
+    // Code generation reads numbers that serve as addresses in the context's memory: it must be the same.
+    let space = |i: usize| job.contexts.get(i).map(|(_, c)| c.space);
     for (i, b) in bodies.iter().enumerate() {
-        let equal = canonical.iter().copied().find(|&j| bodies.get(j).is_some_and(|a| a.body == b.body && a.vars == b.vars));
+        let same = |j: usize| space(i) == space(j) && bodies.get(j).is_some_and(|a| a.body == b.body && a.vars == b.vars);
+        let equal = canonical.iter().copied().find(|&j| same(j));
         canonical.push(equal.unwrap_or(i));
     }
     for (site, context) in job.sites.iter().zip(&job.context_of) {

@@ -212,11 +212,10 @@ fn with_contexts<'a>(probe: &'a ast::Probe, sites: Vec<ProbeSite>, env: &Env, ta
     let mut context_of = Vec::with_capacity(sites.len());
     for (i, site) in sites.iter().enumerate() {
         let same = |j: usize| sites.get(j).is_some_and(|s| same_place(s, site));
-        if !needs.context {
-            if let Some(at) = contexts.iter().position(|(j, _)| same(*j)) {
-                context_of.push(at);
-                continue;
-            }
+        // A body that asks nothing of its context costs nothing per site.
+        if let Some(at) = contexts.iter().position(|(j, _)| !needs.context && same(*j)) {
+            context_of.push(at);
+            continue;
         }
         let context = match site.kind.context(site, env) {
             Ok(context) => context,

@@ -67,7 +67,13 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
         (Type::Str(x), Type::Str(y)) => Some(Type::Str(*x.max(y))),
         (Type::Buf(x), Type::Buf(y)) => Some(Type::Buf(*x.max(y))),
         (Type::Ptr(x, s), Type::Ptr(y, t)) => {
-            let space = if s == t || *t == Space::Unknown { *s } else if *s == Space::Unknown { *t } else { Space::Unknown };
+            let space = if s == t || *t == Space::Unknown {
+                *s
+            } else if *s == Space::Unknown {
+                *t
+            } else {
+                Space::Unknown
+            };
             same_target(x, y).then(|| Type::Ptr(x.clone(), space))
         }
         (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
@@ -183,10 +189,9 @@ impl Body<'_> {
                         return Some(ty);
                     }
                     // A struct's name without `struct`, unless it is a builtin's (`pid` is both).
-                    if (self.env.tables.row)(name).is_none() {
-                        if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name) {
-                            return Some(ty);
-                        }
+                    let builtin = (self.env.tables.row)(name).is_some();
+                    if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name).filter(|_| !builtin) {
+                        return Some(ty);
                     }
                 }
                 let e = self.value(e);
@@ -196,11 +201,7 @@ impl Body<'_> {
     }
 
     fn find_type(&self, name: &str) -> Option<Type> {
-        PLAIN
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, ty)| ty.clone())
-            .or_else(|| self.env.sys.type_named(TypeName::Plain, name))
+        PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.env.sys.type_named(TypeName::Plain, name))
     }
 
     fn type_named(&mut self, name: &str, span: Span) -> Option<Type> {

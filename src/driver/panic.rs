@@ -17,3 +17,24 @@ pub(super) fn install() {
         std::process::exit(2);
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    #[test]
+    #[ignore = "panics: run by the test below"]
+    fn panics() {
+        super::install();
+        panic!("as it must");
+    }
+
+    #[test]
+    fn a_panic_is_told_and_ends_with_2() {
+        let exe = std::env::current_exe().unwrap();
+        let run = Command::new(exe).args(["--ignored", "--exact", "driver::panic::tests::panics"]).output().unwrap();
+        let text = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{text}");
+        assert!(text.contains("rbt: internal error: as it must (src/driver/panic.rs:") && text.contains("please report"), "{text}");
+    }
+}

@@ -1,24 +1,138 @@
-//! Load, attach, run.
+//! The last stages: load, attach, run; and what the machine has against it, in terms of the script.
 
-use super::{Checked, Front};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+
+use super::{Checked, Front, reason, say, span_at, with_remedy};
 use crate::cli::{Failure, Run};
 use crate::codegen::Compiled;
+use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
+use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
+use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused};
 use crate::system::System;
+use crate::value::Pos;
+
+/// The kernel refused to load or to attach.
+const REFUSED: u8 = 255;
 
 /// Forks the `-c` command, which waits until it is let go.
 pub(super) fn child(command: &str) -> Result<Child, Failure> {
-    Child::prepare(command).map_err(|e| Failure::new(format!("{e:#}")))
+    Child::prepare(command).map_err(|e| with_remedy(&format!("{e:#}")))
 }
 
-/// Loads and runs.
+/// Loads a compiled script and runs it to its end. Gives the exit status.
 pub(super) fn start(
-    _run: &Run,
-    _checked: Checked,
-    _compiled: Compiled,
-    _child: Option<Child>,
-    _sys: &dyn System,
-    _front: &mut Front,
+    run: &Run,
+    checked: &Checked,
+    compiled: &Compiled,
+    child: Option<Child>,
+    sys: &dyn System,
+    front: &mut Front,
 ) -> Result<u8, Failure> {
-    Err(Failure::new("not wired yet").status(255))
+    let mut out = output(run)?;
+    let shows = |stage: &str| run.dumps.contains(&stage);
+    let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
+    // What libbpf says is too much for `-v`.
+    let log = move |line: &str| {
+        if libbpf || !line.starts_with("libbpf:") {
+            say(&format!("{line}\n"));
+        }
+    };
+    let options = Options {
+        child,
+        notify_fd: run.notify_fd,
+        quiet: run.quiet,
+        dry_run: run.dry_run,
+        verbose: run.verbose || libbpf,
+        verifier,
+        buffering: run.buffering,
+        log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
+    };
+    let settings = &checked.settings;
+    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, front))?;
+    front.clock.stage("load");
+
+    let render = RenderOptions { trunc_trailer: settings.str_trunc_trailer.clone(), warnings: run.warnings };
+    let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
+    let mut renderer = (format.make)(&render);
+    let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, front))?;
+    front.clock.stage("run");
+    Ok(match exit.child {
+        Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
+        _ => exit.status,
+    })
+}
+
+/// Where the script's output goes. Not buffered: the session writes as `-B` says.
+fn output(run: &Run) -> Result<File, Failure> {
+    match &run.output {
+        Some(path) => File::create(path).map_err(|e| Failure::new(format!("cannot write to -o {}: {}", path.display(), reason(&e)))),
+        None => {
+            let copy = io::stdout().as_fd().try_clone_to_owned();
+            copy.map(File::from).map_err(|e| Failure::new(format!("cannot write to standard output: {}", reason(&e))))
+        }
+    }
+}
+
+/// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
+fn explain(error: &anyhow::Error, other: u8, front: &Front) -> Failure {
+    let at = |pos: &Pos| place(pos, &front.sources);
+    if let Some(refused) = error.downcast_ref::<Refused>() {
+        if front.run.verbose {
+            say(&format!("{}\n", refused.log.trim_end()));
+        }
+        let span = refused.pos.as_ref().map_or_else(Span::default, at);
+        let bug = "if there is no such thing in the script, this is a bug in rbt: please report it with the script";
+        let mut help = refused.suggestion.as_ref().map_or_else(|| bug.to_string(), |s| format!("{s}; {bug}"));
+        if !front.run.verbose {
+            help.push_str("; -v shows the verifier's whole log");
+        }
+        let message = format!("the kernel's verifier refuses {}: {}", refused.program, refused.reason);
+        return told(Diagnostic::error("verifier", span, message).help(help), REFUSED, front);
+    }
+    if let Some(failed) = error.downcast_ref::<AttachFailed>() {
+        let message = format!("cannot attach {}: {}", failed.probe, failed.reason);
+        let help = "with `config = { missing_probes = warn; }` the other probes are attached";
+        return told(Diagnostic::error("attach", at(&failed.pos), message).help(help), REFUSED, front);
+    }
+    if let Some(denied) = error.downcast_ref::<NotPermitted>() {
+        return with_remedy(&denied.to_string());
+    }
+    if error.downcast_ref::<NothingAttached>().is_some() {
+        return Failure::new("No probes to attach").status(REFUSED);
+    }
+    with_remedy(&format!("{error:#}")).status(other)
+}
+
+fn told(diagnostic: Diagnostic, status: u8, front: &Front) -> Failure {
+    let text = diag::render(&Diagnostics::from(diagnostic), &front.sources, front.run.color);
+    let _ = io::stderr().write_all(text.as_bytes());
+    Failure::told(status)
+}
+
+/// The rest of the line, or the whole line where the column is not known to mean more.
+fn place(pos: &Pos, sources: &[Source]) -> Span {
+    let found = sources.iter().enumerate().find(|(_, s)| s.name == pos.file);
+    let Some((index, source)) = found else { return Span::default() };
+    let line = source.line(pos.line);
+    let indent = (line.len() - line.trim_start().len()) as u32;
+    let from = span_at(source, pos.line, pos.col.max(indent + 1));
+    let end = span_at(source, pos.line, 1).start + line.trim_end().len() as u32;
+    Span { source: index as u16, start: from.start, end: end.max(from.end) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_marked_without_its_indent() {
+        let sources = [Source { name: "a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
+        let span = place(&Pos { file: "a.bt".into(), line: 2, col: 1 }, &sources);
+        assert_eq!(&sources[0].text[span.start as usize..span.end as usize], "@ = 1;");
+        assert_eq!(place(&Pos { file: "other".into(), line: 2, col: 1 }, &sources), Span::default());
+        assert_eq!(place(&Pos { file: "a.bt".into(), line: 99, col: 1 }, &sources).source, 0);
+    }
 }

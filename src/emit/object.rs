@@ -193,9 +193,10 @@ impl<'c> Emit<'c> {
     }
 
     pub(super) fn describe_function(&mut self, function: FunctionValue<'c>, name: &str, internal: bool) -> DISubprogram<'c> {
+        // without parameters: the kernel wants their names in BTF, and does not ask a program for them
         let long = self.long();
-        let ctx = self.di.create_pointer_type("", long, 64, 64, AddressSpace::default()).as_type();
-        let ty = self.di.create_subroutine_type(self.file, Some(long), &[ctx], 0);
+
+        let ty = self.di.create_subroutine_type(self.file, Some(long), &[], 0);
         let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file, 1, ty, internal, true, 1, 0, true);
         function.set_subprogram(scope);
         let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");
@@ -244,6 +245,12 @@ impl<'c> Emit<'c> {
         if section.starts_with(".rodata") {
             g.set_constant(true);
         }
+        // libbpf lets only what BTF describes be mapped
+        let words = i64::from(size.div_ceil(8));
+        let shape = self.di.create_array_type(self.long(), words as u64 * 64, 64, std::slice::from_ref(&(0..words))).as_type();
+        let scope = self.unit.as_debug_info_scope();
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file, 0, shape, false, None, None, 64);
+        g.set_metadata(var.as_metadata_value(self.cx), 0);
         self.data.insert(name.into(), g);
         g.as_pointer_value()
     }

@@ -5,7 +5,7 @@ pub const RING: &str = "ring";
 /// The section (and so the map) of [`Start`].
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].
-pub const STATE_SECTION: &str = ".bss.state";
+pub const STATE_SECTION: &str = ".data.state";
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.

@@ -202,14 +202,15 @@ impl Spec {
                 to.truncate(start.saturating_add(self.precision.unwrap_or(usize::MAX)).min(to.len()));
                 self.fill(start, start, to);
             }
-            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => match value {
-                Value::Bytes(bytes) => {
-                    let bytes = bytes.get(..self.precision.unwrap_or(usize::MAX)).unwrap_or(bytes);
-                    self.buffer(bytes, to);
-                    self.fill(start, start, to);
-                }
-                _ => to.extend_from_slice(b"!{not a buffer}"),
-            },
+            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => {
+                let Value::Bytes(bytes) = value else {
+                    to.extend_from_slice(b"!{not a buffer}");
+                    return;
+                };
+                let bytes = bytes.get(..self.precision.unwrap_or(usize::MAX)).unwrap_or(bytes);
+                self.buffer(bytes, to);
+                self.fill(start, start, to);
+            }
             Conversion::Signed
             | Conversion::Unsigned
             | Conversion::Octal
@@ -334,12 +335,9 @@ impl Spec {
             | Conversion::Hex
             | Conversion::UpperHex
             | Conversion::Pointer => true,
-            Conversion::Char
-            | Conversion::Text
-            | Conversion::Escaped
-            | Conversion::EscapedAll
-            | Conversion::HexBytes
-            | Conversion::Gfp => false,
+            Conversion::Char | Conversion::Text | Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes | Conversion::Gfp => {
+                false
+            }
         }
     }
 }
@@ -482,4 +480,170 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
     };
     spec.source = String::from_utf8_lossy(cursor.bytes.get(offset..cursor.at).unwrap_or_default()).into_owned();
     Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::{RenderOptions, find};
+    use crate::types::Space;
+
+    fn show(format: &str, args: &[Value]) -> String {
+        let renderer = (find("text").unwrap().make)(&RenderOptions::default());
+        let pieces = parse(format.as_bytes()).unwrap();
+        assert_eq!(specs(&pieces).count(), args.len());
+        String::from_utf8(super::format(&pieces, args, &|v| renderer.text(v))).unwrap()
+    }
+
+    fn int(format: &str, v: i64) -> String {
+        show(format, &[Value::Int(v)])
+    }
+
+    fn string(format: &str, text: &str) -> String {
+        show(format, &[Value::Str { bytes: text.into(), cut: false }])
+    }
+
+    fn buffer(format: &str, bytes: &[u8]) -> String {
+        show(format, &[Value::Bytes(bytes.into())])
+    }
+
+    #[test]
+    fn pieces() {
+        assert_eq!(parse(b""), Ok(vec![]));
+        assert_eq!(parse(b"a%%b"), Ok(vec![Piece::Text(b"a%b".into())]));
+        let pieces = parse(b"a %-8s%d\n").unwrap();
+        assert_eq!(specs(&pieces).map(|s| (s.offset, s.source.as_str())).collect::<Vec<_>>(), [(2, "%-8s"), (6, "%d")]);
+        assert_eq!(show("\u{1b}[31m100%%\n", &[]), "\u{1b}[31m100%\n");
+    }
+
+    #[test]
+    fn as_c_formats_integers() {
+        // Each of these against the C library.
+        for format in [
+            "%d", "%5d", "%-5d|", "%05d", "%+d", "% d", "%+05d", "%.3d", "%8.3d", "%-8.3d|", "%08.3d", "%.0d", "%i", "%u", "%x", "%X",
+            "%#x", "%#X", "%#o", "%o", "%#.3o", "%#10x", "%#010x", "%-#10x|", "%hhd", "%hd", "%hhu", "%hu", "%hhx", "%ld", "%lld", "%jd",
+            "%zd", "%td", "%lu", "%lx", "%llx", "%08lx", "%5.0u",
+        ] {
+            for v in [0i64, 1, -1, 42, -42, 255, 256, 65535, 65536, 123_456, -123_456, i64::from(i32::MAX), i64::from(i32::MIN)] {
+                // Plain conversions take an int there; its 64 bits here, which for these values are the same number.
+                let mut expected = [0u8; 64];
+                let c = std::ffi::CString::new(format).unwrap();
+                let length = unsafe { libc::snprintf(expected.as_mut_ptr().cast(), 64, c.as_ptr(), v) };
+                let expected = std::str::from_utf8(&expected[..length as usize]).unwrap();
+                let mut pieces = parse(format.as_bytes()).unwrap();
+                if !format.contains(['l', 'j', 'z', 't']) {
+                    bind(&mut pieces, &[Type::int(4)]);
+                }
+                let ours = super::format(&pieces, &[Value::Int(v)], &|_| Vec::new());
+                assert_eq!(String::from_utf8(ours).unwrap(), expected, "{format} of {v}");
+            }
+        }
+    }
+
+    #[test]
+    fn whole_values() {
+        assert_eq!(int("%d", 1 << 40), "1099511627776");
+        assert_eq!(int("%d", i64::MIN), "-9223372036854775808");
+        assert_eq!(show("%u", &[Value::Uint(u64::MAX)]), "18446744073709551615");
+        assert_eq!(show("%d", &[Value::Uint(u64::MAX)]), "-1");
+        assert_eq!(int("%x", -1), "ffffffffffffffff");
+        let mut pieces = parse(b"%x").unwrap();
+        bind(&mut pieces, &[Type::int(1)]);
+        assert_eq!(super::format(&pieces, &[Value::Int(-1)], &|_| Vec::new()), b"ffffffff");
+        bind(&mut pieces, &[Type::I64]);
+        assert_eq!(super::format(&pieces, &[Value::Int(-1)], &|_| Vec::new()), b"ffffffffffffffff");
+    }
+
+    #[test]
+    fn other_scalars() {
+        assert_eq!(show("%d %d", &[Value::Bool(true), Value::Ptr(16)]), "1 16");
+        let state = Value::Enum { name: Some("TCP_LISTEN".into()), value: 10 };
+        assert_eq!(show("%d %s", &[state.clone(), state]), "10 TCP_LISTEN");
+        assert_eq!(
+            show("%p %p %10p|%-10p|", &[Value::Ptr(0xabc), Value::Int(0), Value::Ptr(1), Value::Ptr(2)]),
+            "0xabc 0        0x1|0x2       |"
+        );
+        assert_eq!(show("%c%3c|%-3c|", &[Value::Int(65), Value::Int(66), Value::Int(67)]), "A  B|C  |");
+        assert_eq!(int("%s", -5), "-5");
+    }
+
+    #[test]
+    fn texts() {
+        assert_eq!(string("%s", "abc"), "abc");
+        assert_eq!(string("%6s|", "abc"), "   abc|");
+        assert_eq!(string("%-6s|", "abc"), "abc   |");
+        assert_eq!(string("%06s|", "abc"), "000abc|");
+        assert_eq!(string("%.2s|", "abc"), "ab|");
+        assert_eq!(string("%5.2s|", "abc"), "   ab|");
+        assert_eq!(string("%.9s|", "abc"), "abc|");
+        assert_eq!(string("%.s|", "abc"), "|");
+        assert_eq!(string("%2s|", "abc"), "abc|");
+        let cut = |format| show(format, &[Value::Str { bytes: b"abc".into(), cut: true }]);
+        assert_eq!((cut("%s"), cut("%.3s"), cut("%7s")), ("abc..".into(), "abc".into(), "  abc..".into()));
+        let pair = Value::Tuple(vec![Value::Int(1), Value::Bool(true)]);
+        assert_eq!(show("%12s|", &[pair]), "   (1, true)|");
+    }
+
+    #[test]
+    fn buffers() {
+        assert_eq!(buffer("%r", b"a\0\n~\xff"), r"a\x00\x0a~\xff");
+        assert_eq!(buffer("%rx", b"a\0"), r"\x61\x00");
+        assert_eq!(buffer("%rh", b"a\0\xff"), "61 00 ff");
+        assert_eq!(buffer("%6r|", b"ab"), "    ab|");
+        assert_eq!(buffer("%-6rh|", b"\x01"), "01    |");
+        assert_eq!(buffer("%.1rx", b"ab"), r"\x61");
+        assert_eq!(buffer("%rest", b"a"), "aest");
+        assert_eq!(buffer("%rh%%", b""), "%");
+    }
+
+    #[test]
+    fn allocation_flags() {
+        assert_eq!(int("%gr", 0), "0");
+        assert_eq!(int("%gr", 0xcc0), "GFP_KERNEL");
+        assert_eq!(int("%gr", 0xdc0), "GFP_KERNEL|__GFP_ZERO");
+        assert_eq!(int("%gr", 0x820), "GFP_ATOMIC");
+        assert_eq!(int("%gr", 0x14_0cca), "GFP_HIGHUSER_MOVABLE|__GFP_COMP");
+        assert_eq!(int("%gr", 0x1c_20ca | 0x400), "GFP_TRANSHUGE");
+        assert_eq!(int("%gr", 0x8000_0000), "0x80000000");
+        assert_eq!(int("%gr", 0x4000_0cc0), "GFP_KERNEL|0x40000000");
+        assert_eq!(int("%12gr|", 0x800), "  GFP_NOWAIT|");
+    }
+
+    #[test]
+    fn refusals() {
+        let fails = |format: &str, at: usize, needle: &str| {
+            let error = parse(format.as_bytes()).unwrap_err();
+            assert!(error.offset == at && error.message.contains(needle), "{error:?}");
+        };
+        fails("a %f", 2, "`%f` is not supported: there are no floating-point values");
+        fails("%5.2g", 0, "`%g`");
+        fails("%n", 0, "`%n`");
+        fails("50% yes", 2, "`%y` is not a conversion");
+        fails("%", 0, "`%%`");
+        fails("%-5l", 0, "ends within");
+        fails("%*d", 0, "`*`");
+        fails("%.*s", 0, "`*`");
+        fails("%99999999999999999999d", 0, "width");
+        fails("%.-1d", 0, "width or precision");
+        fails("%\u{e9}", 0, "`%\\xc3`");
+    }
+
+    #[test]
+    fn types() {
+        let accepts = |format: &str, ty: &Type| specs(&parse(format.as_bytes()).unwrap()).all(|s| s.accepts(ty));
+        let pointer = Type::Void.ptr(Space::User);
+        for format in ["%d%i%u%o%x%X%c%p%s%gr"] {
+            assert!(accepts(format, &Type::U64) && accepts(format, &Type::Bool) && accepts(format, &pointer));
+        }
+        assert!(accepts("%s", &Type::Str(16)) && accepts("%s", &Type::Tuple(vec![])));
+        assert!(!accepts("%d", &Type::Str(16)) && !accepts("%r", &Type::U64) && !accepts("%d", &Type::Buf(4)));
+        assert!(accepts("%r%rx%rh%s", &Type::Buf(4)));
+    }
+
+    #[test]
+    fn mismatches_show_themselves() {
+        assert_eq!(string("%d", "a"), "!{not an integer}");
+        assert_eq!(int("%r", 1), "!{not a buffer}");
+        assert_eq!(super::format(&parse(b"%d").unwrap(), &[], &|_| Vec::new()), b"!{missing argument}");
+    }
 }

@@ -21,7 +21,6 @@ const NAMES: &[(&str, u64)] = &[
     ("GFP_DMA", 0x1),
     ("__GFP_HIGHMEM", 0x2),
     ("GFP_DMA32", 0x4),
-    ("__GFP_RECLAIM", 0xc00),
     ("__GFP_MOVABLE", 0x8),
     ("__GFP_RECLAIMABLE", 0x10),
     ("__GFP_HIGH", 0x20),

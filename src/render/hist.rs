@@ -67,8 +67,7 @@ fn log2(index: u64, k: u8) -> (Option<i128>, Option<i128>, String) {
     };
     let (low, _) = log2_start(index, k);
     let (high, _) = log2_start(index + 1, k);
-    let label =
-        if high - low <= 1 { format!("[{low}]") } else { format!("[{}, {})", log2_label(index, k), log2_label(index + 1, k)) };
+    let label = if high - low <= 1 { format!("[{low}]") } else { format!("[{}, {})", log2_label(index, k), log2_label(index + 1, k)) };
     (Some(low), Some(high - 1), label)
 }
 

@@ -8,7 +8,7 @@ use crate::value::{Hist, MapView, Output, Value};
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
 use super::text::{self, Style};
-use super::{Rendered, Renderer, RenderOptions, hist, is_warning, stack};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, stack};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

@@ -1,1 +1,505 @@
+//! Records in, both formats out: sections of the language's output, row by row.
 
+use crate::value::{Frame, Hist, MapView, Output, Pos, Scale, Stack, StackMode, Stats, Value};
+
+use super::{FORMATS, RenderOptions, Rendered, find};
+
+fn rendered(format: &str, options: &RenderOptions, output: &Output) -> Rendered {
+    let mut to = Rendered::default();
+    (find(format).unwrap().make)(options).render(output, &mut to);
+    to
+}
+
+fn utf8(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Both formats' output, standard error having stayed empty. JSON must be valid.
+#[track_caller]
+fn shows(output: Output, text: &str, json: &str) {
+    let options = RenderOptions::default();
+    let t = rendered("text", &options, &output);
+    assert_eq!((utf8(t.out).as_str(), utf8(t.err).as_str()), (text, ""));
+    let j = rendered("json", &options, &output);
+    let out = utf8(j.out);
+    assert_eq!((out.as_str(), utf8(j.err).as_str()), (json, ""));
+    for line in out.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
+
+/// A value by `print()`.
+#[track_caller]
+fn prints(value: Value, text: &str, json: &str) {
+    shows(Output::Value(value), &format!("{text}\n"), &format!("{{\"type\": \"value\", \"data\": {json}}}\n"));
+}
+
+fn s(text: &str) -> Value {
+    Value::Str { bytes: text.into(), cut: false }
+}
+
+fn map(name: &str, kind: &'static str, entries: Vec<(Value, Value)>) -> MapView {
+    let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
+    MapView { name: name.into(), kind, keyed, entries, top: None, div: None }
+}
+
+fn stats(count: u64, total: i64) -> Stats {
+    Stats { count, total: total as u64, signed: true }
+}
+
+/// A histogram from values, by the index rules of the language.
+fn log2(k: u8, values: &[i64]) -> Hist {
+    let mut counts = vec![0; 66 << k];
+    for v in values {
+        let v = *v;
+        let index = if v < 0 {
+            0
+        } else if v < 1 << k {
+            v as usize + 1
+        } else {
+            let msb = 63 - v.leading_zeros() as u8;
+            (usize::from(msb - k + 1) << k) + (v >> (msb - k)) as usize % (1 << k) + 1
+        };
+        counts[index] += 1;
+    }
+    Hist { scale: Scale::Log2 { k }, counts }
+}
+
+fn linear(min: i64, max: i64, step: i64, values: &[i64]) -> Hist {
+    let mut counts = vec![0; (2 + (max - min) / step) as usize];
+    for v in values {
+        let index = if *v < min {
+            0
+        } else if *v >= max {
+            1 + (max - min) / step
+        } else {
+            1 + (v - min) / step
+        };
+        counts[index as usize] += 1;
+    }
+    Hist { scale: Scale::Linear { min, max, step }, counts }
+}
+
+/// The labels of a histogram's rows, and its JSON bounds.
+fn labels(hist: &Hist) -> Vec<String> {
+    super::hist::rows(hist, 1).into_iter().map(|r| r.label).collect()
+}
+
+fn frame(addr: u64, symbol: &str, offset: u64) -> Frame {
+    Frame { addr, symbol: Some(symbol.into()), offset, ..Frame::default() }
+}
+
+fn stack(mode: StackMode, kernel: bool, frames: Vec<Frame>) -> Value {
+    Value::Stack(Stack { mode, kernel, frames })
+}
+
+#[test]
+fn formats_are_found() {
+    assert!(find("text").is_some() && find("json").is_some() && find("xml").is_none());
+    assert!(FORMATS.iter().all(|f| !f.doc.is_empty()));
+}
+
+#[test]
+fn scalars() {
+    prints(Value::Int(-5), "-5", "-5");
+    prints(Value::Int(i64::MIN), "-9223372036854775808", "-9223372036854775808");
+    prints(Value::Uint(u64::MAX), "18446744073709551615", "\"18446744073709551615\"");
+    prints(Value::Uint((1 << 53) + 1), "9007199254740993", "\"9007199254740993\"");
+    prints(Value::Uint(1 << 53), "9007199254740992", "9007199254740992");
+    prints(Value::Bool(true), "true", "true");
+    prints(Value::Bool(false), "false", "false");
+    prints(Value::None, "null", "null");
+    prints(Value::Ptr(0xffff_8880_0000_1234), "0xffff888000001234", "18446612682070037044");
+    prints(Value::Ptr(0), "0x0", "0");
+    prints(Value::Enum { name: Some("TCP_LISTEN".into()), value: 10 }, "TCP_LISTEN", "10");
+    prints(Value::Enum { name: None, value: -3 }, "-3", "-3");
+}
+
+#[test]
+fn strings() {
+    prints(s("hello"), "hello", r#""hello""#);
+    prints(s("a\"b\\c\n\r\t\u{1}é"), "a\"b\\c\n\r\t\u{1}é", r#""a\"b\\c\n\r\t\u0001é""#);
+    prints(Value::Str { bytes: b"abc".into(), cut: true }, "abc..", r#""abc..""#);
+    prints(Value::Bytes(b"a\\ \x00\xff~\x7f".into()), r"a\ \x00\xff~\x7f", "[97,92,32,0,-1,126,127]");
+    prints(Value::Text("AA:BB:CC:00:11:22".into()), "AA:BB:CC:00:11:22", r#""AA:BB:CC:00:11:22""#);
+}
+
+#[test]
+fn trailer_can_be_empty() {
+    let options = RenderOptions { trunc_trailer: String::new(), ..RenderOptions::default() };
+    let v = Output::Value(Value::Str { bytes: b"abc".into(), cut: true });
+    assert_eq!(rendered("text", &options, &v).out, b"abc\n");
+    assert_eq!(rendered("json", &options, &v).out, b"{\"type\": \"value\", \"data\": \"abc\"}\n");
+}
+
+#[test]
+fn bytes_that_are_not_utf8() {
+    let v = Output::Value(Value::Str { bytes: b"a\xff\xfe\xc3b".into(), cut: false });
+    let options = RenderOptions::default();
+    assert_eq!(rendered("text", &options, &v).out, b"a\xff\xfe\xc3b\n");
+    assert_eq!(utf8(rendered("json", &options, &v).out), "{\"type\": \"value\", \"data\": \"a\u{fffd}\u{fffd}\u{fffd}b\"}\n");
+}
+
+#[test]
+fn composites() {
+    let list = |items: &[i64]| Value::List(items.iter().map(|i| Value::Int(*i)).collect());
+    prints(list(&[1, 2, 3]), "[1,2,3]", "[1,2,3]");
+    prints(Value::List(vec![list(&[1, 2]), list(&[3, 4])]), "[[1,2],[3,4]]", "[[1,2],[3,4]]");
+    prints(list(&[]), "[]", "[]");
+    prints(
+        Value::Tuple(vec![Value::Int(1), s("foo"), Value::Tuple(vec![Value::Int(2), Value::Int(3)])]),
+        "(1, foo, (2, 3))",
+        r#"[1,"foo",[2,3]]"#,
+    );
+    prints(Value::Tuple(vec![]), "()", "[]");
+    let inner = Value::Record(vec![("c".into(), Value::Int(2))]);
+    prints(
+        Value::Record(vec![("a".into(), Value::Int(1)), ("b".into(), inner)]),
+        "{ .a = 1, .b = { .c = 2 } }",
+        r#"{"a": 1, "b": {"c": 2}}"#,
+    );
+    prints(Value::Record(vec![]), "{}", "{}");
+    prints(Value::Stats(stats(3, 6)), "{ .count = 3, .average = 2, .total = 6 }", r#"{"count": 3, "average": 2, "total": 6}"#);
+    prints(Value::Avg(stats(2, -7)), "-3", "-3");
+}
+
+#[test]
+fn stacks_of_each_mode() {
+    let inlined = Frame { inlined: true, source: Some(("/src/a.c".into(), 7)), ..frame(0x1000, "inner", 0) };
+    let outer = Frame { source: Some(("/src/a.c".into(), 9)), module: Some("/bin/x".into()), ..frame(0x1000, "outer_fn", 21) };
+    let unknown = Frame { addr: 0xabc, ..Frame::default() };
+    let frames = vec![inlined, outer, frame(0x2000, "main", 8), unknown];
+    prints(
+        stack(StackMode::Bpftrace, false, frames.clone()),
+        "\n        [inlined] inner@/src/a.c:7\n        outer_fn+21@/src/a.c:9\n        main+8\n        0xabc\n",
+        r#""\n        [inlined] inner@/src/a.c:7\n        outer_fn+21@/src/a.c:9\n        main+8\n        0xabc\n""#,
+    );
+    prints(
+        stack(StackMode::Perf, false, frames.clone()),
+        "\n\t1000 inner (inlined)\n\t1000 outer_fn+21 (/bin/x)\n\t2000 main+8 ([unknown])\n\tabc 0xabc ([unknown])\n",
+        r#""\n\t1000 inner (inlined)\n\t1000 outer_fn+21 (/bin/x)\n\t2000 main+8 ([unknown])\n\tabc 0xabc ([unknown])\n""#,
+    );
+    prints(stack(StackMode::Perf, true, vec![frame(0xff00, "schedule", 1)]), "\n\tff00 schedule+1\n", r#""\n\tff00 schedule+1\n""#);
+    prints(stack(StackMode::Raw, false, frames), "\n1000\n1000\n2000\nabc\n", r#""\n1000\n1000\n2000\nabc\n""#);
+    let built = Frame { build_id: Some(("ab".repeat(20), 0x1f0)), ..frame(0x1000, "f", 1) };
+    let id = "ab".repeat(20);
+    prints(
+        stack(StackMode::BuildId, false, vec![built, Frame { addr: 0x77, ..Frame::default() }]),
+        &format!("\n{id} 0x1f0\n77\n"),
+        &format!("\"\\n{id} 0x1f0\\n77\\n\""),
+    );
+    prints(stack(StackMode::Bpftrace, true, vec![]), "\n", r#""\n""#);
+}
+
+#[test]
+fn stacks_in_keys() {
+    let st = || stack(StackMode::Bpftrace, false, vec![frame(1, "outer_fn", 21), frame(2, "main", 8)]);
+    shows(
+        Output::Map(map("@", "map", vec![(st(), Value::Uint(12))])),
+        "@[\n        outer_fn+21\n        main+8\n]: 12\n",
+        "{\"type\": \"map\", \"data\": {\"@\": {\"\\nouter_fn+21\\nmain+8\\n\": 12}}}\n",
+    );
+    shows(
+        Output::Map(map("@", "map", vec![(Value::Tuple(vec![st(), s("sh")]), Value::Uint(1))])),
+        "@[\n        outer_fn+21\n        main+8\n, sh]: 1\n",
+        "{\"type\": \"map\", \"data\": {\"@\": {\"\\nouter_fn+21\\nmain+8\\n,sh\": 1}}}\n",
+    );
+}
+
+#[test]
+fn scalar_maps() {
+    shows(Output::Map(map("@", "map", vec![(Value::None, Value::Int(1))])), "@: 1\n", "{\"type\": \"map\", \"data\": {\"@\": 1}}\n");
+    shows(
+        Output::Map(map("@s", "stats", vec![(Value::None, Value::Stats(stats(0, 0)))])),
+        "@s: { .count = 0, .average = 0, .total = 0 }\n",
+        "{\"type\": \"stats\", \"data\": {\"@s\": {\"count\": 0, \"average\": 0, \"total\": 0}}}\n",
+    );
+    shows(
+        Output::Map(map("@a", "stats", vec![(Value::None, Value::Avg(stats(2, 9)))])),
+        "@a: 4\n",
+        "{\"type\": \"stats\", \"data\": {\"@a\": 4}}\n",
+    );
+}
+
+#[test]
+fn keys() {
+    let pair = Value::Tuple(vec![Value::Int(2), Value::Int(3)]);
+    shows(
+        Output::Map(map(
+            "@m",
+            "map",
+            vec![(Value::Tuple(vec![Value::Int(7), s("sh")]), Value::Int(1)), (Value::Tuple(vec![Value::Int(1), pair]), Value::Int(4))],
+        )),
+        "@m[7, sh]: 1\n@m[1, (2, 3)]: 4\n",
+        "{\"type\": \"map\", \"data\": {\"@m\": {\"7,sh\": 1, \"1,(2,3)\": 4}}}\n",
+    );
+    // Spaces and parentheses of a string are its own.
+    shows(
+        Output::Map(map("@", "map", vec![(s("(a b)"), Value::Int(1))])),
+        "@[(a b)]: 1\n",
+        "{\"type\": \"map\", \"data\": {\"@\": {\"(a b)\": 1}}}\n",
+    );
+    let record = Value::Record(vec![("a".into(), Value::Int(1)), ("b".into(), s("x y"))]);
+    shows(
+        Output::Map(map("@", "map", vec![(record, Value::Int(1))])),
+        "@[{ .a = 1, .b = x y }]: 1\n",
+        "{\"type\": \"map\", \"data\": {\"@\": {\"{.a=1,.b=x y}\": 1}}}\n",
+    );
+}
+
+#[test]
+fn empty_keyed_map_says_nothing() {
+    shows(Output::Map(map("@", "map", vec![])), "", "");
+}
+
+/// The keys of a map in the order shown.
+fn order(view: &MapView) -> Vec<String> {
+    let text = utf8(rendered("text", &RenderOptions::default(), &Output::Map(view.clone())).out);
+    text.lines().filter_map(|l| Some(l.strip_prefix("@[")?.split_once(']')?.0.to_string())).collect()
+}
+
+#[test]
+fn order_by_number() {
+    let view = map("@", "map", [("a", 3), ("b", -7), ("c", 1)].map(|(k, v)| (s(k), Value::Int(v))).into());
+    assert_eq!(order(&view), ["b", "c", "a"]);
+    let view = map("@", "map", [("b", 1), ("c", u64::MAX), ("a", 1)].map(|(k, v)| (s(k), Value::Uint(v))).into());
+    assert_eq!(order(&view), ["a", "b", "c"]);
+}
+
+#[test]
+fn order_by_average_and_samples() {
+    let view = map("@", "stats", vec![(s("a"), Value::Stats(stats(1, 9))), (s("b"), Value::Stats(stats(100, 100)))]);
+    assert_eq!(order(&view), ["b", "a"]);
+    let view = map("@", "stats", vec![(s("a"), Value::Avg(stats(1, 9))), (s("b"), Value::Avg(stats(1, -9)))]);
+    assert_eq!(order(&view), ["b", "a"]);
+    let view = map("@", "hist", vec![(s("a"), Value::Hist(log2(0, &[1, 2, 3]))), (s("b"), Value::Hist(log2(0, &[900])))]);
+    assert_eq!(order(&view), ["b", "a"]);
+}
+
+#[test]
+fn order_by_key() {
+    let view = map("@", "map", [10, -2, 9].map(|k| (Value::Int(k), s("x"))).into());
+    assert_eq!(order(&view), ["-2", "9", "10"]);
+    let view = map("@", "map", ["b", "ab", "B", "a"].map(|k| (s(k), s("x"))).into());
+    assert_eq!(order(&view), ["B", "a", "ab", "b"]);
+    let key = |a: i64, b: &str| (Value::Tuple(vec![Value::Int(a), s(b)]), s("x"));
+    assert_eq!(order(&map("@", "map", vec![key(2, "a"), key(1, "z"), key(1, "b")])), ["1, b", "1, z", "2, a"]);
+}
+
+#[test]
+fn top_and_div() {
+    let entries: Vec<_> = [("a", 1500), ("b", -2500), ("c", 3999)].map(|(k, v)| (s(k), Value::Int(v))).into();
+    let view = MapView { top: Some(2), div: Some(1000), ..map("@", "map", entries.clone()) };
+    shows(Output::Map(view), "@[a]: 1\n@[c]: 3\n", "{\"type\": \"map\", \"data\": {\"@\": {\"a\": 1, \"c\": 3}}}\n");
+    let view = MapView { top: Some(0), div: Some(1000), ..map("@", "map", entries.clone()) };
+    assert_eq!(utf8(rendered("text", &RenderOptions::default(), &Output::Map(view)).out), "@[b]: -2\n@[a]: 1\n@[c]: 3\n");
+    let view = MapView { top: Some(9), div: Some(0), ..map("@", "map", entries) };
+    assert_eq!(order(&view), ["b", "a", "c"]);
+    // Statistics ignore both; averages divide.
+    let both = vec![(s("a"), Value::Stats(stats(2, 40))), (s("b"), Value::Stats(stats(2, 60)))];
+    let view = MapView { top: Some(1), div: Some(10), ..map("@", "stats", both) };
+    assert_eq!(order(&view), ["a", "b"]);
+    let view = MapView { div: Some(10), ..map("@", "stats", vec![(Value::None, Value::Avg(stats(2, 90)))]) };
+    shows(Output::Map(view), "@: 4\n", "{\"type\": \"stats\", \"data\": {\"@\": 4}}\n");
+}
+
+#[test]
+fn histogram() {
+    let h = log2(0, &[2, 3, 5, 16, 17, 18, 31]);
+    shows(
+        Output::Map(map("@lat", "hist", vec![(Value::None, Value::Hist(h))])),
+        "\
+@lat:
+[2, 4)                 2 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
+[4, 8)                 1 |@@@@@@@@@@@@@                                       |
+[8, 16)                0 |                                                    |
+[16, 32)               4 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+
+",
+        "{\"type\": \"hist\", \"data\": {\"@lat\": [{\"min\": 2, \"max\": 3, \"count\": 2},{\"min\": 4, \"max\": 7, \"count\": 1},\
+         {\"min\": 8, \"max\": 15, \"count\": 0},{\"min\": 16, \"max\": 31, \"count\": 4}]}}\n",
+    );
+}
+
+#[test]
+fn linear_histogram() {
+    let h = linear(10, 30, 10, &[5, 11, 12, 19, 30]);
+    shows(
+        Output::Map(map("@lin", "hist", vec![(s("a"), Value::Hist(h))])),
+        "\
+@lin[a]:
+(..., 10)              1 |@@@@@@@@@@@@@@@@@                                   |
+[10, 20)               3 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+[20, 30)               0 |                                                    |
+[30, ...)              1 |@@@@@@@@@@@@@@@@@                                   |
+
+",
+        "{\"type\": \"hist\", \"data\": {\"@lin\": {\"a\": [{\"max\": 9, \"count\": 1},{\"min\": 10, \"max\": 19, \"count\": 3},\
+         {\"min\": 20, \"max\": 29, \"count\": 0},{\"min\": 30, \"count\": 1}]}}}\n",
+    );
+}
+
+#[test]
+fn several_histograms() {
+    let entries = vec![(s("b"), Value::Hist(log2(0, &[1, 1]))), (s("a"), Value::Hist(log2(0, &[0])))];
+    let bar = "@".repeat(52);
+    shows(
+        Output::Map(map("@", "hist", entries)),
+        &format!("@[a]:\n[0]                    1 |{bar}|\n\n@[b]:\n[1]                    2 |{bar}|\n\n"),
+        "{\"type\": \"hist\", \"data\": {\"@\": {\"a\": [{\"min\": 0, \"max\": 0, \"count\": 1}], \
+         \"b\": [{\"min\": 1, \"max\": 1, \"count\": 2}]}}}\n",
+    );
+}
+
+#[test]
+fn emptied_histogram() {
+    shows(
+        Output::Map(map("@", "hist", vec![(Value::None, Value::Hist(log2(0, &[])))])),
+        "@:\n\n",
+        "{\"type\": \"hist\", \"data\": {\"@\": []}}\n",
+    );
+}
+
+#[test]
+fn histogram_labels() {
+    assert_eq!(labels(&log2(0, &[-9, 0, 1, 2])), ["(..., 0)", "[0]", "[1]", "[2, 4)"]);
+    assert_eq!(labels(&log2(0, &[512, 1024])), ["[512, 1K)", "[1K, 2K)"]);
+    assert_eq!(labels(&log2(0, &[1 << 19, 1 << 20])), ["[512K, 1M)", "[1M, 2M)"]);
+    assert_eq!(labels(&log2(0, &[1 << 29])), ["[512M, 1G)"]);
+    assert_eq!(labels(&log2(0, &[1 << 40])), ["[1T, 2T)"]);
+    assert_eq!(labels(&log2(0, &[i64::MAX])), ["[4E, 8E)"]);
+    let mut full = log2(0, &[]);
+    full.counts[65] = 1;
+    assert_eq!(labels(&full), ["[8E, 16E)"]);
+    assert_eq!(super::hist::rows(&full, 1)[0].max, Some(i128::from(u64::MAX)));
+}
+
+#[test]
+fn fine_histogram_labels() {
+    assert_eq!(labels(&log2(1, &[-1, 0, 1, 2, 3, 4, 6])), ["(..., 0)", "[0]", "[1]", "[2]", "[3]", "[4, 6)", "[6, 8)"]);
+    assert_eq!(labels(&log2(2, &[7, 8, 10])), ["[7]", "[8, 10)", "[10, 12)"]);
+    // The suffix starts where buckets are 1024 wide.
+    assert_eq!(labels(&log2(1, &[1024, 1536, 2048])), ["[1024, 1536)", "[1536, 2K)", "[2K, 3K)"]);
+    assert_eq!(labels(&log2(5, &[1 << 14])), ["[16384, 16896)"]);
+    assert_eq!(labels(&log2(5, &[1 << 15])), ["[32K, 33K)"]);
+}
+
+#[test]
+fn every_value_is_within_its_bucket() {
+    for k in 0..=5 {
+        for v in (0..2000).chain((0..62).flat_map(|p| [(1 << p) - 1, 1 << p, (1 << p) + 1])).chain([i64::MAX, -1, i64::MIN]) {
+            let rows = super::hist::rows(&log2(k, &[v]), 1);
+            let (min, max) = (rows[0].min.unwrap_or(i128::MIN), rows[0].max.unwrap_or(i128::MAX));
+            assert!(rows.len() == 1 && (min..=max).contains(&i128::from(v)), "{v} of k = {k}: {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn linear_labels() {
+    assert_eq!(labels(&linear(0, 3, 1, &[-1, 0, 1, 2, 3])), ["(..., 0)", "[0]", "[1]", "[2]", "[3, ...)"]);
+    assert_eq!(labels(&linear(0, 4096, 1024, &[0, 1024, 4096])), ["[0, 1K)", "[1K, 2K)", "[2K, 3K)", "[3K, 4K)", "[4K, ...)"]);
+    assert_eq!(labels(&linear(100, 2148, 1024, &[100])), ["[100, 1124)"]);
+    assert_eq!(labels(&linear(0, 2 << 20, 1 << 20, &[1 << 20])), ["[1M, 2M)"]);
+    // Steps that do not divide the range: what they leave over counts as above it.
+    assert_eq!(labels(&linear(0, 10, 4, &[0, 9])), ["[0, 4)", "[4, 8)", "[8, ...)"]);
+    assert_eq!(labels(&linear(5, 5, 1, &[4, 5])), ["(..., 5)", "[5, ...)"]);
+}
+
+#[test]
+fn histogram_counts_divide() {
+    let h = Hist { scale: Scale::Log2 { k: 0 }, counts: vec![0, 10, 5, 1] };
+    let view = MapView { div: Some(5), ..map("@", "hist", vec![(Value::None, Value::Hist(h))]) };
+    let (full, half) = ("@".repeat(52), "@".repeat(26));
+    shows(
+        Output::Map(view),
+        &format!("@:\n{:16}{:8} |{full}|\n{:16}{:8} |{half:52}|\n{:16}{:8} |{:52}|\n\n", "[0]", 2, "[1]", 1, "[2, 4)", 0, "@@@@@"),
+        "{\"type\": \"hist\", \"data\": {\"@\": [{\"min\": 0, \"max\": 0, \"count\": 2},{\"min\": 1, \"max\": 1, \"count\": 1},\
+         {\"min\": 2, \"max\": 3, \"count\": 0}]}}\n",
+    );
+    let l = linear(0, 10, 5, &[1, 1, 1]);
+    assert_eq!(super::hist::rows(&l, 3)[0].count, 3);
+}
+
+#[test]
+fn wide_counts_and_labels_are_not_cut() {
+    let h = Hist { scale: Scale::Linear { min: 1_000_000_000, max: 3_000_000_000, step: 1_000_000_000 }, counts: vec![0, 123_456_789, 0] };
+    let text = utf8(rendered("text", &RenderOptions::default(), &Output::Value(Value::Hist(h))).out);
+    assert_eq!(text, format!("[1000000000, 2000000000)123456789 |{}|\n\n", "@".repeat(52)));
+}
+
+#[test]
+fn texts() {
+    let text = |kind, data: &str, newline| Output::Text { kind, data: data.into(), newline };
+    shows(text("printf", "hi\n", false), "hi\n", "{\"type\": \"printf\", \"data\": \"hi\\n\"}\n");
+    shows(text("time", "10:11:12\n", false), "10:11:12\n", "{\"type\": \"time\", \"data\": \"10:11:12\\n\"}\n");
+    shows(text("join", "a b", true), "a b\n", "{\"type\": \"join\", \"data\": \"a b\"}\n");
+    shows(text("cat", "x", false), "x", "{\"type\": \"cat\", \"data\": \"x\"}\n");
+    shows(text("syscall", "out\n", true), "out\n\n", "{\"type\": \"syscall\", \"data\": \"out\\n\"}\n");
+    shows(Output::End, "\n\n", "");
+}
+
+/// What text mode writes on standard error, and JSON on the output.
+#[track_caller]
+fn says(output: &Output, err: &str, json: &str) {
+    let t = rendered("text", &RenderOptions::default(), output);
+    assert_eq!((utf8(t.out).as_str(), utf8(t.err).as_str()), ("", err));
+    let j = rendered("json", &RenderOptions::default(), output);
+    assert_eq!((utf8(j.out).as_str(), utf8(j.err).as_str()), (json, ""));
+}
+
+fn problem(kind: &'static str, msg: &str, helper: Option<(&str, i64)>) -> Output {
+    Output::Problem {
+        kind,
+        msg: msg.into(),
+        helper: helper.map(|(name, code)| (name.into(), code)),
+        pos: Pos { file: "stdin".into(), line: 1, col: 10 },
+        line: "\tbegin { @a[1] = 2 }".into(),
+    }
+}
+
+#[test]
+fn notices() {
+    says(
+        &Output::Attached { probes: 1 },
+        "Attached 1 probe\n",
+        "{\"type\": \"attached_probes\", \"count\": 1, \"data\": {\"probes\": 1}}\n",
+    );
+    says(
+        &Output::Attached { probes: 3 },
+        "Attached 3 probes\n",
+        "{\"type\": \"attached_probes\", \"count\": 3, \"data\": {\"probes\": 3}}\n",
+    );
+    says(&Output::Lost { events: 9 }, "Lost 9 events\n", "{\"type\": \"lost_events\", \"count\": 9, \"data\": {\"events\": 9}}\n");
+}
+
+#[test]
+fn problems() {
+    says(
+        &problem("helper_error", "Bad address", Some(("probe_read_user", -14))),
+        "stdin:1:10: WARNING: Bad address\nAdditional Info - helper: probe_read_user, retcode: -14\n    begin { @a[1] = 2 }\n            ~\n",
+        "{\"type\": \"helper_error\", \"msg\": \"Bad address\", \"helper\": \"probe_read_user\", \"retcode\": -14, \
+         \"filename\": \"stdin\", \"line\": 1, \"col\": 10}\n",
+    );
+    says(
+        &problem("errorf", "bad \"thing\"\n", None),
+        "stdin:1:10: ERROR: bad \"thing\"\n    begin { @a[1] = 2 }\n            ~\n",
+        "{\"type\": \"errorf\", \"msg\": \"bad \\\"thing\\\"\\n\", \"filename\": \"stdin\", \"line\": 1, \"col\": 10}\n",
+    );
+    says(
+        &problem("warnf", "careful", None),
+        "stdin:1:10: WARNING: careful\n    begin { @a[1] = 2 }\n            ~\n",
+        "{\"type\": \"warnf\", \"msg\": \"careful\", \"filename\": \"stdin\", \"line\": 1, \"col\": 10}\n",
+    );
+}
+
+#[test]
+fn warnings_can_be_silenced() {
+    let options = RenderOptions { warnings: false, ..RenderOptions::default() };
+    for format in ["text", "json"] {
+        for kind in ["warnf", "helper_error", "runtime_error"] {
+            assert_eq!(rendered(format, &options, &problem(kind, "m", None)), Rendered::default());
+        }
+        assert_ne!(rendered(format, &options, &problem("errorf", "m", None)), Rendered::default());
+    }
+}

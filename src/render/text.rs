@@ -4,7 +4,7 @@ use crate::value::{MapView, Output, Pos, Value};
 
 use super::digits::{address, decimal, hex_byte, signed};
 use super::order::{arrange, divide};
-use super::{Rendered, Renderer, RenderOptions, hist, is_warning, stack};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, stack};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {

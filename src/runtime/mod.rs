@@ -1,7 +1,280 @@
-//! Running a program on this machine.
+//! Running a program on this machine: load, attach, read what it says, end.
+//!
+//! A run goes: load → `begin` → attach → [`Output::Attached`](crate::value::Output) → start the `-c` child → read records
+//! until something ends it → stop → `end` → read what is left → totals → maps. What ends it: `exit()`, a signal, the child's
+//! or `-p`'s end, a closed pipe, or nothing to wait for.
+//!
+//! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
+//! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
+//!
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `privileges`: what is not permitted
+//! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
+//! - `ring`, `events`: records to actions; `maps`: the script's maps
+//! - `run`: the loop; `signals`: what the user says meanwhile
+//! - `child`: the `-c` program; `symbolize` and its files: names of addresses
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use anyhow::Context;
+
+use crate::codegen::artifact::{Artifact, EventArg, Manifest};
+use crate::probes::Attach;
+use crate::settings::{MissingProbes, Settings};
+use crate::system::System;
+use crate::types::Type;
+use crate::value::Output;
+
+mod attach;
 pub mod child;
+mod events;
+mod load;
 mod mappings;
+mod maps;
 mod mmap_events;
+mod perf;
 mod perf_map;
+mod privileges;
+mod refused;
+mod ring;
+mod run;
+mod signals;
+mod sweep;
 pub mod symbolize;
+
+#[cfg(test)]
+mod tests;
+
+pub use attach::AttachFailed;
+pub use privileges::{NotPermitted, missing as missing_privileges};
+pub use refused::Refused;
+
+use child::Child;
+use symbolize::Symbols;
+
+/// When output is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Buffering {
+    /// When all records at hand are rendered.
+    #[default]
+    Line,
+    /// When there is enough of it, and at the end.
+    Full,
+    /// After each record.
+    None,
+}
+
+/// How to run.
+#[derive(Default)]
+pub struct Options {
+    /// The `-c` program, not started yet.
+    pub child: Option<Child>,
+    /// Gets `attached\n` when all probes are attached, and is closed then.
+    pub notify_fd: Option<RawFd>,
+    /// Say nothing of how many probes were attached.
+    pub quiet: bool,
+    /// End when all is attached.
+    pub dry_run: bool,
+    /// Tell `log` of sizes and times, and what libbpf says.
+    pub verbose: bool,
+    /// Tell `log` what the verifier says of each program (`-d verifier`).
+    pub verifier: bool,
+    /// See [`Buffering`].
+    pub buffering: Buffering,
+    /// Where `-v` goes, a line at a time, without its end. None: nowhere.
+    pub log: Option<Box<dyn FnMut(&str)>>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// What `exit()` said, else 0; 141 (128 + SIGPIPE, what a shell has of a program that wrote to a closed pipe) when the
+    /// reader of the output has gone.
+    pub status: u8,
+    /// How the `-c` child ended, if it has.
+    pub child: Option<child::Exit>,
+}
+
+/// Every probe failed to attach, and `missing_probes` did not make that an error of the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NothingAttached;
+
+impl std::fmt::Display for NothingAttached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no probe could be attached")
+    }
+}
+
+impl std::error::Error for NothingAttached {}
+
+/// A loaded program, ready to run. Dropped, it detaches, and kills a child that was not let go.
+pub struct Session<'a> {
+    /// Before what it is attached with: fields are dropped in order.
+    links: attach::Links,
+    source: run::Source,
+    loaded: load::Loaded,
+    symbols: Symbols,
+    /// Symbols are asked for, and mappings watched.
+    watched: bool,
+    /// `-p`'s process: readable when it has ended.
+    target: Option<OwnedFd>,
+    signals: signals::Signals,
+    manifest: &'a Manifest,
+    settings: &'a Settings,
+    sys: &'a dyn System,
+    options: Options,
+    boot_to_unix_ns: u64,
+}
+
+/// Loads a compiled script. From here on SIGINT and SIGTERM end the run and not the process, until the session is dropped.
+///
+/// Errors: [`Refused`] by the verifier, [`NotPermitted`], or what else libbpf or the machine have against it, in a chain.
+pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn System, mut options: Options) -> anyhow::Result<Session<'a>> {
+    let signals = signals::Signals::catch().context("cannot catch signals")?;
+    let manifest = &artifact.manifest;
+    let target = match settings.pid {
+        Some(pid) => Some(pidfd(pid).with_context(|| format!("-p {pid}"))?),
+        None => None,
+    };
+    let child = options.child.as_ref().map_or(0, Child::pid);
+    let mut silent = |_: &str| {};
+    let log: &mut dyn FnMut(&str) = match &mut options.log {
+        Some(log) => log,
+        None => &mut silent,
+    };
+    let loaded = load::load(artifact, settings, sys, child, load::Tell { libbpf: options.verbose, verifier: options.verifier }, log)?;
+    let ring = match loaded.ring {
+        Some((fd, size)) => {
+            if options.verbose {
+                log(&format!("ring buffer: {} KiB", size / 1024));
+            }
+            Some(ring::Ring::open(fd, size).context("cannot map the ring buffer")?)
+        }
+        None => None,
+    };
+    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info }).debug_dirs(&settings.debug_dirs);
+    let watched = wants_symbols(manifest);
+    if watched && let Some(pid) = settings.pid.or((child > 0).then_some(child)) {
+        symbols.watch(pid);
+    }
+    let events = events::Events::prepare(manifest)?;
+    let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
+    Ok(Session {
+        links: attach::Links::default(),
+        source: run::Source { ring, events },
+        loaded,
+        symbols,
+        watched,
+        target,
+        signals,
+        manifest,
+        settings,
+        sys,
+        options,
+        boot_to_unix_ns,
+    })
+}
+
+impl Session<'_> {
+    /// Attaches everything. What cannot be is told as `missing_probes` says.
+    fn attach(&mut self, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
+        let (settings, sys) = (self.settings, self.sys);
+        for index in attach::order(self.manifest) {
+            if self.signals.end().is_some() {
+                break;
+            }
+            let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
+            if self.options.verbose
+                && let Some(log) = &mut self.options.log
+            {
+                let name = program.sites.first().map_or("", |s| s.name.as_str());
+                log(&format!("{name}, {} in all: {}", program.sites.len(), attach::mechanism(program, sys)));
+            }
+            attach::attach(&mut self.links, program, *fd, settings, sys, &mut |failed| match settings.missing_probes {
+                MissingProbes::Error => Err(failed.into()),
+                MissingProbes::Ignore => Ok(()),
+                MissingProbes::Warn => {
+                    let (msg, pos) = (failed.to_string(), failed.pos);
+                    say(Output::Problem { kind: "runtime_error", msg, helper: None, pos, line: String::new() });
+                    Ok(())
+                }
+            })?;
+        }
+        let idle = self.manifest.programs.iter().flat_map(|p| &p.sites).filter(|s| runs_once(&s.attach)).count() as u64;
+        if self.links.sites == idle && self.waits() && self.signals.end().is_none() {
+            return Err(NothingAttached.into());
+        }
+        Ok(())
+    }
+
+    /// Is there a probe that something may fire?
+    fn waits(&self) -> bool {
+        self.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| !runs_once(&site.attach))
+    }
+}
+
+fn runs_once(attach: &Attach) -> bool {
+    matches!(attach, Attach::Begin | Attach::End)
+}
+
+/// Says once that everything is attached, to whoever waits for it.
+fn notify(fd: &mut Option<RawFd>) -> anyhow::Result<()> {
+    if let Some(fd) = fd.take() {
+        // SAFETY: handed to us to write to and to close
+        #[allow(unsafe_code)]
+        let mut to = unsafe { File::from_raw_fd(fd) };
+        to.write_all(b"attached\n").context("--notify-fd")?;
+    }
+    Ok(())
+}
+
+/// A descriptor that becomes readable when the process has ended.
+fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
+    // SAFETY: plain system call; the descriptor it returns is ours alone and close-on-exec (pidfd_open(2))
+    #[allow(unsafe_code)]
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        if fd < 0 {
+            let why = std::io::Error::last_os_error();
+            return Err(match why.raw_os_error() {
+                Some(libc::ESRCH) => anyhow::anyhow!("there is no such process"),
+                Some(libc::EINVAL) => anyhow::anyhow!("that is a thread, not a process"),
+                _ => why.into(),
+            });
+        }
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// May names of user-space addresses be asked for? Then mappings are kept from the start.
+fn wants_symbols(manifest: &Manifest) -> bool {
+    fn tagged(ty: &Type) -> bool {
+        match ty {
+            Type::Tagged(_) => true,
+            Type::Array(of, _) => tagged(of),
+            Type::Tuple(elems) => elems.iter().any(tagged),
+            Type::Record(record) => record.fields.iter().any(|f| tagged(&f.ty)),
+            Type::Void
+            | Type::Bool
+            | Type::Int(_)
+            | Type::Enum(_)
+            | Type::Str(_)
+            | Type::Buf(_)
+            | Type::Ptr(..)
+            | Type::Struct(_)
+            | Type::Agg(_)
+            | Type::Args => false,
+        }
+    }
+    let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
+        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => tagged(ty),
+        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Element { .. } => false,
+    });
+    sent || manifest.maps.iter().any(|m| tagged(&m.value) || m.key.as_ref().is_some_and(tagged))
+}
+
+/// The descriptor's number; -1, which poll(2) skips, for none.
+fn raw(fd: Option<&impl AsRawFd>) -> RawFd {
+    fd.map_or(-1, AsRawFd::as_raw_fd)
+}

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Once;
 
@@ -38,6 +39,12 @@ impl Symbols {
     /// Reads nothing yet.
     pub fn new(options: Options) -> Self {
         Self { options, state: RefCell::default() }
+    }
+
+    /// Looks for separate debug information in these folders before the usual ones.
+    pub fn debug_dirs(self, dirs: &[String]) -> Self {
+        self.state.borrow_mut().debug_dirs = dirs.iter().map(PathBuf::from).collect();
+        self
     }
 
     /// From now on, keeps what every process on the machine maps, so that one may have exited when its stacks are printed.
@@ -96,6 +103,7 @@ const REMEMBERED: usize = 1 << 16;
 #[derive(Debug, Default)]
 struct State {
     symbolizer: Option<Symbolizer>,
+    debug_dirs: Vec<PathBuf>,
     mappings: Mappings,
     /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
@@ -201,8 +209,11 @@ impl State {
         if self.broken.contains(&object) {
             return None;
         }
+        let dirs = &self.debug_dirs;
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
+            let usual = ["/usr/lib/debug", "/lib/debug"].iter().map(PathBuf::from);
             Symbolizer::builder()
+                .set_debug_dirs((!dirs.is_empty()).then(|| dirs.iter().cloned().chain(usual)))
                 .enable_demangling(options.demangle)
                 .enable_code_info(options.lines)
                 .enable_inlined_fns(options.lines)

@@ -96,7 +96,11 @@ impl Site<'_> {
     }
 
     fn tell(&self) -> Told {
-        let next = if self.next.is_empty() { "the end".to_string() } else { format!("`{}`", self.next) };
+        let next = match self.next {
+            "" => "the end".to_string(),
+            "\"" => "a string".to_string(),
+            word => format!("`{word}`"),
+        };
         match self.next {
             "'" => return told("a string stands in double quotes").help("write \"…\""),
             "else" => return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between"),
@@ -196,14 +200,19 @@ impl Site<'_> {
         names.truncate(5);
         let wanted = match names.split_last() {
             None if self.last.is_empty() => return told(format!("unexpected {next}")),
-            None => return told(format!("unexpected {next} after `{}`", self.last)),
+            None => return told(format!("unexpected {next} after {}", self.after())),
             Some((only, [])) => (*only).to_string(),
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
         };
         if self.last.is_empty() {
             return told(format!("expected {wanted}, found {next}"));
         }
-        told(format!("expected {wanted} after `{}`, found {next}", self.last))
+        told(format!("expected {wanted} after {}, found {next}", self.after()))
+    }
+
+    /// What stands before, as a message shows it.
+    fn after(&self) -> String {
+        if self.last == "\"" { "the string".into() } else { format!("`{}`", self.last) }
     }
 }
 

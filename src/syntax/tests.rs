@@ -33,10 +33,15 @@ fn probe(text: &str) -> Probe {
 }
 
 /// The only expression of a block.
+fn value(block: Block) -> Expr {
+    match block {
+        Block { stmts, value: Some(value), .. } if stmts.is_empty() => *value,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn expr(text: &str) -> String {
-    let body = probe(&format!("begin {{ {text} }}")).body;
-    assert!(body.stmts.is_empty(), "{body:?}");
-    show(body.value.as_ref().expect("a value"))
+    show(&value(probe(&format!("begin {{ {text} }}")).body))
 }
 
 fn body(text: &str) -> String {

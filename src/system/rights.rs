@@ -29,20 +29,6 @@ pub fn effective() -> u64 {
     u64::from_str_radix(hex.trim(), 16).unwrap_or(0)
 }
 
-/// Does this set of bits have a capability?
-pub fn holds(caps: u64, name: &str) -> bool {
-    CAPABILITIES.iter().any(|c| c.name == name && caps >> c.bit & 1 == 1)
-}
-
-/// Capabilities that are missing to load and attach any BPF program: CAP_SYS_ADMIN, or CAP_BPF with CAP_PERFMON
-/// (since Linux 5.8).
-pub fn missing(caps: u64) -> Vec<&'static str> {
-    if holds(caps, "CAP_SYS_ADMIN") {
-        return Vec::new();
-    }
-    ["CAP_BPF", "CAP_PERFMON"].into_iter().filter(|c| !holds(caps, c)).collect()
-}
-
 /// The lockdown mode in force: `none`, `integrity` or `confidentiality`; none where the kernel has no lockdown or
 /// securityfs is not mounted.
 pub fn lockdown() -> Option<String> {
@@ -58,14 +44,6 @@ fn chosen(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_capabilities_or_one_will_do() {
-        assert_eq!(missing(0), ["CAP_BPF", "CAP_PERFMON"]);
-        assert_eq!(missing(1 << 39), ["CAP_PERFMON"]);
-        assert!(missing(1 << 39 | 1 << 38).is_empty());
-        assert!(missing(1 << 21).is_empty());
-    }
 
     #[test]
     fn the_mode_is_in_brackets() {

@@ -28,7 +28,7 @@ pub fn check(file: &Path) -> Verdict {
 fn diagnose(file: &Path, _text: &str) -> Result<(Vec<String>, String), String> {
     let out = Command::new(run::rbt()).arg("--dry-run").arg(file).output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    Ok((found(&said, r"(?m)^(error|warning)\[([a-z0-9-]+)\] (\d+:\d+)"), said))
+    Ok((found(&said, r"(?m)^(error|warning)\[([a-z0-9-]+)\] (?:\S+:)?(\d+:\d+): "), said))
 }
 
 fn found(text: &str, re: &str) -> Vec<String> {

@@ -60,7 +60,7 @@ fn parentheses_round_values() {
     assert_eq!(expr("(a ** b)"), "(a * (*b))");
     assert_eq!(expr("(foo)"), "foo");
     let text = "#define SIZE 3\nbegin { (SIZE) * 2 }";
-    assert_eq!(show(probe(text).body.value.as_ref().unwrap()), "(SIZE * 2)");
+    assert_eq!(show(&value(probe(text).body)), "(SIZE * 2)");
 }
 
 #[test]

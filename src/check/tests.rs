@@ -1,0 +1,628 @@
+//! Whole scripts against a few rows and kinds of the tests' own, on a made-up machine.
+
+use std::rc::Rc;
+
+use super::dump::dump;
+use super::{Tables, check_with};
+use crate::builtins::{Accepts, Aggregate, Builtin, Event, Facts, Lit, Lower, Param, Read, Returns, Use};
+use crate::diag::{Diagnostic, Diagnostics, Source};
+use crate::emit::{Emit, Operand};
+use crate::probes::{ArgRef, Attach, Caps, Context, ContextField, Env, Place, ProbeKind, ProbeSite, ProgramType};
+use crate::settings::Settings;
+use crate::syntax::ast::AttachPoint;
+use crate::system::fake::Fake;
+use crate::types::{Agg, Space, Type};
+use crate::value::Value;
+
+fn code<'c>(_: &mut Emit<'c>, _: &Use, _: &[Operand<'c>]) -> Operand<'c> {
+    unreachable!("nothing is emitted in these tests")
+}
+fn update<'c>(_: &mut Emit<'c>, _: &Use, _: Operand<'c>, _: &[Operand<'c>]) {}
+fn step<'c>(_: &mut Emit<'c>, acc: [Operand<'c>; 2], _: Operand<'c>) -> [Operand<'c>; 2] {
+    acc
+}
+fn finish<'c>(_: &mut Emit<'c>, [a, _]: [Operand<'c>; 2]) -> Operand<'c> {
+    a
+}
+
+static EVENT: Event = Event { stops: false, capture: None, prepare: |_| anyhow::bail!("no") };
+static STOP: Event = Event { stops: true, capture: None, prepare: |_| anyhow::bail!("no") };
+static READ: Read = Read { init: [0, 0], step, finish };
+
+fn agg(f: &Facts, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
+    Ok(Agg { function: f.name.into(), signed, params, size: 8 })
+}
+static COUNT: Aggregate =
+    Aggregate { layout: |f| agg(f, false, vec![]), update, merge: |_, _| Value::None, kind: "map", read: Some(&READ) };
+static SUM: Aggregate = Aggregate {
+    layout: |f| agg(f, f.args[0].ty.as_int().is_some_and(|i| i.signed), vec![]),
+    update,
+    merge: |_, _| Value::None,
+    kind: "map",
+    read: Some(&READ),
+};
+static HIST: Aggregate =
+    Aggregate { layout: |f| agg(f, true, vec![f.int(1).unwrap_or(0)]), update, merge: |_, _| Value::None, kind: "hist", read: None };
+
+const fn row(name: &'static str, params: &'static [Param], needs: Caps, returns: Returns, lower: Lower) -> Builtin {
+    Builtin { name, params, returns, needs, risky: false, lower, doc: "", example: "" }
+}
+const NONE: Caps = Caps::NONE;
+const VOID: Returns = Returns::Always(Type::Void);
+const U64: Returns = Returns::Always(Type::U64);
+
+const ROWS: &[Builtin] = &[
+    row("pid", &[], NONE, Returns::Always(Type::uint(4)), Lower::Code(code)),
+    row("nsecs", &[Param::optional("mode", Accepts::Word(&["boot", "tai"]))], NONE, U64, Lower::Code(code)),
+    row("comm", &[], NONE, Returns::Always(Type::Str(16)), Lower::Code(code)),
+    row("probe", &[], NONE, Returns::Always(Type::Str(64)), Lower::Code(code)),
+    row("curtask", &[], NONE, Returns::By(task), Lower::Code(code)),
+    row("args", &[], Caps::ARGS, Returns::Always(Type::Args), Lower::Context(ArgRef::All)),
+    row("arg0", &[], Caps::ARGN, U64, Lower::Context(ArgRef::Index(0))),
+    row("arg1", &[], Caps::ARGN, U64, Lower::Context(ArgRef::Index(1))),
+    row("retval", &[], Caps::RETVAL, U64, Lower::Context(ArgRef::Retval)),
+    row(
+        "str",
+        &[Param::new("from", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
+        NONE,
+        Returns::Always(Type::Str(1024)),
+        Lower::Code(code),
+    ),
+    row("kaddr", &[Param::new("name", Accepts::LitStr)], NONE, U64, Lower::Fold(kaddr)),
+    row("printf", &[Param::new("format", Accepts::Format), Param::rest("values", Accepts::Printable)], NONE, VOID, Lower::Event(&EVENT)),
+    row(
+        "print",
+        &[Param::new("what", Accepts::MapOrValue), Param::optional("top", Accepts::LitInt), Param::optional("div", Accepts::LitInt)],
+        NONE,
+        VOID,
+        Lower::Event(&EVENT),
+    ),
+    row("clear", &[Param::new("map", Accepts::Map)], NONE, VOID, Lower::Event(&EVENT)),
+    row("len", &[Param::new("map", Accepts::KeyedMap)], NONE, Returns::Always(Type::I64), Lower::Code(code)),
+    row(
+        "delete",
+        &[Param::new("element", Accepts::Element), Param::optional("key", Accepts::Key)],
+        NONE,
+        Returns::Always(Type::Bool),
+        Lower::Code(code),
+    ),
+    row(
+        "has_key",
+        &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key)],
+        NONE,
+        Returns::Always(Type::Bool),
+        Lower::Code(code),
+    ),
+    row("exit", &[Param::optional("status", Accepts::Int)], NONE, VOID, Lower::Event(&STOP)),
+    Builtin {
+        name: "system",
+        params: &[Param::new("command", Accepts::Format)],
+        returns: VOID,
+        needs: NONE,
+        risky: true,
+        lower: Lower::Event(&EVENT),
+        doc: "",
+        example: "",
+    },
+    row("count", &[], NONE, VOID, Lower::Aggregate(&COUNT)),
+    row("sum", &[Param::new("n", Accepts::Int)], NONE, VOID, Lower::Aggregate(&SUM)),
+    row("hist", &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)], NONE, VOID, Lower::Aggregate(&HIST)),
+];
+
+fn task(f: &Facts) -> Result<Type, Diagnostic> {
+    match f.sys.type_named(crate::system::TypeName::Struct, "task_struct") {
+        Some(ty) => Ok(ty.ptr(Space::Kernel)),
+        None => Err(Diagnostic::error("unknown-type", f.span, "no task_struct")),
+    }
+}
+
+fn kaddr(f: &Facts) -> Result<Lit, Diagnostic> {
+    let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
+    let found = f.sys.kernel_symbol(&name).map(|a| Lit::Int(a as i64));
+    found.ok_or_else(|| Diagnostic::error("unknown-symbol", f.span(0), format!("no symbol {name}")))
+}
+
+/// `begin` and `end` offer nothing; `tracepoint` offers `args`; `uprobe` and `uretprobe` numbers and values.
+#[derive(Debug)]
+struct Kind(&'static [&'static str]);
+
+impl Kind {
+    fn name(&self) -> &'static str {
+        self.0[0]
+    }
+}
+
+impl ProbeKind for Kind {
+    fn names(&self) -> &'static [&'static str] {
+        self.0
+    }
+    fn usage(&self) -> &'static str {
+        "tracepoint:category:event"
+    }
+    fn doc(&self) -> &'static str {
+        ""
+    }
+    fn example(&self) -> &'static str {
+        ""
+    }
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let kind: &'static dyn ProbeKind = KINDS.iter().copied().find(|k| k.names() == self.0).unwrap();
+        let part = |i: usize| point.segments.get(i).map(|s| s.text.clone()).unwrap_or_default();
+        let one = |attach, name: String| vec![ProbeSite { kind, name, attach, span: point.span }];
+        Ok(match self.name() {
+            "begin" => one(Attach::Begin, "begin".into()),
+            "end" => one(Attach::End, "end".into()),
+            "tracepoint" => {
+                let events = env.sys.tracepoints().unwrap();
+                let wanted = part(2);
+                let prefix = wanted.trim_end_matches('*');
+                let matches = |n: &str| if wanted.ends_with('*') { n.starts_with(prefix) } else { n == wanted };
+                let found: Vec<ProbeSite> = events
+                    .iter()
+                    .filter(|(c, n)| *c == part(1) && matches(n))
+                    .flat_map(|(c, n)| one(Attach::Tracepoint { category: c.clone(), event: n.clone() }, format!("tracepoint:{c}:{n}")))
+                    .collect();
+                if found.is_empty() && !wanted.ends_with('*') {
+                    return Err(Diagnostic::error("unknown-tracepoint", point.span, "no such tracepoint"));
+                }
+                found
+            }
+            name => {
+                let attach = Attach::Uprobe { path: part(1).into(), offset: 0, function: part(2), ret: name == "uretprobe" };
+                one(attach, format!("{name}:{}:{}", part(1), part(2)))
+            }
+        })
+    }
+    fn offers(&self) -> Caps {
+        match self.name() {
+            "tracepoint" => Caps::ARGS,
+            "uprobe" => Caps::ARGN,
+            "uretprobe" => Caps::RETVAL,
+            _ => Caps::NONE,
+        }
+    }
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let mut c = Context { caps: self.offers(), args: if self.name() == "uprobe" { 1 } else { 0 }, ..Context::default() };
+        if let Attach::Tracepoint { category, event } = &site.attach {
+            let record = env.sys.tracepoint(category, event).unwrap().unwrap();
+            let field = |f: crate::system::TracepointField| Rc::new(ContextField { field: f.field, place: Place::Record, decl: f.decl });
+            c.fields = record.fields.into_iter().map(field).collect();
+            c.space = Some(if category == "syscalls" { Space::User } else { Space::Kernel });
+        }
+        Ok(c)
+    }
+    fn program(&self, _: &ProbeSite, _: &Env) -> ProgramType {
+        ProgramType::RawTracepoint
+    }
+    fn load<'c>(&self, _: &mut Emit<'c>, _: &ProbeSite, _: &Env, _: &ArgRef, _: &Type) -> Operand<'c> {
+        unreachable!("nothing is emitted in these tests")
+    }
+    fn list(&self, _: &[String], _: &Env, _: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing> {
+        Ok(())
+    }
+}
+
+const KINDS: &[&dyn ProbeKind] =
+    &[&Kind(&["begin"]), &Kind(&["end"]), &Kind(&["tracepoint", "t"]), &Kind(&["uprobe", "u"]), &Kind(&["uretprobe", "ur"])];
+
+const TABLES: Tables = Tables {
+    row: |name| ROWS.iter().find(|r| r.name == name),
+    rows: || ROWS.iter().collect(),
+    kind: |name| KINDS.iter().copied().find(|k| k.names().contains(&name.to_ascii_lowercase().as_str())),
+    kinds: || KINDS.to_vec(),
+};
+
+const MACHINE: &str = "
+    enum state { IDLE, BUSY = 4 };
+    typedef int pid_t;
+    struct inner { long a; unsigned char bytes[4]; };
+    struct task_struct { pid_t pid; pid_t tgid; char comm[16]; struct task_struct *real_parent; struct inner in; };
+    tracepoint sched:sched_switch { char prev_comm[16]; pid_t prev_pid; pid_t next_pid; }
+    tracepoint sched:sched_wakeup { char comm[16]; pid_t pid; }
+    tracepoint syscalls:sys_enter_open { const char *filename; int flags; }
+    tracepoint syscalls:sys_enter_openat { int dfd; const char *filename; int flags; }
+    tracepoint syscalls:sys_exit_read { long ret; }
+    symbol schedule 0xffffffff81000000;
+";
+
+fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnostics), Diagnostics> {
+    let sys = Fake::new(MACHINE).unwrap();
+    let script = crate::syntax::parse(&Source { name: "t".into(), text: text.into() })?;
+    check_with(&script, &sys, settings, &TABLES)
+}
+
+/// The dump of a script that is right.
+fn good(text: &str) -> String {
+    match run(text, &Settings::default()) {
+        Ok((script, _)) => {
+            promise::holds(&script);
+            dump(&script)
+        }
+        Err(d) => panic!("{text}\n{}", crate::diag::render(&d, &[Source { name: "t".into(), text: text.into() }], false)),
+    }
+}
+
+/// Codes of what is wrong with a script, warnings too.
+fn codes(text: &str) -> Vec<&'static str> {
+    let result = run(text, &Settings::default());
+    if let Ok((script, _)) = &result {
+        promise::holds(script);
+    }
+    let (Ok((_, d)) | Err(d)) = result;
+    d.0.iter().map(|d| d.code).collect()
+}
+
+/// Does the dump of `text` hold all of `needles`?
+fn holds(text: &str, needles: &[&str]) {
+    let got = good(text);
+    for n in needles {
+        assert!(got.contains(n), "{text}\nlacks {n}\n{got}");
+    }
+}
+
+#[test]
+fn types_come_from_all_uses() {
+    holds("begin { $x = 1; }", &["let $x: int64", "$x = 1"]);
+    holds("begin { $x = 1; $x = nsecs; }", &["let $x: uint64"]);
+    holds("begin { $x = pid; }", &["let $x: uint32"]);
+    holds("begin { $x = -1; $x = pid; }", &["let $x: int64", "$x = (int64)pid()"]);
+    holds("begin { @s = \"a\"; @s = comm; }", &["map @s: string[16]"]);
+    // Assigned in a later probe.
+    holds("begin { $y = @x; } end { @x = nsecs; }", &["let $y: uint64", "map @x: uint64"]);
+    holds(
+        "begin { @a++; @b += 5; @c -= 1; @d += nsecs; }",
+        &["@a: int64", "(@a then += 1)", "(@b += 5)", "(@c += -1)", "@d = (@d + nsecs())"],
+    );
+    holds("begin { @x[pid, \"a\"] = 1; @x[1, comm] = 2; }", &["map @x[(int64, string[16])]: int64, 4096", "@x[((int64)pid(), \"a\")]"]);
+    holds("begin { @ = 1; } begin { @y = @ + 1; }", &["map @: int64, 1 entries", "@y = (@ + 1)"]);
+    holds("begin { $t = (1, comm); $u = $t.1; @k[$t] = 1; @k[pid, comm] = 2; }", &["let $u: string[16]"]);
+    holds("let @m = lruhash(10); begin { @m[1] = 1; }", &["@m[int64]: int64, 10 entries, lru"]);
+}
+
+#[test]
+fn arithmetic_and_constants() {
+    holds("begin { $x = 1 + 2 * 3; $s = \"a\" + \"b\"; $c = \"A\"[0]; }", &["$x = 7", "$s = \"ab\"", "$c = 65"]);
+    holds("begin { $x = pid + 1; }", &["let $x: uint64", "((uint64)pid() + 1)"]);
+    holds("begin { $x = pid - 1; }", &["let $x: int64"]);
+    holds("begin { if pid == 1 && comm == \"x\" { exit(); } }", &["if (((uint64)pid() == 1) && (comm() == \"x\"))"]);
+    holds("begin { $x = !pid; $y = ~nsecs; $z = -1; }", &["!(bool)pid()", "~nsecs()", "$z = -1"]);
+    holds("begin { $x = pid ? 1 : 0; $y = pid ?: 5; }", &["((bool)pid() ? 1 : 0)"]);
+    holds("begin { $x = (uint8)300; $y = (int32)nsecs; }", &["let $x: uint8", "(int32)nsecs()"]);
+    holds("begin { $x = sizeof(struct task_struct) + sizeof(uint32) + offsetof(struct task_struct, tgid); }", &["let $x: uint64"]);
+    holds("begin { $x = IDLE; if ($x == BUSY) { @ = 1; } }", &["let $x: enum state"]);
+    assert_eq!(codes("begin { $x = 1 / 0; $y = 5 % 0; }"), ["zero-division", "zero-division"]);
+    assert_eq!(codes("begin { $x = comm + 1; }"), ["type-mismatch"]);
+}
+
+#[test]
+fn fields_and_pointers() {
+    holds("begin { $x = curtask.real_parent.tgid; }", &["*kernel:*kernel:curtask().real_parent.tgid", "let $x: int32"]);
+    holds("begin { $c = ((struct task_struct *)nsecs)->comm; }", &["let $c: string[16]", "*kernel:(struct task_struct *)nsecs()"]);
+    holds("tracepoint:syscalls:sys_enter_open { $s = str(args.filename); }", &["str(args.filename)"]);
+    holds("begin { $p = curtask; $q = $p + 1; $b = curtask.in.bytes[2]; }", &["let $q: struct task_struct *", "let $b: uint8"]);
+    holds("begin { $x = *nsecs; $y = &$x; $z = *$y; }", &["*kernel:(uint64 *)nsecs()", "*bpf:$y"]);
+    holds("begin { print(*curtask); }", &["print((struct task_struct)*kernel:curtask())"]);
+    holds("tracepoint:sched:sched_switch { @[args] = count(); print(args); }", &["@[args] <- count()"]);
+    assert_eq!(codes("begin { $x = curtask.tgit; }"), ["unknown-field"]);
+    assert_eq!(codes("begin { $b = curtask.in.bytes[4]; }"), ["out-of-bounds"]);
+    assert_eq!(codes("tracepoint:sched:sched_switch { $x = args.prev_pidd; }"), ["unknown-field"]);
+    assert_eq!(codes("begin { $x = ((struct nope *)0).y; }"), ["unknown-type"]);
+}
+
+#[test]
+fn maps_and_aggregations() {
+    holds("begin { @[comm] = count(); } end { print(@); clear(@); }", &["@[string[16]]: count_t", "@[comm()] <- count()", "print(@)"]);
+    holds("begin { @c = count; @s = sum(-1); @y = @c + 1; if (@s > 1) { @z = 1; } }", &["(read(@c) + 1)", "(read(@s) > 1)"]);
+    holds("begin { @h[pid] = hist(nsecs, 2); print(@h[pid], 3); print(@h); }", &["print(@h[pid()], 3)"]);
+    holds("begin { @x[1] = 2; delete(@x[1]); delete(@x, 1); $l = len(@x); }", &["delete(@x[1])", "delete(@x, 1)", "len(@x)"]);
+    holds("begin { @x[1,2] = 2; if (has_key(@x, (1, 2))) { delete(@x, (1,2)); } }", &["has_key(@x, (1, 2))"]);
+    holds("begin { @x[pid] = 2; for ($kv : @x) { print($kv.0); } }", &["for $kv : @x", "print($kv.0)"]);
+    holds("begin { @x = 1; delete(@x); print(@x); }", &["delete(@x)"]);
+    assert_eq!(codes("begin { @x = 1; @x[1] = 2; }"), ["map-key-conflict"]);
+    assert_eq!(codes("begin { @x[1] = 1; } end { @y = @x; }"), ["map-key-conflict"]);
+    assert_eq!(codes("begin { @x = 1; @x = \"a\"; }"), ["type-conflict"]);
+    assert_eq!(codes("begin { @x[1] = 1; @x[comm] = 1; }"), ["type-conflict"]);
+    assert_eq!(codes("begin { @x = count(); @x = 1; }"), ["type-conflict"]);
+    assert_eq!(codes("begin { @x = count(); @x = sum(1); }"), ["type-conflict"]);
+    assert_eq!(codes("begin { @x = hist(1, 2); @x = hist(1, 3); }"), ["type-conflict"]);
+    assert_eq!(codes("begin { @x = count(); @x++; }"), ["type-conflict"]);
+    assert_eq!(codes("begin { @x = hist(1); $y = @x + 1; }"), ["not-readable"]);
+    assert_eq!(codes("begin { print(@nope); }"), ["undefined-map"]);
+    assert_eq!(codes("begin { @count = 1; if (@coun > 1) { exit(); } }"), ["undefined-map"]);
+    assert_eq!(codes("begin { $x = count(); }"), ["misplaced-aggregation"]);
+    assert_eq!(codes("let @m = hash(5); begin { exit(); }"), ["unused-map"]);
+}
+
+#[test]
+fn variables_have_scopes() {
+    assert_eq!(codes("begin { $x = $y; }"), ["undefined-variable"]);
+    assert_eq!(codes("begin { if (pid) { $x = 1; } print($x); }"), ["undefined-variable"]);
+    assert_eq!(codes("begin { $x = 1; let $x = 2; }"), ["redeclared"]);
+    assert_eq!(codes("begin { let $x; print($x); }"), ["unset-variable"]);
+    assert_eq!(codes("begin { let $x: uint8 = 300; }"), ["out-of-range"]);
+    assert_eq!(codes("begin { $x = 1; $x = comm; }"), ["type-conflict"]);
+    holds("begin { let $x; if (pid) { $x = 1; } print($x); }", &["$x = zero"]);
+    holds("begin { let $x: uint8 = 3; let $s: string = comm; }", &["let $x: uint8", "let $s: string[16]"]);
+    holds("begin { if (pid) { $x = 1; } else { $x = comm; } }", &["let $x#0: int64", "let $x#1: string[16]"]);
+}
+
+#[test]
+fn control_flow() {
+    holds("begin { unroll(3) { @x++; } }", &["unroll(3)"]);
+    holds("begin { for $i : 0..10 { @x += $i; } }", &["for $i : 0..10", "@x = (@x + $i)"]);
+    holds("begin { $x = if pid == 1 { \"one\" } else { \"other\" }; }", &["let $x: string[6]"]);
+    holds("begin { $x = { $y = 2; $y + 1 }; }", &["{ $y = 2; ($y + 1) }"]);
+    holds("begin /pid == 1/ { exit(); }", &["if ((uint64)pid() == 1) {"]);
+    holds("begin { pid == 1 ? exit() : print(1); }", &["else {"]);
+    assert_eq!(codes("begin { exit(); print(1); }"), ["unreachable"]);
+    assert_eq!(codes("begin { while (pid) { break; } }"), ["deprecated"]);
+    assert_eq!(codes("begin { break; }"), ["not-in-loop"]);
+    assert_eq!(codes("begin { unroll(101) { @x++; } }"), ["bad-unroll"]);
+    assert_eq!(codes("begin { if (comm) { exit(); } }"), ["bad-condition"]);
+    assert_eq!(codes("begin { pid == 1; }"), ["no-effect"]);
+    assert_eq!(codes("uprobe:x:y { for $i : 0..3 { print(arg0); } }"), ["in-loop"]);
+}
+
+#[test]
+fn calls_are_checked() {
+    assert_eq!(codes("begin { printt(1); }"), ["unknown-function"]);
+    assert_eq!(codes("begin { $x = pidd; }"), ["unknown-name"]);
+    assert_eq!(codes("begin { exit(1, 2); }"), ["arity"]);
+    assert_eq!(codes("begin { exit(comm); }"), ["type-mismatch"]);
+    assert_eq!(codes("begin { printf(\"%d %d\", 1); }"), ["format"]);
+    assert_eq!(codes("begin { printf(\"%d\", comm); }"), ["format"]);
+    assert_eq!(codes("begin { printf(\"%d\", nope, 1); }"), ["unknown-name", "format"]);
+    assert_eq!(codes("begin { $x = retval; }"), ["not-here"]);
+    assert_eq!(codes("uprobe:x:y { $x = arg1; }"), ["bad-arg"]);
+    assert_eq!(codes("begin { system(\"ls\"); }"), ["unsafe"]);
+    assert_eq!(codes("begin { $x = kaddr(\"nope\"); }"), ["unknown-symbol"]);
+    assert_eq!(codes("begin { $x = nsecs(bot); }"), ["bad-word"]);
+    assert_eq!(codes("begin { $x = print(1); }"), ["no-value"]);
+    holds("begin { $x = kaddr(\"schedule\"); $n = nsecs(tai); }", &["$x = 18446744071578845184", "nsecs(tai)"]);
+    holds("begin { @x = count(); printf(\"%d %s\", @x, comm); }", &["read(@x)"]);
+}
+
+#[test]
+fn parameters() {
+    let settings = Settings { params: vec!["12".into(), "abc".into()], ..Settings::default() };
+    let (script, d) = run("begin { $a = $1; $b = $2; $c = str($1); $d = $#; $e = $3; $f = str($2 + 1); }", &settings).unwrap();
+    let text = dump(&script);
+    for n in ["$a = 12", "$b = \"abc\"", "str(\"12\")", "$d = 2", "$e = 0", "str(\"bc\")"] {
+        assert!(text.contains(n), "{n}\n{text}");
+    }
+    assert_eq!(d.0.iter().map(|d| d.code).collect::<Vec<_>>(), ["missing-parameter"]);
+    let settings = Settings { params: vec!["sched".into()], ..Settings::default() };
+    let (script, _) = run("tracepoint:$1:sched_switch { exit(); }", &settings).unwrap();
+    assert_eq!(script.probes[0].sites[0].name, "tracepoint:sched:sched_switch");
+}
+
+#[test]
+fn sites_share_bodies() {
+    let probes = |text: &str| run(text, &Settings::default()).unwrap().0.probes.iter().map(|p| p.sites.len()).collect::<Vec<_>>();
+    assert_eq!(probes("tracepoint:syscalls:sys_enter_* { @[probe] = count(); }"), [2]);
+    // The field is elsewhere in the other's record.
+    assert_eq!(probes("tracepoint:syscalls:sys_enter_* { @[args.flags] = count(); }"), [1, 1]);
+    assert_eq!(probes("begin, end { @ = count(); }"), [1, 1]);
+    assert_eq!(codes("tracepoint:sched:* { $x = args.prev_pid; }"), ["unknown-field"]);
+    assert_eq!(codes("tracepoint:sched:nope { exit(); }"), ["unknown-tracepoint"]);
+    assert_eq!(codes("tracepoint:sched:nope* { exit(); }"), ["no-match"]);
+    assert_eq!(codes("tracepiont:sched:x { exit(); }"), ["unknown-probe"]);
+}
+
+#[test]
+fn settings_choose_probes() {
+    let settings = |f: &str| Settings { probe_filter: Some(f.into()), ..Settings::default() };
+    let text = "begin { exit(); } tracepoint:sched:* { exit(); }";
+    let (script, _) = run(text, &settings("switch$")).unwrap();
+    assert_eq!(script.probes.len(), 2);
+    assert_eq!(script.probes[1].sites.len(), 1);
+    assert!(run("tracepoint:sched:* { exit(); }", &settings("nothing")).is_err());
+    let missing = Settings { missing_probes: crate::settings::MissingProbes::Warn, ..Settings::default() };
+    let (script, d) = run("begin { exit(); } tracepoint:sched:nope { exit(); }", &missing).unwrap();
+    assert_eq!((script.probes.len(), d.0.len()), (1, 1));
+    let few = Settings { max_probes: 1, ..Settings::default() };
+    assert!(run("tracepoint:sched:* { exit(); }", &few).is_err());
+}
+
+#[test]
+fn several_errors_come_together() {
+    let text = "begin { $x = nope; $y = $z; printf(\"%d\"); @a = 1; @a = comm; } tracepoint:sched:sched_switch { $q = args.foo; }";
+    assert_eq!(codes(text), ["unknown-name", "undefined-variable", "format", "type-conflict", "unknown-field"]);
+}
+
+/// What code generation relies on: values are typed, and what is stored has its target's type.
+mod promise {
+    use super::super::hir::{Call, CallArg, Expr, ExprKind, Probe, Script, Stmt, StmtKind};
+    use crate::types::Type;
+
+    pub fn holds(script: &Script) {
+        for p in &script.probes {
+            assert!(!p.sites.is_empty());
+            assert!(p.vars.iter().all(|v| v.ty != Type::Void), "{:?}", p.vars);
+            stmts(&p.body, p, script);
+        }
+        assert!(script.maps.iter().all(|m| m.value != Type::Void && m.key != Some(Type::Void)), "{:?}", script.maps);
+    }
+
+    fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
+        for stmt in body {
+            match &stmt.kind {
+                StmtKind::Expr(e) => match &e.kind {
+                    ExprKind::Call(c) => call(c, p, s),
+                    _ => value(e, p, s),
+                },
+                StmtKind::SetVar(v, e) => {
+                    assert_eq!(p.vars[*v].ty, e.ty);
+                    value(e, p, s);
+                }
+                StmtKind::ZeroVar(v) => assert!(*v < p.vars.len()),
+                StmtKind::SetMap { map, key, value: e } => {
+                    assert_eq!(s.maps[*map].value, e.ty);
+                    keyed(*map, key.as_ref(), p, s);
+                    value(e, p, s);
+                }
+                StmtKind::Aggregate { map, key, call: c } => {
+                    assert!(matches!(s.maps[*map].value, Type::Agg(_)));
+                    keyed(*map, key.as_ref(), p, s);
+                    call(c, p, s);
+                }
+                StmtKind::If { cond, then, otherwise } => {
+                    condition(cond, p, s);
+                    stmts(then, p, s);
+                    stmts(otherwise, p, s);
+                }
+                StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => stmts(body, p, s),
+                StmtKind::While { cond, body } => {
+                    condition(cond, p, s);
+                    stmts(body, p, s);
+                }
+                StmtKind::ForRange { from, to, body, .. } => {
+                    value(from, p, s);
+                    value(to, p, s);
+                    stmts(body, p, s);
+                }
+                StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+                StmtKind::Return(Some(e)) => assert_eq!(e.ty, Type::I64),
+            }
+        }
+    }
+
+    fn condition(e: &Expr, p: &Probe, s: &Script) {
+        assert_eq!(e.ty, Type::Bool);
+        value(e, p, s);
+    }
+
+    fn keyed(map: usize, key: Option<&Expr>, p: &Probe, s: &Script) {
+        assert_eq!(s.maps[map].key.as_ref(), key.map(|k| &k.ty), "{key:?}");
+        if let Some(k) = key {
+            value(k, p, s);
+        }
+    }
+
+    fn call(c: &Call, p: &Probe, s: &Script) {
+        for a in &c.args {
+            match a {
+                CallArg::Value(e) => value(e, p, s),
+                CallArg::Element(m, k) => keyed(*m, Some(k), p, s),
+                CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
+            }
+        }
+    }
+
+    fn value(e: &Expr, p: &Probe, s: &Script) {
+        assert_ne!(e.ty, Type::Void, "{e:?}");
+        match &e.kind {
+            ExprKind::Int(_) => assert!(e.ty.is_scalar(), "{e:?}"),
+            ExprKind::Str(t) => assert!(matches!(e.ty, Type::Str(n) if n as usize > t.len())),
+            ExprKind::Var(v) => assert_eq!(p.vars[*v].ty, e.ty),
+            ExprKind::Map(m, k) => {
+                assert_eq!(s.maps[*m].value, e.ty);
+                keyed(*m, k.as_deref(), p, s);
+            }
+            ExprKind::ReadAgg(m, k) | ExprKind::StepMap { map: m, key: k, .. } => keyed(*m, k.as_deref(), p, s),
+            ExprKind::StepVar { var, .. } => assert!(p.vars[*var].ty.is_scalar()),
+            ExprKind::Context(_) => {}
+            ExprKind::Field(b, _) | ExprKind::Deref(b, _) | ExprKind::Unary(_, b) | ExprKind::AddrOf(b) | ExprKind::Cast(b) => {
+                value(b, p, s)
+            }
+            ExprKind::Index(a, b) => {
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Binary(_, a, b) => {
+                if a.ty.is_scalar() && !matches!(a.ty, Type::Ptr(..)) {
+                    assert_eq!(a.ty, b.ty, "{e:?}");
+                }
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Cond(c, a, b) => {
+                condition(c, p, s);
+                assert_eq!((&a.ty, &b.ty), (&e.ty, &e.ty));
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Block(body, v) => {
+                stmts(body, p, s);
+                value(v, p, s);
+            }
+            ExprKind::Tuple(elems) => {
+                assert_eq!(e.ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect()));
+                elems.iter().for_each(|e| value(e, p, s));
+            }
+            ExprKind::Call(c) => call(c, p, s),
+        }
+    }
+}
+
+/// Scripts put together from pieces at random (always the same): what passes keeps the promise, nothing panics.
+#[test]
+fn random_scripts_do_no_harm() {
+    const EXPRS: &[&str] = &[
+        "1", "-1", "0", "300", "\"a\"", "comm", "pid", "nsecs", "$x", "$y", "$t", "@a", "@b[E]", "@c", "@d[E]", "curtask", "args",
+        "args.prev_pid", "args.prev_comm", "curtask.E", "E.tgid", "E.comm", "E[E]", "E.0", "(E, E)", "(E + E)", "(E - E)", "(E * E)", "(E / E)",
+        "(E == E)", "(E < E)", "(E && E)", "!E", "-E", "~E", "*E", "&$x", "&@a", "(E ? E : E)", "(E ?: E)", "(uint8)E", "(struct task_struct *)E",
+        "(bool)E", "(int8[4])E", "sizeof(E)", "str(E)", "$x++", "--@a", "@b[E]++", "@c", "retval", "len(@b)", "has_key(@b, E)",
+        "{ $z = E; $z }", "if E { E } else { E }", "delete(@b, E)", "(E >> E)", "(E ^ E)", "true", "count()", "print(E)", "$1", "$kv", "$i",
+        "(enum state)E", "*curtask", "curtask.in", "curtask.in.bytes",
+    ];
+    const STMTS: &[&str] = &[
+        "$x = E;", "$y = E;", "$t = E;", "let $x = E;", "let $y: uint16 = E;", "let $t: string;", "@a = E;", "@b[E] = E;",
+        "@c = count();", "@c = sum(E);", "@d[E] = hist(E);", "@d[E] = count();", "@a += E;", "@b[E] -= E;", "$x *= E;", "E;", "print(E);",
+        "print(@b);", "print(@b[E]);", "delete(@b[E]);", "delete(@a);", "clear(@c);", "printf(\"%d %s\", E, E);", "if E { S } else { S }", "if (E) { S S }",
+        "unroll(2) { S }", "while (E) { S break; }", "for $i : 0..E { S }", "for ($kv : @b) { S }", "exit();", "return E;", "{ S S }", "_ = E;", "@a++;",
+        "E ? S : E;",
+    ];
+    fn grow(piece: &str, depth: u32, next: &mut dyn FnMut(usize) -> usize, to: &mut String) {
+        for c in piece.chars() {
+            let more: &str = match c {
+                'E' if depth == 0 => ["1", "pid", "$x", "@a", "comm"][next(5)],
+                'E' => EXPRS[next(EXPRS.len())],
+                'S' if depth == 0 => "@a = 1;",
+                'S' => STMTS[next(STMTS.len())],
+                c => {
+                    to.push(c);
+                    continue;
+                }
+            };
+            grow(more, depth.saturating_sub(1), next, to);
+        }
+    }
+    let mut seed = 0x2545_F491_4F6C_DD1Du64;
+    let mut next = |n: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % n as u64) as usize
+    };
+    let (mut parsed, mut passed) = (0, 0);
+    let sys = Fake::new(MACHINE).unwrap();
+    for round in 0..1500 {
+        let shape = [
+            "begin { $x = pid; $y = E; $t = (1, \"a\"); @a = 1; @b[1] = 2; @c = count(); S S }",
+            "tracepoint:sched:sched_switch /E/ { $x = 1; $y = comm; $t = 1; S S } end { @a = nsecs; @b[pid] = E; @d[1] = count(); @c = sum(1); }",
+            "begin { S S S } end { S }",
+        ][round % 3];
+        let mut text = String::new();
+        grow(shape, 1 + (round % 4) as u32, &mut next, &mut text);
+        let Ok(script) = crate::syntax::parse(&Source { name: "t".into(), text: text.clone() }) else { continue };
+        parsed += 1;
+        if let Ok((script, _)) = check_with(&script, &sys, &Settings::default(), &TABLES) {
+            passed += 1;
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| promise::holds(&script))).is_err() {
+                panic!("{text}\n{}", dump(&script));
+            }
+        }
+    }
+    assert!(parsed > 500 && passed > 100, "{parsed} parsed, {passed} passed");
+}
+
+#[test]
+fn tall_trees_fit_the_stack() {
+    let sum = vec!["pid"; 450].join(" + ");
+    good(&format!("begin {{ @ = {sum}; }}"));
+    let deep = format!("{}pid{}", "(".repeat(90), ")".repeat(90));
+    good(&format!("begin {{ @ = {deep}; }}"));
+    let ifs = format!("{}exit();{}", "if pid { ".repeat(90), " }".repeat(90));
+    good(&format!("begin {{ {ifs} }}"));
+}

@@ -1,0 +1,303 @@
+//! Attaching: a program's site to a link, one function per mechanism.
+//!
+//! Links are made by the bare system calls, not by libbpf: libbpf wants a mounted tracefs, and one call per offset.
+//! Sites of a shared program are told apart by the link's cookie, which is the site's index.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_ulong};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use libbpf_sys::{BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create_opts, bpf_raw_tp_opts};
+
+use super::perf::{self, Scope};
+use super::sweep;
+use crate::codegen::artifact::{Manifest, Program, Site};
+use crate::probes::{Attach, ProgramType};
+use crate::settings::Settings;
+use crate::system::{Feature, System};
+
+/// A probe that would not attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachFailed {
+    /// The value of `probe`.
+    pub probe: String,
+    /// The attach point in the script.
+    pub pos: crate::value::Pos,
+    /// Why, as the kernel has it, and what that means here where it is known.
+    pub reason: String,
+}
+
+impl std::fmt::Display for AttachFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot attach {}: {}", self.probe, self.reason)
+    }
+}
+
+impl std::error::Error for AttachFailed {}
+
+/// What is attached. Detaches when dropped, in the background what is slow.
+#[derive(Default)]
+pub(super) struct Links {
+    fast: Vec<OwnedFd>,
+    slow: Vec<OwnedFd>,
+    timers: Vec<OwnedFd>,
+    /// Sites attached.
+    pub sites: u64,
+}
+
+impl Links {
+    /// How many take long to detach.
+    pub fn slow(&self) -> usize {
+        self.slow.len()
+    }
+
+    /// No timer fires any more. (To silence tracepoints and uprobes is to detach them: their programs run whatever state
+    /// their event is in.)
+    pub fn quiet(&self) {
+        self.timers.iter().for_each(perf::disable);
+    }
+
+    fn add(&mut self, made: Made) {
+        match made {
+            Made::Fast(link) => self.fast.push(link),
+            Made::Slow(fds) => self.slow.extend(fds),
+            Made::Timer(events, links) => {
+                self.timers.extend(events);
+                self.fast.extend(links);
+            }
+        }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.timers.clear();
+        self.fast.clear();
+        sweep::sweep(std::mem::take(&mut self.slow));
+    }
+}
+
+/// Descriptors of an attachment.
+enum Made {
+    Fast(OwnedFd),
+    Slow(Vec<OwnedFd>),
+    Timer(Vec<OwnedFd>, Vec<OwnedFd>),
+}
+
+/// In which order programs are attached, as indices: kernels run a tracepoint's programs in the order in which they came,
+/// but a uprobe's in the opposite one, and the script's order is to be kept. Timers are last, so that they begin to count
+/// when all else is there.
+pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
+    let rank = |program: &Program| match program.ty {
+        ProgramType::Uprobe | ProgramType::UprobeMulti => 0,
+        ProgramType::RawTracepoint | ProgramType::Tracepoint => 1,
+        ProgramType::PerfEvent => 2,
+    };
+    let mut order: Vec<usize> = (0..manifest.programs.len()).collect();
+    order.sort_by_key(|&i| {
+        let rank = manifest.programs.get(i).map_or(0, rank);
+        (rank, if rank == 0 { usize::MAX - i } else { i })
+    });
+    order
+}
+
+/// Attaches all of a program's sites that can be; the others are handed to `failed`, which says whether to go on.
+pub(super) fn attach(
+    links: &mut Links,
+    program: &Program,
+    fd: RawFd,
+    settings: &Settings,
+    sys: &dyn System,
+    failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let sites: Vec<(u64, &Site)> = (0..).zip(&program.sites).collect();
+    // One link for all: system calls (the program tells them apart), and the offsets of a file.
+    let together = match program.sites.first().map(|s| &s.attach) {
+        Some(Attach::Syscall { .. }) => true,
+        Some(Attach::Uprobe { .. }) => program.ty == ProgramType::UprobeMulti && sites.len() > 1,
+        _ => false,
+    };
+    if together {
+        match link(program.ty, &sites, fd, settings, sys) {
+            Ok(made) => {
+                links.add(made);
+                links.sites += sites.len() as u64;
+                return Ok(());
+            }
+            Err(why) if program.ty != ProgramType::UprobeMulti => {
+                for (_, site) in &sites {
+                    failed(failure(site, &why))?;
+                }
+                return Ok(());
+            }
+            // the kernel does not say which: one by one
+            Err(_) => {}
+        }
+    }
+    for site in &sites {
+        match link(program.ty, std::slice::from_ref(site), fd, settings, sys) {
+            Ok(made) => {
+                links.add(made);
+                links.sites += 1;
+            }
+            Err(why) => failed(failure(site.1, &why))?,
+        }
+    }
+    Ok(())
+}
+
+fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
+    let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+    match &site.attach {
+        Attach::Begin | Attach::End => Ok(Made::Slow(Vec::new())),
+        Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(Made::Fast),
+        Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(Made::Fast),
+        Attach::Tracepoint { category, event } => {
+            let missing = |m: crate::system::Missing| io::Error::other(m.what);
+            let found = sys.tracepoint(category, event).map_err(missing)?;
+            let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
+            on_event(perf::tracepoint(id)?, program, *cookie).map(Made::Slow)
+        }
+        Attach::Uprobe { path, offset, ret, .. } => match ty {
+            ProgramType::UprobeMulti => uprobes(path, sites, *ret, program, settings.pid).map(|link| Made::Slow(vec![link])),
+            ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::PerfEvent => {
+                on_event(perf::uprobe(&c_path(path)?, *offset, *ret, settings.pid)?, program, *cookie).map(Made::Slow)
+            }
+        },
+        Attach::Timer { period_ns, frequency, all_cpus } => {
+            let (mut events, mut links) = (Vec::new(), Vec::new());
+            for scope in scopes(*all_cpus, settings.pid, sys)? {
+                let event = perf::clock(*period_ns, *frequency, scope)?;
+                let mut fds = on_event(event, program, *cookie)?;
+                events.extend(fds.pop());
+                links.extend(fds);
+            }
+            Ok(Made::Timer(events, links))
+        }
+    }
+}
+
+/// `profile` is on every CPU, or on every thread of `-p`'s process; `interval` on one CPU, whatever `-p` says.
+fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn System) -> io::Result<Vec<Scope>> {
+    let cpus = sys.online_cpus().into_iter().map(|cpu| Scope { pid: -1, cpu: cpu as i32 });
+    Ok(match (all_cpus, pid) {
+        (false, _) => cpus.take(1).collect(),
+        (true, None) => cpus.collect(),
+        (true, Some(pid)) => fs::read_dir(format!("/proc/{pid}/task"))?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .map(|tid| Scope { pid: tid, cpu: -1 })
+            .collect(),
+    })
+}
+
+/// A program on a perf event: by a link, which carries the cookie, or where the kernel has no such links (before 5.15) by
+/// the event itself. The event's descriptor comes last.
+fn on_event(event: OwnedFd, program: RawFd, cookie: u64) -> io::Result<Vec<OwnedFd>> {
+    let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, ..Default::default() };
+    opts.__bindgen_anon_1.perf_event.bpf_cookie = cookie;
+    // SAFETY: the options outlive the call, and have a perf event's shape
+    match made(unsafe { libbpf_sys::bpf_link_create(program, event.as_raw_fd(), BPF_PERF_EVENT, &opts) }) {
+        Ok(link) => Ok(vec![link, event]),
+        Err(why) if why.raw_os_error() == Some(libc::EINVAL) && cookie == 0 => {
+            perf::set_program(&event, program)?;
+            Ok(vec![event])
+        }
+        Err(why) => Err(why),
+    }
+}
+
+fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Result<OwnedFd> {
+    let name = CString::new(name)?;
+    let mut opts = bpf_raw_tp_opts { sz: size_of::<bpf_raw_tp_opts>() as u64, tp_name: name.as_ptr(), cookie };
+    // SAFETY: options and name outlive the call
+    made(unsafe { libbpf_sys::bpf_raw_tracepoint_open_opts(program, &mut opts) })
+}
+
+/// All of these offsets of a file by one link.
+fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: Option<u32>) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());
+    let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
+    for (cookie, site) in sites {
+        if let Attach::Uprobe { offset, .. } = &site.attach {
+            offsets.push(*offset);
+            cookies.push(*cookie);
+        }
+    }
+    let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, ..Default::default() };
+    opts.__bindgen_anon_1.uprobe_multi = libbpf_sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_3 {
+        flags: if ret { BPF_F_UPROBE_MULTI_RETURN } else { 0 },
+        cnt: offsets.len() as u32,
+        path: path.as_ptr(),
+        offsets: offsets.as_ptr(),
+        cookies: cookies.as_ptr(),
+        pid: pid.unwrap_or(0),
+        ..Default::default()
+    };
+    // SAFETY: what the options point to outlives the call
+    made(unsafe { libbpf_sys::bpf_link_create(program, 0, BPF_TRACE_UPROBE_MULTI, &opts) })
+}
+
+/// libbpf's functions return a descriptor or a negative errno.
+fn made(fd: libc::c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: new, and nobody else's
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+fn failure(site: &Site, why: &io::Error) -> AttachFailed {
+    AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason(&site.attach, why) }
+}
+
+/// What an errno means for a mechanism; perf_event_open and bpf have many causes for one number.
+fn reason(attach: &Attach, why: &io::Error) -> String {
+    let text = why.to_string();
+    let Some(errno) = why.raw_os_error() else { return text };
+    let text = match errno {
+        524 => "not supported by this kernel (ENOTSUPP)".to_owned(), // the kernel's own, unknown to strerror
+        _ => text,
+    };
+    let means = match (attach, errno) {
+        (_, libc::EPERM) => super::privileges::missing().unwrap_or_else(|| "the kernel does not permit it".into()),
+        (Attach::RawTracepoint { .. }, libc::ENOENT) => "no such raw tracepoint".into(),
+        (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
+        (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
+        (Attach::Uprobe { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
+        (Attach::Uprobe { .. }, libc::ESRCH) | (Attach::Timer { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
+        (Attach::Uprobe { offset, .. }, libc::EINVAL) => format!("the kernel takes no probe at offset {offset:#x} of that file"),
+        (Attach::Uprobe { .. }, libc::EILSEQ | libc::EIO | 524) => "not the start of an instruction, or one that cannot be probed".into(),
+        (Attach::Timer { frequency, .. }, libc::EINVAL) if *frequency > 0 => {
+            let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+            format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
+        }
+        (_, libc::E2BIG) => "too many programs are on it already".into(),
+        (_, libc::EMFILE) => "too many open files: see ulimit -n".into(),
+        _ => return text,
+    };
+    format!("{means} ({text})")
+}
+
+/// Which mechanism serves a program, for `-v`.
+pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
+    match program.sites.first().map(|s| &s.attach) {
+        Some(Attach::Begin | Attach::End) => "test run",
+        Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
+        Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
+        Some(Attach::Tracepoint { .. }) => "perf tracepoint",
+        Some(Attach::Uprobe { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
+        Some(Attach::Uprobe { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
+        Some(Attach::Uprobe { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
+        Some(Attach::Timer { .. }) => "perf event cpu-clock",
+        None => "nothing",
+    }
+}

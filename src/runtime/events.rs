@@ -1,0 +1,197 @@
+//! Records to actions: which call site wrote it, what it sent, and the user-side end of that builtin.
+
+use anyhow::Context;
+
+use crate::builtins::{self, Arg, EventSpec, Handler, Lower};
+use crate::codegen::artifact::{Event, EventArg, EventKind, Manifest};
+use crate::decode::decode;
+use crate::host::Host;
+use crate::types::Type;
+use crate::value::{Output, Pos, Value};
+
+/// The same problem of the same place is said so often; after that it is counted.
+const SAID_OFTEN: u64 = 10;
+
+/// The call sites of a script, ready to take records.
+pub(super) struct Events {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    action: Action,
+    args: Vec<EventArg>,
+    /// By position; what is literal stays, the rest is written anew for each record.
+    values: Vec<Arg>,
+    pos: Pos,
+    line: String,
+    /// Records of a problem.
+    seen: u64,
+}
+
+enum Action {
+    Handle(Handler),
+    HelperFailed(String),
+    Problem(String),
+}
+
+impl Events {
+    /// Prepares each call site. Errors: a manifest that this program did not write, or what a row has against a call.
+    pub fn prepare(manifest: &Manifest) -> anyhow::Result<Self> {
+        Ok(Self { rows: manifest.events.iter().map(row).collect::<anyhow::Result<_>>()? })
+    }
+
+    /// Does what a record says.
+    pub fn take(&mut self, record: &[u8], host: &mut dyn Host) {
+        let index = u32_at(record, 0);
+        let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
+            let msg = format!("a record of unknown kind {index}: it was skipped");
+            host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
+            return;
+        };
+        for (value, arg) in row.values.iter_mut().zip(&row.args) {
+            read(value, arg, record, host);
+        }
+        match &mut row.action {
+            Action::Handle(handler) => {
+                if let Err(why) = handler(&row.values, host) {
+                    let problem = problem(format!("{why:#}"), None, &row.pos, &row.line);
+                    row.seen += 1;
+                    if row.seen <= SAID_OFTEN {
+                        host.say(problem);
+                    }
+                }
+            }
+            Action::HelperFailed(helper) => {
+                row.seen += 1;
+                if row.seen <= SAID_OFTEN {
+                    let returned = match row.values.first() {
+                        Some(Arg::Value(Value::Int(n))) => *n,
+                        Some(Arg::Value(Value::Uint(n))) => *n as i64,
+                        _ => 0,
+                    };
+                    host.say(problem(helper_failure(helper, returned), Some((helper.clone(), returned)), &row.pos, &row.line));
+                }
+            }
+            Action::Problem(text) => {
+                row.seen += 1;
+                if row.seen <= SAID_OFTEN {
+                    host.say(problem(text.clone(), None, &row.pos, &row.line));
+                }
+            }
+        }
+    }
+
+    /// Says how often there was more of what was said.
+    pub fn finish(&mut self, host: &mut dyn Host) {
+        for row in self.rows.iter_mut().filter(|row| row.seen > SAID_OFTEN) {
+            let what = match &row.action {
+                Action::Handle(_) => "the call failed".to_owned(),
+                Action::HelperFailed(helper) => format!("{helper} failed"),
+                Action::Problem(text) => text.clone(),
+            };
+            let msg = format!("{what}: {} times in all, of which the first {SAID_OFTEN} were shown", row.seen);
+            host.say(problem(msg, None, &row.pos, &row.line));
+            row.seen = 0;
+        }
+    }
+}
+
+fn problem(msg: String, helper: Option<(String, i64)>, pos: &Pos, line: &str) -> Output {
+    let kind = if helper.is_some() { "helper_error" } else { "runtime_error" };
+    Output::Problem { kind, msg, helper, pos: pos.clone(), line: line.to_owned() }
+}
+
+/// What a helper's error means. An errno has several meanings; what it has in map helpers is said in their own words.
+fn helper_failure(helper: &str, returned: i64) -> String {
+    let errno = i32::try_from(returned.unsigned_abs()).unwrap_or(0);
+    match (helper, errno) {
+        ("map_update_elem", libc::E2BIG) => {
+            "the map is full, and the element was not stored: raise max_map_keys, or declare the map with more room".into()
+        }
+        ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map right now: it was not stored".into(),
+        ("map_delete_elem" | "map_lookup_elem", libc::ENOENT) => "the map has no such key".into(),
+        _ => strerror(errno),
+    }
+}
+
+fn strerror(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    match text.rfind(" (os error") {
+        Some(end) => text.get(..end).unwrap_or(&text).to_owned(),
+        None => text,
+    }
+}
+
+fn row(event: &Event) -> anyhow::Result<Row> {
+    let action = match &event.kind {
+        EventKind::Builtin(name) => {
+            let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
+            let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
+            let types = event.args.iter().map(type_of).collect();
+            let spec = EventSpec { literals: event.literals.clone(), types, pos: event.pos.clone(), line: event.line.clone() };
+            Action::Handle((row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?)
+        }
+        EventKind::HelperError { helper } => Action::HelperFailed(helper.clone()),
+        EventKind::Problem(text) => Action::Problem(text.clone()),
+    };
+    let values = event.args.iter().map(constant).collect();
+    Ok(Row { action, args: event.args.clone(), values, pos: event.pos.clone(), line: event.line.clone(), seen: 0 })
+}
+
+fn type_of(arg: &EventArg) -> Type {
+    match arg {
+        EventArg::Int(n) => Type::int(if i32::try_from(*n).is_ok() { 4 } else { 8 }),
+        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => ty.clone(),
+        EventArg::Text(text) => Type::Str(text.len() as u32 + 1),
+        EventArg::Word(_) | EventArg::Map(_) | EventArg::Element { .. } => Type::Void,
+    }
+}
+
+/// The value of an argument that no record changes; of others, something to be written over.
+fn constant(arg: &EventArg) -> Arg {
+    match arg {
+        EventArg::Int(n) => Arg::Value(Value::Int(*n)),
+        EventArg::Text(text) => Arg::Value(Value::Str { bytes: text.clone(), cut: false }),
+        EventArg::Word(word) => Arg::Value(Value::Text(word.clone())),
+        EventArg::Map(map) => Arg::Map(*map),
+        EventArg::Element { map, .. } => Arg::Element(*map, Vec::new()),
+        EventArg::Field { .. } | EventArg::Var { .. } => Arg::Value(Value::None),
+    }
+}
+
+fn read(value: &mut Arg, arg: &EventArg, record: &[u8], host: &mut dyn Host) {
+    match arg {
+        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) => {}
+        EventArg::Field { ty, offset } => *value = Arg::Value(decoded(ty, bytes(record, *offset, ty.size()), host)),
+        EventArg::Var { ty, offset } => {
+            let (start, len) = (u32_at(record, *offset), u32_at(record, offset.saturating_add(4)));
+            *value = Arg::Value(decoded(ty, bytes(record, start, len), host));
+        }
+        EventArg::Element { offset, .. } => {
+            // The key's size is the map's to know: it takes what it needs.
+            if let Arg::Element(_, key) = value {
+                key.clear();
+                key.extend_from_slice(bytes(record, *offset, u32::MAX));
+            }
+        }
+    }
+}
+
+/// A value, tags decoded by their rows.
+pub(super) fn decoded(ty: &Type, bytes: &[u8], host: &mut dyn Host) -> Value {
+    decode(ty, bytes, &mut |tagged, bytes| match builtins::find_tag(&tagged.tag) {
+        Some(tag) => (tag.decode)(tagged, bytes, host),
+        None => Value::Bytes(bytes.to_vec()),
+    })
+}
+
+/// As many of these bytes as the record has.
+fn bytes(record: &[u8], offset: u32, len: u32) -> &[u8] {
+    let start = (offset as usize).min(record.len());
+    let end = start.saturating_add(len as usize).min(record.len());
+    record.get(start..end).unwrap_or(&[])
+}
+
+fn u32_at(record: &[u8], offset: u32) -> u32 {
+    bytes(record, offset, 4).try_into().map_or(u32::MAX, u32::from_ne_bytes)
+}

@@ -1,0 +1,405 @@
+//! From an object's bytes to loaded programs and maps.
+//!
+//! libbpf is not let to print: what it says is kept, for `-v` and for the error. A program's verifier log is asked for
+//! only after it was refused: libbpf loads once without a log, then again with the buffer that it was given.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use anyhow::{Context, bail};
+use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use super::privileges::{self, NotPermitted};
+use super::refused;
+use crate::codegen::artifact::{Artifact, EventKind, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+use crate::probes::Attach;
+use crate::settings::Settings;
+use crate::system::System;
+
+/// A loaded object.
+pub(super) struct Loaded {
+    /// Owns the descriptors below, and the mapping of the state.
+    _object: Object,
+    /// By index in the manifest.
+    pub programs: Vec<RawFd>,
+    /// By index in the manifest.
+    pub maps: Vec<MapFd>,
+    /// By their limit.
+    pub stacks: BTreeMap<u32, MapFd>,
+    /// The ring and its bytes.
+    pub ring: Option<(RawFd, u64)>,
+    /// What the programs share with us.
+    pub state: Shared,
+}
+
+/// A map as the kernel has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MapFd {
+    pub fd: RawFd,
+    /// Bytes.
+    pub key_size: usize,
+    /// Bytes, of one CPU.
+    pub value_size: usize,
+    /// Values are per CPU, so many of them, each rounded up to eight bytes.
+    pub cpus: Option<usize>,
+    pub max_entries: u32,
+    /// Keys are indices, and elements cannot be removed.
+    pub array: bool,
+}
+
+impl MapFd {
+    /// Bytes that a look-up writes.
+    pub fn room(&self) -> usize {
+        self.cpus.map_or(self.value_size, |cpus| self.value_size.next_multiple_of(8) * cpus)
+    }
+}
+
+/// [`State`], mapped.
+pub(super) struct Shared {
+    state: *mut State,
+    /// Where the object has none, so that there is always something to read.
+    _own: Option<Box<State>>,
+}
+
+impl Shared {
+    fn new(mapped: Option<*mut State>) -> Self {
+        match mapped {
+            Some(state) => Self { state, _own: None },
+            None => {
+                let mut own = Box::<State>::default();
+                Self { state: &mut *own, _own: Some(own) }
+            }
+        }
+    }
+
+    // SAFETY, for all: the mapping lives as long as the object, which `Loaded` owns too; the fields are aligned, and
+    // shared with the kernel's side, hence atomic.
+
+    /// Is the next record to wake the reader?
+    pub fn set_sleeps(&self, sleeps: bool) {
+        // SeqCst: the flag must be seen by the programs before the ring is looked at
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
+    }
+
+    /// Programs return at once from here on.
+    pub fn stop(&self) {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
+    }
+
+    /// See [`State::lost`].
+    pub fn lost(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).lost) }.load(Ordering::Relaxed)
+    }
+
+    /// See [`State::missed`].
+    pub fn missed(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).missed) }.load(Ordering::Relaxed)
+    }
+
+    /// See [`State::refused`].
+    pub fn refused(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).refused) }.load(Ordering::Relaxed)
+    }
+}
+
+thread_local! {
+    /// What libbpf has said on this thread.
+    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn listen(_: PrintLevel, message: String) {
+    SAID.with_borrow_mut(|said| said.push(message));
+}
+
+/// What of the loading is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tell {
+    /// libbpf's messages.
+    pub libbpf: bool,
+    /// The verifier's log of each program, also of those that it accepts.
+    pub verifier: bool,
+}
+
+/// Loads the object. `log` gets what `tell` asks for.
+///
+/// Errors: [`refused::Refused`] and [`NotPermitted`] where it is that, else what libbpf said.
+pub(super) fn load(
+    artifact: &Artifact,
+    settings: &Settings,
+    sys: &dyn System,
+    child: u32,
+    tell: Tell,
+    log: &mut dyn FnMut(&str),
+) -> anyhow::Result<Loaded> {
+    let manifest = &artifact.manifest;
+    privileges::raise_limits(manifest.programs.iter().map(|p| p.sites.len()).sum(), manifest.maps.len() + manifest.stacks.len());
+    SAID.with_borrow_mut(Vec::clear);
+    let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
+    let before = libbpf_rs::set_print(Some((level, listen)));
+    let mut verified = Vec::new();
+    let loaded = open_and_load(artifact, settings, sys, child, tell.verifier.then_some(&mut verified));
+    libbpf_rs::set_print(before);
+    let said = SAID.take();
+    if tell.libbpf {
+        said.iter().for_each(|line| log(line.trim_end()));
+    }
+    verified.iter().for_each(|text| log(text));
+    loaded.map_err(|why| match why.downcast_ref::<libbpf_rs::Error>() {
+        Some(_) => explain(why, &said),
+        None => why,
+    })
+}
+
+/// `verified` gets the verifier's log of each program, its name first.
+fn open_and_load(
+    artifact: &Artifact,
+    settings: &Settings,
+    sys: &dyn System,
+    child: u32,
+    verified: Option<&mut Vec<String>>,
+) -> anyhow::Result<Loaded> {
+    let manifest = &artifact.manifest;
+    let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
+    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, child)?;
+
+    // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
+    // kernel keeps the log's end.
+    let size = settings.log_size.clamp(4096, u64::from(u32::MAX >> 2)) as usize;
+    let mut logs: Vec<(String, Vec<u8>)> = Vec::new();
+    for program in object.progs_mut() {
+        if logs.is_empty() || verified.is_some() {
+            logs.push((program.name().to_string_lossy().into_owned(), vec![0u8; size]));
+        }
+        let Some((_, log)) = logs.last_mut() else { continue };
+        let raw = program.as_libbpf_object().as_ptr();
+        // SAFETY: the buffers outlive the load below (the vectors' contents do not move with them); nothing reads them after
+        unsafe {
+            libbpf_sys::bpf_program__set_log_buf(raw, log.as_mut_ptr().cast(), size as u64);
+            if verified.is_some() {
+                libbpf_sys::bpf_program__set_log_level(raw, 1);
+            }
+        }
+    }
+    let loaded = object.load();
+    let refusing = logs.iter().rfind(|(_, log)| log.first().is_some_and(|b| *b != 0)).or(logs.last());
+    let object = match loaded {
+        Ok(object) => object,
+        Err(why) => return Err(refusal(why, refusing.map_or(&[], |(_, log)| log), manifest)),
+    };
+    if let Some(verified) = verified {
+        let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
+        verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
+    }
+    collect(object, manifest, ring_bytes)
+}
+
+/// Sets what is decided on this machine: constants, and sizes of maps. The ring's bytes, if there is one.
+fn prepare_maps(
+    object: &mut OpenObject,
+    manifest: &Manifest,
+    settings: &Settings,
+    sys: &dyn System,
+    child: u32,
+) -> anyhow::Result<Option<u64>> {
+    let cpus = sys.possible_cpus().max(1);
+    let mut ring_bytes = None;
+    for mut map in object.maps_mut() {
+        match map.name().to_str() {
+            Some(START_SECTION) => {
+                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into() };
+                let words = [start.child, start.boot_ns, start.cpus].map(u64::to_ne_bytes).concat();
+                if let Some(to) = map.initial_value_mut() {
+                    let n = to.len().min(words.len());
+                    if let (Some(to), Some(from)) = (to.get_mut(..n), words.get(..n)) {
+                        to.copy_from_slice(from);
+                    }
+                }
+            }
+            // libbpf asks for this itself only where BTF describes a variable of the section.
+            Some(STATE_SECTION) => {
+                let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
+                map.set_map_flags(flags)?;
+            }
+            Some(SCRATCH) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
+            Some(RING) => {
+                let bytes = ring_size(manifest, settings, cpus);
+                map.set_max_entries(bytes as u32)?;
+                ring_bytes = Some(bytes);
+            }
+            _ => {}
+        }
+    }
+    Ok(ring_bytes)
+}
+
+/// Nanoseconds on one of the kernel's clocks.
+pub(super) fn clock(which: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to a struct of ours
+    unsafe { libc::clock_gettime(which, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Bytes of the ring: a power of two. By itself as large as 16 MiB, but within a sixty-fourth of what memory is free, and
+/// smaller where few records can come: its pages are allocated, mapped twice and given back one by one, which takes 4.5 ms
+/// for 16 MiB.
+fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
+    const LEAST: u64 = 256 << 10;
+    const SOME: u64 = 1 << 20;
+    const MOST: u64 = 16 << 20;
+    let page = super::ring::page_size();
+    if settings.perf_rb_pages > 0 {
+        let pages = settings.perf_rb_pages.max(cpus.into());
+        return pages.saturating_mul(page).min(1 << 30).next_power_of_two();
+    }
+    if manifest.events.iter().all(|e| only_ends(&e.kind)) {
+        return LEAST;
+    }
+    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| is_rare(&site.attach)) {
+        return SOME;
+    }
+    let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
+    });
+    let bytes = free.map_or(MOST, |kib| kib.saturating_mul(1024) / 64).clamp(LEAST, MOST);
+    1 << bytes.ilog2()
+}
+
+/// Does it fire once, or at the ticks of one clock? (`begin` may loop, and nobody reads while it does.)
+fn is_rare(attach: &Attach) -> bool {
+    match attach {
+        Attach::Begin | Attach::End => true,
+        Attach::Timer { all_cpus, .. } => !all_cpus,
+        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } => false,
+    }
+}
+
+/// Is it a record that is rare, or the last one?
+fn only_ends(kind: &EventKind) -> bool {
+    match kind {
+        EventKind::Builtin(name) => crate::builtins::find(name).is_some_and(|b| match &b.lower {
+            crate::builtins::Lower::Event(event) => event.stops,
+            crate::builtins::Lower::Fold(_)
+            | crate::builtins::Lower::Context(_)
+            | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Aggregate(_) => false,
+        }),
+        EventKind::HelperError { .. } | EventKind::Problem(_) => true,
+    }
+}
+
+fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>) -> anyhow::Result<Loaded> {
+    let mut programs = BTreeMap::new();
+    for program in object.progs() {
+        programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
+    }
+    let programs = manifest
+        .programs
+        .iter()
+        .map(|p| programs.get(&p.function).copied().with_context(|| format!("the object has no program {}", p.function)))
+        .collect::<anyhow::Result<_>>()?;
+
+    let (mut maps, mut ring, mut state) = (BTreeMap::new(), None, None);
+    for map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let fd = map.as_fd().as_raw_fd();
+        if name == STATE_SECTION {
+            let mut size = 0;
+            // SAFETY: libbpf's mapping of the section; it lives until the object is dropped
+            let mapped = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut size) };
+            if mapped.is_null() || (size as usize) < size_of::<State>() {
+                bail!("the object's {STATE_SECTION} cannot be mapped");
+            }
+            state = Some(mapped.cast::<State>());
+        } else if name == RING {
+            ring = Some((fd, ring_bytes.unwrap_or_else(|| map.max_entries().into())));
+        } else {
+            let ty = map.map_type();
+            let array = matches!(ty, libbpf_rs::MapType::Array | libbpf_rs::MapType::PercpuArray);
+            let entry = MapFd {
+                fd,
+                key_size: map.key_size() as usize,
+                value_size: map.value_size() as usize,
+                cpus: if ty.is_percpu() { Some(libbpf_rs::num_possible_cpus()?) } else { None },
+                max_entries: map.max_entries(),
+                array,
+            };
+            maps.insert(name, entry);
+        }
+    }
+    let find = |name: String| maps.get(&name).copied().with_context(|| format!("the object has no map {name}"));
+    Ok(Loaded {
+        programs,
+        maps: (0..manifest.maps.len()).map(|i| find(format!("map_{i}"))).collect::<anyhow::Result<_>>()?,
+        stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
+        ring,
+        state: Shared::new(state),
+        _object: object,
+    })
+}
+
+/// A failed load: the verifier's word where it has spoken.
+fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Error {
+    let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default());
+    if text.trim().is_empty() {
+        return why.into();
+    }
+    // libbpf stops at the first program that fails, and names it
+    let function = SAID.with_borrow(|said| said.iter().find_map(|line| failed_program(line)));
+    let program = manifest.programs.iter().find(|p| Some(&p.function) == function.as_ref());
+    let name = match program.map(|p| p.sites.as_slice()) {
+        Some([site]) => site.name.clone(),
+        Some([site, others @ ..]) => format!("{} and {} more", site.name, others.len()),
+        Some([]) | None => function.unwrap_or_else(|| "a program".into()),
+    };
+    refused::read(&name, &text).into()
+}
+
+/// `libbpf: prog 'NAME': BPF program load failed: …`
+fn failed_program(line: &str) -> Option<String> {
+    let (before, rest) = line.split_once("': BPF program load failed")?;
+    let _ = rest;
+    Some(before.split_once("prog '")?.1.to_owned())
+}
+
+/// The rest of failures: no permission, or what libbpf said.
+fn explain(why: anyhow::Error, said: &[String]) -> anyhow::Error {
+    let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
+    if denied {
+        let missing = privileges::missing().unwrap_or_else(|| {
+            let program = said.iter().find_map(|line| failed_program(line));
+            match program {
+                Some(program) => format!("the kernel's policy forbids it to load {program}, a program of this type"),
+                None => "the kernel's policy forbids it".into(),
+            }
+        });
+        return NotPermitted { what: "load the programs".into(), missing }.into();
+    }
+    let words: Vec<&str> = said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty()).collect();
+    match words.is_empty() {
+        true => why.context("cannot load the programs"),
+        false => why.context(format!("cannot load the programs: {}", words.join("; "))),
+    }
+}
+
+/// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10).
+pub(super) fn run_once(program: RawFd) -> std::io::Result<()> {
+    // The context: as many arguments as a raw tracepoint can have, all zero.
+    let args = [0u64; 12];
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
+        ctx_in: ptr::from_ref(&args).cast(),
+        ctx_size_in: size_of_val(&args) as u32,
+        ..Default::default()
+    };
+    // SAFETY: the options and the context outlive the call
+    match unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &mut opts) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(-error)),
+    }
+}

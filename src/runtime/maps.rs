@@ -1,0 +1,218 @@
+//! Maps of the script, read and changed from outside.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::io;
+
+use anyhow::{Context, bail};
+
+use super::events::decoded;
+use super::load::MapFd;
+use crate::builtins::{self, Aggregate, Lower};
+use crate::codegen::artifact::Map;
+use crate::host::Host;
+use crate::types::{Agg, Type};
+use crate::value::{MapView, Value};
+
+/// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
+type Entries = (Vec<u8>, Vec<u8>);
+
+/// A whole map, merged across CPUs.
+pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<MapView> {
+    let kind = match &map.value {
+        Type::Agg(agg) => row(agg)?.kind,
+        _ => "map",
+    };
+    let mut entries = Vec::new();
+    match &map.key {
+        None => entries.push((Value::None, element(map, at, &[], host)?)),
+        Some(ty) => {
+            let (keys, values) = read_all(at).with_context(|| format!("reading {}", map.name))?;
+            for (key, bytes) in keys.chunks_exact(at.key_size.max(1)).zip(values.chunks_exact(at.room().max(1))) {
+                let key = decoded(ty, key, host);
+                entries.push((key, value(&map.value, at, bytes, host)?));
+            }
+        }
+    }
+    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, top: None, div: None })
+}
+
+/// An element by its key's bytes (of which there may be more than the key has); [`Value::None`] when it is not there.
+pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
+    let mut padded = vec![0u8; at.key_size.max(4)];
+    if map.key.is_some() {
+        for (to, from) in padded.iter_mut().take(at.key_size).zip(key) {
+            *to = *from;
+        }
+    }
+    match lookup(at, &padded).with_context(|| format!("reading {}", map.name))? {
+        Some(bytes) => value(&map.value, at, &bytes, host),
+        None => Ok(Value::None),
+    }
+}
+
+/// Removes all elements; those of an array are set to zero.
+pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
+    if at.array {
+        return zero(map, at);
+    }
+    let keys = keys(at).with_context(|| format!("clearing {}", map.name))?;
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut count = (keys.len() / at.key_size.max(1)) as u32;
+    // SAFETY: `count` keys of the map's size
+    let all = check(unsafe { libbpf_sys::bpf_map_delete_batch(at.fd, ptr(&keys), &mut count, std::ptr::null()) });
+    if all.is_ok() {
+        return Ok(());
+    }
+    // No batches here (before Linux 5.6), or a program has removed one of them in between.
+    for key in keys.chunks_exact(at.key_size.max(1)) {
+        // SAFETY: a key of the map's size
+        match check(unsafe { libbpf_sys::bpf_map_delete_elem(at.fd, ptr(key)) }) {
+            Err(why) if why.raw_os_error() != Some(libc::ENOENT) => return Err(why).with_context(|| format!("clearing {}", map.name)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sets all elements to zero.
+pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
+    const EXIST: u64 = 2; // BPF_EXIST: what a program has removed in between stays away
+    let zeros = vec![0u8; at.room()];
+    let keys = keys(at).with_context(|| format!("zeroing {}", map.name))?;
+    for key in keys.chunks_exact(at.key_size.max(1)) {
+        // SAFETY: a key and values of the map's sizes
+        match check(unsafe { libbpf_sys::bpf_map_update_elem(at.fd, ptr(key), ptr(&zeros), if at.array { 0 } else { EXIST }) }) {
+            Err(why) if why.raw_os_error() != Some(libc::ENOENT) => return Err(why).with_context(|| format!("zeroing {}", map.name)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The addresses under a stack's id in a stack map.
+pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
+    let bytes = lookup(at, &id.to_ne_bytes()).ok()??;
+    let (words, _) = bytes.as_chunks::<8>();
+    Some(words.iter().map(|w| u64::from_ne_bytes(*w)).take_while(|addr| *addr != 0).collect())
+}
+
+fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
+    match builtins::find(&agg.function).map(|b| &b.lower) {
+        Some(Lower::Aggregate(row)) => Ok(row),
+        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_)) | None => {
+            bail!("unknown aggregation {} in the manifest", agg.function)
+        }
+    }
+}
+
+fn value(ty: &Type, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
+    let Type::Agg(agg) = ty else { return Ok(decoded(ty, bytes, host)) };
+    let stride = at.value_size.next_multiple_of(8).max(1);
+    let size = agg.size as usize;
+    let slots: Vec<&[u8]> = bytes.chunks(stride).filter_map(|slot| slot.get(..size)).collect();
+    Ok((row(agg)?.merge)(agg, &slots))
+}
+
+fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0u8; at.room()];
+    // SAFETY: the key has the map's size, and the value room for all CPUs
+    match check(unsafe { libbpf_sys::bpf_map_lookup_elem(at.fd, ptr(key), value.as_mut_ptr().cast()) }) {
+        Ok(()) => Ok(Some(value)),
+        Err(why) if why.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// All keys and values: in batches, else one by one.
+fn read_all(at: MapFd) -> io::Result<Entries> {
+    match read_batches(at) {
+        Ok(entries) => Ok(entries),
+        // EINVAL before Linux 5.6, ENOTSUPP (524) for kinds of map that have no batches
+        Err(_) => read_singly(at),
+    }
+}
+
+fn read_batches(at: MapFd) -> io::Result<Entries> {
+    // A bucket must fit in a batch, and most have an element or two. Elements are copied while their bucket is locked.
+    let mut batch = at.max_entries.clamp(1, ((4 << 20) / (at.room() + at.key_size).max(1)).clamp(64, 65536) as u32);
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    let mut place = vec![0u8; at.key_size.max(8)];
+    let mut first = true;
+    loop {
+        let (have_keys, have_values) = (keys.len(), values.len());
+        keys.resize(have_keys + batch as usize * at.key_size, 0);
+        values.resize(have_values + batch as usize * at.room(), 0);
+        let mut count = batch;
+        let mut next = vec![0u8; place.len()];
+        // SAFETY: room for `batch` keys and values; the place is a u32 or a key
+        let result = check(unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                at.fd,
+                if first { std::ptr::null_mut() } else { place.as_mut_ptr().cast() },
+                next.as_mut_ptr().cast(),
+                keys.as_mut_ptr().add(have_keys).cast(),
+                values.as_mut_ptr().add(have_values).cast(),
+                &mut count,
+                std::ptr::null(),
+            )
+        });
+        let full = matches!(&result, Err(why) if why.raw_os_error() == Some(libc::ENOSPC));
+        let count = if full { 0 } else { count.min(batch) as usize };
+        keys.truncate(have_keys + count * at.key_size);
+        values.truncate(have_values + count * at.room());
+        match result {
+            Ok(()) => {
+                place = next;
+                first = false;
+            }
+            Err(why) if why.raw_os_error() == Some(libc::ENOENT) => return Ok((keys, values)),
+            // a bucket with more elements than the batch holds
+            Err(_) if full && batch < 1 << 24 => batch *= 2,
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+fn read_singly(at: MapFd) -> io::Result<Entries> {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for key in self::keys(at)?.chunks_exact(at.key_size.max(1)) {
+        if let Some(value) = lookup(at, key)? {
+            keys.extend_from_slice(key);
+            values.extend_from_slice(&value);
+        }
+    }
+    Ok((keys, values))
+}
+
+/// All keys, one behind the other. A walk that meets a removed key starts anew in the kernel; so many steps as the map has
+/// room for, twice, are its end at the latest.
+fn keys(at: MapFd) -> io::Result<Vec<u8>> {
+    let mut keys: Vec<u8> = Vec::new();
+    let mut key = vec![0u8; at.key_size.max(4)];
+    let mut first = true;
+    for _ in 0..u64::from(at.max_entries).saturating_mul(2).saturating_add(1) {
+        let mut next = vec![0u8; key.len()];
+        let from = if first { std::ptr::null() } else { ptr(&key) };
+        // SAFETY: both have the key's size
+        match check(unsafe { libbpf_sys::bpf_map_get_next_key(at.fd, from, next.as_mut_ptr().cast()) }) {
+            Ok(()) => keys.extend(next.iter().take(at.key_size)),
+            Err(why) if why.raw_os_error() == Some(libc::ENOENT) => break,
+            Err(why) => return Err(why),
+        }
+        key = next;
+        first = false;
+    }
+    Ok(keys)
+}
+
+fn ptr(bytes: &[u8]) -> *const c_void {
+    bytes.as_ptr().cast()
+}
+
+/// libbpf's functions return 0 or a negative errno.
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}

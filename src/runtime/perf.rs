@@ -1,0 +1,109 @@
+//! perf_event_open(2), as far as probes sit on it.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_sys::perf_event_attr;
+
+/// `_IO('$', 1)` of `include/uapi/linux/perf_event.h`.
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+/// `_IOW('$', 8, __u32)`
+const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+
+/// `PERF_FLAG_FD_CLOEXEC`
+const FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+/// Whose event, and where it counts: perf_event_open's `pid` and `cpu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scope {
+    /// A thread's id, or -1 for all.
+    pub pid: i32,
+    /// A CPU's number, or -1 for all (of one thread).
+    pub cpu: i32,
+}
+
+impl Scope {
+    /// For events whose programs run on every CPU whatever CPU the event is on: tracepoints and uprobes.
+    pub const ANYWHERE: Scope = Scope { pid: -1, cpu: 0 };
+}
+
+fn attr(ty: u32, config: u64) -> perf_event_attr {
+    perf_event_attr { type_: ty, size: size_of::<perf_event_attr>() as u32, config, ..Default::default() }
+}
+
+fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads `attr.size` bytes, and the path that a uprobe's names
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, scope.pid, scope.cpu, -1, FD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new, and nobody else's
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A tracepoint by the number that tracefs gives it.
+pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
+    let mut attr = attr(libbpf_sys::PERF_TYPE_TRACEPOINT, id);
+    attr.__bindgen_anon_1.sample_period = 1;
+    open(&attr, Scope::ANYWHERE)
+}
+
+/// A place in a file, or the return of the function that starts there. `pid`: in that process only.
+pub(super) fn uprobe(path: &CStr, offset: u64, ret: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
+    const DEVICE: &str = "/sys/bus/event_source/devices/uprobe";
+    let number = |name: &str| -> io::Result<String> { Ok(fs::read_to_string(format!("{DEVICE}/{name}"))?.trim().to_owned()) };
+    let unreadable = || io::Error::other(format!("{DEVICE}: not as expected"));
+    let ty = number("type")?.parse().map_err(|_| unreadable())?;
+    let config = match ret {
+        true => {
+            let bit: u32 = number("format/retprobe")?.trim_start_matches("config:").parse().map_err(|_| unreadable())?;
+            1u64.checked_shl(bit).ok_or_else(unreadable)?
+        }
+        false => 0,
+    };
+    let mut attr = attr(ty, config);
+    attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
+    attr.__bindgen_anon_4.probe_offset = offset;
+    open(&attr, pid.map_or(Scope::ANYWHERE, |pid| Scope { pid: pid as i32, cpu: -1 }))
+}
+
+/// CPU time or, on a CPU and for all threads, wall time: an event every `period_ns`, or `frequency` times per second.
+/// Threads that a traced thread starts are traced too.
+pub(super) fn clock(period_ns: u64, frequency: u64, scope: Scope) -> io::Result<OwnedFd> {
+    let mut attr = attr(libbpf_sys::PERF_TYPE_SOFTWARE, u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK));
+    if frequency > 0 {
+        attr.__bindgen_anon_1.sample_freq = frequency;
+        attr.set_freq(1);
+    } else {
+        attr.__bindgen_anon_1.sample_period = period_ns;
+    }
+    if scope.cpu < 0 {
+        attr.set_inherit(1);
+        attr.set_inherit_thread(1);
+    }
+    open(&attr, scope)
+}
+
+fn ioctl(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_int) -> io::Result<()> {
+    // SAFETY: these requests take a number, no pointer
+    match unsafe { libc::ioctl(event.as_raw_fd(), request, argument) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets a program without a link: no cookie, but Linux 4.1 knows it.
+pub(super) fn set_program(event: &OwnedFd, program: i32) -> io::Result<()> {
+    ioctl(event, IOC_SET_BPF, program)?;
+    ioctl(event, IOC_ENABLE, 0)
+}
+
+/// Lets it fire no more.
+pub(super) fn disable(event: &OwnedFd) {
+    // An event that will not be silenced finds the program stopped; its end comes with the descriptor's.
+    let _ = ioctl(event, IOC_DISABLE, 0);
+}

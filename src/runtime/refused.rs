@@ -1,0 +1,139 @@
+//! What the verifier said of a program that it refused, led back to the script.
+
+use crate::value::Pos;
+
+/// The kernel's verifier refused a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The probe's name.
+    pub program: String,
+    /// Where in the script the refused instruction comes from. Its column is 1: the log has lines only. None when the log
+    /// has no positions (kernels before 6.9) or is empty.
+    pub pos: Option<Pos>,
+    /// The verifier's own words.
+    pub reason: String,
+    /// What it suggests (Linux 7.3 and later).
+    pub suggestion: Option<String>,
+    /// All it said.
+    pub log: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(pos) = &self.pos {
+            write!(f, "{}:{}: ", pos.file, pos.line)?;
+        }
+        write!(f, "the kernel's verifier refused {}: {}", self.program, self.reason)?;
+        match &self.suggestion {
+            Some(suggestion) => write!(f, "; {suggestion}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Reads a log. Two forms are known. Up to Linux 7.2 the reason is the last line before the summary; line information
+/// stands before the instructions that it holds for:
+///
+/// ```text
+/// ; @x = *(arg0 + 8); @ script.bt:3
+/// 11: (79) r1 = *(u64 *)(r7 +16)        ; R1=scalar() R7=ctx()
+/// R1 invalid mem access 'scalar'
+/// processed 12 insns (limit 1000000) …
+/// ```
+///
+/// From 7.3 a report follows, of which `Verification failed:` gives the class, and the indented lines under `Reason:`,
+/// `At:` and `Suggestion:` the rest.
+pub fn read(program: &str, log: &str) -> Refused {
+    let lines: Vec<&str> = log.lines().map(str::trim_end).collect();
+    let report = lines.iter().position(|line| line.starts_with("Verification failed"));
+    let trace = lines.get(..report.unwrap_or(lines.len())).unwrap_or(&[]);
+    let at = |from: &[&str]| from.iter().rev().find_map(|line| position(line));
+
+    let section = |name: &str| -> Option<String> {
+        let start = report? + lines.get(report?..)?.iter().position(|line| line.trim() == name)? + 1;
+        let words: Vec<&str> = lines.get(start..)?.iter().take_while(|l| l.starts_with([' ', '\t'])).map(|l| l.trim()).collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    };
+    let class = report.and_then(|i| lines.get(i)?.strip_prefix("Verification failed:")).map(str::trim);
+    let reason = match (class, section("Reason:")) {
+        (Some(class), Some(reason)) => format!("{class}: {reason}"),
+        (Some(class), None) => class.to_owned(),
+        (None, Some(reason)) => reason,
+        (None, None) => last_words(trace).unwrap_or_else(|| "it did not say why".into()),
+    };
+    Refused {
+        program: program.into(),
+        pos: at(trace).or_else(|| at(lines.get(report?..)?)),
+        reason,
+        suggestion: section("Suggestion:"),
+        log: log.into(),
+    }
+}
+
+/// `; source text @ script.bt:3`
+fn position(line: &str) -> Option<Pos> {
+    let (_, place) = line.trim_start().strip_prefix(';')?.rsplit_once(" @ ")?;
+    let (file, line) = place.rsplit_once(':')?;
+    Some(Pos { file: file.into(), line: line.trim().parse().ok()?, col: 1 })
+}
+
+/// The last line that is neither summary, instruction, register state nor source.
+fn last_words(trace: &[&str]) -> Option<String> {
+    trace.iter().rev().map(|line| line.trim()).find(|line| is_speech(line)).map(str::to_owned)
+}
+
+fn is_speech(line: &str) -> bool {
+    const NOISE: [&str; 12] = [
+        "processed ",
+        "verification time ",
+        "stack depth ",
+        "mark_precise",
+        "parent ",
+        "from ",
+        "last_idx ",
+        "regs=",
+        "-- ",
+        "arg#",
+        "max_states",
+        "func#",
+    ];
+    let first = line.split([' ', ':']).next().unwrap_or("");
+    let instruction = !first.is_empty() && first.bytes().all(|b| b.is_ascii_digit()) && line[first.len()..].starts_with(':');
+    !line.is_empty() && !line.starts_with(';') && !instruction && !NOISE.iter().any(|n| line.starts_with(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_form() {
+        let log = "reg type unsupported for arg#0 function f\n0: R1=ctx() R10=fp0\n; tracepoint:a:b @ script.bt:1\n0: (bf) r6 = r1                       ; R1=ctx() R6_w=ctx()\n\
+            ; @bad = *(arg0 + 8); @ script.bt:3\n11: (79) r1 = *(u64 *)(r7 +16)        ; R1=scalar() R7=ctx()\n12: (0f) r0 += r1\n\
+            math between map_value pointer and register with unbounded min value is not allowed\nprocessed 12 insns (limit 1000000) max_states_per_insn 0\n";
+        let refused = read("kprobe:x", log);
+        assert_eq!(refused.pos, Some(Pos { file: "script.bt".into(), line: 3, col: 1 }));
+        assert_eq!(refused.reason, "math between map_value pointer and register with unbounded min value is not allowed");
+        assert_eq!(refused.suggestion, None);
+    }
+
+    #[test]
+    fn report_form() {
+        let log = "0: R1=ctx() R10=fp0\n; begin { @ = 1 } @ stdin:2\n0: (95) exit\nR0 !read_ok\n\nVerification failed: Register Type Safety: Unreadable register\n\n\
+            Reason:\n  R0 has never been initialized on this path, so the verifier cannot use it as an input.\n\nAt:\n  insn 0\n        | ^-- error: R0 is not readable\n\n\
+            Suggestion:\n  Initialize R0 on every path before this instruction.\n\nprocessed 1 insns (limit 1000000)\n";
+        let refused = read("begin", log);
+        assert_eq!(refused.pos, Some(Pos { file: "stdin".into(), line: 2, col: 1 }));
+        assert!(refused.reason.starts_with("Register Type Safety: Unreadable register: R0 has never"), "{}", refused.reason);
+        assert_eq!(refused.suggestion.as_deref(), Some("Initialize R0 on every path before this instruction."));
+    }
+
+    #[test]
+    fn no_positions_no_words() {
+        let refused = read("begin", "; int x\n0: (95) exit\nR0 !read_ok\nprocessed 1 insns\n");
+        assert_eq!((refused.pos, refused.reason.as_str()), (None, "R0 !read_ok"));
+        assert_eq!(read("begin", "").reason, "it did not say why");
+    }
+}

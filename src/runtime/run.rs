@@ -1,0 +1,390 @@
+//! The loop: records in, output out, and all that may end it.
+//!
+//! Waking up. A program wakes us only when `State::reader_sleeps` is set, and clears it (`artifact::State`). So a burst
+//! costs one wake-up: after a drain that found something we pause for [`PAUSE`] and look again, and only when a look
+//! finds nothing do we set the flag, look once more (a record may have come between the look and the flag) and block. No
+//! wake-up is lost: a program commits its record before it looks at the flag, we set the flag before we look at the
+//! ring, and poll(2) itself looks at the ring before it sleeps. Should a kick find no room in the ring, [`NAP`] bounds
+//! the wait.
+#![allow(unsafe_code)]
+
+use std::io::{self, Write};
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::events::Events;
+use super::load::{Loaded, MapFd};
+use super::ring::{Drained, Ring};
+use super::symbolize::Symbols;
+use super::{Buffering, Exit, Session, load, maps, raw};
+use crate::codegen::artifact::{Manifest, Map};
+use crate::host::Host;
+use crate::probes::Attach;
+use crate::render::{Rendered, Renderer};
+use crate::settings::Settings;
+use crate::value::{Frame, MapView, Output, Pos, Value};
+
+/// Between two looks at the ring while records keep coming.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The longest sleep.
+const NAP: Duration = Duration::from_millis(100);
+/// Bytes of records between two looks at signals and at the output.
+const BATCH: u64 = 256 * 1024;
+/// Bytes of output that are written at once in full buffering, and at the latest in all.
+const ENOUGH: usize = 64 * 1024;
+/// How long the end waits for programs that are in the midst of a record.
+const STRAGGLERS: Duration = Duration::from_millis(20);
+/// 128 + SIGPIPE
+const CLOSED_PIPE: u8 = 141;
+
+/// Where records come from, and who takes them.
+pub(super) struct Source {
+    pub ring: Option<Ring>,
+    pub events: Events,
+}
+
+/// What handlers may use while they run: all of the session but the handlers.
+struct Desk<'a> {
+    loaded: &'a Loaded,
+    manifest: &'a Manifest,
+    settings: &'a Settings,
+    symbols: &'a Symbols,
+    boot_to_unix_ns: u64,
+    renderer: &'a mut dyn Renderer,
+    rendered: Rendered,
+    out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    buffering: Buffering,
+    /// `exit()` was called.
+    exit: Option<u8>,
+    /// The output cannot be written.
+    broken: Option<io::Error>,
+    /// Lost events that were told, and when.
+    told: u64,
+    told_at: Option<Instant>,
+}
+
+impl Session<'_> {
+    /// Runs to the end. What the script says goes to `out`, what is said about the run to `err`.
+    ///
+    /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a child that cannot be run, output that cannot be
+    /// written. A second SIGINT or SIGTERM ends the process at once.
+    pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
+        run_all(self.manifest, &self.loaded, &Attach::Begin)?;
+        let mut first = Vec::new();
+        let start = Instant::now();
+        self.attach(&mut |warning| first.push(warning))?;
+        if self.options.verbose
+            && let Some(log) = &mut self.options.log
+        {
+            log(&format!("attach   {:8.3} ms", start.elapsed().as_secs_f64() * 1e3));
+        }
+        if self.options.dry_run {
+            return Ok(Exit { status: 0, child: None });
+        }
+        if !self.options.quiet {
+            first.push(Output::Attached { probes: self.links.sites });
+        }
+        let waits = self.waits();
+
+        let mut desk = Desk {
+            loaded: &self.loaded,
+            manifest: self.manifest,
+            settings: self.settings,
+            symbols: &self.symbols,
+            boot_to_unix_ns: self.boot_to_unix_ns,
+            renderer,
+            rendered: Rendered::default(),
+            out,
+            err,
+            buffering: self.options.buffering,
+            exit: None,
+            broken: None,
+            told: 0,
+            told_at: None,
+        };
+        first.into_iter().for_each(|output| desk.say(output));
+        desk.flush(true);
+        super::notify(&mut self.options.notify_fd)?;
+        let mut child = self.options.child.take();
+        if let Some(child) = &mut child {
+            child.start()?;
+        }
+
+        let source = &mut self.source;
+        let ring = source.ring.as_ref().map_or(-1, Ring::fd);
+        let room = source.ring.as_ref().map_or(0, Ring::size);
+        loop {
+            let found = source.drain(&mut desk, BATCH);
+            desk.tell_lost(false);
+            desk.flush(false);
+            let child_over = match &mut child {
+                Some(child) => child.exited()?.is_some(),
+                None => false,
+            };
+            let over = child_over || !waits || self.signals.end().is_some() || self.target.as_ref().is_some_and(ended);
+            if over || !desk.goes_on() {
+                break;
+            }
+            if found.more || found.bytes > room / 16 {
+                continue; // they come faster than a pause allows
+            }
+            let others = [self.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())];
+            if found.bytes > 0 || found.busy {
+                wait(&others, PAUSE);
+            } else {
+                self.loaded.state.set_sleeps(true);
+                let [signal, child, target] = others;
+                wait(&[ring, signal, child, target], NAP);
+                self.loaded.state.set_sleeps(false);
+                if self.watched {
+                    self.symbols.refresh();
+                }
+            }
+            self.signals.acknowledge(); // SIGUSR1 has no probes yet: it is swallowed
+        }
+
+        self.loaded.state.stop();
+        self.links.quiet();
+        source.finish(&mut desk);
+        let status = desk.exit.take();
+        if desk.broken.is_none() {
+            run_all(self.manifest, &self.loaded, &Attach::End)?;
+            source.finish(&mut desk);
+            desk.close(&mut source.events);
+        }
+        let child = match &mut child {
+            Some(child) => child.exited()?,
+            None => None,
+        };
+        if self.options.verbose
+            && let Some(log) = &mut self.options.log
+        {
+            if let Some(exit) = child {
+                log(&format!("the -c program ended with status {}", exit.status()));
+            }
+            if self.links.slow() > 0 {
+                log(&format!("{} descriptors of probes are closed in the background", self.links.slow()));
+            }
+        }
+        match desk.broken.take() {
+            Some(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(Exit { status: CLOSED_PIPE, child }),
+            Some(why) => Err(anyhow::Error::from(why).context("cannot write the output")),
+            None => Ok(Exit { status: status.or(desk.exit).unwrap_or(0), child }),
+        }
+    }
+}
+
+/// Runs the programs of `begin` or `end`, in order of declaration.
+fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
+    for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
+        for site in program.sites.iter().filter(|site| site.attach == *which) {
+            load::run_once(*fd).with_context(|| format!("cannot run {}", site.name))?;
+        }
+    }
+    Ok(())
+}
+
+impl Source {
+    /// Has records done, some `limit` bytes of them at most, until one calls `exit()` or the output breaks.
+    fn drain(&mut self, desk: &mut Desk, limit: u64) -> Drained {
+        let Some(ring) = &mut self.ring else { return Drained::default() };
+        let events = &mut self.events;
+        ring.drain(limit, &mut |record| {
+            events.take(record, desk);
+            desk.after_record();
+            desk.goes_on()
+        })
+    }
+
+    /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.
+    fn finish(&mut self, desk: &mut Desk) {
+        let room = self.ring.as_ref().map_or(0, Ring::size);
+        let since = Instant::now();
+        let mut done = 0;
+        while desk.goes_on() {
+            let found = self.drain(desk, BATCH);
+            done += found.bytes;
+            desk.flush(false);
+            // The ring once over is all that can have been there, should a program not stop.
+            if done > room {
+                break;
+            }
+            if found.busy && since.elapsed() < STRAGGLERS {
+                std::thread::sleep(Duration::from_millis(1));
+            } else if found.busy || !found.more {
+                break;
+            }
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.skip();
+        }
+    }
+}
+
+impl Desk<'_> {
+    fn goes_on(&self) -> bool {
+        self.exit.is_none() && self.broken.is_none()
+    }
+
+    fn after_record(&mut self) {
+        if self.buffering == Buffering::None || self.rendered.out.len() >= ENOUGH {
+            self.flush(true);
+        }
+    }
+
+    /// Writes what is rendered, if it is time to (or `now`): output before messages.
+    fn flush(&mut self, now: bool) {
+        let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
+        if time && !self.rendered.out.is_empty() {
+            if self.broken.is_none()
+                && let Err(why) = self.out.write_all(&self.rendered.out).and_then(|()| self.out.flush())
+            {
+                self.broken = Some(why);
+            }
+            self.rendered.out.clear();
+        }
+        if !self.rendered.err.is_empty() {
+            // A closed standard error is nothing that could be told to anybody.
+            let _ = self.err.write_all(&self.rendered.err).and_then(|()| self.err.flush());
+            self.rendered.err.clear();
+        }
+    }
+
+    /// Tells of lost events since the last time: every [`NAP`] at most, unless it is the `last` time.
+    fn tell_lost(&mut self, last: bool) {
+        let lost = self.loaded.state.lost();
+        let soon = self.told_at.is_some_and(|at| at.elapsed() < NAP);
+        if lost > self.told && (last || !soon) {
+            let events = lost - self.told;
+            self.told = lost;
+            self.told_at = Some(Instant::now());
+            self.say(Output::Lost { events });
+        }
+    }
+
+    /// The end of the output: totals of all that went wrong, then the maps.
+    fn close(&mut self, events: &mut Events) {
+        self.tell_lost(true);
+        events.finish(self);
+        let state = &self.loaded.state;
+        let (lost, missed, refused) = (state.lost(), state.missed(), state.refused());
+        let mut total = |n: u64, what: &str| {
+            if n > 0 && self.settings.warning_level > 0 {
+                self.rendered.err.extend_from_slice(format!("WARNING: {what}: {n}\n").as_bytes());
+            }
+        };
+        total(lost, "Total lost event count");
+        total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
+        total(refused, "Map updates that full maps refused");
+        self.say(Output::End);
+        if self.settings.print_maps_on_exit {
+            let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
+            order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
+            for map in order {
+                match self.map(map) {
+                    Ok(view) if view.keyed && view.entries.is_empty() => {}
+                    Ok(view) => self.say(Output::Map(view)),
+                    Err(why) => {
+                        let msg = format!("{why:#}");
+                        self.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
+                    }
+                }
+            }
+        }
+        self.flush(true);
+    }
+
+    fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
+        self.manifest.maps.get(map).zip(self.loaded.maps.get(map).copied()).context("no such map in the manifest")
+    }
+}
+
+impl Host for Desk<'_> {
+    fn say(&mut self, output: Output) {
+        self.renderer.render(&output, &mut self.rendered);
+        if !self.rendered.err.is_empty() {
+            self.flush(true); // where both are the same terminal, they come in order
+        }
+    }
+
+    fn text(&self, value: &Value) -> Vec<u8> {
+        self.renderer.text(value)
+    }
+
+    fn settings(&self) -> &Settings {
+        self.settings
+    }
+
+    fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
+        let manifest = self.manifest;
+        let (_, at) = self.map_at(map)?;
+        let map = manifest.maps.get(map).context("no such map in the manifest")?;
+        maps::view(map, at, self)
+    }
+
+    fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value> {
+        let manifest = self.manifest;
+        let (_, at) = self.map_at(map)?;
+        let map = manifest.maps.get(map).context("no such map in the manifest")?;
+        maps::element(map, at, key, self)
+    }
+
+    fn clear_map(&mut self, map: usize) -> anyhow::Result<()> {
+        let (map, at) = self.map_at(map)?;
+        maps::clear(map, at)
+    }
+
+    fn zero_map(&mut self, map: usize) -> anyhow::Result<()> {
+        let (map, at) = self.map_at(map)?;
+        maps::zero(map, at)
+    }
+
+    fn exit(&mut self, status: u8) {
+        self.exit = Some(status);
+    }
+
+    fn kernel_symbol(&mut self, addr: u64) -> Option<Frame> {
+        self.symbols.kernel_name(addr)
+    }
+
+    fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame> {
+        self.symbols.user_name(pid, addr)
+    }
+
+    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+        if resolve { self.symbols.kernel(addrs).concat() } else { bare(addrs) }
+    }
+
+    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+        if resolve { self.symbols.user(pid, addrs).concat() } else { bare(addrs) }
+    }
+
+    fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
+        maps::stack(*self.loaded.stacks.get(&limit)?, id)
+    }
+
+    fn boot_to_unix_ns(&self) -> u64 {
+        self.boot_to_unix_ns
+    }
+}
+
+fn bare(addrs: &[u64]) -> Vec<Frame> {
+    addrs.iter().map(|addr| Frame { addr: *addr, ..Frame::default() }).collect()
+}
+
+/// Waits until one of these can be read (negative ones never can), at most so long.
+fn wait(fds: &[RawFd], longest: Duration) {
+    let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    // SAFETY: the array outlives the call. Errors (EINTR) are as good as an event: the caller looks for itself.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
+}
+
+/// Has this pidfd's process ended?
+fn ended(pidfd: &OwnedFd) -> bool {
+    let mut polled = libc::pollfd { fd: raw(Some(pidfd)), events: libc::POLLIN, revents: 0 };
+    // SAFETY: as above
+    unsafe { libc::poll(&mut polled, 1, 0) > 0 }
+}

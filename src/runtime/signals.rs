@@ -1,0 +1,101 @@
+//! Signals as numbers to be read: who is told to end must first say what it has counted.
+//!
+//! Handlers and not a signalfd: a blocked signal would be inherited by the programs that `system()` starts, and could not
+//! end a run that is stuck in a write to a full pipe. The second SIGINT or SIGTERM ends the process on the spot.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+/// Times that SIGINT or SIGTERM came, and the last of them.
+static ENDS: AtomicU32 = AtomicU32::new(0);
+static LAST: AtomicI32 = AtomicI32::new(0);
+static USER: AtomicU32 = AtomicU32::new(0);
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+
+const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
+
+/// While it lives, SIGINT, SIGTERM and SIGUSR1 are ours.
+pub(super) struct Signals {
+    wake: OwnedFd,
+    before: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+extern "C" fn caught(signal: libc::c_int) {
+    // Only what signal-safety(7) allows: atomics, write, _exit.
+    unsafe {
+        let errno = *libc::__errno_location();
+        if signal == libc::SIGUSR1 {
+            USER.fetch_add(1, Ordering::Relaxed);
+        } else {
+            LAST.store(signal, Ordering::Relaxed);
+            if ENDS.fetch_add(1, Ordering::Relaxed) > 0 {
+                libc::_exit(128 + signal);
+            }
+        }
+        let one = 1u64;
+        libc::write(WAKE.load(Ordering::Relaxed), (&raw const one).cast(), 8);
+        *libc::__errno_location() = errno;
+    }
+}
+
+impl Signals {
+    /// Takes them over.
+    pub fn catch() -> io::Result<Self> {
+        // SAFETY: a new descriptor, nobody else's
+        let wake = unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        ENDS.store(0, Ordering::Relaxed);
+        USER.store(0, Ordering::Relaxed);
+        WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
+        let mut before = Vec::new();
+        for signal in CAUGHT {
+            // SAFETY: `caught` keeps to what a handler may do. SA_RESTART, since the wake-up comes through the descriptor.
+            unsafe {
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = caught as extern "C" fn(libc::c_int) as usize;
+                new.sa_flags = libc::SA_RESTART;
+                libc::sigemptyset(&mut new.sa_mask);
+                let mut old: libc::sigaction = std::mem::zeroed();
+                if libc::sigaction(signal, &new, &mut old) == 0 {
+                    before.push((signal, old));
+                }
+            }
+        }
+        Ok(Self { wake, before })
+    }
+
+    /// Readable when one has come.
+    pub fn fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// The signal that asked for the end, if one has.
+    pub fn end(&self) -> Option<i32> {
+        (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed))
+    }
+
+    /// Makes [`Signals::fd`] wait again; how often SIGUSR1 came since.
+    pub fn acknowledge(&self) -> u32 {
+        let mut count = 0u64;
+        // SAFETY: reads eight bytes, as an eventfd has
+        unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };
+        USER.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, old) in &self.before {
+            // SAFETY: what was there before
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+        WAKE.store(-1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,443 @@
+//! Sessions on the real kernel, with objects made by `emit` alone. They need root, and say so when they are skipped.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::codegen::artifact::{Event, EventKind, Map, Program, Site};
+use crate::diag::Source;
+use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
+use crate::probes::ProgramType;
+use crate::render::{Rendered, Renderer};
+use crate::system::live::Live;
+use crate::types::Int;
+use crate::value::{Pos, Value};
+
+/// Keeps what is said.
+#[derive(Clone, Default)]
+struct Heard(Rc<RefCell<Vec<Output>>>);
+
+impl Renderer for Heard {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        self.0.borrow_mut().push(output.clone());
+        to.out.push(b'.');
+    }
+
+    fn text(&self, _: &Value) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+impl Heard {
+    fn problems(&self) -> Vec<String> {
+        let outputs = self.0.borrow();
+        outputs.iter().filter_map(|o| if let Output::Problem { msg, .. } = o { Some(msg.clone()) } else { None }).collect()
+    }
+
+    fn map(&self, name: &str) -> Vec<(Value, Value)> {
+        let outputs = self.0.borrow();
+        let view = outputs.iter().find_map(|o| if let Output::Map(view) = o { (view.name == name).then(|| view.entries.clone()) } else { None });
+        view.unwrap_or_default()
+    }
+}
+
+fn skipped() -> bool {
+    match missing_privileges() {
+        Some(why) => {
+            eprintln!("skipped: {why}");
+            assert!(std::env::var_os("RBT_TEST_REQUIRE").is_none());
+            true
+        }
+        None => false,
+    }
+}
+
+/// Sessions share the process's signal handlers: one at a time.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn one() -> std::sync::MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn site(name: &str, attach: Attach) -> Site {
+    Site { name: name.into(), attach, pos: Pos { file: "t".into(), line: 1, col: 1 } }
+}
+
+fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
+    Program { function: function.into(), ty, sites }
+}
+
+/// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
+fn send(e: &mut Emit, event: u32) {
+    let value = crate::emit::Operand::u64(e.int(7));
+    e.record(event, 16, &[crate::emit::RecordField { offset: 8, value, ty: Type::U64, var: false }]);
+}
+
+/// Adds one to element `key` of script map 0 (a hash of u64 to u64).
+fn count(e: &mut Emit, key: u64) {
+    let map = e.declare_map("map_0", COUNTS);
+    let at = e.alloc(8);
+    let key = e.int(key);
+    e.store(at, 0, 8, key);
+    let found = e.lookup(map, at);
+    let there = e.not_null(found);
+    e.if_else(
+        there,
+        |e| {
+            let one = e.int(1);
+            e.atomic_add(found, one);
+        },
+        |e| {
+            let value = e.alloc(8);
+            let one = e.int(1);
+            e.store(value, 0, 8, one);
+            e.update(map, at, value);
+        },
+    );
+}
+
+const COUNTS: MapDef = MapDef { kind: MapKind::Hash, key_size: 8, value_size: 8, max_entries: 64, flags: 0 };
+
+fn counts() -> Map {
+    Map { name: "@c".into(), key: Some(Type::U64), value: Type::U64 }
+}
+
+/// Only for our own process: others may do as they like.
+fn ours(e: &mut Emit, then: impl FnOnce(&mut Emit)) {
+    let id = e.call(Helper::GetCurrentPidTgid, &[]);
+    let tgid = e.shr(id, e.int(32), false);
+    let mine = e.cmp(crate::emit::Cmp::Eq, tgid, e.int(std::process::id().into()));
+    let stopped = e.state(std::mem::offset_of!(crate::codegen::artifact::State, stopped));
+    let stopped = e.load(stopped, 0, Int { bytes: 4, signed: false });
+    let runs = e.cmp(crate::emit::Cmp::Eq, stopped, e.int(0));
+    let both = e.and(mine, runs);
+    e.if_(both, then);
+}
+
+fn says(text: &str) -> Event {
+    Event { kind: EventKind::Problem(text.into()), pos: Pos::default(), line: String::new(), literals: Vec::new(), args: Vec::new() }
+}
+
+macro_rules! object {
+    ($e:ident, $body:block) => {{
+        let cx = Context::create();
+        let source = Source { name: "t.bt".into(), text: "one\ntwo\nthree\n".into() };
+        let mut $e = Emit::new(&cx, &source, false, "GPL");
+        $body
+        $e.build(Dumps::default()).unwrap_or_else(|e| panic!("{:?}", e.messages)).elf
+    }};
+}
+
+fn run(artifact: &Artifact, settings: &Settings, options: Options) -> (Heard, anyhow::Result<Exit>) {
+    let sys = Live::new();
+    let mut heard = Heard::default();
+    let result = load(artifact, settings, &sys, options).and_then(|mut s| s.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()));
+    heard.0 = heard.0.clone();
+    (heard, result)
+}
+
+/// Links of this machine that are ours or a sweeper's, by number.
+fn links() -> Vec<u32> {
+    let mut ids = Vec::new();
+    let mut id = 0;
+    while unsafe { libbpf_sys::bpf_link_get_next_id(id, &mut id) } == 0 {
+        ids.push(id);
+    }
+    ids
+}
+
+#[test]
+fn begin_and_end_in_order() {
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let elf = object!(e, {
+        for (i, name) in ["b0", "b1", "e0"].into_iter().enumerate() {
+            e.begin_program(name, "raw_tp", &[name.into()]);
+            send(&mut e, i as u32);
+            e.end_program(0);
+        }
+    });
+    let manifest = Manifest {
+        programs: vec![
+            program("e0", ProgramType::RawTracepoint, vec![site("end", Attach::End)]),
+            program("b0", ProgramType::RawTracepoint, vec![site("begin", Attach::Begin)]),
+            program("b1", ProgramType::RawTracepoint, vec![site("begin", Attach::Begin)]),
+        ],
+        events: vec![says("b0"), says("b1"), says("e0")],
+        ..Manifest::default()
+    };
+    let (heard, exit) = run(&Artifact { elf, manifest }, &Settings::default(), Options::default());
+    assert_eq!(exit.unwrap(), Exit { status: 0, child: None });
+    assert_eq!(heard.problems(), ["b0", "b1", "e0"]);
+    assert!(matches!(heard.0.borrow()[0], Output::Attached { probes: 3 }));
+    assert!(matches!(heard.0.borrow().last(), Some(Output::End)));
+}
+
+#[test]
+fn every_mechanism_counts_and_leaves() {
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let sys = Live::new();
+    let multi = sys.has(crate::system::Feature::UprobeMulti);
+    let elf = object!(e, {
+        let all = [("tp", "tracepoint", 1), ("raw", "raw_tp", 2), ("sys", "raw_tp", 3), ("u", "uprobe", 4), ("m", "uprobe.multi", 6)];
+        for (name, section, key) in all {
+            e.begin_program(name, section, &[name.into()]);
+            ours(&mut e, |e| count(e, key));
+            e.end_program(0);
+        }
+        e.begin_program("t", "perf_event", &["t".into()]);
+        count(&mut e, 7);
+        e.end_program(0);
+        e.begin_program("tick", "perf_event", &["tick".into()]);
+        send(&mut e, 0);
+        e.end_program(0);
+    });
+    let me = std::env::current_exe().unwrap();
+    let binary = sys.binary(&me).unwrap();
+    let function = binary.functions.iter().find(|f| f.name.contains("probe_me")).expect("our own function");
+    let uprobe = Attach::Uprobe { path: me.clone(), offset: function.offset, function: "probe_me".into(), ret: false };
+    let timer = |all_cpus| Attach::Timer { period_ns: 1_000_000, frequency: 0, all_cpus };
+    let number = sys.syscall_number("getpid").unwrap();
+    let mut programs = vec![
+        program("tp", ProgramType::Tracepoint, vec![site("tp", Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() })]),
+        program("raw", ProgramType::RawTracepoint, vec![site("raw", Attach::RawTracepoint { name: "sys_enter".into() })]),
+        program(
+            "sys",
+            ProgramType::RawTracepoint,
+            vec![site("s1", Attach::Syscall { enter: false, number }), site("s2", Attach::Syscall { enter: false, number: number + 1 })],
+        ),
+        program("u", ProgramType::Uprobe, vec![site("u", uprobe.clone())]),
+        program("t", ProgramType::PerfEvent, vec![site("t", timer(true))]),
+        program("tick", ProgramType::PerfEvent, vec![site("tick", timer(false))]),
+    ];
+    programs.push(program("m", ProgramType::UprobeMulti, if multi { vec![site("m", uprobe.clone()), site("m2", Attach::End)] } else { vec![] }));
+    if multi {
+        programs.last_mut().unwrap().sites.pop();
+    }
+    let sites: u64 = programs.iter().map(|p| p.sites.len() as u64).sum();
+    let manifest = Manifest { programs, maps: vec![counts()], events: vec![says("tick")], ..Manifest::default() };
+    let artifact = Artifact { elf, manifest };
+
+    let before = links();
+    // The run's own attach, with the calls in between made by a thread of ours.
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let caller = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                unsafe { libc::syscall(libc::SYS_getppid) };
+                assert_eq!(std::hint::black_box(probe_me(3)), 4);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let killer = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(900));
+        unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+    });
+    let heard = Heard::default();
+    let settings = Settings::default();
+    let mut session = load(&artifact, &settings, &sys, Options::default()).map_err(|e| format!("{e:#}")).unwrap();
+    let exit = session.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
+    let start = Instant::now();
+    drop(session);
+    let took = start.elapsed();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    caller.join().unwrap();
+    killer.join().unwrap();
+    assert_eq!(exit.status, 0);
+    assert!(heard.0.borrow().iter().any(|o| *o == Output::Attached { probes: sites }));
+    let counted = heard.map("@c");
+    let of = |key| counted.iter().find(|(k, _)| *k == Value::Uint(key)).map_or(0, |(_, v)| if let Value::Uint(n) = v { *n } else { 0 });
+    eprintln!("counts {counted:?}, dropped in {took:?}, ticks {}", heard.problems().len());
+    for key in [1, 2, 3, 4, 7] {
+        assert!(of(key) > 10, "mechanism {key}: {counted:?}");
+    }
+    assert!(!multi || of(6) > 10, "{counted:?}");
+    assert!(took < Duration::from_millis(25), "detaching took {took:?}");
+    let gone = Instant::now();
+    while links().iter().any(|id| !before.contains(id)) {
+        assert!(gone.elapsed() < Duration::from_secs(10), "still attached: {:?}", links());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    eprintln!("all detached {:?} later", gone.elapsed());
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn probe_me(n: u64) -> u64 {
+    std::hint::black_box(n) + 1
+}
+
+/// Programs on the same event run in the script's order, whatever the mechanism.
+#[test]
+fn order_of_declaration() {
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let sys = Live::new();
+    let multi = sys.has(crate::system::Feature::UprobeMulti);
+    let me = std::env::current_exe().unwrap();
+    let binary = sys.binary(&me).unwrap();
+    let function = binary.functions.iter().find(|f| f.name.contains("probe_me")).expect("our own function");
+    let uprobe = Attach::Uprobe { path: me.clone(), offset: function.offset, function: "probe_me".into(), ret: false };
+    let tracepoint = Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() };
+    let mut cases = vec![
+        ("uprobe", ProgramType::Uprobe, uprobe.clone()),
+        ("tracepoint", ProgramType::Tracepoint, tracepoint),
+        ("raw_tp", ProgramType::RawTracepoint, Attach::RawTracepoint { name: "sys_enter".into() }),
+    ];
+    if multi {
+        cases.push(("uprobe.multi", ProgramType::UprobeMulti, uprobe));
+    }
+    for (section, ty, attach) in cases {
+        let elf = object!(e, {
+            for i in 0..3u32 {
+                e.begin_program(&format!("p{i}"), section, &["p".into()]);
+                ours(&mut e, |e| send(e, i));
+                e.end_program(0);
+            }
+        });
+        let manifest = Manifest {
+            programs: (0..3).map(|i| program(&format!("p{i}"), ty, vec![site("p", attach.clone())])).collect(),
+            events: ["0", "1", "2"].map(says).to_vec(),
+            ..Manifest::default()
+        };
+        let artifact = Artifact { elf, manifest };
+        let killer = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(600));
+            probe_me(1);
+            unsafe { libc::syscall(libc::SYS_getppid) };
+            std::thread::sleep(Duration::from_millis(50));
+            unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+        });
+        let (heard, exit) = run(&artifact, &Settings::default(), Options::default());
+        killer.join().unwrap();
+        exit.unwrap();
+        let said = heard.problems();
+        eprintln!("{section}: {said:?}");
+        // calls that were made while only some of the programs were attached come first
+        let whole = said.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{section}: {said:?}"));
+        assert_eq!(said.get(whole.saturating_sub(2)..=whole), Some(["0", "1", "2"].map(String::from).as_slice()), "{section}: {said:?}");
+    }
+}
+
+#[test]
+fn refused_programs_name_their_line() {
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let elf = object!(e, {
+        e.begin_program("bad", "raw_tp", &["bad".into()]);
+        e.at(2, 5);
+        let map = e.declare_map("map_0", COUNTS);
+        let key = e.alloc(8);
+        let zero = e.int(0);
+        e.store(key, 0, 8, zero);
+        let found = e.lookup(map, key);
+        e.at(3, 1);
+        let beyond = e.load(found, 0, Int { bytes: 8, signed: false });
+        e.ret(Some(beyond));
+        e.end_program(0);
+    });
+    let manifest = Manifest {
+        programs: vec![program("bad", ProgramType::RawTracepoint, vec![site("rawtracepoint:x", Attach::RawTracepoint { name: "sys_enter".into() })])],
+        ..Manifest::default()
+    };
+    let (_, exit) = run(&Artifact { elf, manifest }, &Settings::default(), Options::default());
+    let error = exit.unwrap_err();
+    let refused = error.downcast_ref::<Refused>().unwrap_or_else(|| panic!("{error:#}"));
+    eprintln!("{refused}\n{}", refused.log);
+    assert_eq!(refused.program, "rawtracepoint:x");
+    assert!(refused.reason.contains("invalid mem access"), "{}", refused.reason);
+    assert_eq!(refused.pos.as_ref().map(|p| (p.file.as_str(), p.line)), Some(("t.bt", 3)));
+}
+
+#[test]
+fn failures_to_attach_name_the_probe() {
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let elf = object!(e, {
+        e.begin_program("p", "raw_tp", &["p".into()]);
+        e.end_program(0);
+        e.begin_program("b", "raw_tp", &["b".into()]);
+        e.end_program(0);
+    });
+    let manifest = Manifest {
+        programs: vec![
+            program("b", ProgramType::RawTracepoint, vec![site("begin", Attach::Begin)]),
+            program("p", ProgramType::RawTracepoint, vec![site("rawtracepoint:nope", Attach::RawTracepoint { name: "nope".into() })]),
+        ],
+        ..Manifest::default()
+    };
+    let artifact = Artifact { elf, manifest };
+    let (_, exit) = run(&artifact, &Settings::default(), Options::default());
+    let error = exit.unwrap_err();
+    assert_eq!(error.to_string(), "cannot attach rawtracepoint:nope: no such raw tracepoint (No such file or directory (os error 2))");
+    let settings = Settings { missing_probes: MissingProbes::Warn, ..Settings::default() };
+    let (heard, exit) = run(&artifact, &settings, Options::default());
+    assert!(exit.unwrap_err().is::<NothingAttached>());
+    let _ = heard;
+}
+
+/// Every record is seen or counted as lost, whether they come in floods or one by one; and a sleeper is woken at once.
+#[test]
+fn nothing_is_lost_in_silence() {
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let elf = object!(e, {
+        e.begin_program("p", "raw_tp", &["p".into()]);
+        ours(&mut e, |e| {
+            count(e, 1);
+            send(e, 0);
+        });
+        e.end_program(0);
+    });
+    let manifest = Manifest {
+        programs: vec![program("p", ProgramType::RawTracepoint, vec![site("p", Attach::RawTracepoint { name: "sys_enter".into() })])],
+        maps: vec![counts()],
+        events: vec![says("call")],
+        ..Manifest::default()
+    };
+    let artifact = Artifact { elf, manifest };
+    let sys = Live::new();
+    let settings = Settings { perf_rb_pages: 64, ..Settings::default() };
+    let mut session = load(&artifact, &settings, &sys, Options::default()).unwrap();
+    let caller = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..400_000 {
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+        for _ in 0..100 {
+            std::thread::sleep(Duration::from_millis(3));
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+        unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+    });
+    let heard = Heard::default();
+    session.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()).unwrap();
+    caller.join().unwrap();
+    let sent = match heard.map("@c").first() {
+        Some((_, Value::Uint(n))) => *n,
+        other => panic!("{other:?}"),
+    };
+    let lost: u64 = heard.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
+    let said = heard.problems();
+    let last = said.last().unwrap();
+    let seen: u64 = last.split_once("call: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{last}"));
+    eprintln!("sent {sent}, seen {seen}, lost {lost}, missed {}", session.loaded.state.missed());
+    assert_eq!(sent, seen + lost);
+}
