@@ -27,6 +27,7 @@ impl<'c> Emit<'c> {
         let entry = self.cx.append_basic_block(function, "entry");
         let start = self.cx.append_basic_block(function, "body");
         let exit = self.cx.append_basic_block(function, "exit");
+        self.b.unset_current_debug_location();
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
