@@ -88,6 +88,21 @@ pub struct Tagged {
     pub size: u32,
     /// What the row wants to remember per use: a stack's mode and limit, say.
     pub params: [u32; 2],
+    /// The same for text: a time's format, say; else empty.
+    #[serde(default)]
+    pub text: String,
+}
+
+impl Tagged {
+    /// One without parameters.
+    pub fn plain(tag: &str, size: u32) -> Type {
+        Self::with(tag, size, [0, 0], "")
+    }
+
+    /// One with parameters.
+    pub fn with(tag: &str, size: u32, params: [u32; 2], text: &str) -> Type {
+        Type::Tagged(Arc::new(Self { tag: tag.into(), size, params, text: text.into() }))
+    }
 }
 
 /// What an aggregation map holds, per CPU.

@@ -1,5 +1,7 @@
 //! Builtins: a bare name and a call are one thing.
 
+use std::cell::RefCell;
+
 use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
@@ -73,10 +75,10 @@ impl Body<'_> {
             return poison(span);
         }
         let Some(given) = self.arguments(row, args, span) else { return poison(span) };
-        let Some(ty) = self.returned(row, &given, span) else { return poison(span) };
+        let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
         match &row.lower {
             Lower::Fold(f) => {
-                let lit = self.with_facts(row, &given, span, f);
+                let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
                 match lit {
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
@@ -91,7 +93,7 @@ impl Body<'_> {
             }
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) | Lower::Code(_) => {
-                let call = Call { row, args: given.args, ty: ty.clone(), span };
+                let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
             Lower::Aggregate(_) => poison(span),
@@ -143,28 +145,33 @@ impl Body<'_> {
     }
 
     /// The type that a call gives; nothing when a fault was found, or an argument's type is not known.
-    fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<Type> {
+    fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<(Type, Vec<i64>)> {
         match &row.returns {
-            Returns::Always(ty) => Some(ty.clone()),
+            Returns::Always(ty) => Some((ty.clone(), Vec::new())),
             Returns::By(f) => self.with_facts(row, given, span, f),
         }
     }
 
-    /// Asks a row about a call. Its answer does not count while an argument's type is not known.
+    /// Asks a row about a call; with the answer come constants for the row's code. The answer does not count while an argument's type is not known.
     pub fn with_facts<T>(
         &mut self,
         row: &'static Builtin,
         given: &Given,
         span: Span,
         ask: impl FnOnce(&Facts) -> Result<T, Diagnostic>,
-    ) -> Option<T> {
+    ) -> Option<(T, Vec<i64>)> {
         if given.unknown {
             return None;
         }
         let env = self.env;
-        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site };
-        match ask(&facts) {
-            Ok(answer) => Some(answer),
+        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site, notes: RefCell::default() };
+        let answer = ask(&facts);
+        let notes = facts.notes.into_inner();
+        for warning in notes.warnings {
+            self.report(warning);
+        }
+        match answer {
+            Ok(answer) => Some((answer, notes.consts)),
             Err(d) => {
                 self.report(d);
                 None
@@ -192,8 +199,8 @@ impl Body<'_> {
             return None;
         }
         let given = self.arguments(row, args, span)?;
-        let agg = self.with_facts(row, &given, span, aggregate.layout)?;
-        let call = Call { row, args: given.args, ty: Type::Void, span };
+        let (agg, consts) = self.with_facts(row, &given, span, aggregate.layout)?;
+        let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }
 }

@@ -228,6 +228,8 @@ pub struct Call {
     pub args: Vec<CallArg>,
     /// What it returns.
     pub ty: Type,
+    /// Facts that the row kept for its code.
+    pub consts: Vec<i64>,
     /// Where.
     pub span: Span,
 }
@@ -269,6 +271,7 @@ impl Call {
             literals: (0..self.args.len()).map(|i| self.literal(i)).collect(),
             maps: self.args.iter().map(map).collect(),
             agg,
+            consts: self.consts.clone(),
             span: self.span,
         }
     }
