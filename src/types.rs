@@ -88,6 +88,21 @@ pub struct Tagged {
     pub size: u32,
     /// What the row wants to remember per use: a stack's mode and limit, say.
     pub params: [u32; 2],
+    /// The same for text: a time's format, say; else empty.
+    #[serde(default)]
+    pub text: String,
+}
+
+impl Tagged {
+    /// One without parameters.
+    pub fn plain(tag: &str, size: u32) -> Type {
+        Self::with(tag, size, [0, 0], "")
+    }
+
+    /// One with parameters.
+    pub fn with(tag: &str, size: u32, params: [u32; 2], text: &str) -> Type {
+        Type::Tagged(Arc::new(Self { tag: tag.into(), size, params, text: text.into() }))
+    }
 }
 
 /// What an aggregation map holds, per CPU.
@@ -268,7 +283,10 @@ impl std::fmt::Display for Type {
             Type::Struct(s) => {
                 write!(f, "{} {}", if s.union { "union" } else { "struct" }, if s.name.is_empty() { "(anonymous)" } else { &s.name })
             }
-            Type::Record(r) if r.name.is_empty() => f.write_str("record"),
+            Type::Record(r) if r.name.is_empty() => {
+                let fields: Vec<String> = r.fields.iter().map(|m| format!("{}: {}", m.name, m.ty)).collect();
+                write!(f, "{{ {} }}", fields.join(", "))
+            }
             Type::Record(r) => write!(f, "struct {}", r.name),
             Type::Tuple(elems) => {
                 f.write_str("(")?;

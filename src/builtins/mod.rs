@@ -3,6 +3,25 @@
 //! A row says what a builtin takes, what it gives, and has both ends of its life: the code it becomes in the kernel
 //! and what user space does with what comes back. A row's file spells the name; nothing else does.
 
+mod cgroup;
+mod control;
+mod count;
+mod hist;
+mod machine;
+mod maps;
+mod memory;
+mod net;
+mod print;
+mod probe;
+mod process;
+mod shell;
+mod stacks;
+mod strings;
+pub mod symbols;
+mod time;
+
+use std::cell::RefCell;
+
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::host::Host;
@@ -137,6 +156,17 @@ pub struct Facts<'a> {
     pub sys: &'a dyn System,
     /// The site it is checked for.
     pub site: &'a ProbeSite,
+    /// What the row has to say besides its answer.
+    pub notes: RefCell<Notes>,
+}
+
+/// What a row says about a call besides its type.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Facts that its code needs: offsets of members, addresses. They come back in [`Use::consts`].
+    pub consts: Vec<i64>,
+    /// Warnings.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// What is known of an argument.
@@ -173,6 +203,16 @@ pub enum Lit {
 }
 
 impl Facts<'_> {
+    /// Keeps constants for the row's code.
+    pub fn keep(&self, consts: &[i64]) {
+        self.notes.borrow_mut().consts = consts.to_vec();
+    }
+
+    /// Says something that does not keep the script from running.
+    pub fn warn(&self, warning: Diagnostic) {
+        self.notes.borrow_mut().warnings.push(warning);
+    }
+
     /// The literal integer given as argument `i`.
     pub fn int(&self, i: usize) -> Option<i64> {
         match self.args.get(i)?.lit.as_ref()? {
@@ -214,6 +254,8 @@ pub struct Use {
     pub maps: Vec<Option<MapId>>,
     /// For an aggregation: its layout.
     pub agg: Option<std::sync::Arc<Agg>>,
+    /// What [`Facts::keep`] kept.
+    pub consts: Vec<i64>,
     /// Where.
     pub span: Span,
 }
@@ -241,6 +283,11 @@ impl Use {
             Lit::Word(w) => Some(w),
             Lit::Int(_) | Lit::Str(_) => None,
         }
+    }
+
+    /// Constant `i` of those kept.
+    pub fn kept(&self, i: usize) -> i64 {
+        self.consts.get(i).copied().unwrap_or(0)
     }
 
     /// The map given as argument `i`.
@@ -289,6 +336,8 @@ pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
 pub struct EventSpec {
     /// Literals and words where they are known, by position; for `capture` rows, those of the call.
     pub literals: Vec<Option<Lit>>,
+    /// Types of what arrives, by position ([`Type::Void`] for maps and words).
+    pub types: Vec<Type>,
     /// Where in the script.
     pub pos: Pos,
     /// That line's text.
@@ -357,11 +406,37 @@ pub struct Tag {
 }
 
 /// Every builtin, by family.
-mod tmp;
-const FAMILIES: &[&[Builtin]] = &[tmp::ROWS];
+const FAMILIES: &[&[Builtin]] = &[
+    process::ROWS,
+    machine::ROWS,
+    time::ROWS,
+    probe::ROWS,
+    probe::NUMBERED,
+    print::ROWS,
+    control::ROWS,
+    shell::ROWS,
+    strings::ROWS,
+    memory::ROWS,
+    symbols::ROWS,
+    stacks::ROWS,
+    net::ROWS,
+    cgroup::ROWS,
+    maps::ROWS,
+    count::ROWS,
+    hist::ROWS,
+];
 
 /// Every tag, by family.
-const TAGS: &[&[Tag]] = &[];
+const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS];
+
+/// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
+fn word(bytes: &[u8], i: usize) -> u64 {
+    let mut raw = [0u8; 8];
+    for (to, from) in raw.iter_mut().zip(bytes.iter().skip(i * 8)) {
+        *to = *from;
+    }
+    u64::from_le_bytes(raw)
+}
 
 /// All rows, in reading order.
 pub fn all() -> impl Iterator<Item = &'static Builtin> {

@@ -1,5 +1,7 @@
 //! Builtins: a bare name and a call are one thing.
 
+use std::cell::RefCell;
+
 use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
@@ -13,8 +15,17 @@ use crate::types::Type;
 impl Body<'_> {
     /// A bare word: a builtin without arguments, or an enum's variant.
     pub fn name(&mut self, name: &str, span: Span) -> Expr {
-        if self.env.is_defined_here(name) {
-            return self.unsupported(span, "macros and functions of the script's own");
+        if let Some(arg) = self.substitute(name) {
+            return match &*arg {
+                ast::Arg::Expr(e) => self.in_caller(|b| b.expr(e)),
+                ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
+            };
+        }
+        if self.is_macro(name) {
+            return self.macro_value(name, &[], span);
+        }
+        if self.env.is_function(name) {
+            return self.unsupported(span, "functions of the script's own");
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -31,8 +42,11 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.env.is_defined_here(name) {
-            return self.unsupported(span, "macros and functions of the script's own");
+        if self.is_macro(name) {
+            return self.macro_value(name, args, span);
+        }
+        if self.env.is_function(name) {
+            return self.unsupported(span, "functions of the script's own");
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
@@ -61,10 +75,10 @@ impl Body<'_> {
             return poison(span);
         }
         let Some(given) = self.arguments(row, args, span) else { return poison(span) };
-        let Some(ty) = self.returned(row, &given, span) else { return poison(span) };
+        let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
         match &row.lower {
             Lower::Fold(f) => {
-                let lit = self.with_facts(row, &given, span, |facts| f(facts));
+                let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
                 match lit {
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
@@ -79,7 +93,7 @@ impl Body<'_> {
             }
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) | Lower::Code(_) => {
-                let call = Call { row, args: given.args, ty: ty.clone(), span };
+                let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
             Lower::Aggregate(_) => poison(span),
@@ -131,28 +145,33 @@ impl Body<'_> {
     }
 
     /// The type that a call gives; nothing when a fault was found, or an argument's type is not known.
-    fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<Type> {
+    fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<(Type, Vec<i64>)> {
         match &row.returns {
-            Returns::Always(ty) => Some(ty.clone()),
-            Returns::By(f) => self.with_facts(row, given, span, |facts| f(facts)),
+            Returns::Always(ty) => Some((ty.clone(), Vec::new())),
+            Returns::By(f) => self.with_facts(row, given, span, f),
         }
     }
 
-    /// Asks a row about a call. Its answer does not count while an argument's type is not known.
+    /// Asks a row about a call; with the answer come constants for the row's code. The answer does not count while an argument's type is not known.
     pub fn with_facts<T>(
         &mut self,
         row: &'static Builtin,
         given: &Given,
         span: Span,
         ask: impl FnOnce(&Facts) -> Result<T, Diagnostic>,
-    ) -> Option<T> {
+    ) -> Option<(T, Vec<i64>)> {
         if given.unknown {
             return None;
         }
         let env = self.env;
-        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site };
-        match ask(&facts) {
-            Ok(answer) => Some(answer),
+        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site, notes: RefCell::default() };
+        let answer = ask(&facts);
+        let notes = facts.notes.into_inner();
+        for warning in notes.warnings {
+            self.report(warning);
+        }
+        match answer {
+            Ok(answer) => Some((answer, notes.consts)),
             Err(d) => {
                 self.report(d);
                 None
@@ -167,7 +186,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.env.is_defined_here(name) {
+        if self.is_macro(name) || self.env.is_function(name) || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
@@ -180,8 +199,8 @@ impl Body<'_> {
             return None;
         }
         let given = self.arguments(row, args, span)?;
-        let agg = self.with_facts(row, &given, span, |facts| (aggregate.layout)(facts))?;
-        let call = Call { row, args: given.args, ty: Type::Void, span };
+        let (agg, consts) = self.with_facts(row, &given, span, aggregate.layout)?;
+        let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }
 }

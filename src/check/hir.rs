@@ -193,7 +193,7 @@ pub enum ExprKind {
     Block(Vec<Stmt>, Box<Expr>),
     /// To this expression's type: integer widths and signs, pointers, bool, string to a larger capacity, integer to array.
     Cast(Box<Expr>),
-    /// A tuple's elements.
+    /// A tuple's elements; or, where this expression's type is a record, the values of its fields in order.
     Tuple(Vec<Expr>),
     /// `x++` on a variable (value before the step when `post`).
     StepVar {
@@ -228,6 +228,8 @@ pub struct Call {
     pub args: Vec<CallArg>,
     /// What it returns.
     pub ty: Type,
+    /// Facts that the row kept for its code.
+    pub consts: Vec<i64>,
     /// Where.
     pub span: Span,
 }
@@ -269,6 +271,7 @@ impl Call {
             literals: (0..self.args.len()).map(|i| self.literal(i)).collect(),
             maps: self.args.iter().map(map).collect(),
             agg,
+            consts: self.consts.clone(),
             span: self.span,
         }
     }

@@ -50,7 +50,7 @@ impl Body<'_> {
         if let Some(folded) = fold::binary(op, &a, &b, span) {
             return folded;
         }
-        let (a, b) = (self.to_bool(a), self.to_bool(b));
+        let (a, b) = (self.as_condition(a), self.as_condition(b));
         match (op, fold::constant(&a)) {
             (BinOp::And, Some(0)) => fold::boolean(false, span),
             (BinOp::Or, Some(1)) => fold::boolean(true, span),
@@ -69,7 +69,7 @@ impl Body<'_> {
         }
         match class(op) {
             Class::Logic => {
-                let (a, b) = (self.to_bool(a), self.to_bool(b));
+                let (a, b) = (self.as_condition(a), self.as_condition(b));
                 Expr { kind: ExprKind::Binary(op, Box::new(a), Box::new(b)), ty: Type::Bool, span }
             }
             Class::Compare { order } => self.compare(op, order, a, b, span),
@@ -96,8 +96,7 @@ impl Body<'_> {
             (Type::Str(_), Type::Str(_)) if !order => bool_of(a, b),
             (Type::Array(x, n), Type::Array(y, m)) if !order && n == m && x == y && x.as_int().is_some() => bool_of(a, b),
             (Type::Buf(_), Type::Buf(_)) if !order => bool_of(a, b),
-            (Type::Record(x), Type::Record(y)) if !order && x == y => bool_of(a, b),
-            (Type::Tuple(_), Type::Tuple(_)) if !order => match common(&a_ty, &b_ty) {
+            (Type::Tuple(_), Type::Tuple(_)) | (Type::Record(_), Type::Record(_)) if !order => match common(&a_ty, &b_ty) {
                 Some(ty) => match (self.coerce(a, &ty), self.coerce(b, &ty)) {
                     (Some(a), Some(b)) => bool_of(a, b),
                     _ => self.mismatch(op, &a_ty, &b_ty, span),
@@ -131,10 +130,6 @@ impl Body<'_> {
             (other, Type::Ptr(..)) if number(other) && op == BinOp::Add => self.offset_pointer(op, b, a, span),
             (x, y) if number(x) && number(y) => {
                 let ty = wide(&a, &b, op == BinOp::Sub);
-                if matches!(op, BinOp::Div | BinOp::Mod) && ty == Type::I64 && (signed(&a) || signed(&b)) {
-                    let d = Diagnostic::warning("signed-division", span, "signed division: BPF divides unsigned on older kernels");
-                    self.report(d.help("cast both sides to uint64 where they cannot be negative"));
-                }
                 let bools = *x == Type::Bool && *y == Type::Bool;
                 let e = Expr { kind: ExprKind::Binary(op, Box::new(cast(a, &ty)), Box::new(cast(b, &ty))), ty, span };
                 if bools { cast(e, &Type::Bool) } else { e }
@@ -168,11 +163,9 @@ impl Body<'_> {
             UnOp::Neg | UnOp::BitNot => {}
         }
         let e = self.value(inner);
-        if fold::is_literal(&e) {
-            if let Some(n) = fold::constant(&e) {
-                let n = if op == UnOp::Neg { n.wrapping_neg() } else { !n };
-                return if e.ty == Type::U64 && op == UnOp::BitNot { fold::typed(n, Type::U64, span) } else { fold::signed(n, span) };
-            }
+        if let Some(n) = fold::constant(&e).filter(|_| fold::is_literal(&e)) {
+            let n = if op == UnOp::Neg { n.wrapping_neg() } else { !n };
+            return if e.ty == Type::U64 && op == UnOp::BitNot { fold::typed(n, Type::U64, span) } else { fold::signed(n, span) };
         }
         match &e.ty {
             Type::Void => poison(span),

@@ -234,14 +234,21 @@ fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnosti
 /// The dump of a script that is right.
 fn good(text: &str) -> String {
     match run(text, &Settings::default()) {
-        Ok((script, _)) => dump(&script),
+        Ok((script, _)) => {
+            promise::holds(&script);
+            dump(&script)
+        }
         Err(d) => panic!("{text}\n{}", crate::diag::render(&d, &[Source { name: "t".into(), text: text.into() }], false)),
     }
 }
 
 /// Codes of what is wrong with a script, warnings too.
 fn codes(text: &str) -> Vec<&'static str> {
-    let (Ok((_, d)) | Err(d)) = run(text, &Settings::default());
+    let result = run(text, &Settings::default());
+    if let Ok((script, _)) = &result {
+        promise::holds(script);
+    }
+    let (Ok((_, d)) | Err(d)) = result;
     d.0.iter().map(|d| d.code).collect()
 }
 
@@ -376,6 +383,39 @@ fn calls_are_checked() {
 }
 
 #[test]
+fn records_have_named_fields() {
+    holds("begin { $r = (a = 1, b = comm); $x = $r.b; }", &["let $x: string[16]", "$r = (a = 1, b = comm())"]);
+    holds("begin { @r = (a = 1, b = \"x\"); @r = (b = comm, a = pid); }", &["@r = (a = (int64)pid(), b = comm())"]);
+    holds("begin { $r = (a = 1, b = 2); $q = (b = 3, a = 4); if ($r == $q) { @[$r] = 1; } }", &["map @[{ a: int64, b: int64 }]"]);
+    assert_eq!(codes("begin { $r = (a = 1, a = 2); }"), ["duplicate"]);
+    assert_eq!(codes("begin { $r = (a = 1, b = 2); $x = $r.c; }"), ["unknown-field"]);
+    assert_eq!(codes("begin { @r = (a = 1); @r = (b = 1); }"), ["type-conflict"]);
+}
+
+#[test]
+fn macros_stand_for_their_bodies() {
+    holds("macro two() { 2 } begin { $x = two(); $y = two + 1; }", &["$x = 2", "$y = 3"]);
+    holds("macro inc($v) { $v += 1; } begin { $a = 1; inc($a); }", &["let $a: int64", "$a = ($a + 1)"]);
+    holds("macro put(@m, k, v) { @m[k] = v; } begin { put(@x, comm, pid); put(@y, 1, 2); }", &["@x[comm()] = pid()", "@y[1] = 2"]);
+    holds("macro m(x) { $t = x; $t + 1 } begin { $t = \"mine\"; $r = m(pid); }", &["let $t#0: string[5]", "let $r: uint64"]);
+    holds("macro add(a, b) { a + b } macro twice(c) { add(c, c) } begin { $z = twice(nsecs); }", &["(nsecs() + nsecs())"]);
+    holds("macro f(x) { x } macro f($x) { $x + 1 } begin { $a = 1; $b = f($a); $c = f(5); }", &["$b = ($a + 1)", "$c = 5"]);
+    holds(
+        "macro at(p, type, member) { (type *)((uint64)p - offsetof(type, member)) } begin { $t = at(curtask, typeof(struct task_struct), tgid); }",
+        &["let $t: struct task_struct *"],
+    );
+    holds("macro out(m) { print(m); } begin { @x[1] = 1; out(@x); out(3); }", &["print(@x)", "print(3)"]);
+    holds("macro fields(x) { args.x } tracepoint:sched:sched_switch { $x = fields(prev_pid); }", &["args.prev_pid"]);
+    holds("begin { if comptime (sizeof(uint64) == 8) { @a = 1; } else { @b = nope; } $x = comptime (2 * 3); }", &["@a = 1", "$x = 6"]);
+    assert_eq!(codes("macro r(x) { r(x) } begin { $x = r(1); }"), ["recursion"]);
+    assert_eq!(codes("macro r(x) { x } begin { $x = r(1, 2); }"), ["arity"]);
+    assert_eq!(codes("macro r(x) { return; } begin { r(1); }"), ["in-macro"]);
+    assert_eq!(codes("macro r() { $hidden = 1; } begin { r(); print($hidden); }"), ["undefined-variable"]);
+    assert_eq!(codes("macro r(x) { 1 } macro r(y) { 2 } begin { $x = r(1); }"), ["redeclared"]);
+    assert_eq!(codes("begin { $x = comptime pid; }"), ["not-constant"]);
+}
+
+#[test]
 fn parameters() {
     let settings = Settings { params: vec!["12".into(), "abc".into()], ..Settings::default() };
     let (script, d) = run("begin { $a = $1; $b = $2; $c = str($1); $d = $#; $e = $3; $f = str($2 + 1); }", &settings).unwrap();
@@ -421,4 +461,296 @@ fn settings_choose_probes() {
 fn several_errors_come_together() {
     let text = "begin { $x = nope; $y = $z; printf(\"%d\"); @a = 1; @a = comm; } tracepoint:sched:sched_switch { $q = args.foo; }";
     assert_eq!(codes(text), ["unknown-name", "undefined-variable", "format", "type-conflict", "unknown-field"]);
+}
+
+/// What code generation relies on: values are typed, and what is stored has its target's type.
+mod promise {
+    use super::super::hir::{Call, CallArg, Expr, ExprKind, Probe, Script, Stmt, StmtKind};
+    use crate::types::Type;
+
+    pub fn holds(script: &Script) {
+        for p in &script.probes {
+            assert!(!p.sites.is_empty());
+            assert!(p.vars.iter().all(|v| v.ty != Type::Void), "{:?}", p.vars);
+            stmts(&p.body, p, script);
+        }
+        assert!(script.maps.iter().all(|m| m.value != Type::Void && m.key != Some(Type::Void)), "{:?}", script.maps);
+    }
+
+    fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
+        for stmt in body {
+            match &stmt.kind {
+                StmtKind::Expr(e) => match &e.kind {
+                    ExprKind::Call(c) => call(c, p, s),
+                    _ => value(e, p, s),
+                },
+                StmtKind::SetVar(v, e) => {
+                    assert_eq!(p.vars[*v].ty, e.ty);
+                    value(e, p, s);
+                }
+                StmtKind::ZeroVar(v) => assert!(*v < p.vars.len()),
+                StmtKind::SetMap { map, key, value: e } => {
+                    assert_eq!(s.maps[*map].value, e.ty);
+                    keyed(*map, key.as_ref(), p, s);
+                    value(e, p, s);
+                }
+                StmtKind::Aggregate { map, key, call: c } => {
+                    assert!(matches!(s.maps[*map].value, Type::Agg(_)));
+                    keyed(*map, key.as_ref(), p, s);
+                    call(c, p, s);
+                }
+                StmtKind::If { cond, then, otherwise } => {
+                    condition(cond, p, s);
+                    stmts(then, p, s);
+                    stmts(otherwise, p, s);
+                }
+                StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => stmts(body, p, s),
+                StmtKind::While { cond, body } => {
+                    condition(cond, p, s);
+                    stmts(body, p, s);
+                }
+                StmtKind::ForRange { from, to, body, .. } => {
+                    value(from, p, s);
+                    value(to, p, s);
+                    stmts(body, p, s);
+                }
+                StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+                StmtKind::Return(Some(e)) => assert_eq!(e.ty, Type::I64),
+            }
+        }
+    }
+
+    fn condition(e: &Expr, p: &Probe, s: &Script) {
+        assert_eq!(e.ty, Type::Bool);
+        value(e, p, s);
+    }
+
+    fn keyed(map: usize, key: Option<&Expr>, p: &Probe, s: &Script) {
+        assert_eq!(s.maps[map].key.as_ref(), key.map(|k| &k.ty), "{key:?}");
+        if let Some(k) = key {
+            value(k, p, s);
+        }
+    }
+
+    fn call(c: &Call, p: &Probe, s: &Script) {
+        for a in &c.args {
+            match a {
+                CallArg::Value(e) => value(e, p, s),
+                CallArg::Element(m, k) => keyed(*m, Some(k), p, s),
+                CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
+            }
+        }
+    }
+
+    fn value(e: &Expr, p: &Probe, s: &Script) {
+        assert_ne!(e.ty, Type::Void, "{e:?}");
+        match &e.kind {
+            ExprKind::Int(_) => assert!(e.ty.is_scalar(), "{e:?}"),
+            ExprKind::Str(t) => assert!(matches!(e.ty, Type::Str(n) if n as usize > t.len())),
+            ExprKind::Var(v) => assert_eq!(p.vars[*v].ty, e.ty),
+            ExprKind::Map(m, k) => {
+                assert_eq!(s.maps[*m].value, e.ty);
+                keyed(*m, k.as_deref(), p, s);
+            }
+            ExprKind::ReadAgg(m, k) | ExprKind::StepMap { map: m, key: k, .. } => keyed(*m, k.as_deref(), p, s),
+            ExprKind::StepVar { var, .. } => assert!(p.vars[*var].ty.is_scalar()),
+            ExprKind::Context(_) => {}
+            ExprKind::Field(b, _) | ExprKind::Deref(b, _) | ExprKind::Unary(_, b) | ExprKind::AddrOf(b) | ExprKind::Cast(b) => {
+                value(b, p, s)
+            }
+            ExprKind::Index(a, b) => {
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Binary(_, a, b) => {
+                if a.ty.is_scalar() && !matches!(a.ty, Type::Ptr(..)) {
+                    assert_eq!(a.ty, b.ty, "{e:?}");
+                }
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Cond(c, a, b) => {
+                condition(c, p, s);
+                assert_eq!((&a.ty, &b.ty), (&e.ty, &e.ty));
+                value(a, p, s);
+                value(b, p, s);
+            }
+            ExprKind::Block(body, v) => {
+                stmts(body, p, s);
+                value(v, p, s);
+            }
+            ExprKind::Tuple(elems) => {
+                match &e.ty {
+                    Type::Record(r) => assert!(r.fields.iter().map(|f| &f.ty).eq(elems.iter().map(|e| &e.ty))),
+                    ty => assert_eq!(*ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect())),
+                }
+                elems.iter().for_each(|e| value(e, p, s));
+            }
+            ExprKind::Call(c) => call(c, p, s),
+        }
+    }
+}
+
+/// Scripts put together from pieces at random (always the same): what passes keeps the promise, nothing panics.
+#[test]
+fn random_scripts_do_no_harm() {
+    const EXPRS: &[&str] = &[
+        "1",
+        "-1",
+        "0",
+        "300",
+        "\"a\"",
+        "comm",
+        "pid",
+        "nsecs",
+        "$x",
+        "$y",
+        "$t",
+        "@a",
+        "@b[E]",
+        "@c",
+        "@d[E]",
+        "curtask",
+        "args",
+        "args.prev_pid",
+        "args.prev_comm",
+        "curtask.E",
+        "E.tgid",
+        "E.comm",
+        "E[E]",
+        "E.0",
+        "(E, E)",
+        "(E + E)",
+        "(E - E)",
+        "(E * E)",
+        "(E / E)",
+        "(E == E)",
+        "(E < E)",
+        "(E && E)",
+        "!E",
+        "-E",
+        "~E",
+        "*E",
+        "&$x",
+        "&@a",
+        "(E ? E : E)",
+        "(E ?: E)",
+        "(uint8)E",
+        "(struct task_struct *)E",
+        "(bool)E",
+        "(int8[4])E",
+        "sizeof(E)",
+        "str(E)",
+        "$x++",
+        "--@a",
+        "@b[E]++",
+        "@c",
+        "retval",
+        "len(@b)",
+        "has_key(@b, E)",
+        "{ $z = E; $z }",
+        "if E { E } else { E }",
+        "delete(@b, E)",
+        "(E >> E)",
+        "(E ^ E)",
+        "true",
+        "count()",
+        "print(E)",
+        "$1",
+        "$kv",
+        "$i",
+        "(enum state)E",
+        "*curtask",
+        "curtask.in",
+        "curtask.in.bytes",
+    ];
+    const STMTS: &[&str] = &[
+        "$x = E;",
+        "$y = E;",
+        "$t = E;",
+        "let $x = E;",
+        "let $y: uint16 = E;",
+        "let $t: string;",
+        "@a = E;",
+        "@b[E] = E;",
+        "@c = count();",
+        "@c = sum(E);",
+        "@d[E] = hist(E);",
+        "@d[E] = count();",
+        "@a += E;",
+        "@b[E] -= E;",
+        "$x *= E;",
+        "E;",
+        "print(E);",
+        "print(@b);",
+        "print(@b[E]);",
+        "delete(@b[E]);",
+        "delete(@a);",
+        "clear(@c);",
+        "printf(\"%d %s\", E, E);",
+        "if E { S } else { S }",
+        "if (E) { S S }",
+        "unroll(2) { S }",
+        "while (E) { S break; }",
+        "for $i : 0..E { S }",
+        "for ($kv : @b) { S }",
+        "exit();",
+        "return E;",
+        "{ S S }",
+        "_ = E;",
+        "@a++;",
+        "E ? S : E;",
+    ];
+    fn grow(piece: &str, depth: u32, next: &mut dyn FnMut(usize) -> usize, to: &mut String) {
+        for c in piece.chars() {
+            let more: &str = match c {
+                'E' if depth == 0 => ["1", "pid", "$x", "@a", "comm"][next(5)],
+                'E' => EXPRS[next(EXPRS.len())],
+                'S' if depth == 0 => "@a = 1;",
+                'S' => STMTS[next(STMTS.len())],
+                c => {
+                    to.push(c);
+                    continue;
+                }
+            };
+            grow(more, depth.saturating_sub(1), next, to);
+        }
+    }
+    let mut seed = 0x2545_F491_4F6C_DD1Du64;
+    let mut next = |n: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % n as u64) as usize
+    };
+    let (mut parsed, mut passed) = (0, 0);
+    let sys = Fake::new(MACHINE).unwrap();
+    for round in 0..1500 {
+        let shape = [
+            "begin { $x = pid; $y = E; $t = (1, \"a\"); @a = 1; @b[1] = 2; @c = count(); S S }",
+            "tracepoint:sched:sched_switch /E/ { $x = 1; $y = comm; $t = 1; S S } end { @a = nsecs; @b[pid] = E; @d[1] = count(); @c = sum(1); }",
+            "begin { S S S } end { S }",
+        ][round % 3];
+        let mut text = String::new();
+        grow(shape, 1 + (round % 4) as u32, &mut next, &mut text);
+        let Ok(script) = crate::syntax::parse(&Source { name: "t".into(), text: text.clone() }) else { continue };
+        parsed += 1;
+        if let Ok((script, _)) = check_with(&script, &sys, &Settings::default(), &TABLES) {
+            passed += 1;
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| promise::holds(&script))).is_err() {
+                panic!("{text}\n{}", dump(&script));
+            }
+        }
+    }
+    assert!(parsed > 500 && passed > 100, "{parsed} parsed, {passed} passed");
+}
+
+#[test]
+fn tall_trees_fit_the_stack() {
+    let sum = vec!["pid"; 450].join(" + ");
+    good(&format!("begin {{ @ = {sum}; }}"));
+    let deep = format!("{}pid{}", "(".repeat(90), ")".repeat(90));
+    good(&format!("begin {{ @ = {deep}; }}"));
+    let ifs = format!("{}exit();{}", "if pid { ".repeat(90), " }".repeat(90));
+    good(&format!("begin {{ {ifs} }}"));
 }

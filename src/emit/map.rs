@@ -63,6 +63,14 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// How the script's map of this number is defined.
+    pub fn script_map_def(&self, id: usize) -> MapDef {
+        match self.maps.get(&format!("map_{id}")) {
+            Some((_, def)) => *def,
+            None => crate::bug!("map_{id} is not declared"),
+        }
+    }
+
     /// The script's map of this number.
     pub fn script_map(&self, id: usize) -> PointerValue<'c> {
         self.map(&format!("map_{id}"))

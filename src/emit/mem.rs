@@ -14,7 +14,7 @@ const STACK_BUDGET: u32 = 256;
 /// Up to so many stores or loads a copy is written out; above, a helper does it.
 const INLINE_OPS: u32 = 16;
 
-const U64: Int = Int { bytes: 8, signed: false };
+pub(super) const U64: Int = Int { bytes: 8, signed: false };
 
 /// What was allocated up to some point: see [`Emit::release`].
 pub struct Mark {
@@ -206,6 +206,18 @@ impl<'c> Emit<'c> {
         ok(self.b.build_store(at, self.narrow(value, bytes)));
     }
 
+    /// A pointer from memory.
+    pub fn load_ptr(&self, ptr: PointerValue<'c>, offset: u32) -> PointerValue<'c> {
+        let at = self.offset(ptr, offset);
+        ok(self.b.build_load(self.ptrt(), at, "")).into_pointer_value()
+    }
+
+    /// A pointer to memory: the stack, where the verifier still knows it when it is loaded.
+    pub fn store_ptr(&self, ptr: PointerValue<'c>, offset: u32, value: PointerValue<'c>) {
+        let at = self.offset(ptr, offset);
+        ok(self.b.build_store(at, value));
+    }
+
     /// `*ptr += value` for all CPUs to see.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
@@ -267,26 +279,43 @@ impl<'c> Emit<'c> {
             return;
         }
         let n = self.int(size.into());
-        match space {
-            Space::User => {
-                let r = self.call(Helper::ProbeReadUser, &[to.into(), n.into(), addr.into()]);
-                self.check(Helper::ProbeReadUser, r, 2);
-            }
-            Space::Kernel | Space::Unknown | Space::Bpf => {
-                let r = self.call(Helper::ProbeReadKernel, &[to.into(), n.into(), addr.into()]);
-                self.check(Helper::ProbeReadKernel, r, 2);
-            }
+        self.read_bounded(space, to, n, addr);
+    }
+
+    /// The same with a size that is known to be bounded.
+    pub fn read_bounded(&mut self, space: Space, to: PointerValue<'c>, size: IntValue<'c>, addr: IntValue<'c>) {
+        let helper = match space {
+            Space::User => Helper::ProbeReadUser,
+            Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernel,
+        };
+        let r = self.call(helper, &[to.into(), size.into(), addr.into()]);
+        self.check(helper, r, 2);
+    }
+
+    /// Where a value is: an address and its space. Integers lead where the probe says.
+    pub fn address(&self, op: &Operand<'c>) -> (IntValue<'c>, Space) {
+        match (op.repr, &op.ty) {
+            (Repr::At(addr, space), _) => (addr, space),
+            (Repr::Mem(ptr, _), _) => (self.addr(ptr), Space::Bpf),
+            (Repr::Reg(v), Type::Ptr(_, space)) if *space != Space::Unknown => (v, *space),
+            (Repr::Reg(v), _) => (v, self.space),
+            (Repr::None, _) => (self.int(0), self.space),
         }
     }
 
     /// Reads a string of at most `cap` bytes, NUL included; its length with NUL, or a negative error.
     pub fn read_str(&mut self, space: Space, to: PointerValue<'c>, cap: u32, addr: IntValue<'c>) -> IntValue<'c> {
+        let n = self.int(cap.into());
+        self.read_str_bounded(space, to, n, addr)
+    }
+
+    /// The same with a capacity that is known to be bounded.
+    pub fn read_str_bounded(&mut self, space: Space, to: PointerValue<'c>, cap: IntValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
         let helper = match space {
             Space::User => Helper::ProbeReadUserStr,
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernelStr,
         };
-        let n = self.int(cap.into());
-        let r = self.call(helper, &[to.into(), n.into(), addr.into()]);
+        let r = self.call(helper, &[to.into(), cap.into(), addr.into()]);
         self.check(helper, r, 2);
         r
     }

@@ -7,10 +7,13 @@
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
 //! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
 
+mod bits;
+mod callback;
 mod flow;
 pub mod helper;
 mod map;

@@ -127,7 +127,8 @@ fn row(event: &Event) -> anyhow::Result<Row> {
         EventKind::Builtin(name) => {
             let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
             let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
-            let spec = EventSpec { literals: event.literals.clone(), pos: event.pos.clone(), line: event.line.clone() };
+            let types = event.args.iter().map(type_of).collect();
+            let spec = EventSpec { literals: event.literals.clone(), types, pos: event.pos.clone(), line: event.line.clone() };
             Action::Handle((row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?)
         }
         EventKind::HelperError { helper } => Action::HelperFailed(helper.clone()),
@@ -135,6 +136,15 @@ fn row(event: &Event) -> anyhow::Result<Row> {
     };
     let values = event.args.iter().map(constant).collect();
     Ok(Row { action, args: event.args.clone(), values, pos: event.pos.clone(), line: event.line.clone(), seen: 0 })
+}
+
+fn type_of(arg: &EventArg) -> Type {
+    match arg {
+        EventArg::Int(n) => Type::int(if i32::try_from(*n).is_ok() { 4 } else { 8 }),
+        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => ty.clone(),
+        EventArg::Text(text) => Type::Str(text.len() as u32 + 1),
+        EventArg::Word(_) | EventArg::Map(_) | EventArg::Element { .. } => Type::Void,
+    }
 }
 
 /// The value of an argument that no record changes; of others, something to be written over.

@@ -2,27 +2,43 @@
 //!
 //! The kernel takes 40-85 ms to detach from a tracepoint by way of perf, about 100 ms for a perf uprobe and 24 ms for a
 //! uprobe.multi link, one after the other, and makes whoever closes the last descriptor wait, at exit too. So a forked
-//! child, the sweeper, inherits the descriptors: our own close is then not the last one and takes no time, and the
-//! sweeper closes its copies and exits. It has nothing else open, so that nobody who waits for the end of a pipe waits
-//! for it. The programs that are attached for that moment longer have been told that the run is over (`State::stopped`)
+//! child, the sweeper, inherits the descriptors and waits until ours are closed, which takes no time since its own keep
+//! everything attached; then it exits, which closes the last ones. It has nothing else open, so that nobody who waits
+//! for the end of a pipe waits for it. The programs that are attached for that moment longer have been told that the run is over (`State::stopped`)
 //! and return at once; a run that cannot fork waits for its own close, as it would have.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Closes these, in a process of its own.
 pub(super) fn sweep(fds: Vec<OwnedFd>) {
     if fds.is_empty() {
         return;
     }
+    // The sweeper learns from this pipe's end that the parent is done, by whatever way.
+    let mut ends = [0; 2];
+    // SAFETY: two new descriptors, nobody else's
+    let (wait, done) = unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return; // no sweeper: the drop of `fds` takes its time
+        }
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    };
     // Made before the fork: the child may allocate nothing (signal-safety(7)).
-    let mut keep: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut keep: Vec<RawFd> = fds.iter().chain([&wait]).map(AsRawFd::as_raw_fd).collect();
     keep.sort_unstable();
     // SAFETY: the child makes nothing but system calls.
-    let child = unsafe { libc::fork() };
-    if child != 0 {
-        return; // the parent drops its descriptors here; so it does when there is no child (-1)
+    unsafe {
+        if libc::fork() == 0 {
+            hold(&keep, wait.as_raw_fd());
+        }
     }
+    drop(fds); // before `done`
+    drop(done);
+}
+
+/// The sweeper's life: keeps these descriptors open until the pipe ends.
+unsafe fn hold(keep: &[RawFd], pipe: RawFd) -> ! {
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"rbt-sweep".as_ptr());
@@ -33,14 +49,16 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
         // A directory that is to be unmounted or removed shall not be held.
         libc::chdir(c"/".as_ptr());
         let mut from = 0;
-        for fd in &keep {
+        for fd in keep {
             if *fd > from {
                 close_range(from, fd - 1);
             }
             from = fd + 1;
         }
         close_range(from, RawFd::MAX);
-        // All are closed by the exit, in order; nothing of ours is run any more.
+        let mut byte = 0u8;
+        while libc::read(pipe, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
+        // The exit closes them all, in order; nothing of ours is run any more.
         libc::_exit(0)
     }
 }

@@ -1,0 +1,123 @@
+//! Control groups (version 2).
+
+use std::path::Path;
+
+use super::{Accepts, Builtin, Lit, Lower, Param, Returns, Tag};
+use crate::diag::Diagnostic;
+use crate::emit::{Helper, Operand};
+use crate::probes::Caps;
+use crate::types::{Tagged, Type};
+use crate::value::Value;
+
+const PATH: &str = "cgroup_path_t";
+const ROOT: &str = "/sys/fs/cgroup";
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "cgroup",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| Operand::u64(e.once("cgroup", |e| e.call(Helper::GetCurrentCgroupId, &[])))),
+        doc: "Id of the current task's control group (version 2).",
+        example: "tracepoint:syscalls:sys_enter_openat { @[cgroup] = count(); }",
+    },
+    Builtin {
+        name: "cgroupid",
+        params: &[Param::new("path", Accepts::LitStr)],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| {
+            let path = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
+            f.sys.cgroup_id(&path).map(|id| Lit::Int(id as i64)).map_err(|m| Diagnostic {
+                help: m.help,
+                ..Diagnostic::error("no-cgroup", f.span(0), m.what)
+            })
+        }),
+        doc: "Id of the control group at a path, found when the script is checked.",
+        example: "tracepoint:syscalls:sys_enter_openat /cgroup == cgroupid(\"/sys/fs/cgroup\")/ { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "cgroup_path",
+        params: &[Param::new("id", Accepts::Int), Param::optional("hierarchies", Accepts::LitStr)],
+        returns: Returns::By(|f| {
+            let filter = f.text(1).map_or("*".into(), String::from_utf8_lossy);
+            Ok(Tagged::with(PATH, 8, [0, 0], &filter))
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let at = e.alloc(8);
+            let id = args.first().map_or(e.int(0), |a| e.scalar(a));
+            e.store(at, 0, 8, id);
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "The path of a control group's id, looked up when it is printed, as `unified:/path`; the pattern (with `*`) says which hierarchies to name.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[cgroup_path(cgroup)] = count(); }",
+    },
+];
+
+pub(super) const TAGS: &[Tag] = &[Tag {
+    name: PATH,
+    decode: |tag, bytes, _| {
+        let id = super::word(bytes, 0);
+        if !pattern_matches(&tag.text, "unified") {
+            return Value::Text(String::new());
+        }
+        Value::Text(find(Path::new(ROOT), id).map_or_else(String::new, |path| format!("unified:{path}")))
+    },
+}];
+
+/// `*` stands for any run.
+fn pattern_matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => {
+            name.strip_prefix(before).is_some_and(|rest| (0..=rest.len()).any(|i| rest.get(i..).is_some_and(|r| pattern_matches(after, r))))
+        }
+    }
+}
+
+/// The directory of this inode number (a control group's id is its directory's) below `root`.
+fn find(root: &Path, id: u64) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata(root).ok()?.ino() == id {
+        return Some("/".into());
+    }
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(dir) = pending.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+            let path = entry.path();
+            if entry.metadata().is_ok_and(|m| m.ino() == id) {
+                return path.strip_prefix(root).ok().map(|p| format!("/{}", p.display()));
+            }
+            pending.push(path);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        assert!(pattern_matches("*", "unified") && pattern_matches("uni*", "unified") && pattern_matches("*i*d", "unified"));
+        assert!(!pattern_matches("cpu*", "unified") && !pattern_matches("unif", "unified"));
+    }
+
+    #[test]
+    fn a_directory_is_found_by_its_inode() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("cgroup-find-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("a/b")).unwrap();
+        let id = std::fs::metadata(dir.join("a/b")).unwrap().ino();
+        assert_eq!(find(&dir, id).as_deref(), Some("/a/b"));
+        assert_eq!(find(&dir, std::fs::metadata(&dir).unwrap().ino()).as_deref(), Some("/"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,132 @@
+//! The end of a run, and signals.
+
+use super::{Accepts, Arg, Builtin, Event, Facts, Lower, Param, Returns, Use};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Helper, Operand};
+use crate::probes::Caps;
+use crate::types::Type;
+use crate::value::Value;
+
+/// Signals by name, without `SIG`: signal(7).
+const SIGNALS: &[(&str, i32)] = &[
+    ("HUP", libc::SIGHUP),
+    ("INT", libc::SIGINT),
+    ("QUIT", libc::SIGQUIT),
+    ("ILL", libc::SIGILL),
+    ("TRAP", libc::SIGTRAP),
+    ("ABRT", libc::SIGABRT),
+    ("BUS", libc::SIGBUS),
+    ("FPE", libc::SIGFPE),
+    ("KILL", libc::SIGKILL),
+    ("USR1", libc::SIGUSR1),
+    ("SEGV", libc::SIGSEGV),
+    ("USR2", libc::SIGUSR2),
+    ("PIPE", libc::SIGPIPE),
+    ("ALRM", libc::SIGALRM),
+    ("TERM", libc::SIGTERM),
+    ("STKFLT", libc::SIGSTKFLT),
+    ("CHLD", libc::SIGCHLD),
+    ("CONT", libc::SIGCONT),
+    ("STOP", libc::SIGSTOP),
+    ("TSTP", libc::SIGTSTP),
+    ("TTIN", libc::SIGTTIN),
+    ("TTOU", libc::SIGTTOU),
+    ("URG", libc::SIGURG),
+    ("XCPU", libc::SIGXCPU),
+    ("XFSZ", libc::SIGXFSZ),
+    ("VTALRM", libc::SIGVTALRM),
+    ("PROF", libc::SIGPROF),
+    ("WINCH", libc::SIGWINCH),
+    ("IO", libc::SIGIO),
+    ("PWR", libc::SIGPWR),
+    ("SYS", libc::SIGSYS),
+];
+/// `_NSIG` of arch/x86/include/uapi/asm/signal.h.
+const LAST: i64 = 64;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "exit",
+        params: &[Param::optional("status", Accepts::Int)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Event(&Event {
+            stops: true,
+            capture: None,
+            prepare: |_| {
+                Ok(Box::new(|args, host| {
+                    let status = match args.first() {
+                        Some(Arg::Value(Value::Int(n))) => *n as u8,
+                        Some(Arg::Value(Value::Uint(n))) => *n as u8,
+                        Some(Arg::Value(Value::Bool(b))) => u8::from(*b),
+                        _ => 0,
+                    };
+                    host.exit(status);
+                    Ok(())
+                }))
+            },
+        }),
+        doc: "Leaves the probe and ends the run, with a status from 0 to 255.",
+        example: "interval:s:5 { exit(); }",
+    },
+    Builtin {
+        name: "signal",
+        params: &[Param::new("signal", Accepts::Any)],
+        returns: Returns::By(number),
+        needs: Caps::SIGNAL,
+        risky: true,
+        lower: Lower::Code(|e, u, args| send(e, u, args, Helper::SendSignal)),
+        doc: "Sends a signal, by name (KILL, SIGKILL) or number, to the current process.",
+        example: "tracepoint:syscalls:sys_enter_openat /comm == \"stopme\"/ { signal(\"SIGSTOP\"); }",
+    },
+    Builtin {
+        name: "signal_thread",
+        params: &[Param::new("signal", Accepts::Any)],
+        returns: Returns::By(number),
+        needs: Caps::SIGNAL,
+        risky: true,
+        lower: Lower::Code(|e, u, args| send(e, u, args, Helper::SendSignalThread)),
+        doc: "Sends a signal to the current thread.",
+        example: "tracepoint:syscalls:sys_enter_openat /comm == \"stopme\"/ { signal_thread(\"USR1\"); }",
+    },
+];
+
+/// Finds a literal signal's number, which is kept.
+fn number(f: &Facts) -> Result<Type, Diagnostic> {
+    if let Some(name) = f.text(0) {
+        let name = String::from_utf8_lossy(name).to_uppercase();
+        let bare = |n: &str| SIGNALS.iter().find(|(s, _)| *s == n).map(|(_, n)| i64::from(*n));
+        let found = bare(&name).or_else(|| name.strip_prefix("SIG").and_then(bare)).or_else(|| name.parse().ok().filter(valid));
+        let Some(n) = found else {
+            let d = Diagnostic::error("unknown-signal", f.span(0), format!("there is no signal `{name}`"));
+            return Err(d.suggest(name.trim_start_matches("SIG"), SIGNALS.iter().map(|(s, _)| *s)));
+        };
+        f.keep(&[n]);
+        return Ok(Type::Void);
+    }
+    match (f.int(0), f.args.first().map(|a| &a.ty)) {
+        (Some(n), _) if !valid(&n) => Err(Diagnostic::error("out-of-range", f.span(0), format!("signals are 1 to {LAST}, and this is {n}"))),
+        (Some(_), _) | (None, Some(Type::Int(_) | Type::Enum(_))) => Ok(Type::Void),
+        (None, ty) => {
+            let ty = ty.map(Type::to_string).unwrap_or_default();
+            let message = format!("{} wants a signal's number or its literal name, and this is {ty}", f.name);
+            Err(Diagnostic::error("type-mismatch", f.span(0), message))
+        }
+    }
+}
+
+fn valid(n: &i64) -> bool {
+    (1..=LAST).contains(n)
+}
+
+fn send<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>], helper: Helper) -> Operand<'c> {
+    let signal = match (u.consts.first(), args.first()) {
+        (Some(n), _) => e.int(*n as u64),
+        (None, Some(a)) => e.scalar(a),
+        (None, None) => e.int(0),
+    };
+    let r = e.call(helper, &[signal.into()]);
+    e.check(helper, r, 1);
+    Operand::void()
+}

@@ -1,0 +1,269 @@
+//! Aggregations that keep one or two numbers per processor.
+
+use super::{Accepts, Aggregate, Builtin, Facts, Lower, Param, Read, Returns};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
+use crate::probes::Caps;
+use crate::types::{Agg, Int, Type};
+use crate::value::{Stats, Value};
+
+const U64: Int = Int { bytes: 8, signed: false };
+const N: &[Param] = &[Param::new("n", Accepts::Int)];
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "count",
+        params: &[],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| Ok(Agg { signed: false, ..layout(f, 8) }),
+            update: |e, _, slot, _| {
+                let one = e.int(1);
+                e.atomic_add(pointer(e, &slot), one);
+            },
+            merge: |_, slots| Value::Uint(total(slots, 0)),
+            kind: "map",
+            read: Some(&Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum }),
+        }),
+        doc: "Counts how often it is called.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "sum",
+        params: N,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| Ok(layout(f, 8)),
+            update: |e, _, slot, args| {
+                let n = number(e, args);
+                e.atomic_add(pointer(e, &slot), n);
+            },
+            merge: |agg, slots| signed(agg, total(slots, 0)),
+            kind: "map",
+            read: Some(&Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum }),
+        }),
+        doc: "Adds up its argument.",
+        example: "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = sum(args.ret); }",
+    },
+    Builtin {
+        name: "min",
+        params: N,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| Ok(layout(f, 16)),
+            update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
+            merge: |agg, slots| extreme(agg, slots, false),
+            kind: "map",
+            read: Some(&Read { init: [0, 0], step: |e, now, slot| pick(e, now, &slot, false), finish: |_, [value, _]| value }),
+        }),
+        doc: "Keeps the smallest value of its argument.",
+        example: "tracepoint:syscalls:sys_exit_read { @[comm] = min(args.ret); }",
+    },
+    Builtin {
+        name: "max",
+        params: N,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| Ok(layout(f, 16)),
+            update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
+            merge: |agg, slots| extreme(agg, slots, true),
+            kind: "map",
+            read: Some(&Read { init: [0, 0], step: |e, now, slot| pick(e, now, &slot, true), finish: |_, [value, _]| value }),
+        }),
+        doc: "Keeps the largest value of its argument.",
+        example: "tracepoint:syscalls:sys_exit_read { @[comm] = max(args.ret); }",
+    },
+    Builtin {
+        name: "avg",
+        params: N,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| Ok(layout(f, 16)),
+            update: |e, _, slot, args| add_up(e, &slot, args),
+            merge: |agg, slots| Value::Avg(stats(agg, slots)),
+            kind: "stats",
+            read: Some(&Read {
+                init: [0, 0],
+                // the second accumulator's highest bit says that the sum is signed
+                step: |e, [sum, count], slot| {
+                    let sign = if is_signed(&slot.ty) { e.int(1 << 63) } else { e.int(0) };
+                    let count = add(e, &count, &slot, 8);
+                    let count = e.or(e.scalar(&count), sign);
+                    [add(e, &sum, &slot, 0), Operand::u64(count)]
+                },
+                finish: |e, [sum, count]| Operand::u64(quotient(e, &sum, &count)),
+            }),
+        }),
+        doc: "The average of its argument, an integer.",
+        example: "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = avg(args.ret); }",
+    },
+    Builtin {
+        name: "stats",
+        params: N,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| Ok(layout(f, 16)),
+            update: |e, _, slot, args| add_up(e, &slot, args),
+            merge: |agg, slots| Value::Stats(stats(agg, slots)),
+            kind: "stats",
+            read: None,
+        }),
+        doc: "Count, average and total of its argument.",
+        example: "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = stats(args.ret); }",
+    },
+];
+
+/// A layout without parameters.
+fn layout(f: &Facts, size: u32) -> Agg {
+    let signed = f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
+    Agg { function: f.name.into(), signed, params: Vec::new(), size }
+}
+
+fn is_signed(ty: &Type) -> bool {
+    matches!(ty, Type::Agg(a) if a.signed)
+}
+
+pub(super) fn pointer<'c>(e: &Emit<'c>, slot: &Operand<'c>) -> PointerValue<'c> {
+    match slot.repr {
+        Repr::Mem(ptr, _) => ptr,
+        Repr::None | Repr::Reg(_) | Repr::At(..) => e.null(),
+    }
+}
+
+pub(super) fn number<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
+    args.first().map_or(e.int(0), |a| e.scalar(a))
+}
+
+// --- the kernel's end -------------------------------------------------------------------------------------------
+
+/// The slot is this processor's, but a program can be preempted by another one there: additions are atomic.
+fn add_up<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
+    let (ptr, n, one) = (pointer(e, slot), number(e, args), e.int(1));
+    e.atomic_add(ptr, n);
+    e.atomic_add(e.offset(ptr, 8), one);
+}
+
+/// Slot: the value, then whether there is one.
+fn keep_extreme<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
+    let (ptr, n) = (pointer(e, slot), number(e, args));
+    let (now, set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
+    let better = e.cmp(beats(is_signed(&slot.ty), largest), n, now);
+    let first = e.cmp(Cmp::Eq, set, e.int(0));
+    let take = e.or(better, first);
+    e.if_(take, |e| {
+        let one = e.int(1);
+        e.store(ptr, 0, 8, n);
+        e.store(ptr, 8, 8, one);
+    });
+}
+
+fn beats(signed: bool, largest: bool) -> Cmp {
+    match (signed, largest) {
+        (true, true) => Cmp::Sgt,
+        (true, false) => Cmp::Slt,
+        (false, true) => Cmp::Ugt,
+        (false, false) => Cmp::Ult,
+    }
+}
+
+fn pick<'c>(e: &mut Emit<'c>, [value, set]: [Operand<'c>; 2], slot: &Operand<'c>, largest: bool) -> [Operand<'c>; 2] {
+    let ptr = pointer(e, slot);
+    let (here, here_set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
+    let (value, set) = (e.scalar(&value), e.scalar(&set));
+    let better = e.cmp(beats(is_signed(&slot.ty), largest), here, value);
+    let first = e.cmp(Cmp::Eq, set, e.int(0));
+    let take = e.and(e.or(better, first), here_set);
+    [Operand::u64(e.select(take, here, value)), Operand::u64(e.or(set, here_set))]
+}
+
+fn add<'c>(e: &Emit<'c>, to: &Operand<'c>, slot: &Operand<'c>, offset: u32) -> Operand<'c> {
+    let here = e.load(pointer(e, slot), offset, U64);
+    Operand::u64(e.add(e.scalar(to), here))
+}
+
+fn quotient<'c>(e: &mut Emit<'c>, sum: &Operand<'c>, count: &Operand<'c>) -> IntValue<'c> {
+    let (sum, marked) = (e.scalar(sum), e.scalar(count));
+    let count = e.and(marked, e.int(u64::MAX >> 1));
+    let none = e.cmp(Cmp::Eq, count, e.int(0));
+    // all ones when the sum is below zero
+    let below = e.and(e.shr(sum, e.int(63), true), e.shr(marked, e.int(63), true));
+    let size = e.sub(e.xor(sum, below), below);
+    let quotient = e.choose(none, |e| e.int(0), |e| e.div(size, count, false, false));
+    e.sub(e.xor(quotient, below), below)
+}
+
+// --- the user's end ---------------------------------------------------------------------------------------------
+
+/// Sum over the processors of the word at this index.
+fn total(slots: &[&[u8]], index: usize) -> u64 {
+    slots.iter().fold(0, |sum, slot| sum.wrapping_add(super::word(slot, index)))
+}
+
+fn signed(agg: &Agg, n: u64) -> Value {
+    if agg.signed { Value::Int(n as i64) } else { Value::Uint(n) }
+}
+
+fn stats(agg: &Agg, slots: &[&[u8]]) -> Stats {
+    Stats { total: total(slots, 0), count: total(slots, 1), signed: agg.signed }
+}
+
+fn extreme(agg: &Agg, slots: &[&[u8]], largest: bool) -> Value {
+    let set = slots.iter().filter(|s| super::word(s, 1) != 0).map(|s| super::word(s, 0));
+    // a sign bit turned over makes signed order unsigned
+    let order = |n: &u64| if agg.signed { n ^ 1 << 63 } else { *n };
+    let found = if largest { set.max_by_key(order) } else { set.min_by_key(order) };
+    signed(agg, found.unwrap_or(0))
+}
+
+/// Checks a literal parameter's range.
+pub(super) fn literal(f: &Facts, i: usize, what: &str, range: std::ops::RangeInclusive<i64>) -> Result<i64, Diagnostic> {
+    match f.int(i) {
+        Some(n) if range.contains(&n) => Ok(n),
+        Some(n) => Err(Diagnostic::error(
+            "out-of-range",
+            f.span(i),
+            match *range.end() {
+                i64::MAX => format!("{}'s {what} must be at least {}, and this is {n}", f.name, range.start()),
+                end => format!("{}'s {what} must be {} to {end}, and this is {n}", f.name, range.start()),
+            },
+        )),
+        None => Err(Diagnostic::error("not-constant", f.span(i), format!("{}'s {what} must be a constant", f.name))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merge(name: &str, signed: bool, cpus: &[[i64; 2]]) -> Value {
+        let slots: Vec<Vec<u8>> = cpus.iter().map(|c| c.iter().flat_map(|w| w.to_le_bytes()).collect()).collect();
+        let slots: Vec<&[u8]> = slots.iter().map(Vec::as_slice).collect();
+        let Lower::Aggregate(row) = &super::super::find(name).unwrap().lower else { panic!() };
+        (row.merge)(&Agg { function: name.into(), signed, params: vec![], size: 16 }, &slots)
+    }
+
+    #[test]
+    fn processors_merge() {
+        assert_eq!(merge("count", false, &[[3, 0], [4, 0]]), Value::Uint(7));
+        assert_eq!(merge("sum", true, &[[-3, 0], [1, 0]]), Value::Int(-2));
+        assert_eq!(merge("sum", false, &[[-1, 0], [0, 0]]), Value::Uint(u64::MAX));
+        assert_eq!(merge("min", true, &[[5, 1], [-5, 1], [-9, 0]]), Value::Int(-5));
+        assert_eq!(merge("min", false, &[[5, 1], [-5, 1]]), Value::Uint(5));
+        assert_eq!(merge("max", true, &[[-7, 1], [-5, 1], [0, 0]]), Value::Int(-5));
+        assert_eq!(merge("max", false, &[[0, 0], [0, 0]]), Value::Uint(0));
+        assert_eq!(merge("avg", true, &[[-10, 2], [3, 1]]), Value::Avg(Stats { count: 3, total: -7i64 as u64, signed: true }));
+        assert_eq!(merge("stats", false, &[[10, 2], [3, 1]]), Value::Stats(Stats { count: 3, total: 13, signed: false }));
+    }
+}

@@ -1,0 +1,207 @@
+//! Histograms: which bucket a value falls into, on both sides.
+
+use super::count::{literal, number, pointer};
+use super::{Accepts, Aggregate, Builtin, Lower, Param, Returns};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, IntValue, Operand};
+use crate::probes::Caps;
+use crate::types::{Agg, Type};
+use crate::value::{Hist, Scale, Value};
+
+/// Most inner buckets of a linear histogram.
+const MOST_BUCKETS: i64 = 1000;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "hist",
+        params: &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| {
+                let k = if f.args.len() > 1 { literal(f, 1, "k", 0..=5)? } else { 0 };
+                let signed = f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
+                Ok(Agg { function: f.name.into(), signed, params: vec![k], size: log2_buckets(k as u32) * 8 })
+            },
+            update: |e, u, slot, args| {
+                let k = u.agg.as_ref().and_then(|a| a.params.first()).map_or(0, |k| *k as u64);
+                let signed = args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
+                let index = log2_index_code(e, number(e, args), k, signed);
+                bump(e, &slot, index);
+            },
+            merge: |agg, slots| {
+                let k = agg.params.first().map_or(0, |k| *k as u8);
+                Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
+            },
+            kind: "hist",
+            read: None,
+        }),
+        doc: "A histogram with a bucket per power of two, or 2^k of them (k from 0 to 5).",
+        example: "tracepoint:syscalls:sys_exit_read { @bytes = hist(args.ret); }",
+    },
+    Builtin {
+        name: "lhist",
+        params: &[
+            Param::new("n", Accepts::Int),
+            Param::new("min", Accepts::LitInt),
+            Param::new("max", Accepts::LitInt),
+            Param::new("step", Accepts::LitInt),
+        ],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Aggregate(&Aggregate {
+            layout: |f| {
+                let min = literal(f, 1, "min", 0..=i64::MAX)?;
+                let max = literal(f, 2, "max", 0..=i64::MAX)?;
+                let step = literal(f, 3, "step", 1..=i64::MAX)?;
+                if max < min {
+                    return Err(Diagnostic::error("out-of-range", f.span(2), format!("{}'s max is below its min", f.name)));
+                }
+                if step > max - min {
+                    let message = format!("{}'s step of {step} is wider than its range of {}", f.name, max - min);
+                    return Err(Diagnostic::error("out-of-range", f.span(3), message));
+                }
+                let inner = (max - min) / step;
+                if inner > MOST_BUCKETS {
+                    let message = format!("{} has at most {MOST_BUCKETS} buckets, and this makes {inner}", f.name);
+                    return Err(Diagnostic::error("out-of-range", f.span, message).help("make the step wider"));
+                }
+                let signed = f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
+                Ok(Agg { function: f.name.into(), signed, params: vec![min, max, step], size: (inner as u32 + 2) * 8 })
+            },
+            update: |e, u, slot, args| {
+                let [min, max, step] = u.agg.as_ref().map_or([0, 1, 1], |a| bounds(a));
+                let signed = args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
+                let index = linear_index_code(e, number(e, args), [min, max, step], signed);
+                bump(e, &slot, index);
+            },
+            merge: |agg, slots| {
+                let [min, max, step] = bounds(agg);
+                Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
+            },
+            kind: "hist",
+            read: None,
+        }),
+        doc: "A histogram with equal buckets from min to max, and one for all below and one for all from max on.",
+        example: "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
+    },
+];
+
+fn bounds(agg: &Agg) -> [i64; 3] {
+    agg.params.as_slice().try_into().unwrap_or([0, 1, 1])
+}
+
+/// Buckets of a logarithmic histogram: one for the negative, 2^k for the numbers below 2^k, 2^k for each power from there
+/// to 2^63.
+const fn log2_buckets(k: u32) -> u32 {
+    1 + (1 << k) + ((64 - k) << k)
+}
+
+/// Index 0: negative; 1 + v: below 2^k; else the power above k, and the next k bits.
+fn log2_index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
+    let of_positive = |e: &mut Emit<'c>| {
+        let small = e.cmp(Cmp::Ult, v, e.int(1 << k));
+        e.choose(
+            small,
+            |e| e.add(v, e.int(1)),
+            |e| {
+                let top = e.highest_bit(v);
+                let above = e.sub(top, e.int(k));
+                let next = e.and(e.shr(v, above, false), e.int((1 << k) - 1));
+                let power = e.shl(e.add(above, e.int(1)), e.int(k));
+                e.add(e.add(power, next), e.int(1))
+            },
+        )
+    };
+    if !signed {
+        return of_positive(e);
+    }
+    let negative = e.cmp(Cmp::Slt, v, e.int(0));
+    e.choose(negative, |e| e.int(0), of_positive)
+}
+
+/// Index 0: below min; the last: max and above.
+fn linear_index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
+    let last = (max - min) / step + 1;
+    let (lower, upper) = if signed { (Cmp::Slt, Cmp::Sge) } else { (Cmp::Ult, Cmp::Uge) };
+    let below = e.cmp(lower, v, e.int(min as u64));
+    let above = e.cmp(upper, v, e.int(max as u64));
+    e.choose(
+        below,
+        |e| e.int(0),
+        |e| {
+            e.choose(
+                above,
+                |e| e.int(last as u64),
+                |e| {
+                    let offset = e.sub(v, e.int(min as u64));
+                    let inner = e.div(offset, e.int(step as u64), false, false);
+                    e.add(inner, e.int(1))
+                },
+            )
+        },
+    )
+}
+
+/// Counts in a bucket; the index is bounded once more where the verifier sees it.
+fn bump<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, index: IntValue<'c>) {
+    let buckets = u64::from(slot.ty.size() / 8);
+    let index = e.at_most(index, buckets - 1);
+    let index = e.opaque(index);
+    let at = e.offset_by(pointer(e, slot), e.shl(index, e.int(3)));
+    let one = e.int(1);
+    e.atomic_add(at, one);
+}
+
+fn counts(agg: &Agg, slots: &[&[u8]]) -> Vec<u64> {
+    (0..agg.size as usize / 8).map(|i| slots.iter().fold(0, |n, s| n + super::word(s, i))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rule in plain words, against which the kernel's code is held too (`tests/cases`).
+    fn log2_index(v: i128, k: u32) -> u32 {
+        match u64::try_from(v) {
+            Err(_) => 0,
+            Ok(v) if v < 1 << k => v as u32 + 1,
+            Ok(v) => {
+                let top = v.ilog2();
+                ((top - k + 1) << k) + ((v >> (top - k)) as u32 & ((1 << k) - 1)) + 1
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_suffice_exactly() {
+        for k in 0..=5 {
+            assert_eq!(log2_index(u64::MAX.into(), k) + 1, log2_buckets(k));
+        }
+        assert_eq!(log2_buckets(0), 66);
+    }
+
+    #[test]
+    fn buckets_follow_each_other() {
+        for k in 0..=5 {
+            let mut last = 0;
+            for v in (-1..5000).chain((12..64).flat_map(|p| [(1i128 << p) - 1, 1 << p, (1 << p) + 1])) {
+                let index = log2_index(v, k);
+                assert!(index == last || index > last, "{v}");
+                if v < 5000 {
+                    assert!(index <= last + 1, "{v}");
+                }
+                last = index;
+            }
+        }
+    }
+
+    #[test]
+    fn processors_merge() {
+        let agg = Agg { function: "hist".into(), signed: false, params: vec![0], size: 24 };
+        let slot: Vec<u8> = [1u64, 0, 2].iter().flat_map(|n| n.to_le_bytes()).collect();
+        assert_eq!(counts(&agg, &[&slot, &slot]), [2, 0, 4]);
+    }
+}

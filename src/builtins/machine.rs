@@ -1,0 +1,52 @@
+//! The machine: processors, memory nodes, chance.
+
+use super::{Builtin, Lit, Lower, Returns};
+use crate::emit::{Helper, Operand};
+use crate::probes::Caps;
+use crate::types::Type;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "cpu",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.call(Helper::GetSmpProcessorId, &[])))),
+        doc: "Number of the processor that the probe runs on.",
+        example: "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
+    },
+    Builtin {
+        name: "ncpus",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.possible_cpus().into()))),
+        doc: "How many processors there may be.",
+        example: "begin { printf(\"%d\\n\", ncpus); }",
+    },
+    Builtin {
+        name: "numaid",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| Operand::u64(e.once("numaid", |e| e.call(Helper::GetNumaNodeId, &[])))),
+        doc: "Number of the processor's memory node (NUMA).",
+        example: "profile:hz:99 { @[numaid] = count(); }",
+    },
+    Builtin {
+        name: "rand",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| {
+            let v = e.call(Helper::GetPrandomU32, &[]);
+            Operand::u64(e.and(v, e.int(u32::MAX.into())))
+        }),
+        doc: "A pseudo-random number of 32 bits, another one at each use.",
+        example: "tracepoint:syscalls:sys_enter_read /rand % 100 == 0/ { @[comm] = count(); }",
+    },
+];

@@ -1,0 +1,132 @@
+//! Whole maps and their elements.
+
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, MapId, Param, Returns, Use, stacks};
+use crate::diag::Diagnostic;
+use crate::emit::shared::Start;
+use crate::emit::{Emit, Helper, MapKind, Operand, PointerValue};
+use crate::host::Host;
+use crate::probes::Caps;
+use crate::types::Type;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "clear",
+        params: &[Param::new("map", Accepts::Map)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.clear_map(map)) }),
+        doc: "Removes all elements of a map, when the event is handled.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); clear(@); }",
+    },
+    Builtin {
+        name: "zero",
+        params: &[Param::new("map", Accepts::Map)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.zero_map(map)) }),
+        doc: "Sets all values of a map to zero and keeps its keys, when the event is handled.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); zero(@); }",
+    },
+    Builtin {
+        name: "delete",
+        params: &[Param::new("element", Accepts::Element), Param::optional("key", Accepts::Key)],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(delete),
+        doc: "Removes an element, `delete(@m, key)` or `delete(@m[key])`, at once; true if it was there. A map without keys is set to zero.",
+        example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read { delete(@start, tid); }",
+    },
+    Builtin {
+        name: "has_key",
+        params: &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key)],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let (Some(map), Some(key)) = (u.map(0), args.get(1)) else { return Operand::void() };
+            let key = e.key(Some(key), Some(&key.ty));
+            let map = e.script_map(map);
+            let found = e.lookup(map, key);
+            Operand::reg(u.ty.clone(), e.not_null(found))
+        }),
+        doc: "Has the map an element of this key?",
+        example: "begin { @seen[1] = 1; if (has_key(@seen, 1)) { printf(\"yes\\n\"); } }",
+    },
+    Builtin {
+        name: "len",
+        params: &[Param::new("map_or_stack", Accepts::MapOrValue)],
+        returns: Returns::By(|f| match f.args.first() {
+            Some(a) if stacks::is_stack(&a.ty) && a.map.is_none() => Ok(Type::I64),
+            Some(a) if a.map.as_ref().is_some_and(|m| m.key.is_some()) => Ok(Type::I64),
+            Some(a) if a.map.is_some() => {
+                Err(Diagnostic::error("map-key-conflict", f.span(0), format!("{} counts elements, and this map has no keys", f.name)))
+            }
+            Some(a) => Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a map or a stack, and this is {}", f.name, a.ty))
+                .help("for a string: `strlen`")),
+            None => Ok(Type::I64),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let n = match (u.map(0), args.first()) {
+                (Some(map), _) => {
+                    let map = e.script_map(map);
+                    e.elements(map)
+                }
+                (None, Some(stack)) => stacks::depth(e, stack),
+                (None, None) => e.int(0),
+            };
+            Operand::reg(u.ty.clone(), n)
+        }),
+        doc: "How many elements a map has (they are counted one by one), or frames a stack.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { printf(\"%d\\n\", len(@)); }",
+    },
+];
+
+fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) -> anyhow::Result<Handler> {
+    Ok(Box::new(move |args, host| {
+        for arg in args {
+            if let Arg::Map(map) = arg {
+                act(host, *map)?;
+            }
+        }
+        Ok(())
+    }))
+}
+
+fn delete<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let Some(id) = u.map(0) else { return Operand::void() };
+    let map = e.script_map(id);
+    // the key is the second argument, or the first is an element with its key
+    let key = args.get(1).or(args.first()).filter(|k| k.ty != Type::Void);
+    let Some(key) = key else {
+        zero_scalar(e, id, map);
+        return Operand::reg(u.ty.clone(), e.int(1));
+    };
+    let key = e.key(Some(key), Some(&key.ty));
+    let r = e.delete(map, key);
+    e.check(Helper::MapDeleteElem, r, 2);
+    Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))
+}
+
+/// An array's element cannot be removed.
+fn zero_scalar<'c>(e: &mut Emit<'c>, id: MapId, map: PointerValue<'c>) {
+    let def = e.script_map_def(id);
+    let key = e.key(None, None);
+    let wipe = |e: &mut Emit<'c>, slot: PointerValue<'c>| {
+        let found = e.not_null(slot);
+        e.if_(found, |e| e.zero(slot, def.value_size, 8));
+    };
+    if def.kind != MapKind::PercpuArray {
+        let slot = e.lookup(map, key);
+        return wipe(e, slot);
+    }
+    let cpus = e.start(std::mem::offset_of!(Start, cpus));
+    e.count_to(cpus, |e, cpu| {
+        let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[map.into(), key.into(), cpu.into()]);
+        wipe(e, slot);
+    });
+}

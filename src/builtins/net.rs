@@ -1,0 +1,173 @@
+//! Network addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, Operand, Repr};
+use crate::probes::Caps;
+use crate::types::{Tagged, Type};
+use crate::value::Value;
+
+/// `u32` family, then 16 bytes.
+const INET: &str = "inet";
+const MAC: &str = "macaddr_t";
+
+/// `AF_INET` and `AF_INET6` of include/linux/socket.h.
+const V4: u64 = 2;
+const V6: u64 = 10;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "ntop",
+        params: &[Param::new("family_or_address", Accepts::StrOrAddr), Param::optional("address", Accepts::StrOrAddr)],
+        returns: Returns::By(|f| {
+            if let Some(ty) = f.args.last().map(|a| &a.ty)
+                && let Some(fault) = not_an_address(ty)
+            {
+                return Err(Diagnostic::error("type-mismatch", f.span(f.args.len() - 1), format!("{} wants {fault}", f.name)));
+            }
+            Ok(Tagged::plain(INET, 20))
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(ntop),
+        doc: "An IP address as text: of an integer or 4 bytes in network order version 4, of 16 bytes version 6. The family (AF_INET 2, AF_INET6 10) may be given first.",
+        example: "begin { printf(\"%s\\n\", ntop(0x0100007f)); }",
+    },
+    Builtin {
+        name: "pton",
+        params: &[Param::new("address", Accepts::LitStr)],
+        returns: Returns::By(|f| address(f).map(|a| Type::Array(Box::new(Type::uint(1)), octets(a).len() as u32))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let text = String::from_utf8_lossy(u.text(0).unwrap_or_default()).into_owned();
+            let bytes = text.parse().map(octets).unwrap_or_default();
+            let at = e.alloc(16);
+            e.store_bytes(at, &bytes);
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "The 4 or 16 bytes of a literal IP address, in network order.",
+        example: "begin { printf(\"%s\\n\", ntop(pton(\"127.0.0.1\"))); }",
+    },
+    Builtin {
+        name: "macaddr",
+        params: &[Param::new("address", Accepts::StrOrAddr)],
+        returns: Returns::By(|f| match f.args.first() {
+            Some(a) if a.lit.is_some() => {
+                Err(Diagnostic::error("type-mismatch", f.span(0), "a hardware address is six bytes in memory, not a literal"))
+            }
+            Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => {
+                Err(Diagnostic::error("type-mismatch", f.span(0), format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size())))
+            }
+            _ => Ok(Tagged::plain(MAC, 6)),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let at = e.alloc(8);
+            let zero = e.int(0);
+            e.store(at, 0, 8, zero);
+            if let Some(a) = args.first() {
+                read_bytes(e, a, at, 6);
+            }
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "A hardware address of six bytes as text.",
+        example: "begin { $p = (uint8 *)curtask; printf(\"%s\\n\", macaddr($p)); }",
+    },
+];
+
+pub(super) const TAGS: &[Tag] = &[
+    Tag {
+        name: INET,
+        decode: |_, bytes, _| {
+            let family = bytes.first().copied().unwrap_or(0);
+            let v4: Option<[u8; 4]> = bytes.get(4..8).and_then(|b| b.try_into().ok());
+            let v6: Option<[u8; 16]> = bytes.get(4..20).and_then(|b| b.try_into().ok());
+            Value::Text(match (u64::from(family), v4, v6) {
+                (V4, Some(b), _) => Ipv4Addr::from(b).to_string(),
+                (V6, _, Some(b)) => Ipv6Addr::from(b).to_string(),
+                _ => String::new(),
+            })
+        },
+    },
+    Tag {
+        name: MAC,
+        decode: |_, bytes, _| {
+            let octets: Vec<String> = bytes.iter().take(6).map(|b| format!("{b:02X}")).collect();
+            Value::Text(octets.join(":"))
+        },
+    },
+];
+
+fn address(f: &Facts) -> Result<IpAddr, Diagnostic> {
+    let text = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
+    text.parse().map_err(|_| Diagnostic::error("bad-address", f.span(0), format!("`{text}` is not an IP address")))
+}
+
+fn octets(a: IpAddr) -> Vec<u8> {
+    match a {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
+    }
+}
+
+/// What is wrong with a type as an address.
+fn not_an_address(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() < 4 => Some(format!("4 or 16 bytes, and {ty} has {}", ty.size())),
+        _ => None,
+    }
+}
+
+/// Bytes that an address of this type has: 4, or 16 for what is that long.
+fn width(ty: &Type) -> u32 {
+    match ty {
+        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() >= 16 => 16,
+        Type::Ptr(to, _) if to.size() >= 16 => 16,
+        _ => 4,
+    }
+}
+
+fn ntop<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let Some(address) = args.last() else { return Operand::void() };
+    let at = e.alloc(24);
+    e.zero(at, 24, 8);
+    let bytes = e.offset(at, 4);
+    let width = width(&address.ty);
+    match args {
+        [family, _] => {
+            let family = e.scalar(family);
+            e.store(at, 0, 4, family);
+            if width == 16 || matches!(address.ty, Type::Ptr(..)) {
+                // the family decides how far there is something to read
+                let six = e.cmp(Cmp::Eq, family, e.int(V6));
+                let address = address.clone();
+                let same = address.clone();
+                e.if_else(six, move |e| read_bytes(e, &address, bytes, 16), move |e| read_bytes(e, &same, bytes, 4));
+            } else {
+                read_bytes(e, address, bytes, 4);
+            }
+        }
+        _ => {
+            let family = e.int(if width == 16 { V6 } else { V4 });
+            e.store(at, 0, 4, family);
+            read_bytes(e, address, bytes, width);
+        }
+    }
+    Operand::mem(u.ty.clone(), at)
+}
+
+/// Bytes of an integer, of memory, or of what a pointer leads to.
+fn read_bytes<'c>(e: &mut Emit<'c>, from: &Operand<'c>, to: crate::emit::PointerValue<'c>, size: u32) {
+    match (from.repr, &from.ty) {
+        (Repr::Reg(v), ty) if !matches!(ty, Type::Ptr(..)) && size <= 8 => e.store(to, 0, size as u8, v),
+        (Repr::Mem(ptr, _), _) => e.copy(to, ptr, size, 1),
+        _ => {
+            let (addr, space) = e.address(from);
+            e.read(space, to, size, addr);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the probe itself offers.
+
+use super::{Builtin, Facts, Lit, Lower, Returns, memory};
+use crate::emit::Operand;
+use crate::probes::{ArgRef, Caps, Env};
+use crate::types::Type;
+
+/// Probes' names take a multiple of so many bytes, so that probes which differ in them alone can share a program.
+const NAME_STEP: u32 = 64;
+
+macro_rules! numbered {
+    ($($n:literal $name:literal $example:literal;)*) => {
+        &[$(Builtin {
+            name: $name,
+            params: &[],
+            returns: Returns::Always(Type::U64),
+            needs: Caps::ARGN,
+            risky: false,
+            lower: Lower::Context(ArgRef::Index($n)),
+            doc: "An argument of the traced function or raw tracepoint, counted from 0.",
+            example: $example,
+        },)*]
+    };
+}
+
+pub(super) const NUMBERED: &[Builtin] = numbered! {
+    0 "arg0" "uprobe:libc:malloc { @ = hist(arg0); }";
+    1 "arg1" "uprobe:libc:calloc { @ = hist(arg0 * arg1); }";
+    2 "arg2" "uprobe:libc:memcpy { @ = hist(arg2); }";
+    3 "arg3" "uprobe:libc:qsort { @[arg3] = count(); }";
+    4 "arg4" "uprobe:libc:setvbuf { @[arg4] = count(); }";
+    5 "arg5" "uprobe:libc:mmap { @[arg5] = count(); }";
+    6 "arg6" "rawtracepoint:sched_switch { @[arg0] = count(); }";
+    7 "arg7" "rawtracepoint:sched_switch { @[arg0] = count(); }";
+    8 "arg8" "rawtracepoint:sched_switch { @[arg0] = count(); }";
+    9 "arg9" "rawtracepoint:sched_switch { @[arg0] = count(); }";
+};
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "probe",
+        params: &[],
+        returns: Returns::By(|f| Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let room = u.ty.size() as usize;
+            let mut table = Vec::new();
+            for name in e.site_names() {
+                let mut name = name.as_bytes().to_vec();
+                name.truncate(room - 1);
+                name.resize(room, 0);
+                table.extend(name);
+            }
+            let sites = e.site_names().len() as u64;
+            let ptr = e.once_ptr(&format!("probe_{room}"), |e| {
+                let names = e.text(&table);
+                if sites < 2 {
+                    return names;
+                }
+                let site = e.site();
+                let site = e.at_most(site, sites - 1);
+                let by = e.mul(site, e.int(room as u64));
+                e.offset_by(names, by)
+            });
+            Operand::mem(u.ty.clone(), ptr)
+        }),
+        doc: "The probe's full name, wildcards filled in.",
+        example: "tracepoint:syscalls:sys_enter_* { @[probe] = count(); }",
+    },
+    Builtin {
+        name: "probetype",
+        params: &[],
+        returns: Returns::By(|f| Ok(Type::Str(f.site.kind.probetype().len() as u32 + 1))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Str(f.site.kind.probetype().as_bytes().to_vec()))),
+        doc: "The probe's kind.",
+        example: "begin { printf(\"%s\\n\", probetype); }",
+    },
+    Builtin {
+        name: "args",
+        params: &[],
+        returns: Returns::Always(Type::Args),
+        needs: Caps::ARGS,
+        risky: false,
+        lower: Lower::Context(ArgRef::All),
+        doc: "The probe's own record: `args.name` is a field of it, and the whole can be printed and kept.",
+        example: "tracepoint:syscalls:sys_enter_openat { print(args); }",
+    },
+    Builtin {
+        name: "retval",
+        params: &[],
+        returns: Returns::By(retval_type),
+        needs: Caps::RETVAL,
+        risky: false,
+        lower: Lower::Context(ArgRef::Retval),
+        doc: "What the traced function returns.",
+        example: "uretprobe:/bin/bash:readline { printf(\"%s\\n\", str(retval)); }",
+    },
+    Builtin {
+        name: "ctx",
+        params: &[],
+        returns: Returns::By(|f| Ok(memory::context_type(f))),
+        needs: Caps::CTX,
+        risky: false,
+        lower: Lower::Context(ArgRef::Ctx),
+        doc: "The probe's context: the address of the processor's registers.",
+        example: "profile:hz:99 { printf(\"%p\\n\", ctx); }",
+    },
+];
+
+fn retval_type(f: &Facts) -> Result<Type, crate::diag::Diagnostic> {
+    let env = Env { sys: f.sys, settings: f.settings };
+    Ok(f.site.kind.context(f.site, &env)?.retval.unwrap_or(Type::U64))
+}

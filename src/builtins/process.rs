@@ -1,0 +1,259 @@
+//! Who runs: processes, threads, users.
+
+use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Tag, Use};
+use crate::diag::Diagnostic;
+use crate::emit::shared::Start;
+use crate::emit::{Cmp, Emit, Helper, IntValue, Operand};
+use crate::host::Host;
+use crate::probes::Caps;
+use crate::system::TypeName;
+use crate::types::{Int, Space, Tagged, Type};
+use crate::value::Value;
+
+const U32: Int = Int { bytes: 4, signed: false };
+const U64: Int = Int { bytes: 8, signed: false };
+/// `TASK_COMM_LEN` of include/linux/sched.h.
+const COMM: u32 = 16;
+/// `MAX_ERRNO` of include/linux/err.h.
+const MAX_ERRNO: i64 = 4095;
+
+const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init", "curr_ns"]))];
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "pid",
+        params: NAMESPACE,
+        returns: Returns::By(in_namespace),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let both = both_ids(e, u);
+            Operand::reg(u.ty.clone(), e.shr(both, e.int(32), false))
+        }),
+        doc: "Process id (thread group id) of the current task: in the initial pid namespace, or with curr_ns in the one that rbt runs in.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[pid] = count(); }",
+    },
+    Builtin {
+        name: "tid",
+        params: NAMESPACE,
+        returns: Returns::By(in_namespace),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let both = both_ids(e, u);
+            Operand::reg(u.ty.clone(), e.fit(both, U32))
+        }),
+        doc: "Thread id of the current task; namespaces as for pid.",
+        example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; }",
+    },
+    Builtin {
+        name: "uid",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| {
+            let both = user_ids(e);
+            Operand::u64(e.fit(both, U32))
+        }),
+        doc: "User id of the current task, in the initial user namespace.",
+        example: "tracepoint:syscalls:sys_enter_openat /uid == 0/ { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "gid",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| {
+            let both = user_ids(e);
+            Operand::u64(e.shr(both, e.int(32), false))
+        }),
+        doc: "Group id of the current task, in the initial user namespace.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[gid] = count(); }",
+    },
+    Builtin {
+        name: "username",
+        params: &[],
+        returns: Returns::By(|_| Ok(Tagged::plain(USERNAME, 8))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let both = user_ids(e);
+            let at = e.alloc(8);
+            let uid = e.fit(both, U32);
+            e.store(at, 0, 8, uid);
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "Name of the current task's user, looked up in the user database when it is printed; empty when unknown.",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s runs %s\\n\", username, str(args.filename)); }",
+    },
+    Builtin {
+        name: "comm",
+        params: &[],
+        returns: Returns::Always(Type::Str(COMM)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let at = e.once_ptr("comm", |e| {
+                let at = e.alloc_kept(COMM);
+                let size = e.int(COMM.into());
+                e.call(Helper::GetCurrentComm, &[at.into(), size.into()]);
+                at
+            });
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "Name of the current thread, at most 15 bytes.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "curtask",
+        params: &[],
+        returns: Returns::By(|f| {
+            let task = f.sys.type_named(TypeName::Struct, "task_struct");
+            Ok(task.map_or(Type::U64, |t| t.ptr(Space::Kernel)))
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), current_task(e))),
+        doc: "The current task's struct task_struct; a plain address where the kernel has no BTF.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[curtask.real_parent.comm] = count(); }",
+    },
+    Builtin {
+        name: "ppid",
+        params: &[],
+        returns: Returns::By(|f| {
+            let member = |name: &str| match f.sys.type_named(TypeName::Struct, "task_struct") {
+                Some(Type::Struct(task)) => f.sys.member(&task, name).map(|m| i64::from(m.offset)),
+                _ => None,
+            };
+            match (member("real_parent"), member("tgid")) {
+                (Some(parent), Some(tgid)) => {
+                    f.keep(&[parent, tgid]);
+                    Ok(Type::uint(4))
+                }
+                _ => Err(Diagnostic::error("no-types", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name))),
+            }
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let v = e.once("ppid", |e| {
+                let task = current_task(e);
+                let at = e.add(task, e.int(u.kept(0) as u64));
+                let parent = e.read_int(Space::Kernel, at, U64);
+                let at = e.add(parent, e.int(u.kept(1) as u64));
+                e.read_int(Space::Kernel, at, U32)
+            });
+            Operand::reg(u.ty.clone(), v)
+        }),
+        doc: "Process id of the current task's parent.",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\\n\", ppid, pid); }",
+    },
+    Builtin {
+        name: "cpid",
+        params: &[],
+        returns: Returns::By(|f| {
+            if !f.settings.has_child {
+                f.warn(Diagnostic::warning("no-child", f.span, format!("`{}` is 0: there is no command to run", f.name)).help("give one with -c"));
+            }
+            Ok(Type::U64)
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(Start, child)))),
+        doc: "Process id of the command that -c started; 0 without one.",
+        example: "tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf(\"%s\\n\", str(args.filename)); }",
+    },
+    Builtin {
+        name: "has_cpid",
+        params: &[],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.has_child.into()))),
+        doc: "Is there a command that -c started?",
+        example: "begin { if (has_cpid) { printf(\"watching %d\\n\", cpid); } }",
+    },
+    Builtin {
+        name: "is_err",
+        params: &[Param::new("pointer", Accepts::Addr)],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let p = first(e, args);
+            Operand::reg(u.ty.clone(), e.cmp(Cmp::Uge, p, e.int(-MAX_ERRNO as u64)))
+        }),
+        doc: "Is a kernel pointer an error number in disguise (one of the last 4095 addresses)?",
+        example: "begin { if (is_err(-2)) { printf(\"an error\\n\"); } }",
+    },
+];
+
+pub(super) const TAGS: &[Tag] = &[Tag { name: USERNAME, decode: |_, bytes, _: &mut dyn Host| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
+
+const USERNAME: &str = "username_t";
+
+fn in_namespace(f: &Facts) -> Result<Type, Diagnostic> {
+    if f.word(0) == Some("curr_ns") {
+        use std::os::unix::fs::MetadataExt;
+        let ns = std::fs::metadata("/proc/self/ns/pid");
+        let ns = ns.map_err(|e| Diagnostic::error("no-namespace", f.span, format!("/proc/self/ns/pid: {e}")))?;
+        f.keep(&[ns.dev() as i64, ns.ino() as i64]);
+    }
+    Ok(Type::uint(4))
+}
+
+/// Process id << 32 | thread id.
+fn both_ids<'c>(e: &mut Emit<'c>, u: &Use) -> IntValue<'c> {
+    if u.consts.is_empty() {
+        return e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+    }
+    e.once("ns_pid_tgid", |e| {
+        // struct bpf_pidns_info: u32 pid (of the thread), u32 tgid
+        let at = e.alloc_kept(8);
+        let zero = e.int(0);
+        e.store(at, 0, 8, zero);
+        let (dev, ino, size) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64), e.int(8));
+        e.call(Helper::GetNsCurrentPidTgid, &[dev.into(), ino.into(), at.into(), size.into()]);
+        e.load(at, 0, U64)
+    })
+}
+
+/// Group id << 32 | user id.
+fn user_ids<'c>(e: &mut Emit<'c>) -> IntValue<'c> {
+    e.once("uid_gid", |e| e.call(Helper::GetCurrentUidGid, &[]))
+}
+
+fn current_task<'c>(e: &mut Emit<'c>) -> IntValue<'c> {
+    e.once("task", |e| e.call(Helper::GetCurrentTask, &[]))
+}
+
+fn first<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
+    args.first().map_or(e.int(0), |a| e.scalar(a))
+}
+
+/// The user's name in the user database; empty when it has none.
+#[allow(unsafe_code)] // only the C library knows where users are kept
+fn user_name(uid: u32) -> String {
+    let mut buffer = vec![0 as libc::c_char; 16 << 10];
+    // SAFETY: a zeroed passwd is a valid one; all pointers are to live memory, and the result's strings are in `buffer`
+    unsafe {
+        let mut entry: libc::passwd = std::mem::zeroed();
+        let mut found: *mut libc::passwd = std::ptr::null_mut();
+        let r = libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found);
+        if r != 0 || found.is_null() || entry.pw_name.is_null() {
+            return String::new();
+        }
+        std::ffi::CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn users_have_names() {
+        assert_eq!(super::user_name(0), "root");
+        assert_eq!(super::user_name(u32::MAX - 7), "");
+    }
+}

@@ -1,0 +1,190 @@
+//! Files and commands, at the user's end.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use super::print::{FORMAT, formatter};
+use super::{Accepts, Arg, Builtin, Event, Lower, Param, Returns, Use};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, Operand, Repr};
+use crate::probes::Caps;
+use crate::types::{Int, Type};
+use crate::value::{Output, Value};
+
+const U64: Int = Int { bytes: 8, signed: false };
+/// Strings that `join` takes, and bytes of each (bpftrace's numbers).
+const JOINED: u64 = 16;
+const JOINED_BYTES: u32 = 1024;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "cat",
+        params: FORMAT,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Event(&Event {
+            stops: false,
+            capture: None,
+            prepare: |spec| {
+                let mut path = formatter(spec)?;
+                let (pos, line) = (spec.pos.clone(), spec.line.clone());
+                Ok(Box::new(move |args, host| {
+                    let path = path(args, host);
+                    match head(&path, host.settings().max_cat_bytes) {
+                        Ok(data) => host.say(Output::Text { kind: "cat", data, newline: false }),
+                        Err(e) => {
+                            let msg = format!("cannot read {}: {e}", String::from_utf8_lossy(&path));
+                            host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        }
+                    }
+                    Ok(())
+                }))
+            },
+        }),
+        doc: "Prints a file's first bytes (max_cat_bytes); its path is made as printf makes text.",
+        example: "begin { cat(\"/proc/loadavg\"); }",
+    },
+    Builtin {
+        name: "system",
+        params: FORMAT,
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: true,
+        lower: Lower::Event(&Event {
+            stops: false,
+            capture: None,
+            prepare: |spec| {
+                let mut command = formatter(spec)?;
+                let (pos, line) = (spec.pos.clone(), spec.line.clone());
+                Ok(Box::new(move |args, host| {
+                    let command = command(args, host);
+                    match run(&command) {
+                        Ok(data) => host.say(Output::Text { kind: "syscall", data, newline: true }),
+                        Err(e) => {
+                            let msg = format!("cannot run {}: {e}", String::from_utf8_lossy(&command));
+                            host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                        }
+                    }
+                    Ok(())
+                }))
+            },
+        }),
+        doc: "Runs a shell command, made as printf makes text, waits for it and prints what it wrote.",
+        example: "begin { system(\"uname -r\"); }",
+    },
+    Builtin {
+        name: "join",
+        params: &[Param::new("strings", Accepts::Addr), Param::optional("separator", Accepts::LitStr)],
+        returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
+            Some(Type::Ptr(..) | Type::Int(_)) => Ok(Type::Void),
+            Some(ty) => Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a pointer to pointers, and this is {ty}", f.name))),
+            None => Ok(Type::Void),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Event(&Event {
+            stops: false,
+            capture: Some(capture_strings),
+            prepare: |spec| {
+                let separator = spec.text(1).unwrap_or(b" ").to_vec();
+                Ok(Box::new(move |args, host| {
+                    let data = match args.first() {
+                        Some(Arg::Value(Value::Bytes(bytes))) => joined(bytes, &separator),
+                        _ => Vec::new(),
+                    };
+                    host.say(Output::Text { kind: "join", data, newline: true });
+                    Ok(())
+                }))
+            },
+        }),
+        doc: "Prints a NULL-terminated array of strings (argv), at most 16 of 1024 bytes, with a separator (a space).",
+        example: "tracepoint:syscalls:sys_enter_execve { join(args.argv); }",
+    },
+];
+
+/// The strings one after the other, each with its NUL, as one buffer.
+fn capture_strings<'c>(e: &mut Emit<'c>, _: &Use, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+    let Some(array) = args.first() else { return Vec::new() };
+    let (addr, space) = e.address(array);
+    let cap = JOINED as u32 * JOINED_BYTES;
+    // one more than fits: the verifier sees each string begin anywhere up to the end
+    let to = e.alloc(4 + cap + JOINED_BYTES);
+    let bytes = e.offset(to, 4);
+    let used = e.scalar_home();
+    let zero = e.int(0);
+    e.store(used, 0, 8, zero);
+    e.count(JOINED, |e, i| {
+        let at = e.add(addr, e.mul(i, e.int(8)));
+        let text = e.read_int(space, at, U64);
+        let end = e.cmp(Cmp::Eq, text, e.int(0));
+        e.if_(end, |e| e.break_());
+        let so_far = e.load(used, 0, U64);
+        let so_far = e.opaque(so_far);
+        let so_far = e.and(so_far, e.int(u64::from(cap) - 1));
+        let place = e.offset_by(bytes, so_far);
+        let n = e.read_str(space, place, JOINED_BYTES, text);
+        let failed = e.cmp(Cmp::Sle, n, e.int(0));
+        e.if_(failed, |e| e.break_());
+        let next = e.add(so_far, n);
+        e.store(used, 0, 8, next);
+    });
+    let length = e.load(used, 0, U64);
+    let length = e.at_most(length, cap.into());
+    e.store(to, 0, 4, length);
+    let travels = e.add(length, e.int(4));
+    vec![Operand { ty: Type::Buf(cap), repr: Repr::Mem(to, Some(travels)) }]
+}
+
+/// Strings that each end in NUL, with a separator between them; they end at the first empty one.
+fn joined(bytes: &[u8], separator: &[u8]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = bytes.split(|b| *b == 0).take_while(|part| !part.is_empty()).collect();
+    parts.join(separator)
+}
+
+fn head(path: &[u8], most: u64) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut data = Vec::new();
+    std::fs::File::open(std::ffi::OsStr::from_bytes(path))?.take(most).read_to_end(&mut data)?;
+    Ok(data)
+}
+
+/// Standard output and standard error of a shell command, in the order they were written.
+fn run(command: &[u8]) -> std::io::Result<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    let (mut reader, writer) = std::io::pipe()?;
+    let mut child = {
+        let mut shell = Command::new("/bin/sh");
+        shell.arg("-c").arg(std::ffi::OsStr::from_bytes(command));
+        shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        shell.spawn()?
+        // the command's ends of the pipe are closed here with `shell`, or reading would never end
+    };
+    let mut data = Vec::new();
+    reader.read_to_end(&mut data)?;
+    child.wait()?;
+    Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_joined() {
+        assert_eq!(joined(b"ls\0-l\0/tmp\0", b" "), b"ls -l /tmp");
+        assert_eq!(joined(b"a\0b\0\0c\0", b", "), b"a, b");
+        assert_eq!(joined(b"", b" "), b"");
+    }
+
+    #[test]
+    fn commands_are_heard() {
+        assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))").unwrap(), b"out\nerr\n2");
+    }
+
+    #[test]
+    fn files_are_cut() {
+        assert_eq!(head(b"/proc/self/comm", 3).unwrap().len(), 3);
+        assert!(head(b"/nonexistent", 3).is_err());
+    }
+}

@@ -1,0 +1,195 @@
+//! Call stacks: hashed in the kernel, kept once each, named when they are shown.
+
+use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, NO_PREALLOC, Operand, PointerValue};
+use crate::host::Host;
+use crate::probes::Caps;
+use crate::types::{Int, Tagged, Type};
+use crate::value::{Stack, StackMode, Value};
+
+/// The stack's id.
+const KERNEL: &str = "kstack";
+/// The stack's id, and the process it is of.
+const USER: &str = "ustack";
+
+/// `BPF_F_USER_STACK` of include/uapi/linux/bpf.h.
+const USER_STACK: u64 = 1 << 8;
+/// Frames that are kept when the script does not say (bpftrace's number).
+const USUAL_FRAMES: u32 = 127;
+/// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
+const MOST_FRAMES: u32 = 1024;
+/// Different stacks that are kept.
+const MOST_STACKS: u32 = 65536;
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// Words for the ways a stack is written, by the number they have in [`Tagged::params`].
+const MODES: &[(&str, StackMode)] =
+    &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
+
+const PARAMS: &[Param] = &[
+    Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw", "build_id"])),
+    Param::optional("limit", Accepts::LitInt),
+];
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: KERNEL,
+        params: PARAMS,
+        returns: Returns::By(|f| stack_type(f, KERNEL, 8)),
+        needs: Caps::STACK,
+        risky: false,
+        lower: Lower::Code(|e, u, _| take(e, u, KERNEL, 0)),
+        doc: "The kernel's call stack here: at most 127 frames, or the limit given (up to 1024). The mode (bpftrace, perf, raw) says how it is written.",
+        example: "profile:hz:99 { @[kstack(perf, 20)] = count(); }",
+    },
+    Builtin {
+        name: USER,
+        params: PARAMS,
+        returns: Returns::By(|f| stack_type(f, USER, 16)),
+        needs: Caps::STACK,
+        risky: false,
+        lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
+        doc: "The process's call stack here, as far as frame pointers lead; limit and mode as for kstack, and build_id.",
+        example: "profile:hz:99 { @[ustack, comm] = count(); }",
+    },
+];
+
+pub(super) const TAGS: &[Tag] = &[
+    Tag { name: KERNEL, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, true)) },
+    Tag { name: USER, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, false)) },
+];
+
+fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
+    let word = f.word(0);
+    let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
+    let at = if f.int(0).is_some() { 0 } else { 1 };
+    if at == 0 && f.args.len() > 1 {
+        return Err(Diagnostic::error("arity", f.span(1), "the limit comes last, and once"));
+    }
+    if tag == KERNEL && MODES.get(mode).is_some_and(|(_, m)| *m == StackMode::BuildId) && word.is_some() {
+        return Err(Diagnostic::error("bad-word", f.span, "kernel frames have no build id").help("use ustack, or another mode"));
+    }
+    let limit = match f.int(at) {
+        None => USUAL_FRAMES,
+        Some(n) if (1..=i64::from(MOST_FRAMES)).contains(&n) => n as u32,
+        Some(n) => {
+            let message = format!("a stack's limit is 1 to {MOST_FRAMES} frames, and this is {n}");
+            return Err(Diagnostic::error("out-of-range", f.span(at), message));
+        }
+    };
+    Ok(Tagged::with(tag, size, [mode as u32, limit], ""))
+}
+
+fn limit_of(ty: &Type) -> u32 {
+    match ty {
+        Type::Tagged(t) => t.params[1],
+        _ => 0,
+    }
+}
+
+/// The map of stacks of this many frames.
+fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
+    e.stacks.insert(limit);
+    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries: MOST_STACKS, flags: NO_PREALLOC };
+    e.declare_map(&format!("stacks_{limit}"), def)
+}
+
+/// A stack does not change while a program runs: it is taken once.
+fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
+    let (limit, size) = (limit_of(&u.ty), u.ty.size());
+    let at = e.once_ptr(&format!("{name}_{limit}"), |e| {
+        let at = e.alloc_kept(size);
+        let id = e.stack_id(limit, flags);
+        e.store(at, 0, 8, id);
+        if size > 8 {
+            let both = e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+            let pid = e.shr(both, e.int(32), false);
+            e.store(at, 8, 8, pid);
+        }
+        at
+    });
+    Operand::mem(u.ty.clone(), at)
+}
+
+impl<'c> Emit<'c> {
+    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the
+    /// hash; 0 when there are no frames.
+    fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
+        let map = stacks(self, limit);
+        let mark = self.mark();
+        let frames = self.alloc(limit * 8);
+        self.zero(frames, limit * 8, 8);
+        let (ctx, size, flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
+        self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
+        let hash = self.scalar_home();
+        let zero = self.int(0);
+        self.store(hash, 0, 8, zero);
+        // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
+        self.count(limit.into(), |e, i| {
+            let at = e.offset_by(frames, e.mul(i, e.int(8)));
+            let frame = e.load(at, 0, U64);
+            let end = e.cmp(Cmp::Eq, frame, e.int(0));
+            e.if_(end, |e| e.break_());
+            // FNV-1a's multiplier over words, with the high half folded in
+            let h = e.load(hash, 0, U64);
+            let h = e.mul(e.xor(h, frame), e.int(0x0000_0100_0000_01b3));
+            let h = e.add(e.xor(h, e.shr(h, e.int(29), false)), e.int(0x9e37_79b9_7f4a_7c15));
+            e.store(hash, 0, 8, h);
+        });
+        let id = self.load(hash, 0, U64);
+        let some = self.cmp(Cmp::Ne, id, self.int(0));
+        self.if_(some, |e| {
+            let key = e.alloc(8);
+            e.store(key, 0, 8, id);
+            let known = e.lookup(map, key);
+            let new = e.cmp(Cmp::Eq, e.not_null(known), e.int(0));
+            e.if_(new, |e| {
+                let r = e.update(map, key, frames);
+                e.check(Helper::MapUpdateElem, r, 1);
+            });
+        });
+        self.release(mark);
+        id
+    }
+}
+
+/// How many frames a stack has: what `len` of one gives; none when the type is no stack.
+pub(super) fn is_stack(ty: &Type) -> bool {
+    matches!(ty, Type::Tagged(t) if t.tag == KERNEL || t.tag == USER)
+}
+
+/// Counts the frames of a stack that was kept.
+pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
+    let limit = limit_of(&stack.ty);
+    let map = stacks(e, limit);
+    let id = e.in_memory(stack);
+    let frames = e.lookup(map, id);
+    let depth = e.scalar_home();
+    let zero = e.int(0);
+    e.store(depth, 0, 8, zero);
+    let found = e.not_null(frames);
+    e.if_(found, |e| {
+        e.count(limit.into(), |e, i| {
+            let at = e.offset_by(frames, e.mul(i, e.int(8)));
+            let frame = e.load(at, 0, U64);
+            let end = e.cmp(Cmp::Eq, frame, e.int(0));
+            e.if_(end, |e| e.break_());
+            let next = e.add(i, e.int(1));
+            e.store(depth, 0, 8, next);
+        });
+    });
+    e.load(depth, 0, U64)
+}
+
+fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
+    let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
+    let id = super::word(bytes, 0);
+    let addrs = if id == 0 { None } else { host.stack(tag.params[1], id) };
+    let addrs = addrs.unwrap_or_default();
+    let resolve = mode != StackMode::Raw;
+    let frames =
+        if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
+    Stack { mode, kernel, frames }
+}

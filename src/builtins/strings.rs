@@ -1,0 +1,318 @@
+//! Text and bytes: read, measured, compared, searched.
+
+use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Use};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, IntValue, Operand, Repr};
+use crate::probes::Caps;
+use crate::types::{Int, Type};
+
+const BYTE: Int = Int { bytes: 1, signed: false };
+/// Longest literal that a string is searched for.
+const LONGEST_NEEDLE: usize = 127;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "str",
+        params: &[Param::new("data", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
+        returns: Returns::By(str_type),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(str_value),
+        doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included, the given length.",
+        example: "tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }",
+    },
+    Builtin {
+        name: "buf",
+        params: &[Param::new("data", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
+        returns: Returns::By(buf_type),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(buf_value),
+        doc: "So many bytes at an address, zeros included; an array knows its length. Printed by %r, %rx and %rh.",
+        example: "tracepoint:syscalls:sys_enter_write { printf(\"%r\\n\", buf(args.buf, args.count)); }",
+    },
+    Builtin {
+        name: "strlen",
+        params: &[Param::new("string", Accepts::StrOrAddr)],
+        returns: Returns::By(|f| {
+            f.keep(&[f.settings.max_strlen as i64]);
+            Ok(Type::U64)
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(strlen),
+        doc: "Bytes of a string before its NUL.",
+        example: "tracepoint:syscalls:sys_enter_openat { @ = hist(strlen(str(args.filename))); }",
+    },
+    Builtin {
+        name: "strcap",
+        params: &[Param::new("string", Accepts::Str)],
+        returns: Returns::Always(Type::I64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().map_or(0, |a| a.ty.size()).into()))),
+        doc: "How many bytes a string may have.",
+        example: "begin { printf(\"%d\\n\", strcap(comm)); }",
+    },
+    Builtin {
+        name: "strncmp",
+        params: &[Param::new("a", Accepts::Str), Param::new("b", Accepts::Str), Param::new("length", Accepts::LitInt)],
+        returns: Returns::By(|f| match f.int(2) {
+            Some(n) if n < 0 => Err(Diagnostic::error("out-of-range", f.span(2), "a length cannot be negative")),
+            _ => Ok(Type::U64),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(strncmp),
+        doc: "0 when the first bytes of two strings are the same, up to the length or the strings' end, else 1.",
+        example: "tracepoint:syscalls:sys_enter_openat /strncmp(\"ssh\", comm, 3) == 0/ { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "strcontains",
+        params: &[Param::new("haystack", Accepts::Str), Param::new("needle", Accepts::Str)],
+        returns: Returns::By(|f| match f.text(1) {
+            Some(needle) if needle.len() > LONGEST_NEEDLE => {
+                let message = format!("a literal to search for has at most {LONGEST_NEEDLE} bytes, and this one has {}", needle.len());
+                Err(Diagnostic::error("too-long", f.span(1), message))
+            }
+            _ => Ok(Type::Bool),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(strcontains),
+        doc: "Does the first string contain the second?",
+        example: "tracepoint:syscalls:sys_enter_openat /strcontains(str(args.filename), \"etc\")/ { @[comm] = count(); }",
+    },
+];
+
+fn most(f: &Facts) -> u32 {
+    u32::try_from(f.settings.max_strlen).unwrap_or(u32::MAX).max(1)
+}
+
+/// A literal length, when there is one, cut to what the settings allow.
+fn literal_length(f: &Facts, most: u32) -> Result<Option<u32>, Diagnostic> {
+    let Some(n) = f.int(1) else { return Ok(None) };
+    match u32::try_from(n) {
+        Ok(n) if n <= most => Ok(Some(n)),
+        _ if n < 0 => Err(Diagnostic::error("out-of-range", f.span(1), "a length cannot be negative")),
+        _ => {
+            let message = format!("{} is cut to {most} bytes, the most that max_strlen = {} allows", f.name, f.settings.max_strlen);
+            f.warn(Diagnostic::warning("cut-length", f.span(1), message).help("set RBT_MAX_STRLEN or `config = { max_strlen = … }`"));
+            Ok(Some(most))
+        }
+    }
+}
+
+fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
+    let most = most(f);
+    let room = match f.args.first().map(|a| &a.ty) {
+        Some(Type::Str(cap)) if f.args.len() < 2 => return Ok(Type::Str(*cap)),
+        Some(Type::Str(cap)) => (*cap).min(most),
+        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 => (*n).min(most),
+        _ => most,
+    };
+    let length = literal_length(f, most)?;
+    Ok(Type::Str(length.map_or(room, |n| n.min(room)).max(1)))
+}
+
+fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
+    // room for what may be read, NUL included
+    let room = match (u.int(1), args.get(1)) {
+        (_, None) => match (&data.ty, data.repr) {
+            (Type::Str(_), Repr::Mem(..)) => return data.clone(),
+            _ => {
+                let (addr, space) = e.address(data);
+                return e.read_string(space, addr, cap);
+            }
+        },
+        (Some(_), _) => e.int(cap.into()),
+        (None, Some(n)) => {
+            let n = e.scalar(n);
+            e.at_most(n, cap.into())
+        }
+    };
+    let (addr, space) = e.address(data);
+    let to = e.alloc(cap + 1);
+    if e.pad {
+        e.zero(to, (cap + 1).next_multiple_of(8), 8);
+    } else {
+        // a length of 0 reads nothing
+        let nul = e.int(0);
+        e.store(to, 0, 1, nul);
+    }
+    let len = e.read_str_bounded(space, to, room, addr);
+    Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(len)) }
+}
+
+fn buf_type(f: &Facts) -> Result<Type, Diagnostic> {
+    // bpftrace's own allowance: the length takes four bytes of it
+    let most = most(f).saturating_sub(4).max(1);
+    if let Some(n) = literal_length(f, most)? {
+        return Ok(Type::Buf(n.max(1)));
+    }
+    match f.args.first().map(|a| &a.ty) {
+        _ if f.args.len() > 1 => Ok(Type::Buf(most)),
+        Some(Type::Array(elem, n)) if *n > 0 => Ok(Type::Buf(elem.size().saturating_mul(*n).min(most))),
+        Some(Type::Buf(cap)) => Ok(Type::Buf(*cap)),
+        _ => Err(Diagnostic::error("arity", f.span, format!("{} needs a length for anything but an array", f.name))),
+    }
+}
+
+fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let (Some(data), cap) = (args.first(), u.ty.size().saturating_sub(4)) else { return Operand::void() };
+    if let (Type::Buf(_), None) = (&data.ty, args.get(1)) {
+        return data.clone();
+    }
+    let len = match (u.int(1), args.get(1)) {
+        (None, Some(n)) => {
+            let n = e.scalar(n);
+            e.at_most(n, cap.into())
+        }
+        (Some(n), _) => e.int((n.max(0) as u64).min(cap.into())),
+        (None, None) => e.int(cap.into()),
+    };
+    let (addr, space) = e.address(data);
+    let to = e.alloc(cap + 4);
+    let whole = matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none();
+    if e.pad && !whole {
+        e.zero(to, (cap + 4).next_multiple_of(8), 8);
+    }
+    e.store(to, 0, 4, len);
+    let bytes = e.offset(to, 4);
+    e.read_bounded(space, bytes, len, addr);
+    let travels = e.add(len, e.int(4));
+    Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(travels)) }
+}
+
+fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let Some(text) = args.first() else { return Operand::void() };
+    let text = match (&text.ty, text.repr) {
+        (Type::Str(_), Repr::Mem(..)) => text.clone(),
+        (ty, _) => {
+            let most = (u.kept(0) as u32).max(1);
+            let cap = match ty {
+                Type::Str(cap) => *cap,
+                Type::Array(elem, n) if elem.size() == 1 && *n > 0 => (*n).min(most),
+                _ => most,
+            };
+            let (addr, space) = e.address(text);
+            e.read_string(space, addr, cap)
+        }
+    };
+    let Repr::Mem(ptr, read) = text.repr else { return Operand::u64(e.int(0)) };
+    if let Some(read) = read {
+        let some = e.cmp(Cmp::Sgt, read, e.int(0));
+        let before = e.sub(read, e.int(1));
+        return Operand::u64(e.select(some, before, e.int(0)));
+    }
+    let at = e.scalar_home();
+    let zero = e.int(0);
+    e.store(at, 0, 8, zero);
+    e.count(text.ty.size().into(), |e, i| {
+        let p = e.offset_by(ptr, i);
+        let c = e.load(p, 0, BYTE);
+        let end = e.cmp(Cmp::Eq, c, e.int(0));
+        e.if_(end, |e| e.break_());
+        let next = e.add(i, e.int(1));
+        e.store(at, 0, 8, next);
+    });
+    Operand::u64(e.load(at, 0, Int { bytes: 8, signed: false }))
+}
+
+fn strncmp<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
+    let n = u.int(2).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX));
+    let n = n.min(a.ty.size()).min(b.ty.size());
+    let same = match (u.text(0), u.text(1)) {
+        (Some(literal), _) => same_as_literal(e, b, literal, n),
+        (_, Some(literal)) => same_as_literal(e, a, literal, n),
+        _ => {
+            let (p, q) = (e.in_memory(a), e.in_memory(b));
+            e.same_text(p, q, n)
+        }
+    };
+    Operand::u64(e.xor(same, e.int(1)))
+}
+
+/// Are the first `n` bytes those of the literal, or both ended before? The text is compared in words.
+fn same_as_literal<'c>(e: &mut Emit<'c>, text: &Operand<'c>, literal: &[u8], n: u32) -> IntValue<'c> {
+    let ptr = e.in_memory(text);
+    let mut bytes = literal.to_vec();
+    bytes.push(0);
+    bytes.truncate(n as usize);
+    e.starts_with(ptr, &bytes)
+}
+
+fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let (Some(haystack), Some(needle)) = (args.first(), args.get(1)) else { return Operand::void() };
+    let cap = haystack.ty.size();
+    let text = e.in_memory(haystack);
+    let found = match u.text(1) {
+        Some([]) => e.int(1),
+        Some(literal) => {
+            let (table, mask) = automaton(literal);
+            let table = e.text(&table);
+            let state = e.scalar_home();
+            let start = e.int(0);
+            e.store(state, 0, 8, start);
+            e.count(cap.into(), |e, i| {
+                let p = e.offset_by(text, i);
+                let c = e.load(p, 0, BYTE);
+                let now = e.load(state, 0, Int { bytes: 8, signed: false });
+                let row = e.shl(now, e.int(8));
+                let cell = e.opaque(e.or(row, c));
+                let cell = e.offset_by(table, e.and(cell, e.int(mask)));
+                let next = e.load(cell, 0, BYTE);
+                e.store(state, 0, 8, next);
+                let end = e.cmp(Cmp::Eq, c, e.int(0));
+                e.if_(end, |e| e.break_());
+            });
+            let last = e.load(state, 0, Int { bytes: 8, signed: false });
+            e.cmp(Cmp::Eq, last, e.int(literal.len() as u64))
+        }
+        None => {
+            let wanted = e.in_memory(needle);
+            e.find_text(text, cap, wanted, needle.ty.size())
+        }
+    };
+    Operand::reg(u.ty.clone(), found)
+}
+
+/// Knuth, Morris and Pratt's automaton: a byte per state and input byte, the next state; what is found stays found. With
+/// it the mask of all its indices.
+fn automaton(needle: &[u8]) -> (Vec<u8>, u64) {
+    let n = needle.len();
+    let rows = (n + 1).next_power_of_two();
+    let mut table = vec![0u8; rows * 256];
+    // the state after all but the first byte of what has matched so far
+    let mut fallback = 0;
+    for (state, byte) in needle.iter().enumerate() {
+        table.copy_within(fallback * 256..fallback * 256 + 256, state * 256);
+        if state > 0 {
+            fallback = usize::from(table[fallback * 256 + usize::from(*byte)]);
+        }
+        table[state * 256 + usize::from(*byte)] = (state + 1) as u8;
+    }
+    table[n * 256..(n + 1) * 256].fill(n as u8);
+    let mask = (table.len() - 1) as u64;
+    (table, mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_automaton_finds_what_a_search_finds() {
+        let texts = ["", "a", "ab", "abab", "aabaab", "aaab", "abcabcabd", "xxabcabdyy", "aaaaaaab", "mississippi"];
+        let needles = ["a", "b", "ab", "aab", "abab", "abcabd", "ssi", "issip", "aaab", "zz"];
+        for text in texts {
+            for needle in needles {
+                let (table, mask) = automaton(needle.as_bytes());
+                let end = text.bytes().chain([0]).fold(0usize, |s, c| table[(s << 8 | usize::from(c)) & mask as usize].into());
+                assert_eq!(end == needle.len(), text.contains(needle), "{needle} in {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Addresses that are shown by name.
+
+use super::{Accepts, Builtin, Lower, Param, Returns, Tag};
+use crate::emit::{Emit, Helper, IntValue, Operand};
+use crate::probes::{ArgRef, Caps, Env};
+use crate::types::{Space, Tagged, Type};
+use crate::value::{Frame, Value};
+
+/// The address alone.
+const KERNEL: &str = "ksym_t";
+/// The address, and the process it is in.
+const USER: &str = "usym_t";
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "ksym",
+        params: &[Param::new("address", Accepts::Addr)],
+        returns: Returns::By(|_| Ok(Tagged::plain(KERNEL, 8))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
+            operand(e, addr, &u.ty)
+        }),
+        doc: "The name of the kernel function or object at an address, found when it is printed.",
+        example: "begin { printf(\"%s\\n\", ksym(kaddr(\"jiffies\"))); }",
+    },
+    Builtin {
+        name: "usym",
+        params: &[Param::new("address", Accepts::Addr)],
+        returns: Returns::By(|_| Ok(Tagged::plain(USER, 16))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
+            operand(e, addr, &u.ty)
+        }),
+        doc: "The name of the current process's function or object at an address, found when it is printed.",
+        example: "uprobe:libc:malloc { printf(\"%s\\n\", usym(reg(\"ip\"))); }",
+    },
+    Builtin {
+        name: "func",
+        params: &[],
+        returns: Returns::By(|f| {
+            let env = Env { sys: f.sys, settings: f.settings };
+            let user = f.site.kind.context(f.site, &env)?.space == Some(Space::User);
+            Ok(if user { Tagged::plain(USER, 16) } else { Tagged::plain(KERNEL, 8) })
+        }),
+        needs: Caps::FUNC,
+        risky: false,
+        lower: Lower::Context(ArgRef::Func),
+        doc: "The function that the probe is on.",
+        example: "uprobe:libc:malloc { @[func] = count(); }",
+    },
+];
+
+pub(super) const TAGS: &[Tag] = &[
+    Tag {
+        name: KERNEL,
+        decode: |_, bytes, host| {
+            let addr = super::word(bytes, 0);
+            shown(addr, host.kernel_symbol(addr))
+        },
+    },
+    Tag {
+        name: USER,
+        decode: |_, bytes, host| {
+            let addr = super::word(bytes, 0);
+            shown(addr, host.user_symbol(super::word(bytes, 1) as u32, addr))
+        },
+    },
+];
+
+/// An address in one of the two forms, whichever `ty` is.
+pub fn operand<'c>(e: &mut Emit<'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'c> {
+    let at = e.alloc(ty.size());
+    e.store(at, 0, 8, addr);
+    if ty.size() > 8 {
+        let both = e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+        let pid = e.shr(both, e.int(32), false);
+        e.store(at, 8, 8, pid);
+    }
+    Operand::mem(ty.clone(), at)
+}
+
+fn shown(addr: u64, frame: Option<Frame>) -> Value {
+    Value::Text(frame.and_then(|f| f.symbol).unwrap_or_else(|| format!("{addr:#x}")))
+}

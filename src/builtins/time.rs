@@ -1,0 +1,130 @@
+//! Clocks, and moments as text.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{Accepts, Arg, Builtin, Event, Lower, Param, Returns, Tag};
+use crate::diag::Diagnostic;
+use crate::emit::shared::Start;
+use crate::emit::{Helper, Operand};
+use crate::probes::Caps;
+use crate::render::time::strftime;
+use crate::types::{Tagged, Type};
+use crate::value::{Output, Value};
+
+const TIMESTAMP: &str = "timestamp";
+/// Nanoseconds that no machine has been up for (31 years): above, a time counts from 1970.
+const LONGEST_UPTIME: u64 = 1_000_000_000_000_000_000;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "nsecs",
+        params: &[Param::optional("clock", Accepts::Word(&["boot", "monotonic", "tai", "sw_tai"]))],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| {
+            let helper = match u.word(0) {
+                Some("monotonic") => Helper::KtimeGetNs,
+                Some("tai" | "sw_tai") => Helper::KtimeGetTaiNs,
+                _ => Helper::KtimeGetBootNs,
+            };
+            Operand::u64(e.call(helper, &[]))
+        }),
+        doc: "Nanoseconds: since boot, suspended time included (boot, the default) or not (monotonic), or of International Atomic Time (tai, sw_tai).",
+        example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; }",
+    },
+    Builtin {
+        name: "elapsed",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| {
+            let now = e.call(Helper::KtimeGetBootNs, &[]);
+            let start = e.start(std::mem::offset_of!(Start, boot_ns));
+            Operand::u64(e.sub(now, start))
+        }),
+        doc: "Nanoseconds since the run started.",
+        example: "interval:s:1 { printf(\"%d s\\n\", elapsed / 1000000000); }",
+    },
+    Builtin {
+        name: "jiffies",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, _, _| Operand::u64(e.call(Helper::Jiffies64, &[]))),
+        doc: "The kernel's tick counter, 64 bits.",
+        example: "begin { printf(\"%lu\\n\", jiffies); }",
+    },
+    Builtin {
+        name: "time",
+        params: &[Param::optional("format", Accepts::LitStr)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Event(&Event {
+            stops: false,
+            capture: None,
+            prepare: |spec| {
+                let format = String::from_utf8_lossy(spec.text(0).unwrap_or(b"%H:%M:%S\n")).into_owned();
+                Ok(Box::new(move |_: &[Arg], host| {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
+                    let data = strftime(&format, now).unwrap_or_default().into_bytes();
+                    host.say(Output::Text { kind: "time", data, newline: false });
+                    Ok(())
+                }))
+            },
+        }),
+        doc: "Prints the wall-clock time when the event is handled, by a format of strftime(3); without one, as `%H:%M:%S` and a newline.",
+        example: "interval:s:1 { time(\"%H:%M:%S  \"); print(@); clear(@); } tracepoint:syscalls:sys_enter_openat { @ = count(); }",
+    },
+    Builtin {
+        name: "strftime",
+        params: &[Param::new("format", Accepts::LitStr), Param::new("nanoseconds", Accepts::Int)],
+        returns: Returns::By(|f| {
+            if f.int(1).is_some_and(|n| n < 0) {
+                return Err(Diagnostic::error("out-of-range", f.span(1), "a time cannot be negative"));
+            }
+            let format = f.text(0).unwrap_or_default();
+            let format = std::str::from_utf8(format).map_err(|_| Diagnostic::error("bad-format", f.span(0), "the format is not UTF-8"))?;
+            Ok(Tagged::with(TIMESTAMP, 8, [0, 0], format))
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let at = e.alloc(8);
+            let ns = args.get(1).map_or(e.int(0), |a| e.scalar(a));
+            e.store(at, 0, 8, ns);
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "A reading of nsecs as local time, by a format of strftime(3) with %f microseconds, %l milliseconds and %k nanoseconds; it is made when printed.",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s %s\\n\", strftime(\"%H:%M:%S.%f\", nsecs), comm); }",
+    },
+];
+
+pub(super) const TAGS: &[Tag] = &[Tag {
+    name: TIMESTAMP,
+    decode: |tag, bytes, host| {
+        let ns = super::word(bytes, 0);
+        let unix = match ns {
+            0 => None,
+            n if n < LONGEST_UPTIME => Some(i128::from(n) + i128::from(host.boot_to_unix_ns())),
+            n => Some(i128::from(n) - tai_offset_ns()),
+        };
+        Value::Text(unix.and_then(|ns| strftime(&tag.text, ns)).unwrap_or_else(|| "(?)".into()))
+    },
+}];
+
+/// What International Atomic Time is ahead of the wall clock, in whole seconds as nanoseconds; 0 where the kernel has not been told.
+#[allow(unsafe_code)] // std has no other clocks than two
+fn tai_offset_ns() -> i128 {
+    let read = |clock| {
+        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `t` is live and of the type that the call fills
+        unsafe { libc::clock_gettime(clock, &mut t) };
+        i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec)
+    };
+    let difference = read(libc::CLOCK_TAI) - read(libc::CLOCK_REALTIME);
+    (difference + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000
+}

@@ -1,0 +1,44 @@
+//! Bits of registers, and bounds that the verifier can follow.
+
+use inkwell::intrinsics::Intrinsic;
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue};
+
+use super::{Cmp, Emit, ok};
+use crate::bug;
+
+impl<'c> Emit<'c> {
+    /// The low `bytes` (2, 4 or 8) in reverse order, the rest zero.
+    pub fn swap_bytes(&self, value: IntValue<'c>, bytes: u8) -> IntValue<'c> {
+        let narrow = self.narrow(value, bytes);
+        let swapped = self.intrinsic("llvm.bswap", narrow, &[narrow.into()]);
+        if bytes == 8 { swapped } else { ok(self.b.build_int_z_extend(swapped, self.i64t(), "")) }
+    }
+
+    /// Index of the highest bit that is set, of a value that is not zero.
+    pub fn highest_bit(&self, value: IntValue<'c>) -> IntValue<'c> {
+        // BPF has no such instruction, and its back end's expansion is this
+        let mut v = value;
+        for by in [1, 2, 4, 8, 16, 32] {
+            v = self.or(v, self.shr(v, self.int(by), false));
+        }
+        let ones = self.intrinsic("llvm.ctpop", v, &[v.into()]);
+        self.sub(ones, self.int(1))
+    }
+
+    fn intrinsic(&self, name: &str, of: IntValue<'c>, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+        let function = Intrinsic::find(name).and_then(|i| i.get_declaration(&self.module, &[of.get_type().into()]));
+        let Some(function) = function else { bug!("LLVM has {name}") };
+        match ok(self.b.build_call(function, args, "")).try_as_basic_value().basic() {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("{name} gives an integer"),
+        }
+    }
+
+    /// `value`, but at most `most`, in a way that the verifier sees.
+    pub fn at_most(&mut self, value: IntValue<'c>, most: u64) -> IntValue<'c> {
+        let value = self.opaque(value);
+        let over = self.cmp(Cmp::Ugt, value, self.int(most));
+        let most = self.int(most);
+        self.choose(over, |_| most, |_| value)
+    }
+}

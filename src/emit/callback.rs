@@ -1,0 +1,136 @@
+//! Functions that a helper calls back.
+
+use std::collections::HashMap;
+
+use inkwell::module::Linkage;
+use inkwell::types::BasicMetadataTypeEnum;
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+
+use super::{Cmp, Emit, Fun, ok};
+
+impl<'c> Emit<'c> {
+    /// A function for a helper to call: its parameters are numbers (true) or pointers. `body` gets them and gives what it
+    /// returns. In it there is no scratch memory, no context and no way out of the program.
+    pub fn callback(
+        &mut self,
+        name: &str,
+        numbers: &[bool],
+        body: impl FnOnce(&mut Self, &[BasicValueEnum<'c>]) -> IntValue<'c>,
+    ) -> PointerValue<'c> {
+        if let Some(f) = self.module.get_function(name) {
+            return f.as_global_value().as_pointer_value();
+        }
+        let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
+        let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(Linkage::Internal));
+        let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
+        let scope = self.describe_callback(function, name, numbers);
+        let entry = self.cx.append_basic_block(function, "entry");
+        let start = self.cx.append_basic_block(function, "body");
+        let exit = self.cx.append_basic_block(function, "exit");
+        self.b.position_at_end(entry);
+        let result = ok(self.b.build_alloca(self.i64t(), "result"));
+        let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
+        let fun = Fun {
+            function,
+            scope,
+            entry,
+            exit,
+            result,
+            acquire: (entry, start),
+            slot,
+            scratch_used: false,
+            scratch_top: 8,
+            scratch_max: 8,
+            stack: Vec::new(),
+            stack_bytes: 0,
+            once: vec![HashMap::new()],
+            loops: Vec::new(),
+            sites: Vec::new(),
+            site: None,
+        };
+        let outer = self.fun.replace(fun);
+        self.b.position_at_end(start);
+        self.at(1, 1);
+        let params = function.get_params();
+        let value = body(self, &params);
+        self.ret(Some(value));
+        ok(self.b.build_unconditional_branch(exit)); // the block after a return needs an end, too
+        self.b.position_at_end(entry);
+        ok(self.b.build_unconditional_branch(start));
+        self.b.position_at_end(exit);
+        let value = ok(self.b.build_load(self.i64t(), result, ""));
+        ok(self.b.build_return(Some(&value)));
+        self.fun = outer;
+        if let Some(b) = block {
+            self.b.position_at_end(b);
+        }
+        match place {
+            Some(p) => self.b.set_current_debug_location(p),
+            None => self.b.unset_current_debug_location(),
+        }
+        function.as_global_value().as_pointer_value()
+    }
+
+    /// How many elements a map holds now.
+    pub fn elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
+        let each = self.callback("count_element", &[false, false, false, false], |e, params| {
+            if let Some(BasicValueEnum::PointerValue(total)) = params.get(3) {
+                let now = e.load(*total, 0, super::mem::U64);
+                let more = e.add(now, e.int(1));
+                e.store(*total, 0, 8, more);
+            }
+            e.int(0)
+        });
+        let total = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(total, 0, 8, zero);
+        self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), total.into(), zero.into()]);
+        self.load(total, 0, super::mem::U64)
+    }
+
+    /// Does one string contain another, both in memory of these capacities? 1 or 0.
+    pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
+        // each place is tried in a call of its own, so that the verifier walks one only
+        let from = self.callback(&format!("find_text_{cap}_{wanted_cap}"), &[true, false], |e, params| {
+            let (Some(BasicValueEnum::IntValue(at)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
+                return e.int(1);
+            };
+            let byte = crate::types::Int { bytes: 1, signed: false };
+            let at = e.opaque(*at);
+            let outside = e.cmp(Cmp::Uge, at, e.int(cap.into()));
+            e.if_(outside, |e| {
+                let stop = e.int(1);
+                e.ret(Some(stop));
+            });
+            let (text, wanted) = (e.load_ptr(*ctx, 0), e.load_ptr(*ctx, 8));
+            e.count(wanted_cap.into(), |e, i| {
+                let c = e.load(e.offset_by(wanted, i), 0, byte);
+                let end = e.cmp(Cmp::Eq, c, e.int(0));
+                e.if_(end, |e| e.break_());
+                let place = e.opaque(e.add(at, i));
+                let outside = e.cmp(Cmp::Uge, place, e.int(cap.into()));
+                e.if_(outside, |e| {
+                    let stop = e.int(1);
+                    e.ret(Some(stop));
+                });
+                let have = e.load(e.offset_by(text, place), 0, byte);
+                let other = e.cmp(Cmp::Ne, c, have);
+                e.if_(other, |e| {
+                    let go_on = e.int(0);
+                    e.ret(Some(go_on));
+                });
+            });
+            let one = e.int(1);
+            e.store(*ctx, 16, 8, one);
+            one
+        });
+        let ctx = self.alloc_kept(24);
+        self.store_ptr(ctx, 0, text);
+        self.store_ptr(ctx, 8, wanted);
+        let zero = self.int(0);
+        self.store(ctx, 16, 8, zero);
+        let times = self.int(cap.into());
+        self.call(super::Helper::Loop, &[times.into(), from.into(), ctx.into(), zero.into()]);
+        self.load(ctx, 16, super::mem::U64)
+    }
+}
