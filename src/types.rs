@@ -283,7 +283,10 @@ impl std::fmt::Display for Type {
             Type::Struct(s) => {
                 write!(f, "{} {}", if s.union { "union" } else { "struct" }, if s.name.is_empty() { "(anonymous)" } else { &s.name })
             }
-            Type::Record(r) if r.name.is_empty() => f.write_str("record"),
+            Type::Record(r) if r.name.is_empty() => {
+                let fields: Vec<String> = r.fields.iter().map(|m| format!("{}: {}", m.name, m.ty)).collect();
+                write!(f, "{{ {} }}", fields.join(", "))
+            }
             Type::Record(r) => write!(f, "struct {}", r.name),
             Type::Tuple(elems) => {
                 f.write_str("(")?;

@@ -66,6 +66,11 @@ impl Body<'_> {
 
     fn argument(&mut self, row: &'static Builtin, param: &Param, arg: &ast::Arg, key_follows: bool, map: &mut Option<String>) -> CallArg {
         let e = match arg {
+            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(name), .. }) if self.substitute(name).is_some() => {
+                // A macro's parameter: what it stands for, where the macro is used.
+                let Some(arg) = self.substitute(name) else { return CallArg::Type(Type::Void) };
+                return self.in_caller(|b| b.argument(row, param, &arg, key_follows, map));
+            }
             ast::Arg::Expr(e) => e,
             ast::Arg::Type(t) => {
                 let ty = self.type_expr(t).unwrap_or(Type::Void);
@@ -125,6 +130,7 @@ impl Body<'_> {
             let bad = self.fail("type-mismatch", e.span, format!("{} wants {wants} as its `{}`", row.name, param.name));
             return Some(CallArg::Value(bad));
         };
+        let name = &self.map_name(name);
         *map = Some(name.clone());
         let Some(key) = key else { return Some(self.whole_map(row, param, name, e.span, key_follows)) };
         if matches!(param.accepts, Accepts::Map | Accepts::KeyedMap) {

@@ -1,6 +1,7 @@
 //! One probe's body, checked once for one kind of site: names and scopes.
 
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
+use super::macros::Frame;
 use super::maps::Maps;
 use super::types::Merged;
 use super::{World, convert};
@@ -36,8 +37,8 @@ pub struct Body<'a> {
     pub vars: Vec<VarState>,
     /// Variables that the checker makes for itself; their ids follow the script's own.
     pub hidden: Vec<Var>,
-    /// Visible names, innermost scope last.
-    pub scopes: Vec<Vec<(String, VarId)>>,
+    /// Visible names.
+    pub frame: Frame,
     /// Which variables have been assigned so far, by id.
     pub assigned: Vec<bool>,
     /// What was found wrong.
@@ -78,7 +79,7 @@ impl<'a> Body<'a> {
             known,
             vars: Vec::new(),
             hidden: Vec::new(),
-            scopes: vec![Vec::new()],
+            frame: Frame::of_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
             loops: 0,
@@ -101,6 +102,10 @@ impl<'a> Body<'a> {
 
     /// Notes something wrong.
     pub fn report(&mut self, d: Diagnostic) {
+        let d = match &self.frame.usage {
+            Some((name, span)) => d.related(*span, format!("in this use of `{name}`")),
+            None => d,
+        };
         self.diags.push(d);
     }
 
@@ -127,7 +132,7 @@ impl<'a> Body<'a> {
 
     /// The variable of this name, if one is visible.
     pub fn find_var(&self, name: &str) -> Option<VarId> {
-        self.scopes.iter().rev().flatten().find(|(n, _)| n == name).map(|(_, id)| *id)
+        self.frame.scopes.iter().rev().flatten().find(|(n, _)| n == name).map(|(_, id)| *id)
     }
 
     /// A new variable in the innermost scope.
@@ -135,7 +140,7 @@ impl<'a> Body<'a> {
         let id = self.vars.len();
         self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed });
         self.assigned.push(false);
-        if let Some(scope) = self.scopes.last_mut() {
+        if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
         }
         id
@@ -161,7 +166,7 @@ impl<'a> Body<'a> {
     /// A read of a variable.
     pub fn var(&mut self, name: &str, span: Span) -> Expr {
         let Some(id) = self.find_var(name) else {
-            let names: Vec<String> = self.scopes.iter().flatten().map(|(n, _)| format!("${n}")).collect();
+            let names: Vec<String> = self.frame.scopes.iter().flatten().map(|(n, _)| format!("${n}")).collect();
             let written = format!("${name}");
             let d = Diagnostic::error("undefined-variable", span, format!("`{written}` has no value here"));
             let d = d.suggest(&written, names.iter().map(String::as_str));

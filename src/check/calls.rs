@@ -15,8 +15,17 @@ use crate::types::Type;
 impl Body<'_> {
     /// A bare word: a builtin without arguments, or an enum's variant.
     pub fn name(&mut self, name: &str, span: Span) -> Expr {
-        if self.env.is_defined_here(name) {
-            return self.unsupported(span, "macros and functions of the script's own");
+        if let Some(arg) = self.substitute(name) {
+            return match &*arg {
+                ast::Arg::Expr(e) => self.in_caller(|b| b.expr(e)),
+                ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
+            };
+        }
+        if self.is_macro(name) {
+            return self.macro_value(name, &[], span);
+        }
+        if self.env.is_function(name) {
+            return self.unsupported(span, "functions of the script's own");
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -33,8 +42,11 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.env.is_defined_here(name) {
-            return self.unsupported(span, "macros and functions of the script's own");
+        if self.is_macro(name) {
+            return self.macro_value(name, args, span);
+        }
+        if self.env.is_function(name) {
+            return self.unsupported(span, "functions of the script's own");
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
@@ -174,7 +186,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.env.is_defined_here(name) {
+        if self.is_macro(name) || self.env.is_function(name) || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind, Stmt, StmtKind};
-use super::types::{in_space, same_target};
+use super::types::{in_space, record_of, same_target};
 use crate::probes::ArgRef;
 use crate::syntax::ast;
-use crate::types::{Field, Record, Type};
+use crate::types::{Field, Type};
 
 /// What an assigned value says about its target's type, and whether only weakly.
 pub fn assigned_type(value: &Expr) -> (Type, bool) {
@@ -45,6 +45,19 @@ pub fn tuple_element(base: Expr, elems: &[Type], i: usize) -> Expr {
     Expr { kind: ExprKind::Field(Box::new(base), Rc::new(field)), ty, span }
 }
 
+/// What a tuple or a record made in the script consists of.
+fn parts(ty: &Type) -> Option<Vec<Rc<Field>>> {
+    match ty {
+        Type::Tuple(elems) => {
+            let offsets = Type::tuple_offsets(elems);
+            let parts = elems.iter().zip(offsets).enumerate();
+            Some(parts.map(|(i, (ty, offset))| Rc::new(Field { name: i.to_string(), offset, bits: None, ty: ty.clone() })).collect())
+        }
+        Type::Record(r) if r.name.is_empty() => Some(r.fields.iter().cloned().map(Rc::new).collect()),
+        _ => None,
+    }
+}
+
 /// May a value of one type be given where another is wanted, without being asked for?
 pub fn fits(from: &Type, to: &Type) -> bool {
     match (from, to) {
@@ -54,6 +67,11 @@ pub fn fits(from: &Type, to: &Type) -> bool {
         (Type::Str(x), Type::Str(y)) | (Type::Buf(x), Type::Buf(y)) => x <= y,
         (Type::Ptr(x, _), Type::Ptr(y, _)) => same_target(x, y),
         (Type::Tuple(x), Type::Tuple(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| fits(x, y)),
+        (Type::Record(x), Type::Record(y)) => {
+            let other = |name: &str| y.fields.iter().find(|f| f.name == name);
+            let made_here = x.name.is_empty() && y.name.is_empty();
+            made_here && x.fields.len() == y.fields.len() && x.fields.iter().all(|f| other(&f.name).is_some_and(|o| fits(&f.ty, &o.ty)))
+        }
         _ => false,
     }
 }
@@ -68,27 +86,29 @@ impl Body<'_> {
         if !null && !fits(&e.ty, to) {
             return None;
         }
-        let (Type::Tuple(from), Type::Tuple(wanted)) = (&e.ty, to) else { return Some(cast(e, to)) };
+        let (Some(from), Some(wanted)) = (parts(&e.ty), parts(to)) else { return Some(cast(e, to)) };
         let span = e.span;
-        let elems = match e.kind {
-            ExprKind::Tuple(elems) => elems,
-            kind => {
-                let base = Expr { kind, ty: Type::Tuple(from.clone()), span };
-                let from = from.clone();
-                let var = self.hide(base.ty.clone());
-                let read = Expr { kind: ExprKind::Var(var), ty: base.ty.clone(), span };
-                let elems = (0..from.len()).map(|i| tuple_element(read.clone(), &from, i)).collect();
-                let tuple = self.tuple_of(elems, wanted, span)?;
-                let set = Stmt { kind: StmtKind::SetVar(var, base), span };
-                return Some(Expr { kind: ExprKind::Block(vec![set], Box::new(tuple)), ty: to.clone(), span });
-            }
-        };
-        self.tuple_of(elems, wanted, span)
+        if let ExprKind::Tuple(elems) = e.kind {
+            let named = from.into_iter().map(|f| f.name.clone()).zip(elems).collect();
+            return self.parts_of(named, &wanted, to, span);
+        }
+        let var = self.hide(e.ty.clone());
+        let read = Expr { kind: ExprKind::Var(var), ty: e.ty.clone(), span };
+        let take = |f: Rc<Field>| (f.name.clone(), Expr { ty: f.ty.clone(), kind: ExprKind::Field(Box::new(read.clone()), f), span });
+        let made = self.parts_of(from.into_iter().map(take).collect(), &wanted, to, span)?;
+        let set = Stmt { kind: StmtKind::SetVar(var, e), span };
+        Some(Expr { kind: ExprKind::Block(vec![set], Box::new(made)), ty: to.clone(), span })
     }
 
-    fn tuple_of(&mut self, elems: Vec<Expr>, wanted: &[Type], span: crate::diag::Span) -> Option<Expr> {
-        let elems: Vec<Expr> = elems.into_iter().zip(wanted).map(|(e, ty)| self.coerce(e, ty)).collect::<Option<_>>()?;
-        Some(Expr { kind: ExprKind::Tuple(elems), ty: Type::Tuple(wanted.to_vec()), span })
+    /// A tuple or record put together from its parts; a record's in the wanted order.
+    fn parts_of(&mut self, mut have: Vec<(String, Expr)>, wanted: &[Rc<Field>], to: &Type, span: crate::diag::Span) -> Option<Expr> {
+        let mut elems = Vec::with_capacity(wanted.len());
+        for f in wanted {
+            let at = have.iter().position(|(n, _)| *n == f.name)?;
+            let (_, e) = have.remove(at);
+            elems.push(self.coerce(e, &f.ty)?);
+        }
+        Some(Expr { kind: ExprKind::Tuple(elems), ty: to.clone(), span })
     }
 
     /// An expression that has a value.
@@ -127,12 +147,7 @@ impl Body<'_> {
 
     /// `args` as a whole: its fields one after the other, naturally aligned.
     fn args_record(&self) -> Type {
-        let types: Vec<Type> = self.context.fields.iter().map(|f| self.context_type(&f.field.ty)).collect();
-        let offsets = Type::tuple_offsets(&types);
-        let size = Type::Tuple(types.clone()).size();
-        let fields = self.context.fields.iter().zip(types).zip(offsets);
-        let fields = fields.map(|((f, ty), offset)| Field { name: f.field.name.clone(), offset, bits: None, ty }).collect();
-        Type::Record(Arc::new(Record { name: String::new(), size, fields }))
+        record_of(self.context.fields.iter().map(|f| (f.field.name.clone(), self.context_type(&f.field.ty))).collect())
     }
 
     /// A context field's type here: pointers lead where the probe says, strings of unknown length get the usual room.

@@ -154,6 +154,11 @@ impl Dump<'_> {
                 format!("{{ {} {} }}", text.lines().map(str::trim).collect::<Vec<_>>().join(" "), self.expr(value))
             }
             ExprKind::Cast(inner) => format!("({}){}", e.ty, self.expr(inner)),
+            ExprKind::Tuple(elems) if matches!(e.ty, Type::Record(_)) => {
+                let Type::Record(r) = &e.ty else { return String::new() };
+                let fields = r.fields.iter().zip(elems).map(|(f, e)| format!("{} = {}", f.name, self.expr(e)));
+                format!("({})", fields.collect::<Vec<_>>().join(", "))
+            }
             ExprKind::Tuple(elems) => format!("({})", elems.iter().map(|e| self.expr(e)).collect::<Vec<_>>().join(", ")),
             ExprKind::StepVar { var, by, post } => step(&self.var_name(*var), *by, *post),
             ExprKind::StepMap { map, key, by, post } => step(&self.map_name(*map, key.as_deref()), *by, *post),

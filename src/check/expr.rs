@@ -4,7 +4,7 @@ use super::body::{Body, poison};
 use super::convert::{assigned_type, cast};
 use super::fold;
 use super::hir::{Expr, ExprKind};
-use super::types::{Merged, merge};
+use super::types::{Merged, merge, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
@@ -35,7 +35,7 @@ impl Body<'_> {
             ast::ExprKind::Block(block) => self.block_value(block, span),
             ast::ExprKind::Cast(ty, inner) => self.cast(ty, inner, span),
             ast::ExprKind::Tuple(elems) => self.tuple(elems, span),
-            ast::ExprKind::Record(_) => self.unsupported(span, "records"),
+            ast::ExprKind::Record(fields) => self.record(fields, span),
             ast::ExprKind::Sizeof(arg) => match self.type_of_arg(arg) {
                 Some(ty) => fold::typed(i64::from(ty.size()), Type::U64, span),
                 None => poison(span),
@@ -92,6 +92,24 @@ impl Body<'_> {
     fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
         let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).map(widen).collect();
         tuple_from(elems, span)
+    }
+
+    /// `(x = 1, y = 2)`
+    fn record(&mut self, fields: &[(ast::Ident, ast::Expr)], span: Span) -> Expr {
+        let mut values: Vec<(String, Expr)> = Vec::new();
+        for (name, e) in fields {
+            let value = widen(self.stored(e));
+            if values.iter().any(|(n, _)| *n == name.name) {
+                self.error("redeclared", name.span, format!("the record has a field `{}` already", name.name));
+                continue;
+            }
+            values.push((name.name.clone(), value));
+        }
+        if values.iter().any(|(_, e)| e.ty == Type::Void) {
+            return poison(span);
+        }
+        let ty = record_of(values.iter().map(|(n, e)| (n.clone(), e.ty.clone())).collect());
+        Expr { kind: ExprKind::Tuple(values.into_iter().map(|(_, e)| e).collect()), ty, span }
     }
 
     /// A map's key, from what stands between the brackets.
@@ -168,9 +186,10 @@ impl Body<'_> {
 
     /// A read of a map's value.
     fn map(&mut self, name: &str, key: Option<&[ast::Expr]>, span: Span) -> Expr {
+        let name = self.map_name(name);
         let key = key.map(|k| self.key_value(k, span));
-        let key = self.use_key(name, key, span);
-        self.read_map(name, key, span)
+        let key = self.use_key(&name, key, span);
+        self.read_map(&name, key, span)
     }
 
     /// A read of a map's value under a key that has been checked.
@@ -248,6 +267,10 @@ impl Body<'_> {
     }
 
     fn if_value(&mut self, cond: &ast::Expr, then: &ast::Block, otherwise: Option<&ast::Block>, span: Span) -> Expr {
+        if let (Some(chosen), Some(other)) = (self.comptime_choice(cond), otherwise) {
+            let branch = if chosen { then } else { other };
+            return self.block_value(branch, span);
+        }
         let cond = self.condition(cond);
         let Some(otherwise) = otherwise else {
             return self.fail("no-value", span, "an `if` used as a value needs an `else`");
@@ -257,16 +280,23 @@ impl Body<'_> {
         self.choose(cond, then, otherwise, span)
     }
 
+    /// What `if comptime e` decides.
+    pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<bool> {
+        let ast::ExprKind::Comptime(_) = cond.kind else { return None };
+        let e = self.condition(cond);
+        fold::constant(&e).map(|n| n != 0)
+    }
+
     /// `{ …; e }` as a value.
     pub fn block_value(&mut self, block: &ast::Block, span: Span) -> Expr {
-        self.scopes.push(Vec::new());
+        self.frame.scopes.push(Vec::new());
         let mut stmts = Vec::new();
         self.stmts(&block.stmts, &mut stmts);
         let value = match &block.value {
             Some(e) => self.stored(e),
             None => self.fail("no-value", block.span, "this block's last expression must be its value, without `;`"),
         };
-        self.scopes.pop();
+        self.frame.scopes.pop();
         if stmts.is_empty() {
             return value;
         }
@@ -282,15 +312,16 @@ impl Body<'_> {
                 if let Some(v) = self.vars.get_mut(var).filter(|_| !matches!(e.ty, Type::Ptr(..))) {
                     v.merged.add(&Type::I64, true, span);
                 }
-                match self.step_type(&e.ty, up, span) {
+                match self.step_type(&e.ty, span) {
                     Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },
                     None => poison(span),
                 }
             }
             ast::ExprKind::Map { name, key } => {
+                let name = self.map_name(name);
                 let key = key.as_deref().map(|k| self.key_value(k, target.span));
-                let key = self.use_key(name, key, target.span);
-                self.step_map(name, key, sign, post, span)
+                let key = self.use_key(&name, key, target.span);
+                self.step_map(&name, key, sign, post, span)
             }
             _ => self.fail("not-assignable", target.span, "only variables and maps can be stepped"),
         }
@@ -306,17 +337,18 @@ impl Body<'_> {
             self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "assigned here"));
             return poison(span);
         }
-        match self.step_type(&value.ty, by > 0, span) {
+        match self.step_type(&value.ty, span) {
             Some((ty, size)) => Expr { kind: ExprKind::StepMap { map, key: key.map(Box::new), by: by.wrapping_mul(size), post }, ty, span },
             None => poison(span),
         }
     }
 
     /// What stepping gives, and how far one step goes.
-    fn step_type(&mut self, ty: &Type, up: bool, span: Span) -> Option<(Type, i64)> {
+    fn step_type(&mut self, ty: &Type, span: Span) -> Option<(Type, i64)> {
         match ty {
             Type::Void => None,
-            Type::Int(i) => Some((if i.signed || !up { Type::I64 } else { Type::U64 }, 1)),
+            // A target without a declared type is 64 bits wide, since stepping says so.
+            Type::Int(_) => Some((ty.clone(), 1)),
             Type::Ptr(to, _) => Some((ty.clone(), i64::from(to.size().max(1)))),
             ty => {
                 self.error("type-mismatch", span, format!("{ty} cannot be stepped"));

@@ -193,7 +193,7 @@ pub enum ExprKind {
     Block(Vec<Stmt>, Box<Expr>),
     /// To this expression's type: integer widths and signs, pointers, bool, string to a larger capacity, integer to array.
     Cast(Box<Expr>),
-    /// A tuple's elements.
+    /// A tuple's elements; or, where this expression's type is a record, the values of its fields in order.
     Tuple(Vec<Expr>),
     /// `x++` on a variable (value before the step when `post`).
     StepVar {

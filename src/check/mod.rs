@@ -16,6 +16,7 @@
 //! | `bad-word` | a word that the parameter does not know |
 //! | `deprecated` | (warning) works, and has a better successor |
 //! | `format` | a format and its arguments do not agree |
+//! | `in-macro` | something that a macro cannot do |
 //! | `in-loop` | something that cannot be had within a `for` loop |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |
@@ -34,7 +35,8 @@
 //! | `out-of-bounds` | a constant index beyond the end |
 //! | `out-of-range` | a literal that its declared type cannot hold |
 //! | `pointer-comparison` | (warning) pointers to different types compared |
-//! | `redeclared` | a variable's name is taken in this scope |
+//! | `recursion` | a macro that uses itself |
+//! | `redeclared` | a name is taken |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |
@@ -64,6 +66,7 @@ mod expr;
 mod fold;
 mod format;
 pub mod hir;
+mod macros;
 mod maps;
 mod ops;
 mod place;
@@ -111,13 +114,15 @@ pub(crate) struct World<'a> {
     sys: &'a dyn System,
     settings: &'a Settings,
     tables: &'a Tables,
-    /// Macros and functions of the script.
-    own: Vec<&'a str>,
+    /// The script's macros.
+    macros: Vec<&'a ast::Macro>,
+    /// Names of the script's functions.
+    functions: Vec<&'a str>,
 }
 
 impl World<'_> {
-    fn is_defined_here(&self, name: &str) -> bool {
-        self.own.contains(&name)
+    fn is_function(&self, name: &str) -> bool {
+        self.functions.contains(&name)
     }
 }
 
@@ -133,10 +138,10 @@ fn check_with(
     tables: &Tables,
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
-    let own = collect_own(script, &mut diags);
-    let world = World { sys, settings, tables, own };
+    let (macros, functions) = collect_own(script, &mut diags);
+    let world = World { sys, settings, tables, macros, functions };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
-    let jobs = probes::expand(script, &Env { sys, settings }, tables, &mut diags);
+    let jobs = probes::expand(script, &world.macros, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<Vec<VarState>>> = jobs.iter().map(|j| vec![Vec::new(); j.contexts.len()]).collect();
     let mut results = Vec::new();
@@ -229,8 +234,8 @@ fn with_some_type(v: hir::Var) -> hir::Var {
     if v.ty == Type::Void { hir::Var { ty: Type::I64, ..v } } else { v }
 }
 
-/// Names of the script's own macros and functions; notes what cannot be used yet.
-fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> Vec<&'a str> {
+/// The script's own macros, and names of its functions; notes what cannot be used yet.
+fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a str>) {
     let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} cannot be used yet")));
     for item in &script.c_part {
         not_yet(item.span, "C definitions and preprocessor lines");
@@ -238,21 +243,19 @@ fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> Vec<
     for (_, span) in &script.imports {
         not_yet(*span, "`import`");
     }
-    let mut own = Vec::new();
+    let (mut macros, mut functions) = (Vec::new(), Vec::new());
     for item in &script.items {
         match item {
-            ast::Item::Macro(m) => {
-                not_yet(m.name.span, "macros");
-                own.push(m.name.name.as_str());
-            }
+            ast::Item::Macro(m) => macros.push(m),
             ast::Item::Function(f) => {
                 not_yet(f.name.span, "functions of the script's own");
-                own.push(f.name.name.as_str());
+                functions.push(f.name.name.as_str());
             }
             ast::Item::Probe(_) | ast::Item::MapDecl(_) => {}
         }
     }
-    own
+    macros::duplicates(&macros, diags);
+    (macros, functions)
 }
 
 /// `let @m = kind(entries);`

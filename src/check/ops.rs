@@ -96,8 +96,7 @@ impl Body<'_> {
             (Type::Str(_), Type::Str(_)) if !order => bool_of(a, b),
             (Type::Array(x, n), Type::Array(y, m)) if !order && n == m && x == y && x.as_int().is_some() => bool_of(a, b),
             (Type::Buf(_), Type::Buf(_)) if !order => bool_of(a, b),
-            (Type::Record(x), Type::Record(y)) if !order && x == y => bool_of(a, b),
-            (Type::Tuple(_), Type::Tuple(_)) if !order => match common(&a_ty, &b_ty) {
+            (Type::Tuple(_), Type::Tuple(_)) | (Type::Record(_), Type::Record(_)) if !order => match common(&a_ty, &b_ty) {
                 Some(ty) => match (self.coerce(a, &ty), self.coerce(b, &ty)) {
                     (Some(a), Some(b)) => bool_of(a, b),
                     _ => self.mismatch(op, &a_ty, &b_ty, span),

@@ -15,6 +15,7 @@ use crate::types::{Field, Space, Type};
 impl Body<'_> {
     /// `base.name`, through any number of pointers.
     pub fn field(&mut self, base: &ast::Expr, name: &ast::Ident, span: Span) -> Expr {
+        let name = &self.member_name(name);
         let mut base = self.value(base);
         while matches!(base.ty, Type::Ptr(..)) {
             base = self.deref_value(base, span);
@@ -246,6 +247,7 @@ impl Body<'_> {
         let Some(mut ty) = self.type_of_arg(arg) else { return poison(span) };
         let mut offset = 0u32;
         for name in path {
+            let name = &self.member_name(name);
             let (found, names) = match &ty {
                 Type::Struct(s) => {
                     let found = self.env.sys.member(s, &name.name);
@@ -262,6 +264,18 @@ impl Body<'_> {
             ty = field.ty;
         }
         fold::typed(i64::from(offset), Type::U64, span)
+    }
+}
+
+impl Body<'_> {
+    /// A member's name, which may be a macro's parameter.
+    fn member_name(&self, name: &ast::Ident) -> ast::Ident {
+        match self.substitute(&name.name).as_deref() {
+            Some(ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(other), .. })) => {
+                ast::Ident { name: other.clone(), span: name.span }
+            }
+            _ => name.clone(),
+        }
     }
 }
 

@@ -22,7 +22,13 @@ pub struct Job<'a> {
 }
 
 /// Expands all probes.
-pub fn expand<'a>(script: &'a ast::Script, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
+pub fn expand<'a>(
+    script: &'a ast::Script,
+    macros: &[&ast::Macro],
+    env: &Env,
+    tables: &Tables,
+    diags: &mut Vec<Diagnostic>,
+) -> Vec<Job<'a>> {
     let filter = match env.settings.probe_filter.as_deref().map(Regex::new) {
         Some(Err(e)) => {
             let why = e.to_string().lines().last().unwrap_or_default().to_string();
@@ -44,7 +50,7 @@ pub fn expand<'a>(script: &'a ast::Script, env: &Env, tables: &Tables, diags: &m
         }
         sites.retain(|s| always_kept(s) || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
         if !sites.is_empty() {
-            jobs.push(with_contexts(probe, sites, env, tables, diags));
+            jobs.push(with_contexts(probe, sites, macros, env, tables, diags));
         }
     }
     let failed = diags.iter().any(|d| d.severity == crate::diag::Severity::Error);
@@ -165,7 +171,7 @@ struct Needs {
     fields: bool,
 }
 
-fn needs(probe: &ast::Probe, tables: &Tables) -> Needs {
+fn needs(probe: &ast::Probe, macros: &[&ast::Macro], tables: &Tables) -> Needs {
     let mut n = Needs { context: false, fields: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
@@ -178,13 +184,12 @@ fn needs(probe: &ast::Probe, tables: &Tables) -> Needs {
             }
             _ => return,
         };
-        // A name that is not a row may be a macro, whose body is not looked at here.
-        let Some(row) = (tables.row)(name) else {
-            if matches!(e.kind, ExprKind::Call { .. }) {
-                n.context = true;
-            }
+        // A macro's body is not looked at here.
+        if macros.iter().any(|m| m.name.name == name) {
+            n = Needs { context: true, fields: true };
             return;
-        };
+        }
+        let Some(row) = (tables.row)(name) else { return };
         n.context |= row.needs != Caps::NONE
             || matches!(row.lower, Lower::Context(_))
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr));
@@ -206,8 +211,15 @@ fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
     a.caps == b.caps && a.retval == b.retval && a.args == b.args && a.space == b.space && (!fields || a.fields == b.fields)
 }
 
-fn with_contexts<'a>(probe: &'a ast::Probe, sites: Vec<ProbeSite>, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Job<'a> {
-    let needs = needs(probe, tables);
+fn with_contexts<'a>(
+    probe: &'a ast::Probe,
+    sites: Vec<ProbeSite>,
+    macros: &[&ast::Macro],
+    env: &Env,
+    tables: &Tables,
+    diags: &mut Vec<Diagnostic>,
+) -> Job<'a> {
+    let needs = needs(probe, macros, tables);
     let mut contexts: Vec<(usize, Context)> = Vec::new();
     let mut context_of = Vec::with_capacity(sites.len());
     for (i, site) in sites.iter().enumerate() {

@@ -14,9 +14,9 @@ impl Body<'_> {
     /// A block in statement position: its own scope, its value for its effect.
     pub fn block(&mut self, block: &ast::Block) -> Vec<Stmt> {
         let mut out = Vec::new();
-        self.scopes.push(Vec::new());
+        self.frame.scopes.push(Vec::new());
         self.block_into(block, &mut out);
-        self.scopes.pop();
+        self.frame.scopes.pop();
         out
     }
 
@@ -73,10 +73,10 @@ impl Body<'_> {
             }
             ast::StmtKind::ForRange { var, from, to, body } => {
                 let (from, to) = (self.bound(from), self.bound(to));
-                self.scopes.push(Vec::new());
+                self.frame.scopes.push(Vec::new());
                 let var = self.loop_var(var, Type::I64);
                 let body = self.for_body(body);
-                self.scopes.pop();
+                self.frame.scopes.pop();
                 StmtKind::ForRange { var, from, to, body }
             }
             ast::StmtKind::ForMap { var, map, body } => match self.for_map(var, map, body) {
@@ -106,6 +106,10 @@ impl Body<'_> {
                     self.error("not-in-loop", span, format!("`{word}` belongs in a loop"));
                 }
                 if out_of { StmtKind::Break } else { StmtKind::Continue }
+            }
+            ast::StmtKind::Return(_) if self.frame.usage.is_some() => {
+                self.error("in-macro", span, "a macro cannot `return`");
+                return;
             }
             ast::StmtKind::Return(value) => StmtKind::Return(value.as_ref().map(|e| self.bound(e))),
             ast::StmtKind::Import(_) => {
@@ -162,6 +166,7 @@ impl Body<'_> {
             self.error("type-mismatch", map.span, "`for` goes over a range `a..b` or a whole map");
             return None;
         };
+        let name = &self.map_name(name);
         let id = self.use_map(name, map.span);
         if let Some((None, Some(place))) = self.maps.get(name).map(|f| (f.keyed, f.scalar)) {
             let d = Diagnostic::error("map-key-conflict", map.span, format!("`for` wants a map with keys, and `@{name}` has none"));
@@ -179,10 +184,10 @@ impl Body<'_> {
         };
         let known = key != Type::Void && value != Type::Void;
         let pair = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
-        self.scopes.push(Vec::new());
+        self.frame.scopes.push(Vec::new());
         let var = self.loop_var(var, pair);
         let body = self.for_body(body);
-        self.scopes.pop();
+        self.frame.scopes.pop();
         Some(StmtKind::ForMap { var, map: id, body })
     }
 
@@ -191,6 +196,11 @@ impl Body<'_> {
         let span = e.span;
         match &e.kind {
             ast::ExprKind::If { cond, then, otherwise } => {
+                if let Some(chosen) = self.comptime_choice(cond) {
+                    // The other branch is not even checked.
+                    let branch = if chosen { Some(then) } else { otherwise.as_ref() };
+                    return out.append(&mut branch.map(|b| self.block(b)).unwrap_or_default());
+                }
                 let cond = self.condition(cond);
                 let then = self.block(then);
                 let otherwise = otherwise.as_ref().map(|b| self.block(b)).unwrap_or_default();
@@ -203,10 +213,14 @@ impl Body<'_> {
                 self.effect(otherwise, &mut b);
                 out.push(Stmt { kind: StmtKind::If { cond, then: a, otherwise: b }, span });
             }
+            ast::ExprKind::Call { name, args } if self.is_macro(&name.name) => self.macro_effect(&name.name, args, span, out),
+            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name) => {
+                self.macro_effect(name, &[], span, out);
+            }
             ast::ExprKind::Block(block) => {
-                self.scopes.push(Vec::new());
+                self.frame.scopes.push(Vec::new());
                 self.block_into(block, out);
-                self.scopes.pop();
+                self.frame.scopes.pop();
             }
             _ => {
                 let value = self.expr(e);
@@ -266,11 +280,12 @@ impl Body<'_> {
                 out.push(Stmt { kind, span });
             }
             ast::ExprKind::Map { name, key } => {
+                let name = self.map_name(name);
                 let key = key.as_deref().map(|k| self.key_value(k, target.span));
-                let key = self.use_key(name, key, target.span);
+                let key = self.use_key(&name, key, target.span);
                 match op {
-                    None => self.set_map(name, key, value, span, out),
-                    Some(op) => self.update_map(name, key, op, value, span, out),
+                    None => self.set_map(&name, key, value, span, out),
+                    Some(op) => self.update_map(&name, key, op, value, span, out),
                 }
             }
             _ => {

@@ -383,6 +383,39 @@ fn calls_are_checked() {
 }
 
 #[test]
+fn records_have_named_fields() {
+    holds("begin { $r = (a = 1, b = comm); $x = $r.b; }", &["let $x: string[16]", "$r = (a = 1, b = comm())"]);
+    holds("begin { @r = (a = 1, b = \"x\"); @r = (b = comm, a = pid); }", &["@r = (a = (int64)pid(), b = comm())"]);
+    holds("begin { $r = (a = 1, b = 2); $q = (b = 3, a = 4); if ($r == $q) { @[$r] = 1; } }", &["map @[{ a: int64, b: int64 }]"]);
+    assert_eq!(codes("begin { $r = (a = 1, a = 2); }"), ["duplicate"]);
+    assert_eq!(codes("begin { $r = (a = 1, b = 2); $x = $r.c; }"), ["unknown-field"]);
+    assert_eq!(codes("begin { @r = (a = 1); @r = (b = 1); }"), ["type-conflict"]);
+}
+
+#[test]
+fn macros_stand_for_their_bodies() {
+    holds("macro two() { 2 } begin { $x = two(); $y = two + 1; }", &["$x = 2", "$y = 3"]);
+    holds("macro inc($v) { $v += 1; } begin { $a = 1; inc($a); }", &["let $a: int64", "$a = ($a + 1)"]);
+    holds("macro put(@m, k, v) { @m[k] = v; } begin { put(@x, comm, pid); put(@y, 1, 2); }", &["@x[comm()] = pid()", "@y[1] = 2"]);
+    holds("macro m(x) { $t = x; $t + 1 } begin { $t = \"mine\"; $r = m(pid); }", &["let $t#0: string[5]", "let $r: uint64"]);
+    holds("macro add(a, b) { a + b } macro twice(c) { add(c, c) } begin { $z = twice(nsecs); }", &["(nsecs() + nsecs())"]);
+    holds("macro f(x) { x } macro f($x) { $x + 1 } begin { $a = 1; $b = f($a); $c = f(5); }", &["$b = ($a + 1)", "$c = 5"]);
+    holds(
+        "macro at(p, type, member) { (type *)((uint64)p - offsetof(type, member)) } begin { $t = at(curtask, typeof(struct task_struct), tgid); }",
+        &["let $t: struct task_struct *"],
+    );
+    holds("macro out(m) { print(m); } begin { @x[1] = 1; out(@x); out(3); }", &["print(@x)", "print(3)"]);
+    holds("macro fields(x) { args.x } tracepoint:sched:sched_switch { $x = fields(prev_pid); }", &["args.prev_pid"]);
+    holds("begin { if comptime (sizeof(uint64) == 8) { @a = 1; } else { @b = nope; } $x = comptime (2 * 3); }", &["@a = 1", "$x = 6"]);
+    assert_eq!(codes("macro r(x) { r(x) } begin { $x = r(1); }"), ["recursion"]);
+    assert_eq!(codes("macro r(x) { x } begin { $x = r(1, 2); }"), ["arity"]);
+    assert_eq!(codes("macro r(x) { return; } begin { r(1); }"), ["in-macro"]);
+    assert_eq!(codes("macro r() { $hidden = 1; } begin { r(); print($hidden); }"), ["undefined-variable"]);
+    assert_eq!(codes("macro r(x) { 1 } macro r(y) { 2 } begin { $x = r(1); }"), ["redeclared"]);
+    assert_eq!(codes("begin { $x = comptime pid; }"), ["not-constant"]);
+}
+
+#[test]
 fn parameters() {
     let settings = Settings { params: vec!["12".into(), "abc".into()], ..Settings::default() };
     let (script, d) = run("begin { $a = $1; $b = $2; $c = str($1); $d = $#; $e = $3; $f = str($2 + 1); }", &settings).unwrap();
@@ -547,7 +580,10 @@ mod promise {
                 value(v, p, s);
             }
             ExprKind::Tuple(elems) => {
-                assert_eq!(e.ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect()));
+                match &e.ty {
+                    Type::Record(r) => assert!(r.fields.iter().map(|f| &f.ty).eq(elems.iter().map(|e| &e.ty))),
+                    ty => assert_eq!(*ty, Type::Tuple(elems.iter().map(|e| e.ty.clone()).collect())),
+                }
                 elems.iter().for_each(|e| value(e, p, s));
             }
             ExprKind::Call(c) => call(c, p, s),
@@ -559,18 +595,110 @@ mod promise {
 #[test]
 fn random_scripts_do_no_harm() {
     const EXPRS: &[&str] = &[
-        "1", "-1", "0", "300", "\"a\"", "comm", "pid", "nsecs", "$x", "$y", "$t", "@a", "@b[E]", "@c", "@d[E]", "curtask", "args",
-        "args.prev_pid", "args.prev_comm", "curtask.E", "E.tgid", "E.comm", "E[E]", "E.0", "(E, E)", "(E + E)", "(E - E)", "(E * E)", "(E / E)",
-        "(E == E)", "(E < E)", "(E && E)", "!E", "-E", "~E", "*E", "&$x", "&@a", "(E ? E : E)", "(E ?: E)", "(uint8)E", "(struct task_struct *)E",
-        "(bool)E", "(int8[4])E", "sizeof(E)", "str(E)", "$x++", "--@a", "@b[E]++", "@c", "retval", "len(@b)", "has_key(@b, E)",
-        "{ $z = E; $z }", "if E { E } else { E }", "delete(@b, E)", "(E >> E)", "(E ^ E)", "true", "count()", "print(E)", "$1", "$kv", "$i",
-        "(enum state)E", "*curtask", "curtask.in", "curtask.in.bytes",
+        "1",
+        "-1",
+        "0",
+        "300",
+        "\"a\"",
+        "comm",
+        "pid",
+        "nsecs",
+        "$x",
+        "$y",
+        "$t",
+        "@a",
+        "@b[E]",
+        "@c",
+        "@d[E]",
+        "curtask",
+        "args",
+        "args.prev_pid",
+        "args.prev_comm",
+        "curtask.E",
+        "E.tgid",
+        "E.comm",
+        "E[E]",
+        "E.0",
+        "(E, E)",
+        "(E + E)",
+        "(E - E)",
+        "(E * E)",
+        "(E / E)",
+        "(E == E)",
+        "(E < E)",
+        "(E && E)",
+        "!E",
+        "-E",
+        "~E",
+        "*E",
+        "&$x",
+        "&@a",
+        "(E ? E : E)",
+        "(E ?: E)",
+        "(uint8)E",
+        "(struct task_struct *)E",
+        "(bool)E",
+        "(int8[4])E",
+        "sizeof(E)",
+        "str(E)",
+        "$x++",
+        "--@a",
+        "@b[E]++",
+        "@c",
+        "retval",
+        "len(@b)",
+        "has_key(@b, E)",
+        "{ $z = E; $z }",
+        "if E { E } else { E }",
+        "delete(@b, E)",
+        "(E >> E)",
+        "(E ^ E)",
+        "true",
+        "count()",
+        "print(E)",
+        "$1",
+        "$kv",
+        "$i",
+        "(enum state)E",
+        "*curtask",
+        "curtask.in",
+        "curtask.in.bytes",
     ];
     const STMTS: &[&str] = &[
-        "$x = E;", "$y = E;", "$t = E;", "let $x = E;", "let $y: uint16 = E;", "let $t: string;", "@a = E;", "@b[E] = E;",
-        "@c = count();", "@c = sum(E);", "@d[E] = hist(E);", "@d[E] = count();", "@a += E;", "@b[E] -= E;", "$x *= E;", "E;", "print(E);",
-        "print(@b);", "print(@b[E]);", "delete(@b[E]);", "delete(@a);", "clear(@c);", "printf(\"%d %s\", E, E);", "if E { S } else { S }", "if (E) { S S }",
-        "unroll(2) { S }", "while (E) { S break; }", "for $i : 0..E { S }", "for ($kv : @b) { S }", "exit();", "return E;", "{ S S }", "_ = E;", "@a++;",
+        "$x = E;",
+        "$y = E;",
+        "$t = E;",
+        "let $x = E;",
+        "let $y: uint16 = E;",
+        "let $t: string;",
+        "@a = E;",
+        "@b[E] = E;",
+        "@c = count();",
+        "@c = sum(E);",
+        "@d[E] = hist(E);",
+        "@d[E] = count();",
+        "@a += E;",
+        "@b[E] -= E;",
+        "$x *= E;",
+        "E;",
+        "print(E);",
+        "print(@b);",
+        "print(@b[E]);",
+        "delete(@b[E]);",
+        "delete(@a);",
+        "clear(@c);",
+        "printf(\"%d %s\", E, E);",
+        "if E { S } else { S }",
+        "if (E) { S S }",
+        "unroll(2) { S }",
+        "while (E) { S break; }",
+        "for $i : 0..E { S }",
+        "for ($kv : @b) { S }",
+        "exit();",
+        "return E;",
+        "{ S S }",
+        "_ = E;",
+        "@a++;",
         "E ? S : E;",
     ];
     fn grow(piece: &str, depth: u32, next: &mut dyn FnMut(usize) -> usize, to: &mut String) {

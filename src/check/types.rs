@@ -1,11 +1,13 @@
 //! Types: how two uses of one name become one type, and what a written type means.
 
+use std::sync::Arc;
+
 use super::body::Body;
 use super::fold;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Int, Space, Type};
+use crate::types::{Agg, Field, Int, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,11 +81,25 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
         (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
             x.iter().zip(y).map(|(x, y)| merge(x, y)).collect::<Option<_>>().map(Type::Tuple)
         }
+        (Type::Record(x), Type::Record(y)) if x.name.is_empty() && y.name.is_empty() && x.fields.len() == y.fields.len() => {
+            let merged = x.fields.iter().map(|f| Some((f.name.clone(), merge(&f.ty, &y.fields.iter().find(|g| g.name == f.name)?.ty)?)));
+            merged.collect::<Option<_>>().map(record_of)
+        }
         (Type::Agg(x), Type::Agg(y)) if x.function == y.function && x.params == y.params && x.size == y.size => {
-            Some(Type::Agg(std::sync::Arc::new(Agg { signed: x.signed || y.signed, ..(**x).clone() })))
+            Some(Type::Agg(Arc::new(Agg { signed: x.signed || y.signed, ..(**x).clone() })))
         }
         _ => None,
     }
+}
+
+/// A record made in the script: its fields in order, naturally aligned.
+pub fn record_of(fields: Vec<(String, Type)>) -> Type {
+    let (names, types): (Vec<String>, Vec<Type>) = fields.into_iter().unzip();
+    let offsets = Type::tuple_offsets(&types);
+    let size = Type::Tuple(types.clone()).size();
+    let fields = names.into_iter().zip(types).zip(offsets);
+    let fields = fields.map(|((name, ty), offset)| Field { name, offset, bits: None, ty }).collect();
+    Type::Record(Arc::new(Record { name: String::new(), size, fields }))
 }
 
 /// Pointers to these may stand for each other.
@@ -185,6 +201,9 @@ impl Body<'_> {
             ast::Arg::Type(t) => self.type_expr(t),
             ast::Arg::Expr(e) => {
                 if let ast::ExprKind::Ident(name) = &e.kind {
+                    if let Some(arg) = self.substitute(name) {
+                        return self.substituted_type(&arg);
+                    }
                     if let Some(ty) = self.find_type(name) {
                         return Some(ty);
                     }
@@ -204,7 +223,18 @@ impl Body<'_> {
         PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.env.sys.type_named(TypeName::Plain, name))
     }
 
+    /// The type that a macro's parameter stands for.
+    fn substituted_type(&mut self, arg: &ast::Arg) -> Option<Type> {
+        self.in_caller(|b| match arg {
+            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Typeof(inner), .. }) => b.type_of_arg(inner),
+            arg => b.type_of_arg(arg),
+        })
+    }
+
     fn type_named(&mut self, name: &str, span: Span) -> Option<Type> {
+        if let Some(arg) = self.substitute(name) {
+            return self.substituted_type(&arg);
+        }
         let found = self.find_type(name).or_else(|| self.env.sys.type_named(TypeName::Struct, name));
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
@@ -215,6 +245,12 @@ impl Body<'_> {
     }
 
     fn tagged_type(&mut self, kind: TypeName, word: &str, name: &str, span: Span) -> Option<Type> {
+        let stands_for = self.substitute(name);
+        let name = match stands_for.as_deref() {
+            Some(ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Ident(other), .. })) => other,
+            Some(arg) => return self.substituted_type(arg),
+            None => name,
+        };
         let found = self.env.sys.type_named(kind, name);
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));

@@ -379,15 +379,18 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn tuple(&mut self, elems: &[Expr], ty: &Type) -> Operand<'c> {
-        let Type::Tuple(types) = ty else { crate::bug!("a tuple's type is a tuple") };
+        let (types, offsets): (Vec<Type>, Vec<u32>) = match ty {
+            Type::Tuple(types) => (types.clone(), Type::tuple_offsets(types)),
+            Type::Record(r) => r.fields.iter().map(|f| (f.ty.clone(), f.offset)).unzip(),
+            _ => crate::bug!("a tuple's type is a tuple or a record"),
+        };
         let ops: Vec<Operand<'c>> = elems.iter().map(|e| self.expr(e)).collect();
         let at = self.e.alloc(ty.size());
-        let offsets = Type::tuple_offsets(types);
         let used: u32 = types.iter().map(Type::size).sum();
         if used != ty.size() || ty.size() % 8 != 0 {
             self.e.zero(at, ty.size().next_multiple_of(8), 8);
         }
-        for ((op, t), offset) in ops.iter().zip(types).zip(offsets) {
+        for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {
             let to = self.e.offset(at, offset);
             self.e.put(to, crate::emit::align_at(offset), op, t);
         }

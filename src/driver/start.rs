@@ -51,13 +51,13 @@ pub(super) fn start(
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
-    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, front))?;
+    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, compiled, front))?;
     front.clock.stage("load");
 
     let render = RenderOptions { trunc_trailer: settings.str_trunc_trailer.clone(), warnings: run.warnings };
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);
-    let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, front))?;
+    let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, compiled, front))?;
     front.clock.stage("run");
     Ok(match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
@@ -77,13 +77,16 @@ fn output(run: &Run) -> Result<File, Failure> {
 }
 
 /// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
-fn explain(error: &anyhow::Error, other: u8, front: &Front) -> Failure {
+fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Front) -> Failure {
     let at = |pos: &Pos| place(pos, &front.sources);
     if let Some(refused) = error.downcast_ref::<Refused>() {
         if front.run.verbose {
             say(&format!("{}\n", refused.log.trim_end()));
         }
-        let span = refused.pos.as_ref().map_or_else(Span::default, at);
+        // Where the log does not say, the probe's own place has to do.
+        let mut sites = compiled.artifact.manifest.programs.iter().flat_map(|p| &p.sites);
+        let probe = sites.find(|s| s.name == refused.program).map(|s| &s.pos);
+        let span = refused.pos.as_ref().or(probe).map_or_else(Span::default, at);
         let bug = "if there is no such thing in the script, this is a bug in rbt: please report it with the script";
         let mut help = refused.suggestion.as_ref().map_or_else(|| bug.to_string(), |s| format!("{s}; {bug}"));
         if !front.run.verbose {
