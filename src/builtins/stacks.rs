@@ -28,10 +28,8 @@ const U64: Int = Int { bytes: 8, signed: false };
 const MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 
-const PARAMS: &[Param] = &[
-    Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw", "build_id"])),
-    Param::optional("limit", Accepts::LitInt),
-];
+const PARAMS: &[Param] =
+    &[Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw", "build_id"])), Param::optional("limit", Accepts::LitInt)];
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -189,7 +187,6 @@ fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stac
     let addrs = if id == 0 { None } else { host.stack(tag.params[1], id) };
     let addrs = addrs.unwrap_or_default();
     let resolve = mode != StackMode::Raw;
-    let frames =
-        if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
+    let frames = if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
     Stack { mode, kernel, frames }
 }

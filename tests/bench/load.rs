@@ -86,7 +86,8 @@ fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
         tail.add(ms(end));
         let text = std::fs::read(path).expect("the output");
         let lines = text.split(|b| *b == b'\n').filter(|l| !l.is_empty()).count() as u64;
-        let missing = said.lines().find_map(|l| l.strip_prefix("WARNING: Total lost event count: ")?.trim().parse::<u64>().ok()).unwrap_or(0);
+        let missing =
+            said.lines().find_map(|l| l.strip_prefix("WARNING: Total lost event count: ")?.trim().parse::<u64>().ok()).unwrap_or(0);
         assert_eq!(lines + missing, CALLS, "printed {lines}, said to be lost {missing}: {said}");
         lost.add(missing as f64 * 100.0 / CALLS as f64);
         rate.add(lines as f64 / since.elapsed().as_secs_f64() / 1e6);
