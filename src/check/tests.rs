@@ -749,7 +749,7 @@ fn random_scripts_do_no_harm() {
             }
         }
     }
-    assert!(parsed > 500 && passed > 100, "{parsed} parsed, {passed} passed");
+    assert!(parsed > 500 && passed > 50, "{parsed} parsed, {passed} passed");
 }
 
 #[test]
