@@ -164,8 +164,7 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     let Attach::Uprobe { path, offset, ret, .. } = &f.site.attach else {
         return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
     };
-    let binary =
-        f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
+    let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
     let object = binary.objects.iter().find(|(n, _, _)| *n == name).map(|(_, addr, size)| (*addr, *size));
     let Some((addr, size)) = object.or_else(|| binary.functions_named(&name).next().map(|s| (s.addr, 8))) else {
         let names = binary.objects.iter().map(|(n, _, _)| n.as_str());

@@ -58,9 +58,11 @@ pub(super) const ROWS: &[Builtin] = &[
             Some(a) if a.lit.is_some() => {
                 Err(Diagnostic::error("type-mismatch", f.span(0), "a hardware address is six bytes in memory, not a literal"))
             }
-            Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => {
-                Err(Diagnostic::error("type-mismatch", f.span(0), format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size())))
-            }
+            Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => Err(Diagnostic::error(
+                "type-mismatch",
+                f.span(0),
+                format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size()),
+            )),
             _ => Ok(Tagged::plain(MAC, 6)),
         }),
         needs: Caps::NONE,

@@ -154,7 +154,10 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[],
         returns: Returns::By(|f| {
             if !f.settings.has_child {
-                f.warn(Diagnostic::warning("no-child", f.span, format!("`{}` is 0: there is no command to run", f.name)).help("give one with -c"));
+                f.warn(
+                    Diagnostic::warning("no-child", f.span, format!("`{}` is 0: there is no command to run", f.name))
+                        .help("give one with -c"),
+                );
             }
             Ok(Type::U64)
         }),

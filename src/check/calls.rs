@@ -164,7 +164,15 @@ impl Body<'_> {
             return None;
         }
         let env = self.env;
-        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site, notes: RefCell::default() };
+        let facts = Facts {
+            name: row.name,
+            span,
+            args: &given.facts,
+            settings: env.settings,
+            sys: env.sys,
+            site: self.site,
+            notes: RefCell::default(),
+        };
         let answer = ask(&facts);
         let notes = facts.notes.into_inner();
         for warning in notes.warnings {
