@@ -32,6 +32,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(first.span);
         self.only_our_syscalls(probe);
         self.only_our_pid(&first.attach);
+        self.only_during_the_run(&first.attach);
         self.body(probe);
         let default = match ty {
             // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
@@ -139,6 +140,18 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.if_(other, |e| e.ret(None));
             }
             Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Timer { .. } => {}
+        }
+    }
+
+    /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
+    fn only_during_the_run(&mut self, attach: &Attach) {
+        match attach {
+            Attach::Begin | Attach::End => {}
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Timer { .. } => self.e.leave_when_stopped(),
         }
     }
 
