@@ -4,7 +4,7 @@ use super::Gen;
 use super::artifact::{Program, Site};
 use super::place;
 use crate::check::hir;
-use crate::emit::{Cmp, Helper, Operand};
+use crate::emit::{Cmp, Helper, Operand, Repr};
 use crate::probes::{Attach, ProgramType};
 use crate::system::TypeName;
 use crate::types::{Int, Space, Type};
@@ -157,9 +157,12 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Something that the probe kind loads.
     pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
-        match self.site {
-            Some(site) => site.kind.load(&mut self.e, site, &self.env, which, ty),
-            None => crate::bug!("no probe is being compiled"),
+        let Some(site) = self.site else { crate::bug!("no probe is being compiled") };
+        let op = site.kind.load(&mut self.e, site, &self.env, which, ty);
+        match (ty, op.repr) {
+            // an address that is shown by name
+            (Type::Tagged(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
+            _ => op,
         }
     }
 }

@@ -1,0 +1,100 @@
+//! The load: this program again, in a tight loop of one cheap system call. And a million events of it, printed.
+
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use crate::process::{attached, go, interrupt, ms};
+use crate::stats::{Samples, rounds};
+
+/// The first argument of a load.
+pub const WORD: &str = "--load";
+
+/// What a load's calls open: a relative name in a folder that is none, so the name is read and no file is looked for.
+pub const NAME: &std::ffi::CStr = c"var/lib/some/where/a-file.txt";
+
+/// `N [GAP]`: waits for a line, makes N calls, GAP nanoseconds apart or as fast as can be.
+pub fn work(args: &[String]) -> ExitCode {
+    let number = |i: usize| args.get(i).and_then(|a| a.parse::<u64>().ok());
+    let (Some(calls), gap) = (number(0), number(1).unwrap_or(0)) else { return ExitCode::FAILURE };
+    // one CPU for it, and its neighbours for the reader
+    // SAFETY: plain system calls with places of ours
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+        let mut byte = 0u8;
+        libc::read(0, (&raw mut byte).cast(), 1);
+        let since = Instant::now();
+        for i in 0..calls {
+            while gap > 0 && (since.elapsed().as_nanos() as u64) < i * gap {
+                std::hint::spin_loop();
+            }
+            libc::syscall(libc::SYS_openat, -1, NAME.as_ptr(), 0, i & 0xffff);
+        }
+        println!("{}", since.elapsed().as_nanos());
+    }
+    ExitCode::SUCCESS
+}
+
+/// A load that waits to be let go with [`go`].
+pub fn start(calls: u64, gap: u64) -> Child {
+    let me = std::env::current_exe().expect("this program");
+    let mut command = Command::new(me);
+    command.args([WORD, &calls.to_string(), &gap.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a load")
+}
+
+/// Lets it go, and waits for it; nanoseconds per call.
+pub fn finish(mut load: Child, calls: u64) -> f64 {
+    go(&mut load);
+    let out = load.wait_with_output().expect("the load's end").stdout;
+    let ns: f64 = String::from_utf8_lossy(&out).trim().parse().expect("nanoseconds");
+    ns / calls as f64
+}
+
+const CALLS: u64 = 1_000_000;
+
+/// Printed and lost events must be all events.
+pub fn printf() {
+    let mut bare = Samples::default();
+    for _ in 0..rounds(3) {
+        bare.add(finish(start(CALLS, 0), CALLS));
+    }
+    bare.show("the call alone", "ns");
+    for (what, format, gap) in [
+        ("an int, as fast as can be", r#"printf("%d\n", args.mode)"#, 0),
+        ("an int, every 4 us", r#"printf("%d\n", args.mode)"#, 4000),
+        ("a file name, as fast as can be", r#"printf("%s\n", str(args.filename))"#, 0),
+        ("a file name, every 4 us", r#"printf("%s\n", str(args.filename))"#, 4000),
+    ] {
+        million(what, format, gap, &bare);
+    }
+}
+
+fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
+    let file = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
+    let path = file.to_str().expect("a plain path");
+    let [mut call, mut lost, mut rate, mut tail]: [Samples; 4] = Default::default();
+    for _ in 0..rounds(3) {
+        let load = start(CALLS, gap);
+        let program = format!("tracepoint:syscalls:sys_enter_openat /pid == {}/ {{ {print} }}", load.id());
+        let rbt = attached(&["-o", path, "-e", &program], Stdio::null(), Stdio::piped());
+        let since = Instant::now();
+        call.add(finish(load, CALLS));
+        let end = Instant::now();
+        let said = interrupt(rbt);
+        tail.add(ms(end));
+        let text = std::fs::read(path).expect("the output");
+        let lines = text.split(|b| *b == b'\n').filter(|l| !l.is_empty()).count() as u64;
+        let missing = said.lines().find_map(|l| l.strip_prefix("WARNING: Total lost event count: ")?.trim().parse::<u64>().ok()).unwrap_or(0);
+        assert_eq!(lines + missing, CALLS, "printed {lines}, said to be lost {missing}: {said}");
+        lost.add(missing as f64 * 100.0 / CALLS as f64);
+        rate.add(lines as f64 / since.elapsed().as_secs_f64() / 1e6);
+    }
+    let _ = std::fs::remove_file(&file);
+    println!("  {what}: {print}");
+    call.show_beside("  a traced call", "ns", bare, "of the call alone");
+    rate.show("  printed, millions a second", "M/s");
+    lost.show("  lost, all of them reported", "%");
+    tail.show("  from the last call to rbt's exit", "ms");
+}

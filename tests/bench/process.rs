@@ -1,0 +1,258 @@
+//! Whole runs of rbt: times and memory as a user has them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::stats::{Samples, rounds, target};
+
+/// The binary that is measured.
+pub fn rbt() -> String {
+    std::env::var("RBT_BENCH_BIN").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rbt").into())
+}
+
+/// Its bytes.
+pub fn size() -> u64 {
+    std::fs::metadata(rbt()).map(|m| m.len()).unwrap_or(0)
+}
+
+/// rbt with these arguments, reading nothing.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(rbt());
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// What a run cost: milliseconds from before the spawn to its end; the peak of resident memory, MiB; page faults.
+pub struct Cost {
+    pub wall: f64,
+    pub rss: f64,
+    pub faults: f64,
+}
+
+pub fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// Runs to the end, output thrown away. A run that fails ends the bench: its time would mean nothing.
+pub fn run(mut command: Command) -> Cost {
+    let name = format!("{command:?}");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let since = Instant::now();
+    let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
+    let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
+    // SAFETY: our child, not waited for by anybody else; both places are ours
+    unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
+    let wall = ms(since);
+    assert_eq!(status, 0, "{name} failed");
+    Cost { wall, rss: usage.ru_maxrss as f64 / 1024.0, faults: usage.ru_minflt as f64 }
+}
+
+pub fn startup() {
+    let [mut nothing, mut version, mut wall, mut rss, mut faults]: [Samples; 5] = Default::default();
+    for _ in 0..rounds(60) {
+        let one = |s: &mut Samples, cost: Cost| s.add(cost.wall);
+        one(&mut nothing, run(Command::new("/bin/true")));
+        one(&mut version, run(command(&["-V"])));
+        let cost = run(command(&["-e", "begin { exit() }"]));
+        wall.add(cost.wall);
+        rss.add(cost.rss);
+        faults.add(cost.faults);
+    }
+    nothing.show("/bin/true", "ms");
+    version.show("rbt -V", "ms");
+    wall.show_beside("begin { exit() }", "ms", &nothing, "of /bin/true");
+    rss.show("  peak of resident memory", "MiB");
+    faults.show("  minor page faults", "");
+    target("wall", wall.median(), 12.0, "ms");
+    target("memory", rss.median(), 40.0, "MiB");
+}
+
+/// Milliseconds after the spawn.
+#[derive(Default)]
+struct Times {
+    attached: Samples,
+    result: Samples,
+    exit: Samples,
+    /// The last descriptor of a probe is closed, in the background.
+    detached: Samples,
+}
+
+impl Times {
+    /// A run with `-c true`: the map is printed when the child ends.
+    fn add(&mut self, args: &[&str]) {
+        let (mut from, to) = pipe();
+        let since = Instant::now();
+        let mut child = with_fd(command(args), &to).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("rbt");
+        drop(to);
+        let mut word = [0; 9];
+        from.read_exact(&mut word).expect("attached");
+        self.attached.add(ms(since));
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_exact(&mut [0]).expect("a result");
+        self.result.add(ms(since));
+        assert!(child.wait().expect("rbt").success());
+        self.exit.add(ms(since));
+        // what it leaves to do falls to us: see `adopt`
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
+        self.detached.add(ms(since));
+    }
+
+    fn show(&self, name: &str) {
+        self.attached.show(&format!("{name}: to attached"), "ms");
+        self.result.show(&format!("{name}: to first result"), "ms");
+        self.exit.show(&format!("{name}: to exit"), "ms");
+        self.detached.show(&format!("{name}: until all is detached"), "ms");
+    }
+
+    fn show_beside(&self, name: &str, other: &Times, what: &str) {
+        self.show(name);
+        let ratio = |a: &Samples, b: &Samples| a.median() / b.median();
+        println!(
+            "  {:44} {:10.2} x to attached, {:.2} x to exit, {:.2} x until detached, {what}",
+            "",
+            ratio(&self.attached, &other.attached),
+            ratio(&self.exit, &other.exit),
+            ratio(&self.detached, &other.detached)
+        );
+    }
+}
+
+/// Orphaned descendants become our children, so that their end can be seen.
+fn adopt() {
+    // SAFETY: sets an attribute of this process
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+pub fn pipe() -> (File, OwnedFd) {
+    let mut fds = [0; 2];
+    // SAFETY: room for two; both are new and ours
+    unsafe {
+        assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        (File::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
+    }
+}
+
+/// Hands a descriptor to the program, and its number with `--notify-fd`.
+pub fn with_fd(mut command: Command, to: &OwnedFd) -> Command {
+    const NUMBER: i32 = 100; // above those that spawning itself uses
+    let raw = to.as_raw_fd();
+    command.args(["--notify-fd", &NUMBER.to_string()]);
+    // SAFETY: between fork and exec, a system call
+    unsafe {
+        command.pre_exec(move || match libc::dup2(raw, NUMBER) {
+            NUMBER => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+    command
+}
+
+/// Starts rbt and returns when its probes are attached.
+pub fn attached(args: &[&str], stdout: Stdio, stderr: Stdio) -> Child {
+    let (mut from, to) = pipe();
+    let child = with_fd(command(args), &to).stdout(stdout).stderr(stderr).spawn().expect("rbt");
+    drop(to);
+    let mut word = [0; 9];
+    from.read_exact(&mut word).unwrap_or_else(|e| panic!("{args:?} was not attached: {e}"));
+    child
+}
+
+pub fn count() {
+    adopt();
+    const PROGRAM: &str = "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }";
+    let (mut raw, mut perf) = (Times::default(), Times::default());
+    for _ in 0..rounds(20) {
+        raw.add(&["-c", "true", "-e", PROGRAM]);
+        perf.add(&["--no-feature", "raw_syscalls", "-c", "true", "-e", PROGRAM]);
+    }
+    perf.show("by perf");
+    raw.show_beside("as it is", &perf, "of perf tracepoints");
+}
+
+pub fn wildcard() {
+    adopt();
+    // by perf a few must do: hundreds take half a minute to detach
+    const FEW: &str = "tracepoint:syscalls:sys_enter_epoll* { @[probe] = count() }";
+    const ALL: &str = "tracepoint:syscalls:sys_enter_* { @[probe] = count() }";
+    let probes = |program: &str| {
+        let text = command(&["-l", program.split(' ').next().expect("a pattern")]).output().expect("rbt").stdout;
+        text.iter().filter(|b| **b == b'\n').count()
+    };
+    let (few, all) = (probes(FEW), probes(ALL));
+    let (mut raw, mut perf) = (Times::default(), Times::default());
+    for i in 0..rounds(15) {
+        raw.add(&["-c", "true", "-e", ALL]);
+        if i < rounds(4) {
+            perf.add_silent(&["--no-feature", "raw_syscalls", "-c", "true", "-e", FEW]);
+        }
+    }
+    perf.show(&format!("{few} by perf"));
+    raw.show(&format!("{all} as they are"));
+    let each = |t: &Times, n: usize| t.detached.median() / n as f64;
+    println!("  {:44} {:10.4} x per probe, until all is detached, of perf tracepoints", "", each(&raw, all) / each(&perf, few));
+}
+
+impl Times {
+    /// A run that may have nothing to print.
+    fn add_silent(&mut self, args: &[&str]) {
+        let since = Instant::now();
+        let mut child = attached(args, Stdio::null(), Stdio::null());
+        self.attached.add(ms(since));
+        assert!(child.wait().expect("rbt").success());
+        self.result.add(ms(since));
+        self.exit.add(ms(since));
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
+        self.detached.add(ms(since));
+    }
+}
+
+pub fn list() {
+    let (mut walk, mut all, mut lines) = (Samples::default(), Samples::default(), 0);
+    let root = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"].into_iter().find(|p| std::fs::read_dir(p).is_ok());
+    for _ in 0..rounds(20) {
+        if let Some(root) = root {
+            let since = Instant::now();
+            let categories = std::fs::read_dir(root).expect("readable").flatten();
+            let found = categories.filter_map(|c| std::fs::read_dir(c.path()).ok()).flatten().flatten().count();
+            assert!(found > 0);
+            walk.add(ms(since));
+        }
+        let since = Instant::now();
+        let out = command(&["-l", "tracepoint:*"]).output().expect("rbt").stdout;
+        all.add(ms(since));
+        lines = out.iter().filter(|b| **b == b'\n').count();
+    }
+    let what = format!("rbt -l 'tracepoint:*' ({lines} lines)");
+    match root {
+        Some(_) => {
+            walk.show("reading tracefs's folders alone", "ms");
+            all.show_beside(&what, "ms", &walk, "of that");
+        }
+        None => all.show(&what, "ms"),
+    }
+}
+
+/// Sends SIGINT and waits for the end; what it has said on standard error.
+pub fn interrupt(mut child: Child) -> String {
+    // SAFETY: our own child, still to be waited for
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let mut said = String::new();
+    if let Some(mut err) = child.stderr.take() {
+        let _ = err.read_to_string(&mut said);
+    }
+    assert!(child.wait().expect("rbt").success(), "{said}");
+    said
+}
+
+/// A writer that lets a waiting load go.
+pub fn go(child: &mut Child) {
+    child.stdin.take().expect("a pipe").write_all(b"\n").expect("the load is there");
+}
+
+pub fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}

@@ -1,0 +1,53 @@
+//! How fast rbt is, measured: `cargo bench`, or `cargo bench -- NAME...` for some of the items.
+//!
+//! Every figure is a median of several runs, with the least, the greatest and their number. Absolute times are this
+//! machine's; what can be compared between machines are the ratios, each against something measured in the same run,
+//! turn by turn: an empty process, a hand-written BPF program, an older mechanism of the kernel's.
+//!
+//! `RBT_BENCH_BIN` names another binary than the one cargo built; `RBT_BENCH_ROUNDS` multiplies the number of runs.
+
+mod asm;
+mod floor;
+mod kernel;
+mod load;
+mod process;
+mod stats;
+
+use std::process::ExitCode;
+
+/// What can be measured: its name, what it is, and the measurement.
+const ITEMS: &[(&str, &str, fn())] = &[
+    ("startup", "begin { exit() }, from spawn to exit", process::startup),
+    ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
+    ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
+    ("list", "-l over all tracepoints", process::list),
+    ("printf", "a million printf events to a file", load::printf),
+    ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    if args.first().map(String::as_str) == Some(load::WORD) {
+        return load::work(&args[1..]);
+    }
+    let unknown = args.iter().find(|a| !ITEMS.iter().any(|(name, ..)| name == a));
+    if let Some(unknown) = unknown {
+        eprintln!("there is no item `{unknown}`; there are:");
+        ITEMS.iter().for_each(|(name, what, _)| eprintln!("  {name:10}{what}"));
+        return ExitCode::FAILURE;
+    }
+    // SAFETY: a question
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("NOTHING IS MEASURED: tracing needs root. Run `sudo -E cargo bench`.");
+        return ExitCode::FAILURE;
+    }
+    println!("binary: {}, {:.2} MB\n", process::rbt(), process::size() as f64 / 1e6);
+    for (name, what, measure) in ITEMS {
+        if args.is_empty() || args.iter().any(|a| a == name) {
+            println!("{name}: {what}");
+            measure();
+            println!();
+        }
+    }
+    ExitCode::SUCCESS
+}
