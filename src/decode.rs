@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(plain(&Type::Str(16), b"ab"), s("ab", false));
         assert_eq!(plain(&Type::Buf(8), &[3, 0, 0, 0, 9]), Value::Bytes(vec![9, 0, 0]));
         assert_eq!(plain(&Type::Tuple(vec![Type::U64, Type::U64]), &[1]), Value::Tuple(vec![Value::Uint(1), Value::Uint(0)]));
-        let tag = Type::Tagged(Arc::new(Tagged { tag: "t".into(), size: 3, params: [0, 0] }));
+        let tag = Type::Tagged(Arc::new(Tagged { tag: "t".into(), size: 3, params: [0, 0], text: String::new() }));
         assert_eq!(plain(&tag, &[5]), Value::Text("t:[5, 0, 0]".into()));
         assert_eq!(plain(&tag, &[5, 6, 7, 8]), Value::Text("t:[5, 6, 7]".into()));
     }

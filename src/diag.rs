@@ -125,17 +125,18 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
-/// The candidate that `word` was most likely meant to be: within a third of its length in edits.
+/// The candidate that `word` was most likely meant to be: within a third of its length in edits. Of those equally near, one
+/// of the same length: letters are more often swapped (`prinft`) than left out.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(1);
     let score = |c: &str| strsim::damerau_levenshtein(word, c);
     candidates
         .into_iter()
         .filter(|c| c.len().abs_diff(word.len()) <= limit)
-        .map(|c| (score(c), c))
-        .filter(|(d, _)| *d <= limit)
+        .map(|c| (score(c), c.len().abs_diff(word.len()), c))
+        .filter(|(d, ..)| *d <= limit)
         .min()
-        .map(|(_, c)| c)
+        .map(|(.., c)| c)
 }
 
 /// Something only we can have got wrong: a stage was handed what the stage before promises not to make.
@@ -144,4 +145,16 @@ macro_rules! bug {
     ($($arg:tt)*) => {
         panic!("{}", format_args!($($arg)*))
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_nearest_of_the_same_length_wins() {
+        assert_eq!(nearest("prinft", ["print", "printf", "pid"]), Some("printf"));
+        assert_eq!(nearest("prin", ["print", "printf"]), Some("print"));
+        assert_eq!(nearest("xyz", ["print"]), None);
+    }
 }

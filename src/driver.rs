@@ -372,9 +372,18 @@ fn permitted() -> Result<(), Failure> {
 
 /// A failure from a text that has its remedy after a semicolon.
 fn with_remedy(text: &str) -> Failure {
+    let text = without_number(text);
     match text.split_once("; ") {
         Some((message, remedy)) => Failure::new(message).help(remedy),
         None => Failure::new(text),
+    }
+}
+
+/// Without the error number that Rust adds to the system's words.
+fn without_number(text: &str) -> String {
+    match text.split_once(" (os error ").and_then(|(before, after)| Some((before, after.split_once(')')?.1))) {
+        Some((before, after)) => format!("{before}{after}"),
+        None => text.to_string(),
     }
 }
 
@@ -434,10 +443,9 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|e| Failure::new(format!("cannot write {}: {}", path.display(), reason(&e))))
 }
 
-/// The system's words without the number.
+/// The system's words, to follow a colon.
 fn reason(e: &io::Error) -> String {
-    let text = e.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    without_number(&e.to_string()).to_lowercase()
 }
 
 #[cfg(test)]
@@ -464,6 +472,13 @@ mod tests {
         let failure = read(path.to_str().unwrap());
         std::fs::remove_file(&path).unwrap();
         assert!(failure.message.contains("line 2") && failure.message.contains("0xff"), "{failure:?}");
+    }
+
+    #[test]
+    fn messages_have_remedies_and_no_numbers() {
+        let failure = with_remedy("cannot write: No space left on device (os error 28); make room");
+        assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("cannot write: No space left on device", Some("make room")));
+        assert_eq!(without_number("plain"), "plain");
     }
 
     #[test]

@@ -229,7 +229,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_user_symbols",
         values: "PER_PID, PER_PROGRAM, NONE",
-        doc: "Whose user symbols are kept while a run lasts; by itself: PER_PROGRAM with -c or without address randomisation, else PER_PID",
+        doc: "Whose user symbols are kept for a run; auto: chosen by -c and ASLR",
         set: |s, text| {
             s.cache_user_symbols = match text {
                 "1" => None,

@@ -1,6 +1,6 @@
 //! Control groups (version 2).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Accepts, Builtin, Lit, Lower, Param, Returns, Tag};
 use crate::diag::Diagnostic;
@@ -10,7 +10,6 @@ use crate::types::{Tagged, Type};
 use crate::value::Value;
 
 const PATH: &str = "cgroup_path_t";
-const ROOT: &str = "/sys/fs/cgroup";
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -37,7 +36,7 @@ pub(super) const ROWS: &[Builtin] = &[
             })
         }),
         doc: "Id of the control group at a path, found when the script is checked.",
-        example: "tracepoint:syscalls:sys_enter_openat /cgroup == cgroupid(\"/sys/fs/cgroup\")/ { @[comm] = count(); }",
+        example: "tracepoint:syscalls:sys_enter_openat /cgroup == cgroupid(\"/\")/ { @[comm] = count(); }",
     },
     Builtin {
         name: "cgroup_path",
@@ -66,9 +65,19 @@ pub(super) const TAGS: &[Tag] = &[Tag {
         if !pattern_matches(&tag.text, "unified") {
             return Value::Text(String::new());
         }
-        Value::Text(find(Path::new(ROOT), id).map_or_else(String::new, |path| format!("unified:{path}")))
+        Value::Text(root().and_then(|root| find(&root, id)).map_or_else(String::new, |path| format!("unified:{path}")))
     },
 }];
+
+/// Where the cgroup2 file system is mounted: proc_pid_mountinfo(5).
+fn root() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = left.split(' ').nth(4)?;
+        right.starts_with("cgroup2 ").then(|| PathBuf::from(point))
+    })
+}
 
 /// `*` stands for any run.
 fn pattern_matches(pattern: &str, name: &str) -> bool {

@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
         }),
         doc: "Address of a kernel symbol, from /proc/kallsyms when the script is checked.",
-        example: "begin { printf(\"%p\\n\", kaddr(\"jiffies\")); }",
+        example: "begin { printf(\"%p\\n\", kaddr(\"vfs_read\")); }",
     },
     Builtin {
         name: "uaddr",

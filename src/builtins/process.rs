@@ -4,7 +4,6 @@ use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Cmp, Emit, Helper, IntValue, Operand};
-use crate::host::Host;
 use crate::probes::Caps;
 use crate::system::TypeName;
 use crate::types::{Int, Space, Tagged, Type};
@@ -173,7 +172,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.has_child.into()))),
         doc: "Is there a command that -c started?",
-        example: "begin { if (has_cpid) { printf(\"watching %d\\n\", cpid); } }",
+        example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },
     Builtin {
         name: "is_err",
@@ -190,7 +189,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[Tag { name: USERNAME, decode: |_, bytes, _: &mut dyn Host| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
+pub(super) const TAGS: &[Tag] = &[Tag { name: USERNAME, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
 
 const USERNAME: &str = "username_t";
 

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Builtin] = &[
             operand(e, addr, &u.ty)
         }),
         doc: "The name of the kernel function or object at an address, found when it is printed.",
-        example: "begin { printf(\"%s\\n\", ksym(kaddr(\"jiffies\"))); }",
+        example: "begin { printf(\"%s\\n\", ksym(kaddr(\"vfs_read\"))); }",
     },
     Builtin {
         name: "usym",

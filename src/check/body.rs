@@ -19,6 +19,8 @@ pub struct VarState {
     pub merged: Merged,
     /// Given by `let $x: T`.
     pub fixed: Option<Type>,
+    /// Something is assigned to it, be its type known or not.
+    pub set: bool,
 }
 
 /// A body being checked.
@@ -138,7 +140,7 @@ impl<'a> Body<'a> {
     /// A new variable in the innermost scope.
     pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
         let id = self.vars.len();
-        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed });
+        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, set: false });
         self.assigned.push(false);
         if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
@@ -185,8 +187,8 @@ impl<'a> Body<'a> {
             self.warn("unset-variable", span, format!("`${name}` is read before it is set: it is zero"));
         }
         let ty = match self.var_type(id).ty {
-            // Not assigned anywhere, as far as the pass before knows: zero.
-            Type::Void if id < self.known.len() => Type::I64,
+            // Declared and assigned nowhere: zero.
+            Type::Void if self.known.get(id).is_some_and(|v| !v.set) => Type::I64,
             ty => ty,
         };
         Expr { kind: ExprKind::Var(id), ty, span }
@@ -197,6 +199,7 @@ impl<'a> Body<'a> {
         let (ty, weak) = convert::assigned_type(&value);
         if let Some(v) = self.vars.get_mut(id) {
             v.merged.add(&ty, weak, span);
+            v.set = true;
         }
         if let Some(done) = self.assigned.get_mut(id) {
             *done = true;

@@ -175,7 +175,7 @@ impl Body<'_> {
     /// Notes that a map is referred to; says so when nothing is ever assigned to it.
     pub fn use_map(&mut self, name: &str, span: Span) -> MapId {
         self.maps.found(name, span);
-        if self.maps.value(name).ty == Type::Void {
+        if self.maps.value(name).ty == Type::Void && !self.maps.is_set(name) {
             let written = format!("@{name}");
             let names = self.maps.assigned();
             let d = Diagnostic::error("undefined-map", span, format!("`{written}` is never assigned"));
@@ -309,7 +309,7 @@ impl Body<'_> {
             ast::ExprKind::Var(name) => {
                 let e = self.var(name, target.span);
                 let ExprKind::Var(var) = e.kind else { return poison(span) };
-                if let Some(v) = self.vars.get_mut(var).filter(|_| !matches!(e.ty, Type::Ptr(..))) {
+                if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_))) {
                     v.merged.add(&Type::I64, true, span);
                 }
                 match self.step_type(&e.ty, span) {
@@ -329,7 +329,9 @@ impl Body<'_> {
 
     /// Adds a constant to a map's integer in place.
     pub fn step_map(&mut self, name: &str, key: Option<Expr>, by: i64, post: bool, span: Span) -> Expr {
-        self.maps.found(name, span).value.add(&Type::I64, true, span);
+        let found = self.maps.found(name, span);
+        found.set = true;
+        found.value.add(&Type::I64, true, span);
         let value = self.maps.value(name);
         let map = self.maps.id(name);
         if let Type::Agg(agg) = &value.ty {

@@ -23,13 +23,15 @@ pub struct Found {
     pub keyed: Option<Span>,
     /// First use as a scalar.
     pub scalar: Option<Span>,
+    /// Something is assigned to it, be its type known or not.
+    pub set: bool,
     /// First use of any kind.
     pub first: Span,
 }
 
 impl Found {
     fn new(first: Span) -> Self {
-        Self { value: Merged::default(), key: Merged::default(), keyed: None, scalar: None, first }
+        Self { value: Merged::default(), key: Merged::default(), keyed: None, scalar: None, set: false, first }
     }
 }
 
@@ -83,6 +85,11 @@ impl Maps {
         self.known.get(name).filter(|f| f.value.ty != Type::Void).or_else(|| self.next.get(name)).or_else(|| self.known.get(name))
     }
 
+    /// Is anything assigned to it?
+    pub fn is_set(&self, name: &str) -> bool {
+        self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
+    }
+
     /// Its index: final once all maps have been seen.
     pub fn id(&self, name: &str) -> MapId {
         self.known.keys().position(|n| n == name).unwrap_or(0)
@@ -118,6 +125,10 @@ impl Maps {
         let undeclared = u32::try_from(settings.max_map_keys).unwrap_or(u32::MAX);
         let mut maps = Vec::new();
         for (name, f) in &self.known {
+            if f.value.ty == Type::Void && f.set && !super::failed(diags) {
+                let message = format!("`@{name}` is assigned from itself only: it has no type");
+                diags.push(Diagnostic::error("undefined-map", f.first, message));
+            }
             let declared = self.declared.get(name);
             let aggregate = matches!(f.value.ty, Type::Agg(_));
             if let Some(d) = declared.filter(|d| d.percpu && !aggregate) {

@@ -173,16 +173,30 @@ fn check_with(
         let message = "a variable's or map's type grows with every use of it";
         diags.push(Diagnostic::error("unsettled", Span::default(), message).help("a tuple may not contain itself"));
     }
-    let map_table = maps.finish(settings, &mut diags);
     let mut probes = Vec::new();
     for (job, bodies) in jobs.iter().zip(&mut results) {
         for body in bodies.iter_mut() {
             diags.append(&mut body.diags);
         }
+        circular(job, bodies, &mut diags);
         merge_sites(job, bodies, &mut probes);
     }
+    let map_table = maps.finish(settings, &mut diags);
     let diags = tidy(diags);
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
+}
+
+/// Variables that are assigned only from themselves (`let $x; $x = $x;`), where nothing else is wrong.
+fn circular(job: &Job, bodies: &[Checked], diags: &mut Vec<Diagnostic>) {
+    let unknown = bodies.iter().flat_map(|b| &b.states).find(|v| v.set && v.fixed.is_none() && v.merged.ty == Type::Void);
+    if let (Some(v), false) = (unknown, failed(diags)) {
+        let message = format!("`{}` is assigned from itself only: it has no type", v.name);
+        diags.push(Diagnostic::error("undefined-variable", job.probe.span, message));
+    }
+}
+
+fn failed(diags: &[Diagnostic]) -> bool {
+    diags.iter().any(|d| d.severity == Severity::Error)
 }
 
 /// In order of place; what was said of a place for one site is not said again for another.

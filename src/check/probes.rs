@@ -53,8 +53,7 @@ pub fn expand<'a>(
             jobs.push(with_contexts(probe, sites, macros, env, tables, diags));
         }
     }
-    let failed = diags.iter().any(|d| d.severity == crate::diag::Severity::Error);
-    if jobs.is_empty() && !failed {
+    if jobs.is_empty() && !super::failed(diags) {
         let help = if filter.is_some() { "no probe's name matches the probe filter" } else { "a script needs at least one probe" };
         diags.push(Diagnostic::error("no-probes", Span::default(), "No probes to attach").help(help));
     }

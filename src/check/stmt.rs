@@ -143,6 +143,7 @@ impl Body<'_> {
         }
         if let Some(v) = self.vars.get_mut(id) {
             v.merged.add(&ty, false, var.span);
+            v.set = true;
         }
         id
     }
@@ -298,6 +299,7 @@ impl Body<'_> {
 
     fn set_map(&mut self, name: &str, key: Option<Expr>, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
         if let Some((row, args)) = self.aggregation(value) {
+            self.maps.found(name, span).set = true;
             let Some((call, ty)) = self.aggregate_call(row, args, value.span) else { return };
             self.maps.found(name, span).value.add(&ty, false, span);
             let target = self.maps.value(name);
@@ -315,7 +317,9 @@ impl Body<'_> {
 
     fn map_value(&mut self, name: &str, key: Option<Expr>, value: Expr, span: Span) -> StmtKind {
         let (ty, weak) = assigned_type(&value);
-        self.maps.found(name, span).value.add(&ty, weak, span);
+        let found = self.maps.found(name, span);
+        found.set = true;
+        found.value.add(&ty, weak, span);
         let target = self.maps.value(name);
         let value = self.assigned_value(value, &target, &format!("@{name}"), false);
         StmtKind::SetMap { map: self.maps.id(name), key, value }
@@ -367,7 +371,9 @@ impl Body<'_> {
                 Some(i) if matches!(by.ty, Type::Int(_)) => Type::Int(crate::types::Int { bytes: 8, signed: i.signed }),
                 _ => by.ty.clone(),
             };
-            self.maps.found(name, span).value.add(&wide, fold::is_flexible(&by), span);
+            let found = self.maps.found(name, span);
+            found.set = true;
+            found.value.add(&wide, fold::is_flexible(&by), span);
             return;
         }
         // The key is used twice; compute it once.

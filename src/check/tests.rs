@@ -461,6 +461,13 @@ fn settings_choose_probes() {
 fn several_errors_come_together() {
     let text = "begin { $x = nope; $y = $z; printf(\"%d\"); @a = 1; @a = comm; } tracepoint:sched:sched_switch { $q = args.foo; }";
     assert_eq!(codes(text), ["unknown-name", "undefined-variable", "format", "type-conflict", "unknown-field"]);
+    assert_eq!(codes("begin { @a = @a; }"), ["undefined-map"]);
+    assert_eq!(codes("begin { let $a; $a = $a; @b = $a; }"), ["undefined-variable", "unset-variable"]);
+    // One mistake is told once, however far its value goes.
+    let text =
+        "begin { $r = (a = 1, b = nope); @x = $r; @y[$r.b] = $r.a + 1; print(@x); printf(\"%d\", @x.a); $r++; if ($r) { $z = *$r; } }";
+    assert_eq!(codes(text), ["unknown-name"]);
+    assert_eq!(codes("begin { @x[nope] = counnt(); } end { print(@x); $y = @x[1]; $y++; }"), ["unknown-name", "unknown-function"]);
 }
 
 /// What code generation relies on: values are typed, and what is stored has its target's type.

@@ -4,7 +4,7 @@ use super::Gen;
 use super::artifact::{Program, Site};
 use super::place;
 use crate::check::hir;
-use crate::emit::{Cmp, Helper, Operand};
+use crate::emit::{Cmp, Helper, Operand, Repr};
 use crate::probes::{Attach, ProgramType};
 use crate::system::TypeName;
 use crate::types::{Int, Space, Type};
@@ -32,6 +32,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(first.span);
         self.only_our_syscalls(probe);
         self.only_our_pid(&first.attach);
+        self.only_during_the_run(&first.attach);
         self.body(probe);
         let default = match ty {
             // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
@@ -142,11 +143,26 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
+    /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
+    fn only_during_the_run(&mut self, attach: &Attach) {
+        match attach {
+            Attach::Begin | Attach::End => {}
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Timer { .. } => self.e.leave_when_stopped(),
+        }
+    }
+
     /// Something that the probe kind loads.
     pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
-        match self.site {
-            Some(site) => site.kind.load(&mut self.e, site, &self.env, which, ty),
-            None => crate::bug!("no probe is being compiled"),
+        let Some(site) = self.site else { crate::bug!("no probe is being compiled") };
+        let op = site.kind.load(&mut self.e, site, &self.env, which, ty);
+        match (ty, op.repr) {
+            // an address that is shown by name
+            (Type::Tagged(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
+            _ => op,
         }
     }
 }

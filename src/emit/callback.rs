@@ -23,10 +23,12 @@ impl<'c> Emit<'c> {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(Linkage::Internal));
         let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
-        let scope = self.describe_callback(function, name, numbers);
+        // without its parameters: the kernel would want names for them
+        let scope = self.describe_function(function, name, true);
         let entry = self.cx.append_basic_block(function, "entry");
         let start = self.cx.append_basic_block(function, "body");
         let exit = self.cx.append_basic_block(function, "exit");
+        self.b.unset_current_debug_location();
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));

@@ -515,6 +515,13 @@ impl<'c> Emit<'c> {
         self.offset(g, offset as u32)
     }
 
+    /// Ends the program's run when the whole run is over ([`State::stopped`]).
+    pub fn leave_when_stopped(&mut self) {
+        let flag = self.state(std::mem::offset_of!(State, stopped));
+        let stopped = self.load(flag, 0, Int { bytes: 4, signed: false });
+        self.if_(stopped, |e| e.ret(None));
+    }
+
     /// A constant that the loader sets: a member of [`Start`].
     pub fn start(&mut self, offset: usize) -> IntValue<'c> {
         let g = self.data_global("start", START_SECTION, std::mem::size_of::<Start>() as u32);

@@ -204,19 +204,6 @@ impl<'c> Emit<'c> {
         scope
     }
 
-    /// The kernel wants a callback's parameters described.
-    pub(super) fn describe_callback(&mut self, function: FunctionValue<'c>, name: &str, numbers: &[bool]) -> DISubprogram<'c> {
-        let long = self.long();
-        let pointer = self.di.create_pointer_type("", long, 64, 64, AddressSpace::default()).as_type();
-        let params: Vec<DIType> = numbers.iter().map(|n| if *n { long } else { pointer }).collect();
-        let ty = self.di.create_subroutine_type(self.file, Some(long), &params, 0);
-        let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file, 1, ty, true, true, 1, 0, true);
-        function.set_subprogram(scope);
-        let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");
-        function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(nounwind, 0));
-        scope
-    }
-
     fn basic(&self, name: &str, bits: u64) -> DIType<'c> {
         const DW_ATE_SIGNED: u32 = 5;
         match self.di.create_basic_type(name, bits, DW_ATE_SIGNED, 0) {

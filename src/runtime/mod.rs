@@ -65,6 +65,9 @@ pub enum Buffering {
     None,
 }
 
+/// Takes lines.
+pub type Log = Box<dyn FnMut(&str)>;
+
 /// How to run.
 #[derive(Default)]
 pub struct Options {
@@ -83,7 +86,7 @@ pub struct Options {
     /// See [`Buffering`].
     pub buffering: Buffering,
     /// Where `-v` goes, a line at a time, without its end. None: nowhere.
-    pub log: Option<Box<dyn FnMut(&str)>>,
+    pub log: Option<Log>,
 }
 
 /// How a run ended.
@@ -153,7 +156,8 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         }
         None => None,
     };
-    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info }).debug_dirs(&settings.debug_dirs);
+    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info })
+        .debug_dirs(&settings.debug_dirs);
     let watched = wants_symbols(manifest);
     if watched && let Some(pid) = settings.pid.or((child > 0).then_some(child)) {
         symbols.watch(pid);

@@ -116,8 +116,13 @@ impl Session<'_> {
         let source = &mut self.source;
         let ring = source.ring.as_ref().map_or(-1, Ring::fd);
         let room = source.ring.as_ref().map_or(0, Ring::size);
+        let mut refreshed = Instant::now();
         loop {
             let found = source.drain(&mut desk, BATCH);
+            if self.watched && refreshed.elapsed() >= NAP {
+                self.symbols.refresh();
+                refreshed = Instant::now();
+            }
             desk.tell_lost(false);
             desk.flush(false);
             let child_over = match &mut child {
@@ -139,9 +144,6 @@ impl Session<'_> {
                 let [signal, child, target] = others;
                 wait(&[ring, signal, child, target], NAP);
                 self.loaded.state.set_sleeps(false);
-                if self.watched {
-                    self.symbols.refresh();
-                }
             }
             self.signals.acknowledge(); // SIGUSR1 has no probes yet: it is swallowed
         }

@@ -38,7 +38,8 @@ impl Heard {
 
     fn map(&self, name: &str) -> Vec<(Value, Value)> {
         let outputs = self.0.borrow();
-        let view = outputs.iter().find_map(|o| if let Output::Map(view) = o { (view.name == name).then(|| view.entries.clone()) } else { None });
+        let view =
+            outputs.iter().find_map(|o| if let Output::Map(view) = o { (view.name == name).then(|| view.entries.clone()) } else { None });
         view.unwrap_or_default()
     }
 }
@@ -133,7 +134,8 @@ macro_rules! object {
 fn run(artifact: &Artifact, settings: &Settings, options: Options) -> (Heard, anyhow::Result<Exit>) {
     let sys = Live::new();
     let mut heard = Heard::default();
-    let result = load(artifact, settings, &sys, options).and_then(|mut s| s.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()));
+    let result =
+        load(artifact, settings, &sys, options).and_then(|mut s| s.run(&mut heard.clone(), &mut std::io::sink(), &mut std::io::sink()));
     heard.0 = heard.0.clone();
     (heard, result)
 }
@@ -206,7 +208,11 @@ fn every_mechanism_counts_and_leaves() {
     let timer = |all_cpus| Attach::Timer { period_ns: 1_000_000, frequency: 0, all_cpus };
     let number = sys.syscall_number("getpid").unwrap();
     let mut programs = vec![
-        program("tp", ProgramType::Tracepoint, vec![site("tp", Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() })]),
+        program(
+            "tp",
+            ProgramType::Tracepoint,
+            vec![site("tp", Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() })],
+        ),
         program("raw", ProgramType::RawTracepoint, vec![site("raw", Attach::RawTracepoint { name: "sys_enter".into() })]),
         program(
             "sys",
@@ -217,7 +223,11 @@ fn every_mechanism_counts_and_leaves() {
         program("t", ProgramType::PerfEvent, vec![site("t", timer(true))]),
         program("tick", ProgramType::PerfEvent, vec![site("tick", timer(false))]),
     ];
-    programs.push(program("m", ProgramType::UprobeMulti, if multi { vec![site("m", uprobe.clone()), site("m2", Attach::End)] } else { vec![] }));
+    programs.push(program(
+        "m",
+        ProgramType::UprobeMulti,
+        if multi { vec![site("m", uprobe.clone()), site("m2", Attach::End)] } else { vec![] },
+    ));
     if multi {
         programs.last_mut().unwrap().sites.pop();
     }
@@ -350,7 +360,11 @@ fn refused_programs_name_their_line() {
         e.end_program(0);
     });
     let manifest = Manifest {
-        programs: vec![program("bad", ProgramType::RawTracepoint, vec![site("rawtracepoint:x", Attach::RawTracepoint { name: "sys_enter".into() })])],
+        programs: vec![program(
+            "bad",
+            ProgramType::RawTracepoint,
+            vec![site("rawtracepoint:x", Attach::RawTracepoint { name: "sys_enter".into() })],
+        )],
         ..Manifest::default()
     };
     let (_, exit) = run(&Artifact { elf, manifest }, &Settings::default(), Options::default());
@@ -437,7 +451,8 @@ fn nothing_is_lost_in_silence() {
     let lost: u64 = heard.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
     let said = heard.problems();
     let last = said.last().unwrap();
-    let seen: u64 = last.split_once("call: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{last}"));
+    let seen: u64 =
+        last.split_once("call: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{last}"));
     eprintln!("sent {sent}, seen {seen}, lost {lost}, missed {}", session.loaded.state.missed());
     assert_eq!(sent, seen + lost);
 }
