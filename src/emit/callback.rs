@@ -50,6 +50,9 @@ impl<'c> Emit<'c> {
             sites: Vec::new(),
             site: None,
             own_frames: 0,
+            section: String::new(),
+            can_sleep: false,
+            sleeps: false,
         };
         let outer = self.fun.replace(fun);
         self.b.position_at_end(start);

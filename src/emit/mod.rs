@@ -170,6 +170,11 @@ struct Fun<'c> {
     site: Option<IntValue<'c>>,
     /// See [`Emit::own_frames`].
     own_frames: u64,
+    /// How libbpf is told the program's type.
+    section: String,
+    /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
+    can_sleep: bool,
+    sleeps: bool,
 }
 
 /// Building an instruction fails only when the builder stands nowhere or types are off: ours to get right.
@@ -235,6 +240,10 @@ impl<'c> Emit<'c> {
             site: None,
             // the program and bpf_trace_runN(); the other types' stacks start where the event happened
             own_frames: if section == "raw_tp" { 2 } else { 0 },
+            section: section.into(),
+            // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
+            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            sleeps: false,
         });
         self.b.position_at_end(body);
         self.at(1, 1);
@@ -285,7 +294,11 @@ impl<'c> Emit<'c> {
         ok(self.b.build_return(Some(&value)));
         self.scratch_size = self.scratch_size.max(if used { self.fun_ref().scratch_max.next_multiple_of(8) } else { 0 });
         self.b.unset_current_debug_location();
-        self.fun = None;
+        if let Some(f) = self.fun.take()
+            && f.sleeps
+        {
+            f.function.set_section(Some(&format!("{}.s", f.section)));
+        }
     }
 
     fn first_acquire(&self) -> BasicBlock<'c> {
