@@ -134,6 +134,8 @@ pub struct Emit<'c> {
     pub pad: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
+    /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
+    pub at_entry: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     problems: Vec<Problem>,
