@@ -26,6 +26,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
         self.e.begin_program(&function, section(ty, &first.attach), &names);
+        self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
         self.e.space = match first.kind.context(first, &self.env) {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
             Err(_) => Space::Unknown,
@@ -45,6 +46,22 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.end_program(default);
         let sites = probe.sites.iter().map(|s| Site { name: s.name.clone(), attach: s.attach.clone(), pos: place(self.sources, s.span).0 });
         Program { function, ty, sites: sites.collect() }
+    }
+
+    /// Is this the first instruction of a function?
+    fn is_entry(&self, attach: &Attach) -> bool {
+        match attach {
+            Attach::Uprobe { path, offset, function, ret: false } => {
+                self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
+            }
+            Attach::Uprobe { .. }
+            | Attach::Begin
+            | Attach::End
+            | Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Timer { .. } => false,
+        }
     }
 
     /// The predicate runs before scratch memory is taken: most runs end there.

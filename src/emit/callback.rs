@@ -71,6 +71,9 @@ impl<'c> Emit<'c> {
             site: None,
             context: None,
             own_frames: 0,
+            section: String::new(),
+            can_sleep: false,
+            sleeps: false,
         };
         let outer = self.fun.replace(fun);
         self.b.position_at_end(start);

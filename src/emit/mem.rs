@@ -11,6 +11,8 @@ use crate::types::{Int, Space, Type};
 
 /// Stack that temporaries may take of the 512 bytes; LLVM needs some for its own spills.
 pub(super) const STACK_BUDGET: u32 = 256;
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
 /// Up to so many stores or loads a copy is written out; above, a helper does it.
 const INLINE_OPS: u32 = 16;
 
@@ -292,6 +294,13 @@ impl<'c> Emit<'c> {
 
     // --- other address spaces -----------------------------------------------------------------------------------
 
+    /// Is this a program that may sleep? Asked where it matters: the program is made one that does.
+    fn may_sleep(&mut self) -> bool {
+        let f = self.fun();
+        f.sleeps |= f.can_sleep;
+        f.can_sleep
+    }
+
     /// Reads `size` bytes at `addr`; where that fails they are zero.
     pub fn read(&mut self, space: Space, to: PointerValue<'c>, size: u32, addr: IntValue<'c>) {
         if size == 0 {
@@ -304,6 +313,7 @@ impl<'c> Emit<'c> {
     /// The same with a size that is known to be bounded.
     pub fn read_bounded(&mut self, space: Space, to: PointerValue<'c>, size: IntValue<'c>, addr: IntValue<'c>) {
         let helper = match space {
+            Space::User if self.may_sleep() => Helper::CopyFromUser,
             Space::User => Helper::ProbeReadUser,
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernel,
         };
@@ -335,6 +345,26 @@ impl<'c> Emit<'c> {
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernelStr,
         };
         let r = self.call(helper, &[to.into(), cap.into(), addr.into()]);
+        let r = if space == Space::User && self.may_sleep() {
+            // text that nobody has looked at yet is not in memory: have it brought there, and read again
+            let failed = self.cmp(Cmp::Slt, r, self.int(0));
+            self.choose(
+                failed,
+                |e| {
+                    let mark = e.mark();
+                    let byte = e.alloc(8);
+                    let one = e.int(1);
+                    let next_page = e.add(e.or(addr, e.int(PAGE - 1)), one);
+                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), addr.into()]);
+                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), next_page.into()]);
+                    e.release(mark);
+                    e.call(helper, &[to.into(), cap.into(), addr.into()])
+                },
+                |_| r,
+            )
+        } else {
+            r
+        };
         self.check(helper, r, 2);
         r
     }

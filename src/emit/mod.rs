@@ -135,6 +135,8 @@ pub struct Emit<'c> {
     pub pad: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
+    /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
+    pub at_entry: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     problems: Vec<Problem>,
@@ -173,6 +175,11 @@ struct Fun<'c> {
     context: Option<PointerValue<'c>>,
     /// See [`Emit::own_frames`].
     own_frames: u64,
+    /// How libbpf is told the program's type.
+    section: String,
+    /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
+    can_sleep: bool,
+    sleeps: bool,
 }
 
 /// Building an instruction fails only when the builder stands nowhere or types are off: ours to get right.
@@ -239,6 +246,10 @@ impl<'c> Emit<'c> {
             context: None,
             // the program and bpf_trace_runN(); the other types' stacks start where the event happened
             own_frames: if section == "raw_tp" { 2 } else { 0 },
+            section: section.into(),
+            // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
+            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            sleeps: false,
         });
         self.b.position_at_end(body);
         self.at(1, 1);
@@ -289,7 +300,11 @@ impl<'c> Emit<'c> {
         ok(self.b.build_return(Some(&value)));
         self.scratch_size = self.scratch_size.max(if used { self.fun_ref().scratch_max.next_multiple_of(8) } else { 0 });
         self.b.unset_current_debug_location();
-        self.fun = None;
+        if let Some(f) = self.fun.take()
+            && f.sleeps
+        {
+            f.function.set_section(Some(&format!("{}.s", f.section)));
+        }
     }
 
     fn first_acquire(&self) -> BasicBlock<'c> {
