@@ -19,6 +19,9 @@ const USER_STACK: u64 = 1 << 8;
 const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
+/// Frames kept beyond the limit, of which [`decode`] drops as many: on the way from a raw tracepoint to its program there
+/// may be a function `__bpf_trace_…`, or the compiler has made a jump of it (include/trace/bpf_probe.h).
+const SPARE_FRAMES: u32 = 1;
 /// Different stacks that are kept.
 const MOST_STACKS: u32 = 65536;
 
@@ -38,7 +41,11 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, KERNEL, 8)),
         needs: Caps::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| take(e, u, KERNEL, 0)),
+        lower: Lower::Code(|e, u, _| {
+            // BPF_F_SKIP_FIELD_MASK: the low byte of the flags
+            let skip = e.own_frames();
+            take(e, u, KERNEL, skip)
+        }),
         doc: "The kernel's call stack here: at most 127 frames, or the limit given (up to 1024). The mode (bpftrace, perf, raw) says how it is written.",
         example: "profile:hz:99 { @[kstack(perf, 20)] = count(); }",
     },
@@ -80,11 +87,16 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     Ok(Tagged::with(tag, size, [mode as u32, limit], ""))
 }
 
+/// Frames that are kept of a stack of this type.
 fn limit_of(ty: &Type) -> u32 {
     match ty {
-        Type::Tagged(t) => t.params[1],
+        Type::Tagged(t) => kept(t),
         _ => 0,
     }
+}
+
+fn kept(t: &Tagged) -> u32 {
+    t.params[1] + if t.tag == KERNEL { SPARE_FRAMES } else { 0 }
 }
 
 /// The map of stacks of this many frames.
@@ -184,8 +196,13 @@ pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
 fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
-    let addrs = if id == 0 { None } else { host.stack(tag.params[1], id) };
-    let addrs = addrs.unwrap_or_default();
+    let addrs = if id == 0 { None } else { host.stack(kept(tag), id) };
+    let mut addrs = addrs.unwrap_or_default();
+    if let (true, Some(first)) = (kernel, addrs.first()) {
+        let inner = host.kernel_symbol(*first).and_then(|f| f.symbol).is_some_and(|s| s.starts_with("__bpf_trace_"));
+        addrs.drain(..usize::from(inner));
+    }
+    addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
     let frames = if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
     Stack { mode, kernel, frames }

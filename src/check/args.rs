@@ -58,6 +58,7 @@ impl Body<'_> {
             (0, 0) => "no arguments".to_string(),
             (a, b) if a == b => count(a),
             (a, usize::MAX) => format!("at least {}", count(a)),
+            (0, b) => format!("at most {}", count(b)),
             (a, b) => format!("{a} to {}", count(b)),
         };
         self.error("arity", span, format!("{} takes {wants}, {n} given", row.name));

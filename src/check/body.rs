@@ -219,7 +219,7 @@ impl<'a> Body<'a> {
         if fixed && !self.in_range(&value, &target.ty) {
             return poison(value.span);
         }
-        let (span, ty) = (value.span, value.ty.clone());
+        let (span, ty) = (value.span, convert::assigned_type(&value).0);
         match self.coerce(value, &target.ty) {
             Some(value) => value,
             None => {

@@ -6,7 +6,7 @@ use super::place;
 use crate::check::hir;
 use crate::emit::{Cmp, Helper, Operand, Repr};
 use crate::probes::{Attach, ProgramType};
-use crate::system::TypeName;
+use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -33,6 +33,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.only_our_syscalls(probe);
         self.only_our_pid(&first.attach);
         self.only_during_the_run(&first.attach);
+        self.e.allow_scratch_here();
         self.body(probe);
         let default = match ty {
             // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
@@ -114,9 +115,16 @@ impl<'a, 'c> Gen<'a, 'c> {
         // the numbers of 32-bit calls mean others: the kernel's own tracepoints leave them out too
         // (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS)
         if let Some(status) = self.compat_status_offset() {
-            let task = self.e.call(Helper::GetCurrentTask, &[]);
-            let at = self.e.add(task, self.e.int(status.into()));
-            let status = self.e.read_int(Space::Kernel, at, Int { bytes: 4, signed: false });
+            let int = Int { bytes: 4, signed: false };
+            // a kernel that takes CPU v4 (6.6) lets a typed task be read without a helper, which takes 8 ns
+            let status = if self.env.sys.has(Feature::CpuV4) {
+                let task = self.e.call_ptr(Helper::GetCurrentTaskBtf, &[]);
+                self.e.load_typed(task, status, int)
+            } else {
+                let task = self.e.call(Helper::GetCurrentTask, &[]);
+                let at = self.e.add(task, self.e.int(status.into()));
+                self.e.read_int(Space::Kernel, at, int)
+            };
             let compat = self.e.and(status, self.e.int(TS_COMPAT));
             self.e.if_(compat, |e| e.ret(None));
         }

@@ -49,6 +49,7 @@ impl<'c> Emit<'c> {
             loops: Vec::new(),
             sites: Vec::new(),
             site: None,
+            own_frames: 0,
         };
         let outer = self.fun.replace(fun);
         self.b.position_at_end(start);

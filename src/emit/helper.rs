@@ -51,6 +51,7 @@ helpers! {
     RingbufReserve = 131, "ringbuf_reserve";
     RingbufSubmit = 132, "ringbuf_submit";
     RingbufDiscard = 133, "ringbuf_discard";
+    GetCurrentTaskBtf = 158, "get_current_task_btf";
     ForEachMapElem = 164, "for_each_map_elem";
     GetFuncIp = 173, "get_func_ip";
     GetAttachCookie = 174, "get_attach_cookie";

@@ -180,9 +180,15 @@ impl<'c> Emit<'c> {
         self.extend(v, int)
     }
 
-    /// The same from the context, whose loads must stay as written: the verifier knows context offsets only as constants.
+    /// The same from the context.
     pub fn load_ctx(&self, offset: u32, int: Int) -> IntValue<'c> {
-        let at = self.offset(self.ctx(), offset);
+        self.load_typed(self.ctx(), offset, int)
+    }
+
+    /// The same from memory whose type the verifier knows (the context, a task): loads must stay as written, one for each
+    /// member, at constant offsets.
+    pub fn load_typed(&self, ptr: PointerValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
+        let at = self.offset(ptr, offset);
         let v = ok(self.b.build_load(self.width(int.bytes), at, ""));
         if let Some(i) = v.as_instruction_value()
             && i.set_volatile(true).is_err()

@@ -168,6 +168,8 @@ struct Fun<'c> {
     /// Number of sites, their names, and the register that says which one fired.
     sites: Vec<String>,
     site: Option<IntValue<'c>>,
+    /// See [`Emit::own_frames`].
+    own_frames: u64,
 }
 
 /// Building an instruction fails only when the builder stands nowhere or types are off: ours to get right.
@@ -231,6 +233,8 @@ impl<'c> Emit<'c> {
             loops: Vec::new(),
             sites: sites.to_vec(),
             site: None,
+            // the program and bpf_trace_runN(); the other types' stacks start where the event happened
+            own_frames: if section == "raw_tp" { 2 } else { 0 },
         });
         self.b.position_at_end(body);
         self.at(1, 1);
@@ -297,6 +301,11 @@ impl<'c> Emit<'c> {
             Some(BasicValueEnum::PointerValue(p)) => p,
             _ => bug!("a program's parameter is a pointer"),
         }
+    }
+
+    /// With so many frames of its own does a kernel stack start that is taken here.
+    pub fn own_frames(&self) -> u64 {
+        self.fun_ref().own_frames
     }
 
     /// The values that `probe` may have here.

@@ -136,7 +136,12 @@ pub(super) fn load(
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
-    privileges::raise_limits(manifest.programs.iter().map(|p| p.sites.len()).sum(), manifest.maps.len() + manifest.stacks.len());
+    // An event and a link per site; of a clock on all CPUs, per CPU.
+    let sites = manifest.programs.iter().flat_map(|p| &p.sites).map(|site| match &site.attach {
+        Attach::Timer { all_cpus: true, .. } => sys.online_cpus().len(),
+        _ => 1,
+    });
+    privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let before = libbpf_rs::set_print(Some((level, listen)));
