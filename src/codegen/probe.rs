@@ -21,6 +21,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe) -> Program {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
+        self.program = index;
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
@@ -66,6 +67,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The predicate runs before scratch memory is taken: most runs end there.
     fn body(&mut self, probe: &'a hir::Probe) {
         self.vars = Vec::new();
+        self.loops = None;
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);
@@ -195,19 +197,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 /// Does an expression contain statements (a block)? They may set variables, whose homes come after the predicate.
 fn sets_vars(e: &hir::Expr) -> bool {
     use hir::ExprKind as K;
-    match &e.kind {
-        K::Block(..) | K::StepVar { .. } | K::Var(_) => true,
-        K::Int(_) | K::Str(_) | K::Context(_) | K::Map(_, None) | K::ReadAgg(_, None) | K::StepMap { key: None, .. } => false,
-        K::Map(_, Some(a)) | K::ReadAgg(_, Some(a)) | K::StepMap { key: Some(a), .. } => sets_vars(a),
-        K::Field(a, _) | K::Deref(a, _) | K::Unary(_, a) | K::AddrOf(a) | K::Cast(a) => sets_vars(a),
-        K::Index(a, b) | K::Binary(_, a, b) => sets_vars(a) || sets_vars(b),
-        K::Cond(a, b, c) => sets_vars(a) || sets_vars(b) || sets_vars(c),
-        K::Tuple(all) => all.iter().any(sets_vars),
-        K::Call(c) => c.args.iter().any(|a| match a {
-            hir::CallArg::Value(v) | hir::CallArg::Element(_, v) => sets_vars(v),
-            hir::CallArg::Map(_) | hir::CallArg::Word(_) | hir::CallArg::Type(_) => false,
-        }),
-    }
+    let mut found = false;
+    e.visit(&mut |n| found |= matches!(n, hir::Node::Expr(e) if matches!(e.kind, K::Block(..) | K::StepVar { .. } | K::Var(_))));
+    found
 }
 
 /// The section's name is how libbpf learns the program's type and how it will be attached.

@@ -10,7 +10,7 @@ use crate::bug;
 use crate::types::{Int, Space, Type};
 
 /// Stack that temporaries may take of the 512 bytes; LLVM needs some for its own spills.
-const STACK_BUDGET: u32 = 256;
+pub(super) const STACK_BUDGET: u32 = 256;
 /// Bytes of the smallest page.
 const PAGE: u64 = 4096;
 /// Up to so many stores or loads a copy is written out; above, a helper does it.
@@ -47,11 +47,24 @@ impl<'c> Emit<'c> {
                 return ptr;
             }
         }
+        let offset = self.alloc_scratch(size);
+        self.scratch_at(offset)
+    }
+
+    /// Scratch memory for as long as the program runs: its offset, for [`Emit::scratch_at`].
+    pub fn alloc_scratch(&mut self, size: u32) -> u32 {
         let f = self.fun();
         let offset = f.scratch_top;
         f.scratch_used = true;
-        f.scratch_top += size;
+        f.scratch_top += size.max(1).next_multiple_of(8);
         f.scratch_max = f.scratch_max.max(f.scratch_top);
+        offset
+    }
+
+    /// The address of an offset of the scratch memory, here.
+    pub fn scratch_at(&mut self, offset: u32) -> PointerValue<'c> {
+        let f = self.fun();
+        f.scratch_used = true;
         let slot = f.slot;
         let base = ok(self.b.build_load(self.ptrt(), slot, "scratch")).into_pointer_value();
         self.offset(base, offset)

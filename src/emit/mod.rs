@@ -22,10 +22,11 @@ mod object;
 mod ring;
 pub mod shared;
 
+pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{IntValue, PointerValue};
+pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
@@ -170,6 +171,8 @@ struct Fun<'c> {
     /// Number of sites, their names, and the register that says which one fired.
     sites: Vec<String>,
     site: Option<IntValue<'c>>,
+    /// The program's context, where it is not the function's own parameter.
+    context: Option<PointerValue<'c>>,
     /// See [`Emit::own_frames`].
     own_frames: u64,
     /// How libbpf is told the program's type.
@@ -240,6 +243,7 @@ impl<'c> Emit<'c> {
             loops: Vec::new(),
             sites: sites.to_vec(),
             site: None,
+            context: None,
             // the program and bpf_trace_runN(); the other types' stacks start where the event happened
             own_frames: if section == "raw_tp" { 2 } else { 0 },
             section: section.into(),
@@ -312,6 +316,9 @@ impl<'c> Emit<'c> {
 
     /// The program's context: its only parameter.
     pub fn ctx(&self) -> PointerValue<'c> {
+        if let Some(context) = self.fun_ref().context {
+            return context;
+        }
         match self.fun_ref().function.get_first_param() {
             Some(BasicValueEnum::PointerValue(p)) => p,
             _ => bug!("a program's parameter is a pointer"),
