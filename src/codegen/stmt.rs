@@ -153,16 +153,18 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Stores a whole element; a refusal is reported.
     pub(super) fn insert(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
-        let value = match op.repr {
-            crate::emit::Repr::Mem(ptr, _) if op.ty == *ty && size % 8 == 0 => ptr,
-            _ => {
-                let tmp = self.e.alloc(size);
-                if size % 8 != 0 {
-                    self.e.zero(tmp, size.next_multiple_of(8), 8);
-                }
-                self.e.put(tmp, 8, op, ty);
-                tmp
+        let value = if let crate::emit::Repr::Mem(ptr, _) = op.repr
+            && op.ty == *ty
+            && size.is_multiple_of(8)
+        {
+            ptr
+        } else {
+            let tmp = self.e.alloc(size);
+            if !size.is_multiple_of(8) {
+                self.e.zero(tmp, size.next_multiple_of(8), 8);
             }
+            self.e.put(tmp, 8, op, ty);
+            tmp
         };
         let r = self.e.update(map, key, value);
         self.e.refused(r);

@@ -8,6 +8,8 @@
 //! every sixteenth one's place: less memory is fewer page faults, and those are what would cost most. A look-up by name
 //! searches the string table, where a name stands once, and then compares numbers.
 
+#![allow(unsafe_code)] // a mapped file
+
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
