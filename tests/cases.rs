@@ -66,7 +66,7 @@
 //!
 //! The first three are found in the order written, with any lines between.
 //!
-//! In all values `{{tmp}}` is the case's folder, `{{fix}}` the folder with `tests/fixtures` compiled,
+//! In all values `{{tmp}}` is the case's folder, `{{fix}}` its own copy of `tests/fixtures`, compiled,
 //! `{{rbt}}` the program, `{{root}}` the project, `{{before_pid}}` and `{{after_pid}}` those processes;
 //! shells have `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID`, `$AFTER_PID`.
 

@@ -31,11 +31,12 @@ const REGISTERS: &[(&str, u32)] = &[
     ("pc", IP),
     ("cs", CS),
     ("flags", 144),
-    ("sp", 152),
+    ("sp", SP),
     ("ss", 160),
 ];
 const IP: u32 = 128;
 const CS: u32 = 136;
+pub(super) const SP: u32 = 152;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {

@@ -1,11 +1,12 @@
 //! Call stacks: hashed in the kernel, kept once each, named when they are shown.
 
+use super::memory::SP;
 use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, NO_PREALLOC, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::Caps;
-use crate::types::{Int, Tagged, Type};
+use crate::types::{Int, Space, Tagged, Type};
 use crate::value::{Stack, StackMode, Value};
 
 /// The stack's id.
@@ -121,15 +122,41 @@ fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
 }
 
 impl<'c> Emit<'c> {
+    /// At a function's first instruction the frame pointer is still the caller's, and a walk along frame pointers passes
+    /// the caller by (Linux 6.11 and later know that of functions that start by pushing it). The return address is on
+    /// top of the stack: put in second where it is missing. `room` is one frame, then the stack's.
+    fn with_caller(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+        let sp = self.load_ctx(SP, U64);
+        let caller = self.read_int(Space::User, sp, U64);
+        let (first, second) = (self.load(room, 8, U64), self.load(room, 16, U64));
+        let there = self.cmp(Cmp::Eq, second, caller);
+        let nothing = self.or(self.cmp(Cmp::Eq, first, self.int(0)), self.cmp(Cmp::Eq, caller, self.int(0)));
+        let fine = self.or(there, nothing);
+        let start = self.choose(
+            fine,
+            |e| e.int(8),
+            |e| {
+                e.store(room, 0, 8, first);
+                e.store(room, 8, 8, caller);
+                e.int(0)
+            },
+        );
+        let start = self.opaque(start);
+        self.offset_by(room, start)
+    }
+
     /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the
     /// hash; 0 when there are no frames.
     fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
-        let frames = self.alloc(limit * 8);
-        self.zero(frames, limit * 8, 8);
-        let (ctx, size, flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
-        self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
+        // one before them is for a frame that the kernel may leave out
+        let room = self.alloc(limit * 8 + 8);
+        self.zero(room, limit * 8 + 8, 8);
+        let frames = self.offset(room, 8);
+        let (ctx, size, raw_flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
+        self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), raw_flags.into()]);
+        let frames = if flags & USER_STACK != 0 && self.at_entry && limit > 1 { self.with_caller(room) } else { frames };
         let hash = self.scalar_home();
         let zero = self.int(0);
         self.store(hash, 0, 8, zero);

@@ -35,6 +35,10 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "strlen",
         params: &[Param::new("string", Accepts::StrOrAddr)],
         returns: Returns::By(|f| {
+            if let Some(a) = f.args.first().filter(|a| a.ty.as_int().is_some() && !matches!(a.ty, Type::Ptr(..))) {
+                let message = format!("strlen wants a string, and this is {}", a.ty);
+                return Err(Diagnostic::error("type-mismatch", a.span, message).help("of an address: strlen(str(…))"));
+            }
             f.keep(&[f.settings.max_strlen as i64]);
             Ok(Type::U64)
         }),

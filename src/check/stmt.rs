@@ -165,8 +165,6 @@ impl Body<'_> {
     }
 
     fn for_map(&mut self, var: &ast::Ident, map: &ast::Expr, body: &ast::Block) -> Option<StmtKind> {
-        // Code generation has no such loop yet; all that follows is ready for it.
-        self.unsupported(map.span, "a loop over a map");
         let ast::ExprKind::Map { name, key: None } = &map.kind else {
             self.error("type-mismatch", map.span, "`for` goes over a range `a..b` or a whole map");
             return None;

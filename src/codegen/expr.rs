@@ -1,7 +1,6 @@
 //! Expressions.
 
 use super::Gen;
-use super::stmt::Home;
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, CallArg, Expr, ExprKind};
 use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
@@ -22,10 +21,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         match &e.kind {
             ExprKind::Int(n) => Operand::reg(e.ty.clone(), self.e.int(*n)),
             ExprKind::Str(s) => self.text(s, &e.ty),
-            ExprKind::Var(v) => match self.vars[*v] {
-                Home::Scalar(at) => Operand::reg(e.ty.clone(), self.e.load(at, 0, U64)),
-                Home::Memory(at) => Operand::mem(e.ty.clone(), at),
-            },
+            ExprKind::Var(v) => {
+                let at = self.home(*v);
+                if e.ty.is_scalar() { Operand::reg(e.ty.clone(), self.e.load(at, 0, U64)) } else { Operand::mem(e.ty.clone(), at) }
+            }
             ExprKind::Map(map, key) => self.read_map(*map, key.as_deref()),
             ExprKind::ReadAgg(map, key) => self.read_aggregate(*map, key.as_deref(), &e.ty),
             ExprKind::Context(which) => self.context(which, &e.ty),
@@ -52,9 +51,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             ExprKind::AddrOf(x) => {
                 let addr = if let ExprKind::Var(v) = x.kind {
-                    match self.vars[v] {
-                        Home::Scalar(at) | Home::Memory(at) => self.e.addr(at),
-                    }
+                    let at = self.home(v);
+                    self.e.addr(at)
                 } else if let ExprKind::Map(map, key) = &x.kind {
                     let at = self.map_key(*map, key.as_deref());
                     let handle = self.e.script_map(*map);
@@ -80,7 +78,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::Cast(x) => self.cast(x, &e.ty),
             ExprKind::Tuple(elems) => self.tuple(elems, &e.ty),
             ExprKind::StepVar { var, by, post } => {
-                let Home::Scalar(at) = self.vars[*var] else { crate::bug!("only scalars are stepped") };
+                let at = self.home(*var);
                 let old = self.e.load(at, 0, U64);
                 let new = self.e.add(old, self.e.int(*by as u64));
                 let new = self.narrowed(new, &e.ty);
@@ -422,11 +420,16 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn read_aggregate(&mut self, map: MapId, key: Option<&Expr>, ty: &Type) -> Operand<'c> {
+        let at = self.map_key(map, key);
+        self.read_aggregate_at(map, at, ty)
+    }
+
+    /// The same with the key in memory.
+    pub(super) fn read_aggregate_at(&mut self, map: MapId, at: PointerValue<'c>, ty: &Type) -> Operand<'c> {
         let Type::Agg(agg) = self.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
         let row = crate::builtins::find(&agg.function).map(|b| &b.lower);
         let Some(Lower::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
         let Some(read) = row.read else { crate::bug!("{} cannot be read", agg.function) };
-        let at = self.map_key(map, key);
         let handle = self.e.script_map(map);
         let homes: [PointerValue<'c>; 2] = [self.e.scalar_home(), self.e.scalar_home()];
         for (home, first) in homes.iter().zip(read.init) {

@@ -52,6 +52,7 @@ helpers! {
     RingbufSubmit = 132, "ringbuf_submit";
     RingbufDiscard = 133, "ringbuf_discard";
     GetCurrentTaskBtf = 158, "get_current_task_btf";
+    CopyFromUser = 148, "copy_from_user";
     ForEachMapElem = 164, "for_each_map_elem";
     GetFuncIp = 173, "get_func_ip";
     GetAttachCookie = 174, "get_attach_cookie";

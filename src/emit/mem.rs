@@ -10,7 +10,9 @@ use crate::bug;
 use crate::types::{Int, Space, Type};
 
 /// Stack that temporaries may take of the 512 bytes; LLVM needs some for its own spills.
-const STACK_BUDGET: u32 = 256;
+pub(super) const STACK_BUDGET: u32 = 256;
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
 /// Up to so many stores or loads a copy is written out; above, a helper does it.
 const INLINE_OPS: u32 = 16;
 
@@ -45,11 +47,24 @@ impl<'c> Emit<'c> {
                 return ptr;
             }
         }
+        let offset = self.alloc_scratch(size);
+        self.scratch_at(offset)
+    }
+
+    /// Scratch memory for as long as the program runs: its offset, for [`Emit::scratch_at`].
+    pub fn alloc_scratch(&mut self, size: u32) -> u32 {
         let f = self.fun();
         let offset = f.scratch_top;
         f.scratch_used = true;
-        f.scratch_top += size;
+        f.scratch_top += size.max(1).next_multiple_of(8);
         f.scratch_max = f.scratch_max.max(f.scratch_top);
+        offset
+    }
+
+    /// The address of an offset of the scratch memory, here.
+    pub fn scratch_at(&mut self, offset: u32) -> PointerValue<'c> {
+        let f = self.fun();
+        f.scratch_used = true;
         let slot = f.slot;
         let base = ok(self.b.build_load(self.ptrt(), slot, "scratch")).into_pointer_value();
         self.offset(base, offset)
@@ -279,6 +294,13 @@ impl<'c> Emit<'c> {
 
     // --- other address spaces -----------------------------------------------------------------------------------
 
+    /// Is this a program that may sleep? Asked where it matters: the program is made one that does.
+    fn may_sleep(&mut self) -> bool {
+        let f = self.fun();
+        f.sleeps |= f.can_sleep;
+        f.can_sleep
+    }
+
     /// Reads `size` bytes at `addr`; where that fails they are zero.
     pub fn read(&mut self, space: Space, to: PointerValue<'c>, size: u32, addr: IntValue<'c>) {
         if size == 0 {
@@ -291,6 +313,7 @@ impl<'c> Emit<'c> {
     /// The same with a size that is known to be bounded.
     pub fn read_bounded(&mut self, space: Space, to: PointerValue<'c>, size: IntValue<'c>, addr: IntValue<'c>) {
         let helper = match space {
+            Space::User if self.may_sleep() => Helper::CopyFromUser,
             Space::User => Helper::ProbeReadUser,
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernel,
         };
@@ -322,6 +345,26 @@ impl<'c> Emit<'c> {
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernelStr,
         };
         let r = self.call(helper, &[to.into(), cap.into(), addr.into()]);
+        let r = if space == Space::User && self.may_sleep() {
+            // text that nobody has looked at yet is not in memory: have it brought there, and read again
+            let failed = self.cmp(Cmp::Slt, r, self.int(0));
+            self.choose(
+                failed,
+                |e| {
+                    let mark = e.mark();
+                    let byte = e.alloc(8);
+                    let one = e.int(1);
+                    let next_page = e.add(e.or(addr, e.int(PAGE - 1)), one);
+                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), addr.into()]);
+                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), next_page.into()]);
+                    e.release(mark);
+                    e.call(helper, &[to.into(), cap.into(), addr.into()])
+                },
+                |_| r,
+            )
+        } else {
+            r
+        };
         self.check(helper, r, 2);
         r
     }

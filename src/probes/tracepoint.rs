@@ -122,8 +122,8 @@ impl ProbeKind for Tracepoint {
             }
             Rc::new(ContextField { field, place, decl: f.decl })
         });
-        let space = if category == SYSCALLS { Space::User } else { Space::Kernel };
-        Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(space), ..Context::default() })
+        // pointers that a system call was given say themselves that they lead to user memory
+        Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -2,7 +2,7 @@
 //!
 //! libbpf is not let to print: what it says is kept, for `-v` and for the error. A program's verifier log is asked for
 //! only after it was refused: libbpf loads once without a log, then again with the buffer that it was given.
-#![allow(unsafe_code)] // libbpf's C API
+#![allow(unsafe_code)] // libbpf's C API, and memory shared with programs
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
