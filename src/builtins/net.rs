@@ -72,7 +72,13 @@ pub(super) const ROWS: &[Builtin] = &[
             let zero = e.int(0);
             e.store(at, 0, 8, zero);
             if let Some(a) = args.first() {
-                read_bytes(e, a, at, 6);
+                match a.repr {
+                    Repr::Mem(ptr, _) => e.copy(at, ptr, 6, 1),
+                    _ => {
+                        let (addr, space) = e.address(a);
+                        e.read(space, at, 6, addr);
+                    }
+                }
             }
             Operand::mem(u.ty.clone(), at)
         }),

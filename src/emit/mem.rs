@@ -505,24 +505,70 @@ impl<'c> Emit<'c> {
 
     /// Are the first `n` bytes equal, or both strings equal up to a NUL before that? 1 or 0.
     pub fn same_text(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
-        let same = self.entry_alloca();
-        let one = self.int(1);
-        self.store(same, 0, 8, one);
-        let byte = Int { bytes: 1, signed: false };
-        self.count(n.into(), |e, i| {
-            let pa = e.offset_by(a, i);
-            let pb = e.offset_by(b, i);
-            let (ca, cb) = (e.load(pa, 0, byte), e.load(pb, 0, byte));
-            let ne = e.cmp(Cmp::Ne, ca, cb);
-            e.if_(ne, |e| {
-                let zero = e.int(0);
-                e.store(same, 0, 8, zero);
-                e.break_();
-            });
-            let end = e.cmp(Cmp::Eq, ca, e.int(0));
-            e.if_(end, |e| e.break_());
+        let differs = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(differs, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let (wa, wb) = (e.load(pa, 0, int), e.load(pb, 0, int));
+            let nul = e.zero_byte(wa, int.bytes);
+            // all up to the first NUL, or all
+            let counts = e.xor(nul, e.sub(nul, e.int(1)));
+            let now = e.and(e.xor(wa, wb), counts);
+            e.store(differs, 0, 8, now);
+            e.or(nul, now)
         });
-        self.load(same, 0, U64)
+        let v = self.load(differs, 0, U64);
+        self.cmp(Cmp::Eq, v, self.int(0))
+    }
+
+    /// Bytes before the first NUL, or all.
+    pub fn text_len(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
+        let len = self.entry_alloca();
+        let all = self.int(cap.into());
+        self.store(len, 0, 8, all);
+        self.each_word(cap, |e, at, int| {
+            let p = e.offset_by(text, at);
+            let w = e.load(p, 0, int);
+            let nul = e.zero_byte(w, int.bytes);
+            e.if_(nul, |e| {
+                let up_to = e.xor(nul, e.sub(nul, e.int(1)));
+                let index = e.shr(e.highest_bit(up_to), e.int(3), false);
+                let n = e.add(at, index);
+                e.store(len, 0, 8, n);
+            });
+            nul
+        });
+        self.load(len, 0, U64)
+    }
+
+    /// The highest bit of the first byte that is zero, of a word's so many bytes; bits above it may be set as well. 0 when
+    /// there is no such byte.
+    fn zero_byte(&self, word: IntValue<'c>, bytes: u8) -> IntValue<'c> {
+        let (ones, tops) = if bytes == 1 { (0x01, 0x80) } else { (0x0101_0101_0101_0101, 0x8080_8080_8080_8080) };
+        let borrowed = self.sub(word, self.int(ones));
+        self.and(self.and(borrowed, self.xor(word, self.int(u64::MAX))), self.int(tops))
+    }
+
+    /// `body` for the pieces of `n` bytes, until it gives something that is not 0; it gets a piece's offset and width. Long
+    /// memory is walked by words (a piece may reach back into the one before): each way out of a loop is one more state
+    /// for the verifier to come back to, and it gives up at 8192. What is short may lie on the stack, where it allows no
+    /// word at an odd place.
+    fn each_word(&mut self, n: u32, body: impl Fn(&mut Self, IntValue<'c>, Int) -> IntValue<'c>) {
+        let width = if n <= 64 { 1 } else { 8 };
+        let int = Int { bytes: width as u8, signed: false };
+        self.count(n.div_ceil(width).into(), |e, i| {
+            let at = e.mul(i, e.int(width.into()));
+            let at = if n % width == 0 {
+                at
+            } else {
+                let last = e.int((n - width).into());
+                let beyond = e.cmp(Cmp::Ugt, at, last);
+                e.select(beyond, last, at)
+            };
+            let stop = body(e, at, int);
+            e.if_(stop, |e| e.break_());
+        });
     }
 
     /// Are `n` bytes of memory equal?
@@ -539,21 +585,17 @@ impl<'c> Emit<'c> {
             }
             return self.cmp(Cmp::Eq, differs, self.int(0));
         }
-        let same = self.entry_alloca();
-        let one = self.int(1);
-        self.store(same, 0, 8, one);
-        let byte = Int { bytes: 1, signed: false };
-        self.count(n.into(), |e, i| {
-            let (pa, pb) = (e.offset_by(a, i), e.offset_by(b, i));
-            let (ca, cb) = (e.load(pa, 0, byte), e.load(pb, 0, byte));
-            let ne = e.cmp(Cmp::Ne, ca, cb);
-            e.if_(ne, |e| {
-                let zero = e.int(0);
-                e.store(same, 0, 8, zero);
-                e.break_();
-            });
+        let differs = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(differs, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let now = e.xor(e.load(pa, 0, int), e.load(pb, 0, int));
+            e.store(differs, 0, 8, now);
+            now
         });
-        self.load(same, 0, U64)
+        let v = self.load(differs, 0, U64);
+        self.cmp(Cmp::Eq, v, self.int(0))
     }
 
     // --- what is shared with the loader and the reader ----------------------------------------------------------

@@ -267,7 +267,7 @@ impl KernelTypes {
 
     /// The id that `id` within this module's file is here.
     fn within(&self, module: u32, id: u32) -> u32 {
-        if id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
+        if module == 0 || id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
     }
 
     fn entry(&self, id: u32) -> Option<Entry<'_>> {
