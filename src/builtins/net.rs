@@ -72,12 +72,11 @@ pub(super) const ROWS: &[Builtin] = &[
             let zero = e.int(0);
             e.store(at, 0, 8, zero);
             if let Some(a) = args.first() {
-                match a.repr {
-                    Repr::Mem(ptr, _) => e.copy(at, ptr, 6, 1),
-                    _ => {
-                        let (addr, space) = e.address(a);
-                        e.read(space, at, 6, addr);
-                    }
+                if let Repr::Mem(ptr, _) = a.repr {
+                    e.copy(at, ptr, 6, 1);
+                } else {
+                    let (addr, space) = e.address(a);
+                    e.read(space, at, 6, addr);
                 }
             }
             Operand::mem(u.ty.clone(), at)
@@ -124,19 +123,14 @@ fn octets(a: IpAddr) -> Vec<u8> {
 
 /// What is wrong with a type as an address.
 fn not_an_address(ty: &Type) -> Option<String> {
-    match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() < 4 => Some(format!("4 or 16 bytes, and {ty} has {}", ty.size())),
-        _ => None,
-    }
+    let bytes = matches!(ty, Type::Array(..) | Type::Str(_) | Type::Buf(_));
+    (bytes && ty.size() < 4).then(|| format!("4 or 16 bytes, and {ty} has {}", ty.size()))
 }
 
 /// Bytes that an address of this type has: 4, or 16 for what is that long.
 fn width(ty: &Type) -> u32 {
-    match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() >= 16 => 16,
-        Type::Ptr(to, _) if to.size() >= 16 => 16,
-        _ => 4,
-    }
+    let bytes = if let Type::Ptr(to, _) = ty { to.size() } else { ty.size() };
+    if bytes >= 16 { 16 } else { 4 }
 }
 
 fn ntop<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
