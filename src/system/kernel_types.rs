@@ -4,7 +4,7 @@
 //! points to. [`Struct::id`] is a BTF id (below 2^20, `BTF_MAX_TYPE`) with a module's number, from 1, above it; ids from
 //! 0xf000_0000 on are never given here and are free for types of a script.
 //!
-//! Data may be wrong: chains of types are followed [`DEPTH`] steps at most and members counted against a budget, so that a
+//! Data may be wrong: chains of types are followed `DEPTH` steps at most and members counted against a budget, so that a
 //! cycle gives no answer instead of no end.
 
 use std::cell::{OnceCell, RefCell};
@@ -267,7 +267,7 @@ impl KernelTypes {
 
     /// The id that `id` within this module's file is here.
     fn within(&self, module: u32, id: u32) -> u32 {
-        if id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
+        if module == 0 || id < self.base.next_id() { id } else { module << MODULE_SHIFT | (id & ((1 << MODULE_SHIFT) - 1)) }
     }
 
     fn entry(&self, id: u32) -> Option<Entry<'_>> {
