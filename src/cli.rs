@@ -1,7 +1,9 @@
 //! The command line: raw options by clap, then resolved ones.
 //!
-//! What follows the script belongs to the script, whatever it looks like, so the arguments are split before clap sees
-//! them: see [`split`].
+//! What follows the script is the script's, but for our own options, so the arguments are split before clap sees them:
+//! see `split`.
+
+#![allow(unsafe_code)] // fcntl
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -196,8 +198,8 @@ const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"]
 struct Raw {
     /// The script's file (`-` for standard input), and arguments for it: $1, $2, …
     ///
-    /// All that follows the script belongs to it, also what looks like an option of rbt; `--name=value` is a named
-    /// option of the script.
+    /// Options of rbt may stand before or after the script; what else follows it is the script's, `--name=value` a named
+    /// option. After `--`, all is the script's.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     rest: Vec<OsString>,
 
@@ -408,43 +410,48 @@ fn usage_error(e: &clap::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_string()
 }
 
-/// Parts options from what follows the script. Options end at the first argument that is none (the script's file or,
-/// after `-e`, the script's first argument) or at `--`; while listing, they may also follow the pattern.
+/// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
+/// after it (with `-e`, after the first argument that is none) only what we know, the rest being the script's: `-5` is a
+/// number. After `--`, nothing is ours.
 fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
-    let takes_value = |matches: &dyn Fn(&clap::Arg) -> bool| command.get_arguments().any(|a| matches(a) && a.get_action().takes_values());
     let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let mut listing = false;
     let mut args = std::mem::take(args).into_iter();
     while let Some(arg) = args.next() {
-        let text = arg.to_string_lossy().into_owned();
+        let text = arg.to_string_lossy();
         if text == "--" {
             rest.extend(args);
             break;
         }
-        let wants_value = if let Some(long) = text.strip_prefix("--") {
-            listing |= long == "list";
-            !long.contains('=') && takes_value(&|a| a.get_long() == Some(long))
-        } else if let Some(cluster) = text.strip_prefix('-').filter(|c| !c.is_empty()) {
-            let mut chars = cluster.chars();
-            let valued = chars.by_ref().find(|&c| {
-                listing |= c == 'l';
-                takes_value(&|a| a.get_short() == Some(c))
-            });
-            valued.is_some() && chars.next().is_none()
-        } else {
-            rest.push(arg);
-            if listing {
-                continue;
+        let looks_so = text.len() > 1 && text.starts_with('-');
+        match option(command, &text) {
+            Some(wants_value) => {
+                options.push(arg);
+                if wants_value {
+                    options.extend(args.next());
+                }
             }
-            rest.extend(args);
-            break;
-        };
-        options.push(arg);
-        if wants_value {
-            options.extend(args.next());
+            None if looks_so && rest.is_empty() => options.push(arg),
+            None => rest.push(arg),
         }
     }
     (options, rest)
+}
+
+/// Of an argument that is one of our options, or several short ones: is its value the next argument?
+fn option(command: &clap::Command, text: &str) -> Option<bool> {
+    let valued = |a: &clap::Arg| a.get_action().takes_values();
+    if let Some(long) = text.strip_prefix("--") {
+        let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
+        let arg = command.get_arguments().find(|a| a.get_long() == Some(name))?;
+        return Some(valued(arg) && value.is_none());
+    }
+    let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
+    while let Some(letter) = letters.next() {
+        if valued(command.get_arguments().find(|a| a.get_short() == Some(letter))?) {
+            return Some(letters.next().is_none());
+        }
+    }
+    Some(false)
 }
 
 /// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
@@ -568,8 +575,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     }
     let one_of = |word: &str, words: &[&'static str], what: &str| {
         words
-            .iter()
-            .any(|w| *w == word)
+            .contains(&word)
             .then(|| word.to_string())
             .ok_or_else(|| Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
     };
@@ -705,20 +711,20 @@ mod tests {
 
     #[test]
     fn what_follows_the_script_is_the_scripts() {
-        let r = run(&["-v", "a.bt", "-v", "-c", "x", "--name=1", "--flag", "7"]);
+        let r = run(&["-v", "a.bt", "-5", "--name=1", "--flag", "-yq", "7", "--", "-q", "--pid", "3"]);
         assert_eq!(r.program, Program::File("a.bt".into()));
-        assert_eq!(r.settings.params, ["-v", "-c", "x", "7"]);
-        assert_eq!(r.settings.options, [("name".into(), Some("1".into())), ("flag".into(), None)]);
-        assert!(r.child.is_none() && r.verbose);
+        assert_eq!(r.settings.params, ["-5", "-yq", "7", "-q", "3"]);
+        assert_eq!(r.settings.options, [("name".into(), Some("1".into())), ("flag".into(), None), ("pid".into(), None)]);
+        assert!(!r.quiet && r.verbose && r.settings.pid.is_none());
     }
 
     #[test]
     fn options_of_rbt_may_follow_the_program() {
-        let r = run(&["-e", "begin {}", "-c", "cat 'a b'", "-qk", "one", "-q", "--", "--x"]);
+        let r = run(&["-e", "begin {}", "one", "-c", "cat 'a b'", "-qk", "two", "--format=json", "--", "--x"]);
         assert_eq!(r.program, Program::Text("begin {}".into()));
         assert_eq!(r.child.as_deref(), Some("cat 'a b'"));
-        assert!(r.quiet && r.settings.warning_level == 2);
-        assert_eq!(r.settings.params, ["one", "-q"]);
+        assert!(r.quiet && r.settings.warning_level == 2 && r.format == "json");
+        assert_eq!(r.settings.params, ["one", "two"]);
         assert_eq!(r.settings.options, [("x".into(), None)]);
     }
 

@@ -1,5 +1,62 @@
-//! rbt: a tracer for Linux. See README.md for what it is; this note says how it is built.
+//! rbt: a tracer for Linux. README.md says what it is; this note says how it is built.
+//!
+//! # The pipe
+//!
+//! ```text
+//! text ─parse─▶ ast::Script ─check─▶ hir::Script ─compile─▶ Artifact ─load─▶ Session ─run─▶ Output ─render─▶ bytes
+//!      syntax/  spans,       check/  typed,       codegen/  ELF +    runtime/ maps,   value   render/
+//!               no name              expanded,              manifest          links,
+//!               resolved             resolved                                 ring
+//! ```
+//!
+//! A stage is a function from one value to the next; [`driver`] calls them in order. `ast` and `hir` are different types:
+//! in `hir` every expression has a type, every call its row, every probe concrete sites. Parse and check ask a
+//! [`system::System`] about the kernel and do no input or output themselves, so they need no root and no BPF.
+//! An [`codegen::artifact::Artifact`] is all that another host needs to run the program.
+//!
+//! Three kinds of failure, three types: [`diag::Diagnostics`] (the script is wrong), `anyhow::Error` with context (the
+//! machine will not), a panic through [`bug!`] (we are wrong).
+//!
+//! # The tables
+//!
+//! An open set is a table; a row is plain data plus functions; both ends of a row's life, the BPF side and the user side,
+//! stand in one file, and nothing outside the table spells its name.
+//!
+//! | set | table | a row adds |
+//! |---|---|---|
+//! | builtins (variables, functions, aggregations) | `builtins::FAMILIES` | one row in a family's file |
+//! | values decoded late (symbols, stacks, addresses) | `builtins::TAGS` | one row beside the builtin that makes it |
+//! | probe kinds | `probes::KINDS` | a file, and two lines in `probes/mod.rs` |
+//! | output formats | `render::FORMATS` | a file, and two lines in `render/mod.rs` |
+//! | settings | `settings::SETTINGS` | one row |
+//!
+//! Closed sets (operators, statements, the shapes of types and values, the mechanisms of attachment) are enums matched
+//! without `_`, so that the compiler lists every place a new member touches. [`probes::Attach`] is closed because each
+//! mechanism is code in the loader; kinds share mechanisms, so a new kind seldom needs a new one.
+//!
+//! # The BPF side
+//!
+//! - One module per script, `default<O2>`, BPF CPU v3 (v4 where the kernel takes it); the object is made and opened in
+//!   memory. Every instruction carries the script's own line, so a verifier's refusal can be told in the user's terms.
+//! - Scalars are 64-bit registers, extended by their type's sign; everything else is memory. A value over 32 bytes lives
+//!   in a scratch arena: an array with four slots per CPU, claimed by an atomic exchange at the first place a program may
+//!   need one. A counter would do for a probe inside a probe, but not for a task that is preempted inside one.
+//! - Records have an index and the values that travel; literals stay in the manifest. Long strings are packed behind the
+//!   fixed part, so a record is as long as what it says. Nobody is woken per record: see `emit/ring.rs`.
+//! - Helper calls that cannot change within a run are made once where their first use comes before the others.
+//! - System calls' tracepoints are served by the raw tracepoint that all calls share; sites whose bodies came out equal
+//!   share one program and tell themselves apart by number or by the link's cookie.
+//! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked
+//!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
+//!
+//! # Layers and foreign libraries
+//!
+//! Words (`diag` … `value`) import nothing from below; tables use words, `system` and `emit`; stages use tables, and of
+//! another stage only its data; the surface uses all. `tests/tidy.rs` holds the list, and the one module in which each
+//! foreign library may be used: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
+//! `runtime/symbolize.rs`, object and gimli in `system`, clap in `cli`.
 
+// --- words
 pub mod decode;
 pub mod diag;
 pub mod host;
@@ -7,19 +64,22 @@ pub mod settings;
 pub mod types;
 pub mod value;
 
+// --- what a kernel offers, and BPF code in our words
+pub mod emit;
 pub mod system;
 
-pub mod emit;
-
+// --- tables
 pub mod builtins;
 pub mod probes;
 pub mod render;
 
+// --- stages
 pub mod check;
 pub mod codegen;
 pub mod runtime;
 pub mod syntax;
 
+// --- surface
 pub mod cli;
 pub mod driver;
 pub mod info;

@@ -66,7 +66,7 @@
 //!
 //! The first three are found in the order written, with any lines between.
 //!
-//! In all values `{{tmp}}` is the case's folder, `{{fix}}` the folder with `tests/fixtures` compiled,
+//! In all values `{{tmp}}` is the case's folder, `{{fix}}` its own copy of `tests/fixtures`, compiled,
 //! `{{rbt}}` the program, `{{root}}` the project, `{{before_pid}}` and `{{after_pid}}` those processes;
 //! shells have `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID`, `$AFTER_PID`.
 
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         let (case, batch) = (case.clone(), batch.clone());
         trials.push(Trial::ignorable_test(vm::name(&case), move || verdict(batch.result(&case))));
     }
-    for case in cases.iter().filter(|c| c.host).cloned() {
+    for case in cases.into_iter().filter(|c| c.host) {
         trials.push(Trial::ignorable_test(case.full_name(), move || verdict(run::run(&case))));
     }
     for file in files("check", "bt") {

@@ -30,10 +30,10 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Fold(|f| {
             let path = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
-            f.sys.cgroup_id(&path).map(|id| Lit::Int(id as i64)).map_err(|m| Diagnostic {
-                help: m.help,
-                ..Diagnostic::error("no-cgroup", f.span(0), m.what)
-            })
+            f.sys
+                .cgroup_id(&path)
+                .map(|id| Lit::Int(id as i64))
+                .map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("no-cgroup", f.span(0), m.what) })
         }),
         doc: "Id of the control group at a path, found when the script is checked.",
         example: "tracepoint:syscalls:sys_enter_openat /cgroup == cgroupid(\"/\")/ { @[comm] = count(); }",

@@ -106,7 +106,9 @@ fn number(f: &Facts) -> Result<Type, Diagnostic> {
         return Ok(Type::Void);
     }
     match (f.int(0), f.args.first().map(|a| &a.ty)) {
-        (Some(n), _) if !valid(&n) => Err(Diagnostic::error("out-of-range", f.span(0), format!("signals are 1 to {LAST}, and this is {n}"))),
+        (Some(n), _) if !valid(&n) => {
+            Err(Diagnostic::error("out-of-range", f.span(0), format!("signals are 1 to {LAST}, and this is {n}")))
+        }
         (Some(_), _) | (None, Some(Type::Int(_) | Type::Enum(_))) => Ok(Type::Void),
         (None, ty) => {
             let ty = ty.map(Type::to_string).unwrap_or_default();

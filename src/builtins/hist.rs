@@ -187,9 +187,9 @@ mod tests {
     fn buckets_follow_each_other() {
         for k in 0..=5 {
             let mut last = 0;
-            for v in (-1..5000).chain((12..64).flat_map(|p| [(1i128 << p) - 1, 1 << p, (1 << p) + 1])) {
+            for v in (-1..5000).chain((13..64).flat_map(|p| [(1i128 << p) - 1, 1 << p, (1 << p) + 1])) {
                 let index = log2_index(v, k);
-                assert!(index == last || index > last, "{v}");
+                assert!(index >= last, "{v}");
                 if v < 5000 {
                     assert!(index <= last + 1, "{v}");
                 }

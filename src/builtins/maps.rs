@@ -64,8 +64,10 @@ pub(super) const ROWS: &[Builtin] = &[
             Some(a) if a.map.is_some() => {
                 Err(Diagnostic::error("map-key-conflict", f.span(0), format!("{} counts elements, and this map has no keys", f.name)))
             }
-            Some(a) => Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a map or a stack, and this is {}", f.name, a.ty))
-                .help("for a string: `strlen`")),
+            Some(a) => {
+                Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a map or a stack, and this is {}", f.name, a.ty))
+                    .help("for a string: `strlen`"))
+            }
             None => Ok(Type::I64),
         }),
         needs: Caps::NONE,

@@ -31,11 +31,12 @@ const REGISTERS: &[(&str, u32)] = &[
     ("pc", IP),
     ("cs", CS),
     ("flags", 144),
-    ("sp", 152),
+    ("sp", SP),
     ("ss", 160),
 ];
 const IP: u32 = 128;
 const CS: u32 = 136;
+pub(super) const SP: u32 = 152;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -164,8 +165,7 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     let Attach::Uprobe { path, offset, ret, .. } = &f.site.attach else {
         return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
     };
-    let binary =
-        f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
+    let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
     let object = binary.objects.iter().find(|(n, _, _)| *n == name).map(|(_, addr, size)| (*addr, *size));
     let Some((addr, size)) = object.or_else(|| binary.functions_named(&name).next().map(|s| (s.addr, 8))) else {
         let names = binary.objects.iter().map(|(n, _, _)| n.as_str());

@@ -18,6 +18,8 @@ mod shell;
 mod stacks;
 mod strings;
 pub mod symbols;
+#[cfg(test)]
+mod tests;
 mod time;
 
 use std::cell::RefCell;

@@ -58,9 +58,11 @@ pub(super) const ROWS: &[Builtin] = &[
             Some(a) if a.lit.is_some() => {
                 Err(Diagnostic::error("type-mismatch", f.span(0), "a hardware address is six bytes in memory, not a literal"))
             }
-            Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => {
-                Err(Diagnostic::error("type-mismatch", f.span(0), format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size())))
-            }
+            Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => Err(Diagnostic::error(
+                "type-mismatch",
+                f.span(0),
+                format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size()),
+            )),
             _ => Ok(Tagged::plain(MAC, 6)),
         }),
         needs: Caps::NONE,
@@ -70,7 +72,13 @@ pub(super) const ROWS: &[Builtin] = &[
             let zero = e.int(0);
             e.store(at, 0, 8, zero);
             if let Some(a) = args.first() {
-                read_bytes(e, a, at, 6);
+                match a.repr {
+                    Repr::Mem(ptr, _) => e.copy(at, ptr, 6, 1),
+                    _ => {
+                        let (addr, space) = e.address(a);
+                        e.read(space, at, 6, addr);
+                    }
+                }
             }
             Operand::mem(u.ty.clone(), at)
         }),
@@ -116,19 +124,19 @@ fn octets(a: IpAddr) -> Vec<u8> {
 
 /// What is wrong with a type as an address.
 fn not_an_address(ty: &Type) -> Option<String> {
-    match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() < 4 => Some(format!("4 or 16 bytes, and {ty} has {}", ty.size())),
-        _ => None,
-    }
+    let bytes = matches!(ty, Type::Array(..) | Type::Str(_) | Type::Buf(_));
+    (bytes && ty.size() < 4).then(|| format!("4 or 16 bytes, and {ty} has {}", ty.size()))
 }
 
 /// Bytes that an address of this type has: 4, or 16 for what is that long.
 fn width(ty: &Type) -> u32 {
-    match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() >= 16 => 16,
-        Type::Ptr(to, _) if to.size() >= 16 => 16,
-        _ => 4,
-    }
+    let room = match ty {
+        Type::Array(..) | Type::Str(_) | Type::Buf(_) => ty.size(),
+        Type::Ptr(to, _) => to.size(),
+        Type::Void | Type::Bool | Type::Int(_) | Type::Enum(_) | Type::Struct(_) => 4,
+        Type::Record(_) | Type::Tuple(_) | Type::Tagged(_) | Type::Agg(_) | Type::Args => 4,
+    };
+    if room >= 16 { 16 } else { 4 }
 }
 
 fn ntop<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {

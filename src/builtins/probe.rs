@@ -30,10 +30,10 @@ pub(super) const NUMBERED: &[Builtin] = numbered! {
     3 "arg3" "uprobe:libc:qsort { @[arg3] = count(); }";
     4 "arg4" "uprobe:libc:setvbuf { @[arg4] = count(); }";
     5 "arg5" "uprobe:libc:mmap { @[arg5] = count(); }";
-    6 "arg6" "rawtracepoint:sched_switch { @[arg0] = count(); }";
-    7 "arg7" "rawtracepoint:sched_switch { @[arg0] = count(); }";
-    8 "arg8" "rawtracepoint:sched_switch { @[arg0] = count(); }";
-    9 "arg9" "rawtracepoint:sched_switch { @[arg0] = count(); }";
+    6 "arg6" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg6 where there are as many";
+    7 "arg7" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg7 where there are as many";
+    8 "arg8" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg8 where there are as many";
+    9 "arg9" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg9 where there are as many";
 };
 
 pub(super) const ROWS: &[Builtin] = &[

@@ -96,7 +96,9 @@ pub(super) const ROWS: &[Builtin] = &[
         lower: Lower::Code(|e, u, _| {
             let at = e.once_ptr("comm", |e| {
                 let at = e.alloc_kept(COMM);
-                let size = e.int(COMM.into());
+                let (size, zero) = (e.int(COMM.into()), e.int(0));
+                // before Linux 6.2 the helper leaves alone what is after the NUL, and a key must be the same each time
+                (0..COMM / 8).for_each(|word| e.store(at, word * 8, 8, zero));
                 e.call(Helper::GetCurrentComm, &[at.into(), size.into()]);
                 at
             });
@@ -154,7 +156,10 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[],
         returns: Returns::By(|f| {
             if !f.settings.has_child {
-                f.warn(Diagnostic::warning("no-child", f.span, format!("`{}` is 0: there is no command to run", f.name)).help("give one with -c"));
+                f.warn(
+                    Diagnostic::warning("no-child", f.span, format!("`{}` is 0: there is no command to run", f.name))
+                        .help("give one with -c"),
+                );
             }
             Ok(Type::U64)
         }),

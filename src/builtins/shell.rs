@@ -78,7 +78,9 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("strings", Accepts::Addr), Param::optional("separator", Accepts::LitStr)],
         returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
             Some(Type::Ptr(..) | Type::Int(_)) => Ok(Type::Void),
-            Some(ty) => Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a pointer to pointers, and this is {ty}", f.name))),
+            Some(ty) => {
+                Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a pointer to pointers, and this is {ty}", f.name)))
+            }
             None => Ok(Type::Void),
         }),
         needs: Caps::NONE,

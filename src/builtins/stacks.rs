@@ -1,11 +1,12 @@
 //! Call stacks: hashed in the kernel, kept once each, named when they are shown.
 
+use super::memory::SP;
 use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, NO_PREALLOC, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::Caps;
-use crate::types::{Int, Tagged, Type};
+use crate::types::{Int, Space, Tagged, Type};
 use crate::value::{Stack, StackMode, Value};
 
 /// The stack's id.
@@ -19,6 +20,9 @@ const USER_STACK: u64 = 1 << 8;
 const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
+/// Frames kept beyond the limit, of which [`decode`] drops as many: on the way from a raw tracepoint to its program there
+/// may be a function `__bpf_trace_…`, or the compiler has made a jump of it (include/trace/bpf_probe.h).
+const SPARE_FRAMES: u32 = 1;
 /// Different stacks that are kept.
 const MOST_STACKS: u32 = 65536;
 
@@ -28,10 +32,8 @@ const U64: Int = Int { bytes: 8, signed: false };
 const MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 
-const PARAMS: &[Param] = &[
-    Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw", "build_id"])),
-    Param::optional("limit", Accepts::LitInt),
-];
+const PARAMS: &[Param] =
+    &[Param::optional("mode", Accepts::WordOrInt(&["bpftrace", "perf", "raw", "build_id"])), Param::optional("limit", Accepts::LitInt)];
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -40,7 +42,11 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| stack_type(f, KERNEL, 8)),
         needs: Caps::STACK,
         risky: false,
-        lower: Lower::Code(|e, u, _| take(e, u, KERNEL, 0)),
+        lower: Lower::Code(|e, u, _| {
+            // BPF_F_SKIP_FIELD_MASK: the low byte of the flags
+            let skip = e.own_frames();
+            take(e, u, KERNEL, skip)
+        }),
         doc: "The kernel's call stack here: at most 127 frames, or the limit given (up to 1024). The mode (bpftrace, perf, raw) says how it is written.",
         example: "profile:hz:99 { @[kstack(perf, 20)] = count(); }",
     },
@@ -82,11 +88,13 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     Ok(Tagged::with(tag, size, [mode as u32, limit], ""))
 }
 
+/// Frames that are kept of a stack of this type.
 fn limit_of(ty: &Type) -> u32 {
-    match ty {
-        Type::Tagged(t) => t.params[1],
-        _ => 0,
-    }
+    if let Type::Tagged(t) = ty { kept(t) } else { 0 }
+}
+
+fn kept(t: &Tagged) -> u32 {
+    t.params[1] + if t.tag == KERNEL { SPARE_FRAMES } else { 0 }
 }
 
 /// The map of stacks of this many frames.
@@ -114,15 +122,41 @@ fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
 }
 
 impl<'c> Emit<'c> {
+    /// At a function's first instruction the frame pointer is still the caller's, and a walk along frame pointers passes
+    /// the caller by (Linux 6.11 and later know that of functions that start by pushing it). The return address is on
+    /// top of the stack: put in second where it is missing. `room` is one frame, then the stack's.
+    fn with_caller(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+        let sp = self.load_ctx(SP, U64);
+        let caller = self.read_int(Space::User, sp, U64);
+        let (first, second) = (self.load(room, 8, U64), self.load(room, 16, U64));
+        let there = self.cmp(Cmp::Eq, second, caller);
+        let nothing = self.or(self.cmp(Cmp::Eq, first, self.int(0)), self.cmp(Cmp::Eq, caller, self.int(0)));
+        let fine = self.or(there, nothing);
+        let start = self.choose(
+            fine,
+            |e| e.int(8),
+            |e| {
+                e.store(room, 0, 8, first);
+                e.store(room, 8, 8, caller);
+                e.int(0)
+            },
+        );
+        let start = self.opaque(start);
+        self.offset_by(room, start)
+    }
+
     /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the
     /// hash; 0 when there are no frames.
     fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
-        let frames = self.alloc(limit * 8);
-        self.zero(frames, limit * 8, 8);
-        let (ctx, size, flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
-        self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
+        // one before them is for a frame that the kernel may leave out
+        let room = self.alloc(limit * 8 + 8);
+        self.zero(room, limit * 8 + 8, 8);
+        let frames = self.offset(room, 8);
+        let (ctx, size, raw_flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
+        self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), raw_flags.into()]);
+        let frames = if flags & USER_STACK != 0 && self.at_entry && limit > 1 { self.with_caller(room) } else { frames };
         let hash = self.scalar_home();
         let zero = self.int(0);
         self.store(hash, 0, 8, zero);
@@ -186,10 +220,14 @@ pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
 fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
-    let addrs = if id == 0 { None } else { host.stack(tag.params[1], id) };
-    let addrs = addrs.unwrap_or_default();
+    let addrs = if id == 0 { None } else { host.stack(kept(tag), id) };
+    let mut addrs = addrs.unwrap_or_default();
+    if let (true, Some(first)) = (kernel, addrs.first()) {
+        let inner = host.kernel_symbol(*first).and_then(|f| f.symbol).is_some_and(|s| s.starts_with("__bpf_trace_"));
+        addrs.drain(..usize::from(inner));
+    }
+    addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
-    let frames =
-        if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
+    let frames = if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
     Stack { mode, kernel, frames }
 }

@@ -2,11 +2,12 @@
 
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, IntValue, Operand, Repr};
+use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
 use crate::probes::Caps;
 use crate::types::{Int, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };
+const U64: Int = Int { bytes: 8, signed: false };
 /// Longest literal that a string is searched for.
 const LONGEST_NEEDLE: usize = 127;
 
@@ -35,6 +36,10 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "strlen",
         params: &[Param::new("string", Accepts::StrOrAddr)],
         returns: Returns::By(|f| {
+            if let Some(a) = f.args.first().filter(|a| a.ty.as_int().is_some() && !matches!(a.ty, Type::Ptr(..))) {
+                let message = format!("strlen wants a string, and this is {}", a.ty);
+                return Err(Diagnostic::error("type-mismatch", a.span, message).help("of an address: strlen(str(…))"));
+            }
             f.keep(&[f.settings.max_strlen as i64]);
             Ok(Type::U64)
         }),
@@ -191,10 +196,15 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {
             let most = (u.kept(0) as u32).max(1);
-            let cap = match ty {
-                Type::Str(cap) => *cap,
-                Type::Array(elem, n) if elem.size() == 1 && *n > 0 => (*n).min(most),
-                _ => most,
+            let cap = if let Type::Str(cap) = ty {
+                *cap
+            } else if let Type::Array(elem, n) = ty
+                && elem.size() == 1
+                && *n > 0
+            {
+                (*n).min(most)
+            } else {
+                most
             };
             let (addr, space) = e.address(text);
             e.read_string(space, addr, cap)
@@ -206,18 +216,7 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
         let before = e.sub(read, e.int(1));
         return Operand::u64(e.select(some, before, e.int(0)));
     }
-    let at = e.scalar_home();
-    let zero = e.int(0);
-    e.store(at, 0, 8, zero);
-    e.count(text.ty.size().into(), |e, i| {
-        let p = e.offset_by(ptr, i);
-        let c = e.load(p, 0, BYTE);
-        let end = e.cmp(Cmp::Eq, c, e.int(0));
-        e.if_(end, |e| e.break_());
-        let next = e.add(i, e.int(1));
-        e.store(at, 0, 8, next);
-    });
-    Operand::u64(e.load(at, 0, Int { bytes: 8, signed: false }))
+    Operand::u64(e.text_len(ptr, text.ty.size()))
 }
 
 fn strncmp<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
@@ -256,19 +255,29 @@ fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'
             let state = e.scalar_home();
             let start = e.int(0);
             e.store(state, 0, 8, start);
-            e.count(cap.into(), |e, i| {
-                let p = e.offset_by(text, i);
-                let c = e.load(p, 0, BYTE);
-                let now = e.load(state, 0, Int { bytes: 8, signed: false });
-                let row = e.shl(now, e.int(8));
-                let cell = e.opaque(e.or(row, c));
+            let step = |e: &mut Emit<'c>, from: PointerValue<'c>, offset: u32| {
+                let c = e.load(from, offset, BYTE);
+                let now = e.load(state, 0, U64);
+                let cell = e.or(e.shl(now, e.int(8)), c);
+                let cell = e.opaque(cell);
                 let cell = e.offset_by(table, e.and(cell, e.int(mask)));
                 let next = e.load(cell, 0, BYTE);
                 e.store(state, 0, 8, next);
-                let end = e.cmp(Cmp::Eq, c, e.int(0));
-                e.if_(end, |e| e.break_());
+            };
+            // a way out after every eighth byte: the verifier remembers each, and has a limit
+            e.count((cap / 8).into(), |e, i| {
+                let from = e.offset_by(text, e.shl(i, e.int(3)));
+                for offset in 0..8 {
+                    step(e, from, offset);
+                }
+                let now = e.load(state, 0, U64);
+                let done = e.cmp(Cmp::Uge, now, e.int(literal.len() as u64));
+                e.if_(done, |e| e.break_());
             });
-            let last = e.load(state, 0, Int { bytes: 8, signed: false });
+            for offset in cap / 8 * 8..cap {
+                step(e, text, offset);
+            }
+            let last = e.load(state, 0, U64);
             e.cmp(Cmp::Eq, last, e.int(literal.len() as u64))
         }
         None => {
@@ -279,11 +288,11 @@ fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'
     Operand::reg(u.ty.clone(), found)
 }
 
-/// Knuth, Morris and Pratt's automaton: a byte per state and input byte, the next state; what is found stays found. With
-/// it the mask of all its indices.
+/// Knuth, Morris and Pratt's automaton: a byte per state and input byte, the next state. State n means found, n + 1 that
+/// the text has ended: both stay. With it the mask of all its indices.
 fn automaton(needle: &[u8]) -> (Vec<u8>, u64) {
     let n = needle.len();
-    let rows = (n + 1).next_power_of_two();
+    let rows = (n + 2).next_power_of_two();
     let mut table = vec![0u8; rows * 256];
     // the state after all but the first byte of what has matched so far
     let mut fallback = 0;
@@ -294,7 +303,11 @@ fn automaton(needle: &[u8]) -> (Vec<u8>, u64) {
         }
         table[state * 256 + usize::from(*byte)] = (state + 1) as u8;
     }
+    for state in 0..n {
+        table[state * 256] = (n + 1) as u8;
+    }
     table[n * 256..(n + 1) * 256].fill(n as u8);
+    table[(n + 1) * 256..(n + 2) * 256].fill((n + 1) as u8);
     let mask = (table.len() - 1) as u64;
     (table, mask)
 }
@@ -310,7 +323,7 @@ mod tests {
         for text in texts {
             for needle in needles {
                 let (table, mask) = automaton(needle.as_bytes());
-                let end = text.bytes().chain([0]).fold(0usize, |s, c| table[(s << 8 | usize::from(c)) & mask as usize].into());
+                let end = text.bytes().chain(*b"\0garbage ab").fold(0usize, |s, c| table[(s << 8 | usize::from(c)) & mask as usize].into());
                 assert_eq!(end == needle.len(), text.contains(needle), "{needle} in {text}");
             }
         }

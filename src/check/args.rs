@@ -1,5 +1,7 @@
 //! Arguments of calls: what each parameter accepts, and the form it gets it in.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use super::body::{Body, poison};
 use super::convert::{assigned_type, cast};
 use super::expr::widen;
@@ -58,6 +60,7 @@ impl Body<'_> {
             (0, 0) => "no arguments".to_string(),
             (a, b) if a == b => count(a),
             (a, usize::MAX) => format!("at least {}", count(a)),
+            (0, b) => format!("at most {}", count(b)),
             (a, b) => format!("{a} to {}", count(b)),
         };
         self.error("arity", span, format!("{} takes {wants}, {n} given", row.name));

@@ -1,5 +1,7 @@
 //! One probe's body, checked once for one kind of site: names and scopes.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;
@@ -219,7 +221,7 @@ impl<'a> Body<'a> {
         if fixed && !self.in_range(&value, &target.ty) {
             return poison(value.span);
         }
-        let (span, ty) = (value.span, value.ty.clone());
+        let (span, ty) = (value.span, convert::assigned_type(&value).0);
         match self.coerce(value, &target.ty) {
             Some(value) => value,
             None => {

@@ -1,5 +1,7 @@
 //! Builtins: a bare name and a call are one thing.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use std::cell::RefCell;
 
 use super::args::Given;
@@ -164,7 +166,15 @@ impl Body<'_> {
             return None;
         }
         let env = self.env;
-        let facts = Facts { name: row.name, span, args: &given.facts, settings: env.settings, sys: env.sys, site: self.site, notes: RefCell::default() };
+        let facts = Facts {
+            name: row.name,
+            span,
+            args: &given.facts,
+            settings: env.settings,
+            sys: env.sys,
+            site: self.site,
+            notes: RefCell::default(),
+        };
         let answer = ask(&facts);
         let notes = facts.notes.into_inner();
         for warning in notes.warnings {

@@ -276,3 +276,84 @@ impl Call {
         }
     }
 }
+
+/// A piece of a body, for [`visit`].
+#[derive(Clone, Copy)]
+pub enum Node<'a> {
+    /// A statement, before what is in it.
+    Stmt(&'a Stmt),
+    /// An expression, before what is in it.
+    Expr(&'a Expr),
+}
+
+/// Visits all statements and expressions, those within blocks and loops too.
+pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
+    for s in stmts {
+        see(Node::Stmt(s));
+        match &s.kind {
+            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => e.visit(see),
+            StmtKind::SetMap { key, value, .. } => {
+                key.iter().for_each(|k| k.visit(see));
+                value.visit(see);
+            }
+            StmtKind::Aggregate { key, call, .. } => {
+                key.iter().for_each(|k| k.visit(see));
+                call.visit(see);
+            }
+            StmtKind::If { cond, then, otherwise } => {
+                cond.visit(see);
+                visit(then, see);
+                visit(otherwise, see);
+            }
+            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => visit(body, see),
+            StmtKind::While { cond, body } => {
+                cond.visit(see);
+                visit(body, see);
+            }
+            StmtKind::ForRange { from, to, body, .. } => {
+                from.visit(see);
+                to.visit(see);
+                visit(body, see);
+            }
+            StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+        }
+    }
+}
+
+impl Expr {
+    /// Visits this and all that is in it.
+    pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
+        see(Node::Expr(self));
+        match &self.kind {
+            ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
+            ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => key.iter().for_each(|k| k.visit(see)),
+            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => a.visit(see),
+            ExprKind::Block(stmts, a) => {
+                visit(stmts, see);
+                a.visit(see);
+            }
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
+                a.visit(see);
+                b.visit(see);
+            }
+            ExprKind::Cond(a, b, c) => {
+                a.visit(see);
+                b.visit(see);
+                c.visit(see);
+            }
+            ExprKind::Tuple(all) => all.iter().for_each(|e| e.visit(see)),
+            ExprKind::Call(call) => call.visit(see),
+        }
+    }
+}
+
+impl Call {
+    fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
+        for a in &self.args {
+            match a {
+                CallArg::Value(e) | CallArg::Element(_, e) => e.visit(see),
+                CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
+            }
+        }
+    }
+}

@@ -57,6 +57,8 @@
 //! | `useless-cast` | (warning) a cast to the type it has |
 //! | `zero-division` | division by a constant zero |
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 mod args;
 mod body;
 mod calls;
@@ -202,13 +204,23 @@ fn failed(diags: &[Diagnostic]) -> bool {
 /// In order of place; what was said of a place for one site is not said again for another.
 fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     diags.sort_by_key(|d| (d.severity == Severity::Warning, d.span.source, d.span.start));
-    let mut told: Vec<(&'static str, Span)> = Vec::new();
-    diags.retain(|d| {
-        let new = d.span == Span::default() || !told.contains(&(d.code, d.span));
-        told.push((d.code, d.span));
-        new
-    });
-    Diagnostics(diags)
+    let mut kept: Vec<Diagnostic> = Vec::new();
+    let mut others: Vec<usize> = Vec::new();
+    for d in diags {
+        let twin = kept.iter().position(|k| d.span != Span::default() && k.code == d.code && k.span == d.span);
+        match twin {
+            // The message names another site.
+            Some(i) => others[i] += usize::from(kept[i].message != d.message),
+            None => {
+                kept.push(d);
+                others.push(0);
+            }
+        }
+    }
+    for (d, n) in kept.iter_mut().zip(others).filter(|(d, n)| *n > 0 && d.help.is_none()) {
+        d.help = Some(format!("the same goes for {n} more of these probes"));
+    }
+    Diagnostics(kept)
 }
 
 /// One program for sites whose bodies came out equal, where the mechanism can tell them apart.

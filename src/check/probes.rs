@@ -1,5 +1,7 @@
 //! Attach points: from what is written to the sites it means, and to the fewest contexts that a body must be checked for.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use regex::Regex;
 
 use super::{Tables, uses};
@@ -116,7 +118,7 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
     };
     let mut sites = kind.expand(&point, env)?;
     if sites.is_empty() {
-        return Err(Diagnostic::error("no-match", point.span, "this matches no probe").help(format!("usage: {}", kind.usage())));
+        return Err(no_match(&point));
     }
     if let Some(name) = &point.name {
         for site in &mut sites {
@@ -124,6 +126,17 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
         }
     }
     Ok(sites)
+}
+
+/// A pattern for which there is nothing: what to look at instead.
+fn no_match(point: &AttachPoint) -> Diagnostic {
+    let parts: Vec<&str> = point.segments.iter().map(|s| s.text.as_str()).collect();
+    let around = match parts.split_last() {
+        Some((_, first)) if !first.is_empty() => first.join(":"),
+        _ => String::new(),
+    };
+    let d = Diagnostic::error("no-match", point.span, format!("`{}` matches no probe", parts.join(":")));
+    d.help(format!("`rbt -l '{around}:*'` lists what there is"))
 }
 
 /// Puts positional parameters in place of `$1` in unquoted parts.

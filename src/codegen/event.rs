@@ -25,7 +25,10 @@ impl<'a, 'c> Gen<'a, 'c> {
             None => {
                 for a in &call.args {
                     match a {
-                        CallArg::Value(Expr { kind: ExprKind::Int(n), ty: Type::Int(_), .. }) => layout.args.push(EventArg::Int(*n as i64)),
+                        // what does not fit a signed word travels like any value, so that its type says its sign
+                        CallArg::Value(Expr { kind: ExprKind::Int(n), ty: Type::Int(int), .. }) if int.signed || *n as i64 >= 0 => {
+                            layout.args.push(EventArg::Int(*n as i64))
+                        }
                         CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
                         CallArg::Value(e) => {
                             let op = self.travelling(e);

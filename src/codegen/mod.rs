@@ -1,4 +1,4 @@
-//! Compiles a checked script: [`hir`](crate::check::hir) to [`artifact::Artifact`].
+//! Compiles a checked script: [`hir`] to [`artifact::Artifact`].
 //!
 //! - `probe.rs`: a program and what decides whether its body runs
 //! - `stmt.rs`, `expr.rs`: the body
@@ -46,6 +46,11 @@ struct Gen<'a, 'c> {
     events: Vec<(u32, Event)>,
     vars: Vec<stmt::Home<'c>>,
     var_types: Vec<Type>,
+    loops: Option<stmt::Loops<'c>>,
+    /// How many loops' functions deep.
+    depth: u32,
+    /// Number of the program under construction.
+    program: usize,
     site: Option<&'a crate::probes::ProbeSite>,
 }
 
@@ -65,8 +70,19 @@ pub fn compile(
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
     }
-    let mut g =
-        Gen { e, script, sources, env: Env { sys, settings }, events: Vec::new(), vars: Vec::new(), var_types: Vec::new(), site: None };
+    let mut g = Gen {
+        e,
+        script,
+        sources,
+        env: Env { sys, settings },
+        events: Vec::new(),
+        vars: Vec::new(),
+        var_types: Vec::new(),
+        loops: None,
+        depth: 0,
+        program: 0,
+        site: None,
+    };
     let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
     let Gen { e, mut events, .. } = g;
     let stacks = e.stacks.iter().copied().collect();

@@ -21,10 +21,12 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe) -> Program {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
+        self.program = index;
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
         self.e.begin_program(&function, section(ty, &first.attach), &names);
+        self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
         self.e.space = match first.kind.context(first, &self.env) {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
             Err(_) => Space::Unknown,
@@ -46,9 +48,26 @@ impl<'a, 'c> Gen<'a, 'c> {
         Program { function, ty, sites: sites.collect() }
     }
 
+    /// Is this the first instruction of a function?
+    fn is_entry(&self, attach: &Attach) -> bool {
+        match attach {
+            Attach::Uprobe { path, offset, function, ret: false } => {
+                self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
+            }
+            Attach::Uprobe { .. }
+            | Attach::Begin
+            | Attach::End
+            | Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Timer { .. } => false,
+        }
+    }
+
     /// The predicate runs before scratch memory is taken: most runs end there.
     fn body(&mut self, probe: &'a hir::Probe) {
         self.vars = Vec::new();
+        self.loops = None;
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);
@@ -71,14 +90,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// One raw tracepoint serves all system calls: find out which it is, and leave when it is none of ours.
     fn only_our_syscalls(&mut self, probe: &hir::Probe) {
         let Some(Attach::Syscall { enter, .. }) = probe.sites.first().map(|s| &s.attach) else { return };
-        let numbers: Vec<u32> = probe
-            .sites
-            .iter()
-            .filter_map(|s| match s.attach {
-                Attach::Syscall { number, .. } => Some(number),
-                _ => None,
-            })
-            .collect();
+        let numbers: Vec<u32> =
+            probe.sites.iter().filter_map(|s| if let Attach::Syscall { number, .. } = s.attach { Some(number) } else { None }).collect();
         let number = if *enter {
             // TP_PROTO(struct pt_regs *regs, long id): include/trace/events/syscalls.h
             self.e.load_ctx(8, U64)
@@ -178,19 +191,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 /// Does an expression contain statements (a block)? They may set variables, whose homes come after the predicate.
 fn sets_vars(e: &hir::Expr) -> bool {
     use hir::ExprKind as K;
-    match &e.kind {
-        K::Block(..) | K::StepVar { .. } | K::Var(_) => true,
-        K::Int(_) | K::Str(_) | K::Context(_) | K::Map(_, None) | K::ReadAgg(_, None) | K::StepMap { key: None, .. } => false,
-        K::Map(_, Some(a)) | K::ReadAgg(_, Some(a)) | K::StepMap { key: Some(a), .. } => sets_vars(a),
-        K::Field(a, _) | K::Deref(a, _) | K::Unary(_, a) | K::AddrOf(a) | K::Cast(a) => sets_vars(a),
-        K::Index(a, b) | K::Binary(_, a, b) => sets_vars(a) || sets_vars(b),
-        K::Cond(a, b, c) => sets_vars(a) || sets_vars(b) || sets_vars(c),
-        K::Tuple(all) => all.iter().any(sets_vars),
-        K::Call(c) => c.args.iter().any(|a| match a {
-            hir::CallArg::Value(v) | hir::CallArg::Element(_, v) => sets_vars(v),
-            hir::CallArg::Map(_) | hir::CallArg::Word(_) | hir::CallArg::Type(_) => false,
-        }),
-    }
+    let mut found = false;
+    e.visit(&mut |n| found |= matches!(n, hir::Node::Expr(e) if matches!(e.kind, K::Block(..) | K::StepVar { .. } | K::Var(_))));
+    found
 }
 
 /// The section's name is how libbpf learns the program's type and how it will be attached.

@@ -1,19 +1,37 @@
 //! Statements.
 
+use std::collections::BTreeSet;
+
 use super::Gen;
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, Expr, Stmt, StmtKind};
-use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue};
+use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue};
 use crate::types::{Int, Type};
 
 /// Where a variable lives.
 #[derive(Clone, Copy)]
 pub(super) enum Home<'c> {
-    /// A scalar's: a register, once LLVM has looked at it.
-    Scalar(PointerValue<'c>),
-    /// Anything else's.
-    Memory(PointerValue<'c>),
+    /// In a register (a scalar, once LLVM has looked at it) or in memory.
+    At(PointerValue<'c>),
+    /// At an offset of the scratch memory: used in a loop, whose body is a function of its own.
+    Scratch(u32),
 }
+
+/// What the body of a loop needs of the program around it, on that program's stack: what [`crate::emit::Emit::lend`]
+/// writes, then these.
+pub(super) struct Loops<'c> {
+    at: PointerValue<'c>,
+    /// Loops so far: their functions need names.
+    count: u32,
+}
+
+/// The script said `return` in a loop.
+const RETURNED: u32 = LENT;
+const RETURN_VALUE: u32 = LENT + 8;
+/// The first numbers of the loops that are under way, by depth.
+const FIRST_NUMBERS: u32 = LENT + 16;
+/// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: loops cannot be nested deeper.
+const DEEPEST: u32 = 8;
 
 const I64: Int = Int { bytes: 8, signed: true };
 
@@ -21,21 +39,33 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Gives each variable a home that lasts as long as the program.
     pub(super) fn home_vars(&mut self, probe: &hir::Probe) {
         self.var_types = probe.vars.iter().map(|v| v.ty.clone()).collect();
-        for v in &probe.vars {
-            let home = if v.ty.is_scalar() {
-                let at = self.e.scalar_home();
-                let zero = self.e.int(0);
-                self.e.store(at, 0, 8, zero);
-                Home::Scalar(at)
-            } else {
-                let size = v.ty.size() + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
-                let at = self.e.alloc(size);
-                if size <= self.e.on_stack_limit {
-                    self.e.zero(at, size.next_multiple_of(8), 8);
-                }
-                Home::Memory(at)
+        let (loops, inside) = loops_in(&probe.body);
+        if loops > 0 {
+            let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
+            let zero = self.e.int(0);
+            self.e.store(at, RETURNED, 8, zero);
+            self.loops = Some(Loops { at, count: 0 });
+        }
+        for (i, v) in probe.vars.iter().enumerate() {
+            let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
+            let home = match (inside.contains(&i), v.ty.is_scalar()) {
+                (true, _) => Home::Scratch(self.e.alloc_scratch(size)),
+                (false, true) => Home::At(self.e.scalar_home()),
+                (false, false) => Home::At(self.e.alloc(size)),
             };
             self.vars.push(home);
+            if v.ty.is_scalar() || size <= self.e.on_stack_limit {
+                let at = self.home(i);
+                self.e.zero(at, size.next_multiple_of(8), 8);
+            }
+        }
+    }
+
+    /// The address of a variable's home, here.
+    pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
+        match self.vars[var] {
+            Home::At(at) => at,
+            Home::Scratch(offset) => self.e.scratch_at(offset),
         }
     }
 
@@ -55,24 +85,19 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             StmtKind::SetVar(var, value) => {
                 let op = self.expr(value);
-                match self.vars[*var] {
-                    Home::Scalar(at) => {
-                        let v = self.e.scalar(&op);
-                        self.e.store(at, 0, 8, v);
-                    }
-                    Home::Memory(at) => self.e.put(at, 8, &op, &value.ty),
+                let at = self.home(*var);
+                if value.ty.is_scalar() {
+                    let v = self.e.scalar(&op);
+                    self.e.store(at, 0, 8, v);
+                } else {
+                    self.e.put(at, 8, &op, &value.ty);
                 }
             }
-            StmtKind::ZeroVar(var) => match self.vars[*var] {
-                Home::Scalar(at) => {
-                    let zero = self.e.int(0);
-                    self.e.store(at, 0, 8, zero);
-                }
-                Home::Memory(at) => {
-                    let size = self.var_type(*var).size().next_multiple_of(8);
-                    self.e.zero(at, size, 8);
-                }
-            },
+            StmtKind::ZeroVar(var) => {
+                let at = self.home(*var);
+                let size = self.var_type(*var).size().next_multiple_of(8);
+                self.e.zero(at, size, 8);
+            }
             StmtKind::SetMap { map, key, value } => self.set_map(*map, key.as_ref(), value),
             StmtKind::Aggregate { map, key, call } => self.aggregate(*map, key.as_ref(), call),
             StmtKind::If { cond, then, otherwise } => {
@@ -88,37 +113,160 @@ impl<'a, 'c> Gen<'a, 'c> {
             StmtKind::ForRange { var, from, to, body } => {
                 let (first, end) = (self.expr(from), self.expr(to));
                 let (first, end) = (self.e.scalar(&first), self.e.scalar(&end));
-                let counter = self.e.scalar_home();
-                self.e.store(counter, 0, 8, first);
-                let Home::Scalar(home) = self.vars[*var] else { crate::bug!("a range's variable is an integer") };
-                self.loop_(
-                    |g| {
-                        let i = g.e.load(counter, 0, I64);
-                        g.e.cmp(Cmp::Slt, i, end)
-                    },
-                    |g| {
-                        let i = g.e.load(counter, 0, I64);
-                        g.e.store(home, 0, 8, i);
-                        g.block(body);
-                    },
-                    |g| {
-                        let i = g.e.load(counter, 0, I64);
-                        let up = g.e.add(i, g.e.int(1));
-                        g.e.store(counter, 0, 8, up);
-                    },
-                );
+                self.range(*var, first, end, body);
             }
-            StmtKind::ForMap { .. } => crate::bug!("loops over maps are refused by the checker"),
-            StmtKind::Break => self.e.break_(),
-            StmtKind::Continue => self.e.continue_(),
+            StmtKind::ForMap { var, map, body } => self.each(*var, *map, body),
+            StmtKind::Break if self.e.in_loop() => self.e.break_(),
+            StmtKind::Continue if self.e.in_loop() => self.e.continue_(),
+            // in the function that is a loop's body: 1 ends the loop, 0 goes on (bpf_loop and bpf_for_each_map_elem in
+            // bpf-helpers(7))
+            StmtKind::Break => {
+                let stop = self.e.int(1);
+                self.e.ret(Some(stop));
+            }
+            StmtKind::Continue => {
+                let go_on = self.e.int(0);
+                self.e.ret(Some(go_on));
+            }
             StmtKind::Return(value) => {
                 let v = value.as_ref().map(|e| {
                     let op = self.expr(e);
                     self.e.scalar(&op)
                 });
-                self.e.ret(v);
+                self.leave(v);
             }
         }
+    }
+
+    /// Leaves the probe, from within loops too.
+    fn leave(&mut self, value: Option<IntValue<'c>>) {
+        match (&self.loops, self.depth) {
+            (Some(l), 1..) => {
+                let at = l.at;
+                let one = self.e.int(1);
+                self.e.store(at, RETURNED, 8, one);
+                let value = value.unwrap_or(self.e.int(0));
+                self.e.store(at, RETURN_VALUE, 8, value);
+                self.e.ret(Some(one));
+            }
+            _ => self.e.ret(value),
+        }
+    }
+
+    /// `for $v : first..end`
+    fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt]) {
+        let number = FIRST_NUMBERS + 8 * self.depth.min(DEEPEST - 1);
+        let name = self.loop_name();
+        let at = self.lent();
+        self.e.store(at, number, 8, first);
+        let some = self.e.cmp(Cmp::Slt, first, end);
+        let times = self.e.sub(end, first);
+        let times = self.e.select(some, times, self.e.int(0));
+        self.e.lend(at);
+        let (outer, params) = self.e.begin_callback(&name, &[true, false]);
+        let saved = self.enter(&outer, params.get(1));
+        if let Some(BasicValue::IntValue(i)) = params.first() {
+            let at = self.lent();
+            let first = self.e.load(at, number, I64);
+            let i = self.e.add(first, *i);
+            let home = self.home(var);
+            self.e.store(home, 0, 8, i);
+        }
+        self.block(body);
+        let callback = self.exit_loop(outer, saved);
+        let at = self.lent();
+        let none = self.e.int(0);
+        let r = self.e.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+        self.e.check(Helper::Loop, r, 1);
+        self.after_loop();
+    }
+
+    /// `for $kv : @map`
+    fn each(&mut self, var: hir::VarId, map: MapId, body: &[Stmt]) {
+        let name = self.loop_name();
+        let at = self.lent();
+        self.e.lend(at);
+        let (outer, params) = self.e.begin_callback(&name, &[false; 4]);
+        let saved = self.enter(&outer, params.get(3));
+        let (Type::Tuple(types), Some(key)) = (self.var_type(var), self.script.maps[map].key.clone()) else {
+            crate::bug!("a loop over a map has a tuple for its variable")
+        };
+        if let (Some(BasicValue::PointerValue(k)), Some(BasicValue::PointerValue(v)), [key_ty, value_ty]) =
+            (params.get(1), params.get(2), types.as_slice())
+        {
+            let offsets = Type::tuple_offsets(&types);
+            let home = self.home(var);
+            let from = self.e.element(*k, 0, &key);
+            self.e.put(home, 8, &from, key_ty);
+            let ty = self.script.maps[map].value.clone();
+            // the helper hands out this CPU's part only
+            let aggregate = matches!(ty, Type::Agg(_));
+            let value = if aggregate { self.read_aggregate_at(map, *k, value_ty) } else { self.e.element(*v, 0, &ty) };
+            let home = self.home(var);
+            let offset = offsets.get(1).copied().unwrap_or(0);
+            let to = self.e.offset(home, offset);
+            self.e.put(to, crate::emit::align_at(offset), &value, value_ty);
+        }
+        self.block(body);
+        let callback = self.exit_loop(outer, saved);
+        let handle = self.e.script_map(map);
+        let at = self.lent();
+        let none = self.e.int(0);
+        let r = self.e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), at.into(), none.into()]);
+        self.e.check(Helper::ForEachMapElem, r, 1);
+        self.after_loop();
+    }
+
+    fn loop_name(&mut self) -> String {
+        match &mut self.loops {
+            Some(l) => {
+                l.count += 1;
+                format!("loop_{}_{}", self.program, l.count)
+            }
+            None => crate::bug!("loops were counted"),
+        }
+    }
+
+    /// What was lent to the loops, as seen from here.
+    fn lent(&self) -> PointerValue<'c> {
+        match &self.loops {
+            Some(l) => l.at,
+            None => crate::bug!("loops were counted"),
+        }
+    }
+
+    /// Steps into a loop's function; gives what to restore.
+    fn enter(&mut self, outer: &Outer<'c>, lent: Option<&BasicValue<'c>>) -> PointerValue<'c> {
+        let saved = self.lent();
+        if let (Some(BasicValue::PointerValue(at)), Some(l)) = (lent, &mut self.loops) {
+            l.at = *at;
+        }
+        let at = self.lent();
+        self.e.borrow(outer, at);
+        self.depth += 1;
+        saved
+    }
+
+    fn exit_loop(&mut self, outer: Outer<'c>, saved: PointerValue<'c>) -> PointerValue<'c> {
+        self.depth -= 1;
+        let go_on = self.e.int(0);
+        let callback = self.e.end_callback(outer, go_on);
+        if let Some(l) = &mut self.loops {
+            l.at = saved;
+        }
+        callback
+    }
+
+    /// A `return` in the loop's body leaves what is around it, too.
+    fn after_loop(&mut self) {
+        let at = self.lent();
+        let returned = self.e.load(at, RETURNED, I64);
+        let value = self.e.load(at, RETURN_VALUE, I64);
+        let inner = self.depth > 0;
+        self.e.if_(returned, |e| {
+            let value = if inner { e.int(1) } else { value };
+            e.ret(Some(value));
+        });
     }
 
     fn var_type(&self, var: hir::VarId) -> Type {
@@ -153,16 +301,18 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Stores a whole element; a refusal is reported.
     pub(super) fn insert(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
-        let value = match op.repr {
-            crate::emit::Repr::Mem(ptr, _) if op.ty == *ty && size % 8 == 0 => ptr,
-            _ => {
-                let tmp = self.e.alloc(size);
-                if size % 8 != 0 {
-                    self.e.zero(tmp, size.next_multiple_of(8), 8);
-                }
-                self.e.put(tmp, 8, op, ty);
-                tmp
+        let value = if let crate::emit::Repr::Mem(ptr, _) = op.repr
+            && op.ty == *ty
+            && size.is_multiple_of(8)
+        {
+            ptr
+        } else {
+            let tmp = self.e.alloc(size);
+            if !size.is_multiple_of(8) {
+                self.e.zero(tmp, size.next_multiple_of(8), 8);
             }
+            self.e.put(tmp, 8, op, ty);
+            tmp
         };
         let r = self.e.update(map, key, value);
         self.e.refused(r);
@@ -205,5 +355,31 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.loop_step(&turn);
         step(self);
         self.e.end_loop(turn);
+    }
+}
+
+/// How many loops' bodies become functions, and the variables that are used in these.
+fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
+    let (mut loops, mut inside) = (0, BTreeSet::new());
+    hir::visit(stmts, &mut |n| {
+        let hir::Node::Stmt(s) = n else { return };
+        if let StmtKind::ForRange { var, body, .. } | StmtKind::ForMap { var, body, .. } = &s.kind {
+            loops += 1;
+            inside.insert(*var);
+            hir::visit(body, &mut |n| inside.extend(variable(n)));
+        }
+        // its body is emitted so many times over
+        if let StmtKind::Repeat { times, body } = &s.kind {
+            loops += (times - 1) * loops_in(body).0;
+        }
+    });
+    (loops, inside)
+}
+
+fn variable(n: hir::Node) -> Option<hir::VarId> {
+    match n {
+        hir::Node::Stmt(Stmt { kind: StmtKind::SetVar(v, _) | StmtKind::ZeroVar(v), .. }) => Some(*v),
+        hir::Node::Expr(Expr { kind: hir::ExprKind::Var(v) | hir::ExprKind::StepVar { var: v, .. }, .. }) => Some(*v),
+        hir::Node::Stmt(_) | hir::Node::Expr(_) => None,
     }
 }

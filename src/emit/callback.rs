@@ -2,11 +2,24 @@
 
 use std::collections::HashMap;
 
+use inkwell::basic_block::BasicBlock;
+use inkwell::debug_info::DILocation;
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
 use super::{Cmp, Emit, Fun, ok};
+
+/// Bytes that [`Emit::lend`] writes.
+pub const LENT: u32 = 24;
+
+/// The function under construction when a callback was begun.
+pub struct Outer<'c> {
+    fun: Option<Fun<'c>>,
+    start: BasicBlock<'c>,
+    block: Option<BasicBlock<'c>>,
+    place: Option<DILocation<'c>>,
+}
 
 impl<'c> Emit<'c> {
     /// A function for a helper to call: its parameters are numbers (true) or pointers. `body` gets them and gives what it
@@ -20,6 +33,13 @@ impl<'c> Emit<'c> {
         if let Some(f) = self.module.get_function(name) {
             return f.as_global_value().as_pointer_value();
         }
+        let (outer, params) = self.begin_callback(name, numbers);
+        let value = body(self, &params);
+        self.end_callback(outer, value)
+    }
+
+    /// Starts a function for a helper to call: what follows is its body.
+    pub fn begin_callback(&mut self, name: &str, numbers: &[bool]) -> (Outer<'c>, Vec<BasicValueEnum<'c>>) {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(Linkage::Internal));
         let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
@@ -44,33 +64,75 @@ impl<'c> Emit<'c> {
             scratch_top: 8,
             scratch_max: 8,
             stack: Vec::new(),
-            stack_bytes: 0,
+            stack_bytes: super::mem::STACK_BUDGET,
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: Vec::new(),
             site: None,
+            context: None,
+            own_frames: 0,
+            section: String::new(),
+            can_sleep: false,
+            sleeps: false,
         };
         let outer = self.fun.replace(fun);
         self.b.position_at_end(start);
         self.at(1, 1);
-        let params = function.get_params();
-        let value = body(self, &params);
+        (Outer { fun: outer, start, block, place }, function.get_params())
+    }
+
+    /// Ends it; the function's address, as a helper takes it.
+    pub fn end_callback(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> PointerValue<'c> {
+        let f = self.fun_ref();
+        let (function, entry, exit, result, max, used) = (f.function, f.entry, f.exit, f.result, f.scratch_max, f.scratch_used);
         self.ret(Some(value));
         ok(self.b.build_unconditional_branch(exit)); // the block after a return needs an end, too
         self.b.position_at_end(entry);
-        ok(self.b.build_unconditional_branch(start));
+        ok(self.b.build_unconditional_branch(outer.start));
         self.b.position_at_end(exit);
         let value = ok(self.b.build_load(self.i64t(), result, ""));
         ok(self.b.build_return(Some(&value)));
-        self.fun = outer;
-        if let Some(b) = block {
+        self.fun = outer.fun;
+        if let (true, Some(f)) = (used, &mut self.fun) {
+            f.scratch_used = true;
+            f.scratch_max = f.scratch_max.max(max);
+        }
+        if let Some(b) = outer.block {
             self.b.position_at_end(b);
         }
-        match place {
+        match outer.place {
             Some(p) => self.b.set_current_debug_location(p),
             None => self.b.unset_current_debug_location(),
         }
         function.as_global_value().as_pointer_value()
+    }
+
+    /// Writes down what a callback needs of the program that it is called from: see [`Emit::borrow`]. `at` has
+    /// [`LENT`] bytes of stack.
+    pub fn lend(&mut self, at: PointerValue<'c>) {
+        let slot = self.scratch_at(0);
+        self.store_ptr(at, 0, slot);
+        let ctx = self.ctx();
+        self.store_ptr(at, 8, ctx);
+        let site = self.site();
+        self.store(at, 16, 8, site);
+    }
+
+    /// In a callback: the scratch memory, context and site of the program, and room above what `outer` has in use.
+    pub fn borrow(&mut self, outer: &Outer<'c>, at: PointerValue<'c>) {
+        let slot = self.load_ptr(at, 0);
+        let home = self.fun_ref().slot;
+        ok(self.b.build_store(home, slot));
+        let context = self.load_ptr(at, 8);
+        let site = self.load(at, 16, super::mem::U64);
+        if let Some(of) = &outer.fun {
+            let (top, sites, frames) = (of.scratch_top, of.sites.clone(), of.own_frames);
+            let f = self.fun();
+            (f.scratch_top, f.scratch_max, f.sites, f.own_frames) = (top, top, sites, frames);
+            f.scratch_used = true;
+            f.context = Some(context);
+            f.site = Some(site);
+        }
     }
 
     /// How many elements a map holds now.

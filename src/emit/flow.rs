@@ -236,6 +236,11 @@ impl<'c> Emit<'c> {
         );
     }
 
+    /// Is there a loop to leave within this function?
+    pub fn in_loop(&self) -> bool {
+        !self.fun_ref().loops.is_empty()
+    }
+
     /// Leaves the innermost loop.
     pub fn break_(&mut self) {
         if let Some(l) = self.fun_ref().loops.last().copied() {

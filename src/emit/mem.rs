@@ -10,7 +10,9 @@ use crate::bug;
 use crate::types::{Int, Space, Type};
 
 /// Stack that temporaries may take of the 512 bytes; LLVM needs some for its own spills.
-const STACK_BUDGET: u32 = 256;
+pub(super) const STACK_BUDGET: u32 = 256;
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
 /// Up to so many stores or loads a copy is written out; above, a helper does it.
 const INLINE_OPS: u32 = 16;
 
@@ -45,11 +47,24 @@ impl<'c> Emit<'c> {
                 return ptr;
             }
         }
+        let offset = self.alloc_scratch(size);
+        self.scratch_at(offset)
+    }
+
+    /// Scratch memory for as long as the program runs: its offset, for [`Emit::scratch_at`].
+    pub fn alloc_scratch(&mut self, size: u32) -> u32 {
         let f = self.fun();
         let offset = f.scratch_top;
         f.scratch_used = true;
-        f.scratch_top += size;
+        f.scratch_top += size.max(1).next_multiple_of(8);
         f.scratch_max = f.scratch_max.max(f.scratch_top);
+        offset
+    }
+
+    /// The address of an offset of the scratch memory, here.
+    pub fn scratch_at(&mut self, offset: u32) -> PointerValue<'c> {
+        let f = self.fun();
+        f.scratch_used = true;
         let slot = f.slot;
         let base = ok(self.b.build_load(self.ptrt(), slot, "scratch")).into_pointer_value();
         self.offset(base, offset)
@@ -279,6 +294,13 @@ impl<'c> Emit<'c> {
 
     // --- other address spaces -----------------------------------------------------------------------------------
 
+    /// Is this a program that may sleep? Asked where it matters: the program is made one that does.
+    fn may_sleep(&mut self) -> bool {
+        let f = self.fun();
+        f.sleeps |= f.can_sleep;
+        f.can_sleep
+    }
+
     /// Reads `size` bytes at `addr`; where that fails they are zero.
     pub fn read(&mut self, space: Space, to: PointerValue<'c>, size: u32, addr: IntValue<'c>) {
         if size == 0 {
@@ -291,6 +313,7 @@ impl<'c> Emit<'c> {
     /// The same with a size that is known to be bounded.
     pub fn read_bounded(&mut self, space: Space, to: PointerValue<'c>, size: IntValue<'c>, addr: IntValue<'c>) {
         let helper = match space {
+            Space::User if self.may_sleep() => Helper::CopyFromUser,
             Space::User => Helper::ProbeReadUser,
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernel,
         };
@@ -322,6 +345,26 @@ impl<'c> Emit<'c> {
             Space::Kernel | Space::Unknown | Space::Bpf => Helper::ProbeReadKernelStr,
         };
         let r = self.call(helper, &[to.into(), cap.into(), addr.into()]);
+        let r = if space == Space::User && self.may_sleep() {
+            // text that nobody has looked at yet is not in memory: have it brought there, and read again
+            let failed = self.cmp(Cmp::Slt, r, self.int(0));
+            self.choose(
+                failed,
+                |e| {
+                    let mark = e.mark();
+                    let byte = e.alloc(8);
+                    let one = e.int(1);
+                    let next_page = e.add(e.or(addr, e.int(PAGE - 1)), one);
+                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), addr.into()]);
+                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), next_page.into()]);
+                    e.release(mark);
+                    e.call(helper, &[to.into(), cap.into(), addr.into()])
+                },
+                |_| r,
+            )
+        } else {
+            r
+        };
         self.check(helper, r, 2);
         r
     }
@@ -350,18 +393,18 @@ impl<'c> Emit<'c> {
     pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
         match op.repr {
             Repr::Mem(ptr, _) => ptr,
-            Repr::At(addr, space) => match &op.ty {
-                Type::Str(cap) => match self.read_string(space, addr, *cap).repr {
-                    Repr::Mem(ptr, _) => ptr,
-                    _ => bug!("a string that was read is in memory"),
-                },
-                ty => {
-                    let size = ty.size();
-                    let to = self.alloc(size);
-                    self.read(space, to, size, addr);
-                    to
+            Repr::At(addr, space) => {
+                if let Type::Str(cap) = op.ty {
+                    let Repr::Mem(ptr, _) = self.read_string(space, addr, cap).repr else {
+                        bug!("a string that was read is in memory");
+                    };
+                    return ptr;
                 }
-            },
+                let size = op.ty.size();
+                let to = self.alloc(size);
+                self.read(space, to, size, addr);
+                to
+            }
             Repr::Reg(v) => {
                 let to = self.alloc(8);
                 let bytes = op.ty.size().clamp(1, 8) as u8;
@@ -462,24 +505,70 @@ impl<'c> Emit<'c> {
 
     /// Are the first `n` bytes equal, or both strings equal up to a NUL before that? 1 or 0.
     pub fn same_text(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
-        let same = self.entry_alloca();
-        let one = self.int(1);
-        self.store(same, 0, 8, one);
-        let byte = Int { bytes: 1, signed: false };
-        self.count(n.into(), |e, i| {
-            let pa = e.offset_by(a, i);
-            let pb = e.offset_by(b, i);
-            let (ca, cb) = (e.load(pa, 0, byte), e.load(pb, 0, byte));
-            let ne = e.cmp(Cmp::Ne, ca, cb);
-            e.if_(ne, |e| {
-                let zero = e.int(0);
-                e.store(same, 0, 8, zero);
-                e.break_();
-            });
-            let end = e.cmp(Cmp::Eq, ca, e.int(0));
-            e.if_(end, |e| e.break_());
+        let differs = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(differs, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let (wa, wb) = (e.load(pa, 0, int), e.load(pb, 0, int));
+            let nul = e.zero_byte(wa, int.bytes);
+            // all up to the first NUL, or all
+            let counts = e.xor(nul, e.sub(nul, e.int(1)));
+            let now = e.and(e.xor(wa, wb), counts);
+            e.store(differs, 0, 8, now);
+            e.or(nul, now)
         });
-        self.load(same, 0, U64)
+        let v = self.load(differs, 0, U64);
+        self.cmp(Cmp::Eq, v, self.int(0))
+    }
+
+    /// Bytes before the first NUL, or all.
+    pub fn text_len(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
+        let len = self.entry_alloca();
+        let all = self.int(cap.into());
+        self.store(len, 0, 8, all);
+        self.each_word(cap, |e, at, int| {
+            let p = e.offset_by(text, at);
+            let w = e.load(p, 0, int);
+            let nul = e.zero_byte(w, int.bytes);
+            e.if_(nul, |e| {
+                let up_to = e.xor(nul, e.sub(nul, e.int(1)));
+                let index = e.shr(e.highest_bit(up_to), e.int(3), false);
+                let n = e.add(at, index);
+                e.store(len, 0, 8, n);
+            });
+            nul
+        });
+        self.load(len, 0, U64)
+    }
+
+    /// The highest bit of the first byte that is zero, of a word's so many bytes; bits above it may be set as well. 0 when
+    /// there is no such byte.
+    fn zero_byte(&self, word: IntValue<'c>, bytes: u8) -> IntValue<'c> {
+        let (ones, tops) = if bytes == 1 { (0x01, 0x80) } else { (0x0101_0101_0101_0101, 0x8080_8080_8080_8080) };
+        let borrowed = self.sub(word, self.int(ones));
+        self.and(self.and(borrowed, self.xor(word, self.int(u64::MAX))), self.int(tops))
+    }
+
+    /// `body` for the pieces of `n` bytes, until it gives something that is not 0; it gets a piece's offset and width. Long
+    /// memory is walked by words (a piece may reach back into the one before): each way out of a loop is one more state
+    /// for the verifier to come back to, and it gives up at 8192. What is short may lie on the stack, where it allows no
+    /// word at an odd place.
+    fn each_word(&mut self, n: u32, body: impl Fn(&mut Self, IntValue<'c>, Int) -> IntValue<'c>) {
+        let width = if n <= 64 { 1 } else { 8 };
+        let int = Int { bytes: width as u8, signed: false };
+        self.count(n.div_ceil(width).into(), |e, i| {
+            let at = e.mul(i, e.int(width.into()));
+            let at = if n % width == 0 {
+                at
+            } else {
+                let last = e.int((n - width).into());
+                let beyond = e.cmp(Cmp::Ugt, at, last);
+                e.select(beyond, last, at)
+            };
+            let stop = body(e, at, int);
+            e.if_(stop, |e| e.break_());
+        });
     }
 
     /// Are `n` bytes of memory equal?
@@ -496,21 +585,17 @@ impl<'c> Emit<'c> {
             }
             return self.cmp(Cmp::Eq, differs, self.int(0));
         }
-        let same = self.entry_alloca();
-        let one = self.int(1);
-        self.store(same, 0, 8, one);
-        let byte = Int { bytes: 1, signed: false };
-        self.count(n.into(), |e, i| {
-            let (pa, pb) = (e.offset_by(a, i), e.offset_by(b, i));
-            let (ca, cb) = (e.load(pa, 0, byte), e.load(pb, 0, byte));
-            let ne = e.cmp(Cmp::Ne, ca, cb);
-            e.if_(ne, |e| {
-                let zero = e.int(0);
-                e.store(same, 0, 8, zero);
-                e.break_();
-            });
+        let differs = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(differs, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let now = e.xor(e.load(pa, 0, int), e.load(pb, 0, int));
+            e.store(differs, 0, 8, now);
+            now
         });
-        self.load(same, 0, U64)
+        let v = self.load(differs, 0, U64);
+        self.cmp(Cmp::Eq, v, self.int(0))
     }
 
     // --- what is shared with the loader and the reader ----------------------------------------------------------

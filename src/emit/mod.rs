@@ -22,10 +22,11 @@ mod object;
 mod ring;
 pub mod shared;
 
+pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{IntValue, PointerValue};
+pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
@@ -134,6 +135,8 @@ pub struct Emit<'c> {
     pub pad: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
+    /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
+    pub at_entry: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     problems: Vec<Problem>,
@@ -168,6 +171,15 @@ struct Fun<'c> {
     /// Number of sites, their names, and the register that says which one fired.
     sites: Vec<String>,
     site: Option<IntValue<'c>>,
+    /// The program's context, where it is not the function's own parameter.
+    context: Option<PointerValue<'c>>,
+    /// See [`Emit::own_frames`].
+    own_frames: u64,
+    /// How libbpf is told the program's type.
+    section: String,
+    /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
+    can_sleep: bool,
+    sleeps: bool,
 }
 
 /// Building an instruction fails only when the builder stands nowhere or types are off: ours to get right.
@@ -231,6 +243,13 @@ impl<'c> Emit<'c> {
             loops: Vec::new(),
             sites: sites.to_vec(),
             site: None,
+            context: None,
+            // the program and bpf_trace_runN(); the other types' stacks start where the event happened
+            own_frames: if section == "raw_tp" { 2 } else { 0 },
+            section: section.into(),
+            // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
+            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            sleeps: false,
         });
         self.b.position_at_end(body);
         self.at(1, 1);
@@ -281,7 +300,11 @@ impl<'c> Emit<'c> {
         ok(self.b.build_return(Some(&value)));
         self.scratch_size = self.scratch_size.max(if used { self.fun_ref().scratch_max.next_multiple_of(8) } else { 0 });
         self.b.unset_current_debug_location();
-        self.fun = None;
+        if let Some(f) = self.fun.take()
+            && f.sleeps
+        {
+            f.function.set_section(Some(&format!("{}.s", f.section)));
+        }
     }
 
     fn first_acquire(&self) -> BasicBlock<'c> {
@@ -293,10 +316,18 @@ impl<'c> Emit<'c> {
 
     /// The program's context: its only parameter.
     pub fn ctx(&self) -> PointerValue<'c> {
+        if let Some(context) = self.fun_ref().context {
+            return context;
+        }
         match self.fun_ref().function.get_first_param() {
             Some(BasicValueEnum::PointerValue(p)) => p,
             _ => bug!("a program's parameter is a pointer"),
         }
+    }
+
+    /// With so many frames of its own does a kernel stack start that is taken here.
+    pub fn own_frames(&self) -> u64 {
+        self.fun_ref().own_frames
     }
 
     /// The values that `probe` may have here.
@@ -423,10 +454,10 @@ impl<'c> Emit<'c> {
     /// `c != 0 ? a : b`, both already computed.
     pub fn select(&self, c: IntValue<'c>, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
         let bit = self.cmp_bit(Cmp::Ne, c, self.int(0));
-        match ok(self.b.build_select(bit, a, b, "")) {
-            BasicValueEnum::IntValue(v) => v,
-            _ => bug!("a select of integers is one"),
-        }
+        let BasicValueEnum::IntValue(v) = ok(self.b.build_select(bit, a, b, "")) else {
+            bug!("a select of integers is one");
+        };
+        v
     }
 
     /// Cuts a value to a width and extends it again by the sign: what a cast does.

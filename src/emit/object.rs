@@ -176,6 +176,7 @@ impl<'c> Emit<'c> {
             on_stack_limit: 32,
             pad: true,
             space: crate::types::Space::Unknown,
+            at_entry: false,
             warning_level: 1,
             problems: Vec::new(),
             next_event: 0,

@@ -4,14 +4,15 @@
 //!
 //! Unsafe: `fork` and what may be called after it. Between `fork` and `execve` the child only makes system calls, since a
 //! lock that another thread held at the fork (malloc's, say) is never released in the child (signal-safety(7)).
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // see above
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, bail};
 
@@ -42,8 +43,8 @@ impl Exit {
 pub struct Child {
     pid: u32,
     pidfd: OwnedFd,
-    /// A byte written here lets it exec; gone once it was.
-    go: Option<File>,
+    /// Opened, it lets the child exec; gone once it was.
+    gate: Option<Gate>,
     /// The errno of an exec that failed comes from here; closed by one that succeeded.
     failed: File,
     /// For messages.
@@ -68,13 +69,13 @@ impl Child {
         })?;
         let image = Image::new(&path, &words)?;
 
-        let (go_read, go_write) = pipe()?;
+        let gate = Gate::new()?;
         let (failed_read, failed_write) = pipe()?;
         let parent = unsafe { libc::getpid() };
         // SAFETY: the child runs nothing but `become_program`, which keeps to async-signal-safe calls.
         let pid = match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()).context("-c: cannot fork"),
-            0 => unsafe { become_program(&image, parent, go_read.as_raw_fd(), go_write.as_raw_fd(), failed_write.as_raw_fd()) },
+            0 => unsafe { become_program(&image, parent, &gate, failed_write.as_raw_fd()) },
             pid => pid,
         };
         // SAFETY: plain system call; the descriptor it returns is ours alone and close-on-exec (pidfd_open(2)).
@@ -91,7 +92,7 @@ impl Child {
         Ok(Self {
             pid: pid as u32,
             pidfd: unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) },
-            go: Some(File::from(go_write)),
+            gate: Some(gate),
             failed: File::from(failed_read),
             program: path.display().to_string(),
             exit: None,
@@ -112,16 +113,15 @@ impl Child {
     ///
     /// Errors: what `execve` said, with the program's name; the child is gone then.
     pub fn start(&mut self) -> anyhow::Result<()> {
-        let Some(mut go) = self.go.take() else { return Ok(()) };
-        let told = go.write_all(&[1]);
-        drop(go);
+        let Some(gate) = self.gate.take() else { return Ok(()) };
+        gate.open();
         let mut errno = Vec::new();
         let read = self.failed.read_to_end(&mut errno);
         let errno = <[u8; 4]>::try_from(errno.as_slice()).ok().map(i32::from_ne_bytes);
-        let why = match (errno, told, read) {
-            (Some(errno), _, _) => io::Error::from_raw_os_error(errno),
-            (None, Err(why), _) | (None, Ok(()), Err(why)) => why,
-            (None, Ok(()), Ok(_)) => return Ok(()),
+        let why = match (errno, read) {
+            (Some(errno), _) => io::Error::from_raw_os_error(errno),
+            (None, Err(why)) => why,
+            (None, Ok(_)) => return Ok(()),
         };
         self.kill_and_reap();
         if why.raw_os_error() == Some(libc::ENOEXEC) {
@@ -177,7 +177,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.go.take().is_some() {
+        if self.gate.take().is_some() {
             self.kill_and_reap();
         } else if matches!(self.exited(), Ok(None)) {
             self.stop();
@@ -212,36 +212,80 @@ unsafe extern "C" {
 /// The child's whole life until its program's. Never returns.
 ///
 /// SAFETY: for the child of a fork only. All calls are on signal-safety(7)'s list or bare system calls.
-unsafe fn become_program(image: &Image, parent: libc::pid_t, go: RawFd, go_write: RawFd, failed: RawFd) -> ! {
+unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed: RawFd) -> ! {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
         // The parent may have died before the line above.
         if libc::getppid() != parent {
             libc::_exit(127);
         }
-        // Our own copy would keep the pipe from ending when the parent goes.
-        libc::close(go_write);
         // The handlers we have are reset by the exec, but what is ignored stays so, and Rust ignores SIGPIPE; the signals
         // blocked for our signalfd stay blocked too. What was ignored before us (nohup's SIGHUP) is rightly inherited.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        let mut byte = 0u8;
-        let read = loop {
-            let read = libc::read(go, (&raw mut byte).cast(), 1);
-            if read != -1 || *libc::__errno_location() != libc::EINTR {
-                break read;
-            }
-        };
-        if read != 1 {
-            libc::_exit(127);
-        }
-        // Only now: until it is let go, the terminal's SIGINT is the parent's to judge.
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
+        // Of the signals that the parent blocks, the one that tells of its death.
+        let mut death = none;
+        libc::sigaddset(&mut death, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &death, std::ptr::null_mut());
+        gate.wait();
+        // Only now: until it is let go, the terminal's SIGINT is the parent's to judge.
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         libc::execve(image.path().as_ptr(), image.argv.as_ptr(), environ);
         let errno = *libc::__errno_location();
         libc::write(failed, (&raw const errno).cast(), 4);
         libc::_exit(127)
+    }
+}
+
+/// What the child waits at: a word that both processes see. A futex, because the end of the wait is a system call's exit
+/// that the probes see, and few ask for this one; a pipe would add a read to every program whose reads are counted.
+#[derive(Debug)]
+struct Gate(std::ptr::NonNull<AtomicU32>);
+
+impl Gate {
+    const SIZE: usize = 4096;
+
+    fn new() -> anyhow::Result<Self> {
+        // SAFETY: a new mapping, zeroed (so a valid AtomicU32), shared with the children forked from here on.
+        let page = unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), Self::SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        match std::ptr::NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED) {
+            Some(word) => Ok(Self(word)),
+            None => Err(io::Error::last_os_error()).context("-c: mmap"),
+        }
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: mapped as long as this lives.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn open(&self) {
+        self.word().store(1, Ordering::Release);
+        self.futex(libc::FUTEX_WAKE, 1);
+    }
+
+    /// Returns once it is open. Safe after a fork: a bare system call.
+    fn wait(&self) {
+        while self.word().load(Ordering::Acquire) == 0 {
+            self.futex(libc::FUTEX_WAIT, 0);
+        }
+    }
+
+    fn futex(&self, op: libc::c_int, value: u32) {
+        let forever = std::ptr::null::<libc::timespec>();
+        // SAFETY: the word is mapped; errors (futex(2): it is open already, a signal came) are seen by looking again.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), op, value, forever) };
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; nothing refers to it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), Self::SIZE) };
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! libbpf is not let to print: what it says is kept, for `-v` and for the error. A program's verifier log is asked for
 //! only after it was refused: libbpf loads once without a log, then again with the buffer that it was given.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // libbpf's C API, and memory shared with programs
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -136,7 +136,13 @@ pub(super) fn load(
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
-    privileges::raise_limits(manifest.programs.iter().map(|p| p.sites.len()).sum(), manifest.maps.len() + manifest.stacks.len());
+    // An event and a link per site; of a clock on all CPUs, per CPU.
+    let sites = manifest
+        .programs
+        .iter()
+        .flat_map(|p| &p.sites)
+        .map(|site| if matches!(site.attach, Attach::Timer { all_cpus: true, .. }) { sys.online_cpus().len() } else { 1 });
+    privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
     let before = libbpf_rs::set_print(Some((level, listen)));

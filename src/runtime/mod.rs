@@ -159,8 +159,10 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info })
         .debug_dirs(&settings.debug_dirs);
     let watched = wants_symbols(manifest);
-    if watched && let Some(pid) = settings.pid.or((child > 0).then_some(child)) {
-        symbols.watch(pid);
+    match settings.pid.or((child > 0).then_some(child)) {
+        Some(pid) if watched => symbols.watch(pid),
+        None if watched => symbols.record(),
+        _ => {}
     }
     let events = events::Events::prepare(manifest)?;
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));

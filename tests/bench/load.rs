@@ -1,5 +1,7 @@
 //! The load: this program again, in a tight loop of one cheap system call. And a million events of it, printed.
 
+#![allow(unsafe_code)] // openat(2), as bare as can be
+
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -86,7 +88,8 @@ fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
         tail.add(ms(end));
         let text = std::fs::read(path).expect("the output");
         let lines = text.split(|b| *b == b'\n').filter(|l| !l.is_empty()).count() as u64;
-        let missing = said.lines().find_map(|l| l.strip_prefix("WARNING: Total lost event count: ")?.trim().parse::<u64>().ok()).unwrap_or(0);
+        let missing =
+            said.lines().find_map(|l| l.strip_prefix("WARNING: Total lost event count: ")?.trim().parse::<u64>().ok()).unwrap_or(0);
         assert_eq!(lines + missing, CALLS, "printed {lines}, said to be lost {missing}: {said}");
         lost.add(missing as f64 * 100.0 / CALLS as f64);
         rate.add(lines as f64 / since.elapsed().as_secs_f64() / 1e6);

@@ -59,6 +59,13 @@ impl Case {
         format!("{}::{}::{}", self.group, super::stem(&self.file), self.name)
     }
 
+    /// Does one of these words stand in it?
+    pub fn mentions(&self, words: &[&str]) -> bool {
+        let files = self.files.iter().map(|(_, body)| body);
+        let expected = self.expect.iter().map(|e| &e.text);
+        self.text.values().chain(files).chain(expected).any(|t| words.iter().any(|w| t.contains(w)))
+    }
+
     pub fn text(&self, key: &str) -> Option<&str> {
         self.text.get(key).map(String::as_str)
     }

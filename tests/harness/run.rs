@@ -1,5 +1,7 @@
 //! Runs one case and judges it.
 
+#![allow(unsafe_code)] // signals, and a descriptor across fork
+
 use crate::Verdict;
 use crate::case::{Case, Expect, Status, Want};
 use crate::need;
@@ -87,9 +89,10 @@ impl Place {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("rbt-case.{}.{n}.{}", std::process::id(), case.name));
         let _ = std::fs::create_dir_all(&dir);
+        copy_fixtures(case, &dir.join("fix"));
         let words = vec![
             ("tmp", dir.display().to_string()),
-            ("fix", fixtures().display().to_string()),
+            ("fix", dir.join("fix").display().to_string()),
             ("rbt", rbt().display().to_string()),
             ("root", env!("CARGO_MANIFEST_DIR").into()),
         ];
@@ -114,8 +117,13 @@ impl Place {
                 c.env(name, v);
             }
         }
-        // no colours, no set-up of the caller's
-        c.env_remove("RBT_COLOR").env("NO_COLOR", "1").env("TERM", "dumb").env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        // no colours, no set-up of the caller's (cargo's library path has every start-up search many folders)
+        c.env_remove("RBT_COLOR")
+            .env_remove("LD_LIBRARY_PATH")
+            .env("NO_COLOR", "1")
+            .env("TERM", "dumb")
+            .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC");
         c.current_dir(&self.dir).process_group(0);
     }
 }
@@ -431,6 +439,19 @@ pub fn write_updates() {
 /// Where `tests/fixtures` is compiled to.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
+}
+
+/// A case that traces fixtures has its own: a uprobe belongs to a file, and another case may run that just now.
+fn copy_fixtures(case: &Case, to: &Path) {
+    if !case.mentions(&["{{fix}}", "$FIX"]) {
+        return;
+    }
+    let _ = std::fs::create_dir_all(to);
+    for file in std::fs::read_dir(fixtures()).into_iter().flatten().flatten() {
+        if let Err(e) = std::fs::copy(file.path(), to.join(file.file_name())) {
+            eprintln!("{}: {e}", file.path().display());
+        }
+    }
 }
 
 /// `NAME.c` becomes `NAME`, `libNAME.c` a shared library; a first line `// cc: …` adds flags.

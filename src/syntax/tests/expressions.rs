@@ -51,7 +51,7 @@ fn casts() {
 #[test]
 fn parentheses_round_values() {
     assert_eq!(expr("(pid) - 1"), "(pid - 1)");
-    assert_eq!(expr("(arg12) * 2"), "(arg12 * 2)");
+    assert_eq!(expr("(arg5) * 2"), "(arg5 * 2)");
     assert_eq!(expr("(args).x"), "args.x");
     assert_eq!(expr("(foo) + 1"), "(foo + 1)");
     assert_eq!(expr("($x) - 1"), "($x - 1)");
