@@ -17,7 +17,11 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     let root = unsafe { libc::geteuid() == 0 };
     if !root {
         let required = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
-        return if required { Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into()) } else { Ok(Completion::ignored_with("needs root")) };
+        return if required {
+            Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into())
+        } else {
+            Ok(Completion::ignored_with("needs root"))
+        };
     }
     let mut rbt = Command::new(env!("CARGO_BIN_EXE_rbt"));
     // a builtin may ask for the command, for a process, or for parameters

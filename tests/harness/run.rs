@@ -116,7 +116,12 @@ impl Place {
             }
         }
         // no colours, no set-up of the caller's (cargo's library path has every start-up search many folders)
-        c.env_remove("RBT_COLOR").env_remove("LD_LIBRARY_PATH").env("NO_COLOR", "1").env("TERM", "dumb").env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        c.env_remove("RBT_COLOR")
+            .env_remove("LD_LIBRARY_PATH")
+            .env("NO_COLOR", "1")
+            .env("TERM", "dumb")
+            .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC");
         c.current_dir(&self.dir).process_group(0);
     }
 }
