@@ -1,7 +1,9 @@
 //! The command line: raw options by clap, then resolved ones.
 //!
 //! What follows the script is the script's, but for our own options, so the arguments are split before clap sees them:
-//! see [`split`].
+//! see `split`.
+
+#![allow(unsafe_code)] // fcntl
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -573,8 +575,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     }
     let one_of = |word: &str, words: &[&'static str], what: &str| {
         words
-            .iter()
-            .any(|w| *w == word)
+            .contains(&word)
             .then(|| word.to_string())
             .ok_or_else(|| Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
     };

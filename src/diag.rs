@@ -7,7 +7,7 @@ pub use render::render;
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Span {
-    /// Index of the source within [`Sources`]: 0 is the script itself.
+    /// Index of the source in the list that [`render()`] gets: 0 is the script itself.
     pub source: u16,
     /// First byte.
     pub start: u32,

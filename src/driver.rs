@@ -327,13 +327,14 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path.is_dir() {
         return Err(cannot("it is a directory"));
     }
-    std::fs::read(path).map_err(|e| match e.kind() {
-        // A program without -e looks like the name of a file that is not there.
-        io::ErrorKind::NotFound if path.to_string_lossy().contains('{') => {
-            cannot("there is no such file").help("a program on the command line follows -e: rbt -e 'PROGRAM'")
+    std::fs::read(path).map_err(|e| {
+        if e.kind() != io::ErrorKind::NotFound {
+            return cannot(&reason(&e));
         }
-        io::ErrorKind::NotFound => cannot("there is no such file"),
-        _ => cannot(&reason(&e)),
+        let missing = cannot("there is no such file");
+        // A program without -e looks like the name of a file that is not there.
+        let program = path.to_string_lossy().contains('{');
+        if program { missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'") } else { missing }
     })
 }
 

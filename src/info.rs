@@ -1,5 +1,7 @@
 //! `rbt info`: what this machine and this build can do. Reads and asks only; works without root as far as answers go.
 
+#![allow(unsafe_code)] // getrlimit
+
 use std::io::{self, Write};
 
 use crate::probes::{Caps, Env, KINDS};

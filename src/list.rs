@@ -279,19 +279,16 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
 /// As C would define it; anonymous members are shown flat.
 fn define(word: &str, name: &str, ty: &Type, page: &mut Page) {
     page.line(&format!("{word} {name} {{"));
-    match ty {
-        Type::Enum(e) => {
-            for (variant, value) in &e.variants {
-                page.line(&format!("    {variant} = {value},"));
-            }
+    if let Type::Enum(e) = ty {
+        for (variant, value) in &e.variants {
+            page.line(&format!("    {variant} = {value},"));
         }
-        Type::Struct(s) => {
-            for f in page.env.sys.expand(s).map(|r| r.fields).unwrap_or_default() {
-                let width = f.bits.map(|(_, width)| format!(" : {width}")).unwrap_or_default();
-                page.line(&format!("    {}{width};", declare(&f.ty, &f.name)));
-            }
+    }
+    if let Type::Struct(s) = ty {
+        for f in page.env.sys.expand(s).map(|r| r.fields).unwrap_or_default() {
+            let width = f.bits.map(|(_, width)| format!(" : {width}")).unwrap_or_default();
+            page.line(&format!("    {}{width};", declare(&f.ty, &f.name)));
         }
-        _ => {}
     }
     page.line("};");
 }
@@ -311,13 +308,21 @@ fn declare(ty: &Type, name: &str) -> String {
         Type::Str(n) => format!("char {name}[{n}]"),
         Type::Buf(n) => format!("unsigned char {name}[{n}]"),
         Type::Array(elem, n) => declare(elem, &format!("{name}[{n}]")),
-        Type::Ptr(to, _) => match &**to {
-            Type::Array(..) | Type::Str(_) => declare(to, &format!("(*{name})")),
-            _ => declare(to, &format!("*{name}")),
-        },
+        Type::Ptr(to, _) if matches!(**to, Type::Array(..) | Type::Str(_)) => declare(to, &format!("(*{name})")),
+        Type::Ptr(to, _) => declare(to, &format!("*{name}")),
         Type::Enum(e) if e.name.is_empty() => declare(&Type::Int(e.int), name),
         Type::Record(r) if r.name.is_empty() => format!("struct {{ … }} {name}"),
-        _ => format!("{} {name}", Type::ptr(ty.clone(), Space::Unknown).to_string().trim_end_matches(" *")),
+        Type::Void
+        | Type::Bool
+        | Type::Enum(_)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Tuple(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => {
+            format!("{} {name}", Type::ptr(ty.clone(), Space::Unknown).to_string().trim_end_matches(" *"))
+        }
     }
 }
 

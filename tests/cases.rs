@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         let (case, batch) = (case.clone(), batch.clone());
         trials.push(Trial::ignorable_test(vm::name(&case), move || verdict(batch.result(&case))));
     }
-    for case in cases.iter().filter(|c| c.host).cloned() {
+    for case in cases.into_iter().filter(|c| c.host) {
         trials.push(Trial::ignorable_test(case.full_name(), move || verdict(run::run(&case))));
     }
     for file in files("check", "bt") {

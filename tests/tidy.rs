@@ -22,7 +22,6 @@ const LAYERS: &[Layer] = &[
 const HOMES: &[(&str, &[&str])] = &[
     ("anyhow", &[]),
     ("blazesym", &["src/runtime/symbolize.rs"]),
-    ("chrono", &[]),
     ("clap", &["src/cli.rs", "src/completions.rs"]),
     ("clap_complete", &["src/cli.rs", "src/completions.rs"]),
     ("gimli", &["src/system/", "src/runtime/symbolize.rs"]),

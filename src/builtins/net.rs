@@ -124,19 +124,19 @@ fn octets(a: IpAddr) -> Vec<u8> {
 
 /// What is wrong with a type as an address.
 fn not_an_address(ty: &Type) -> Option<String> {
-    match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() < 4 => Some(format!("4 or 16 bytes, and {ty} has {}", ty.size())),
-        _ => None,
-    }
+    let bytes = matches!(ty, Type::Array(..) | Type::Str(_) | Type::Buf(_));
+    (bytes && ty.size() < 4).then(|| format!("4 or 16 bytes, and {ty} has {}", ty.size()))
 }
 
 /// Bytes that an address of this type has: 4, or 16 for what is that long.
 fn width(ty: &Type) -> u32 {
-    match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) if ty.size() >= 16 => 16,
-        Type::Ptr(to, _) if to.size() >= 16 => 16,
-        _ => 4,
-    }
+    let room = match ty {
+        Type::Array(..) | Type::Str(_) | Type::Buf(_) => ty.size(),
+        Type::Ptr(to, _) => to.size(),
+        Type::Void | Type::Bool | Type::Int(_) | Type::Enum(_) | Type::Struct(_) => 4,
+        Type::Record(_) | Type::Tuple(_) | Type::Tagged(_) | Type::Agg(_) | Type::Args => 4,
+    };
+    if room >= 16 { 16 } else { 4 }
 }
 
 fn ntop<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {

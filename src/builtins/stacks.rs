@@ -90,10 +90,7 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
 
 /// Frames that are kept of a stack of this type.
 fn limit_of(ty: &Type) -> u32 {
-    match ty {
-        Type::Tagged(t) => kept(t),
-        _ => 0,
-    }
+    if let Type::Tagged(t) = ty { kept(t) } else { 0 }
 }
 
 fn kept(t: &Tagged) -> u32 {

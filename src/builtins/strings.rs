@@ -196,10 +196,15 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {
             let most = (u.kept(0) as u32).max(1);
-            let cap = match ty {
-                Type::Str(cap) => *cap,
-                Type::Array(elem, n) if elem.size() == 1 && *n > 0 => (*n).min(most),
-                _ => most,
+            let cap = if let Type::Str(cap) = ty {
+                *cap
+            } else if let Type::Array(elem, n) = ty
+                && elem.size() == 1
+                && *n > 0
+            {
+                (*n).min(most)
+            } else {
+                most
             };
             let (addr, space) = e.address(text);
             e.read_string(space, addr, cap)

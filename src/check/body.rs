@@ -1,5 +1,7 @@
 //! One probe's body, checked once for one kind of site: names and scopes.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;

@@ -114,11 +114,9 @@ impl Dump<'_> {
 
     fn expr(&self, e: &Expr) -> String {
         match &e.kind {
-            ExprKind::Int(n) => match &e.ty {
-                Type::Bool => (*n != 0).to_string(),
-                ty if ty.as_int().is_some_and(|i| i.signed) => (*n as i64).to_string(),
-                _ => n.to_string(),
-            },
+            ExprKind::Int(n) if e.ty == Type::Bool => (*n != 0).to_string(),
+            ExprKind::Int(n) if e.ty.as_int().is_some_and(|i| i.signed) => (*n as i64).to_string(),
+            ExprKind::Int(n) => n.to_string(),
             ExprKind::Str(s) => format!("{:?}", String::from_utf8_lossy(s)),
             ExprKind::Var(v) => self.var_name(*v),
             ExprKind::Map(m, key) => self.map_name(*m, key.as_deref()),

@@ -1,5 +1,7 @@
 //! Attach points: from what is written to the sites it means, and to the fewest contexts that a body must be checked for.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use regex::Regex;
 
 use super::{Tables, uses};

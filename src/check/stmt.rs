@@ -1,5 +1,7 @@
 //! Statements.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use super::body::Body;
 use super::convert::{assigned_type, cast};
 use super::expr::widen;

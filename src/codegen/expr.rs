@@ -50,24 +50,20 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.fitted(r, &e.ty)
             }
             ExprKind::AddrOf(x) => {
-                let addr = match &x.kind {
-                    ExprKind::Var(v) => {
-                        let at = self.home(*v);
-                        self.e.addr(at)
-                    }
-                    ExprKind::Map(map, key) => {
-                        let at = self.map_key(*map, key.as_deref());
-                        let handle = self.e.script_map(*map);
-                        let slot = self.e.lookup(handle, at);
-                        self.e.addr(slot)
-                    }
-                    _ => {
-                        let op = self.expr(x);
-                        match op.repr {
-                            Repr::At(addr, _) => addr,
-                            Repr::Mem(ptr, _) => self.e.addr(ptr),
-                            Repr::Reg(_) | Repr::None => self.e.int(0),
-                        }
+                let addr = if let ExprKind::Var(v) = x.kind {
+                    let at = self.home(v);
+                    self.e.addr(at)
+                } else if let ExprKind::Map(map, key) = &x.kind {
+                    let at = self.map_key(*map, key.as_deref());
+                    let handle = self.e.script_map(*map);
+                    let slot = self.e.lookup(handle, at);
+                    self.e.addr(slot)
+                } else {
+                    let op = self.expr(x);
+                    match op.repr {
+                        Repr::At(addr, _) => addr,
+                        Repr::Mem(ptr, _) => self.e.addr(ptr),
+                        Repr::Reg(_) | Repr::None => self.e.int(0),
                     }
                 };
                 Operand::reg(e.ty.clone(), addr)
@@ -165,28 +161,27 @@ impl<'a, 'c> Gen<'a, 'c> {
         let array = self.expr(base);
         let i = self.expr(index);
         let i = self.e.scalar(&i);
-        let (len, step) = match &array.ty {
-            Type::Array(elem, n) => (*n, elem.size()),
-            Type::Str(cap) => (*cap, 1),
-            Type::Buf(cap) => (*cap, 1),
-            other => crate::bug!("{other} cannot be indexed"),
+        let (len, step) = if let Type::Array(elem, n) = &array.ty {
+            (*n, elem.size())
+        } else if let Type::Str(cap) | Type::Buf(cap) = &array.ty {
+            (*cap, 1)
+        } else {
+            crate::bug!("{} cannot be indexed", array.ty)
         };
-        let at = match index.kind {
-            ExprKind::Int(_) => i,
-            _ if len == 0 => i,
-            _ => {
-                // an index that is out of bounds reads element 0 and is reported
-                let i = self.e.opaque(i);
-                let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
-                self.e.choose(
-                    outside,
-                    |e| {
-                        e.problem("array index out of bounds");
-                        e.int(0)
-                    },
-                    |_| i,
-                )
-            }
+        let at = if matches!(index.kind, ExprKind::Int(_)) || len == 0 {
+            i
+        } else {
+            // an index that is out of bounds reads element 0 and is reported
+            let i = self.e.opaque(i);
+            let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
+            self.e.choose(
+                outside,
+                |e| {
+                    e.problem("array index out of bounds");
+                    e.int(0)
+                },
+                |_| i,
+            )
         };
         let by = self.e.mul(at, self.e.int(step.into()));
         match array.repr {
@@ -203,22 +198,19 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr, ty: &Type) -> Operand<'c> {
-        match op {
-            BinOp::And | BinOp::Or => {
-                let left = self.condition(a);
-                let branch = self.e.begin_choose(left);
-                let yes = if op == BinOp::And { self.truth(b) } else { self.e.int(1) };
-                self.e.choose_else(&branch, yes);
-                let no = if op == BinOp::And { self.e.int(0) } else { self.truth(b) };
-                let v = self.e.end_choose(branch, no);
-                return Operand::reg(ty.clone(), v);
-            }
-            BinOp::Eq | BinOp::Ne if !a.ty.is_scalar() || !b.ty.is_scalar() => {
-                let same = self.same(a, b);
-                let v = if op == BinOp::Eq { same } else { self.e.xor(same, self.e.int(1)) };
-                return Operand::reg(ty.clone(), v);
-            }
-            _ => {}
+        if matches!(op, BinOp::And | BinOp::Or) {
+            let left = self.condition(a);
+            let branch = self.e.begin_choose(left);
+            let yes = if op == BinOp::And { self.truth(b) } else { self.e.int(1) };
+            self.e.choose_else(&branch, yes);
+            let no = if op == BinOp::And { self.e.int(0) } else { self.truth(b) };
+            let v = self.e.end_choose(branch, no);
+            return Operand::reg(ty.clone(), v);
+        }
+        if matches!(op, BinOp::Eq | BinOp::Ne) && !(a.ty.is_scalar() && b.ty.is_scalar()) {
+            let same = self.same(a, b);
+            let v = if op == BinOp::Eq { same } else { self.e.xor(same, self.e.int(1)) };
+            return Operand::reg(ty.clone(), v);
         }
         let signed_of = |e: &Expr| e.ty.as_int().is_some_and(|i| i.signed);
         // a literal takes the other side's sign
@@ -379,15 +371,17 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn tuple(&mut self, elems: &[Expr], ty: &Type) -> Operand<'c> {
-        let (types, offsets): (Vec<Type>, Vec<u32>) = match ty {
-            Type::Tuple(types) => (types.clone(), Type::tuple_offsets(types)),
-            Type::Record(r) => r.fields.iter().map(|f| (f.ty.clone(), f.offset)).unzip(),
-            _ => crate::bug!("a tuple's type is a tuple or a record"),
+        let (types, offsets): (Vec<Type>, Vec<u32>) = if let Type::Tuple(types) = ty {
+            (types.clone(), Type::tuple_offsets(types))
+        } else if let Type::Record(r) = ty {
+            r.fields.iter().map(|f| (f.ty.clone(), f.offset)).unzip()
+        } else {
+            crate::bug!("a tuple's type is a tuple or a record")
         };
         let ops: Vec<Operand<'c>> = elems.iter().map(|e| self.expr(e)).collect();
         let at = self.e.alloc(ty.size());
         let used: u32 = types.iter().map(Type::size).sum();
-        if used != ty.size() || ty.size() % 8 != 0 {
+        if used != ty.size() || !ty.size().is_multiple_of(8) {
             self.e.zero(at, ty.size().next_multiple_of(8), 8);
         }
         for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {

@@ -1,4 +1,4 @@
-//! Compiles a checked script: [`hir`](crate::check::hir) to [`artifact::Artifact`].
+//! Compiles a checked script: [`hir`] to [`artifact::Artifact`].
 //!
 //! - `probe.rs`: a program and what decides whether its body runs
 //! - `stmt.rs`, `expr.rs`: the body

@@ -90,14 +90,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// One raw tracepoint serves all system calls: find out which it is, and leave when it is none of ours.
     fn only_our_syscalls(&mut self, probe: &hir::Probe) {
         let Some(Attach::Syscall { enter, .. }) = probe.sites.first().map(|s| &s.attach) else { return };
-        let numbers: Vec<u32> = probe
-            .sites
-            .iter()
-            .filter_map(|s| match s.attach {
-                Attach::Syscall { number, .. } => Some(number),
-                _ => None,
-            })
-            .collect();
+        let numbers: Vec<u32> =
+            probe.sites.iter().filter_map(|s| if let Attach::Syscall { number, .. } = s.attach { Some(number) } else { None }).collect();
         let number = if *enter {
             // TP_PROTO(struct pt_regs *regs, long id): include/trace/events/syscalls.h
             self.e.load_ctx(8, U64)

@@ -116,10 +116,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.range(*var, first, end, body);
             }
             StmtKind::ForMap { var, map, body } => self.each(*var, *map, body),
-            StmtKind::Break | StmtKind::Continue if self.e.in_loop() => match s.kind {
-                StmtKind::Break => self.e.break_(),
-                _ => self.e.continue_(),
-            },
+            StmtKind::Break if self.e.in_loop() => self.e.break_(),
+            StmtKind::Continue if self.e.in_loop() => self.e.continue_(),
             // in the function that is a loop's body: 1 ends the loop, 0 goes on (bpf_loop and bpf_for_each_map_elem in
             // bpf-helpers(7))
             StmtKind::Break => {
@@ -200,11 +198,10 @@ impl<'a, 'c> Gen<'a, 'c> {
             let home = self.home(var);
             let from = self.e.element(*k, 0, &key);
             self.e.put(home, 8, &from, key_ty);
-            let value = match self.script.maps[map].value.clone() {
-                // the helper hands out this CPU's part only
-                Type::Agg(_) => self.read_aggregate_at(map, *k, value_ty),
-                ty => self.e.element(*v, 0, &ty),
-            };
+            let ty = self.script.maps[map].value.clone();
+            // the helper hands out this CPU's part only
+            let aggregate = matches!(ty, Type::Agg(_));
+            let value = if aggregate { self.read_aggregate_at(map, *k, value_ty) } else { self.e.element(*v, 0, &ty) };
             let home = self.home(var);
             let offset = offsets.get(1).copied().unwrap_or(0);
             let to = self.e.offset(home, offset);
@@ -304,16 +301,18 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Stores a whole element; a refusal is reported.
     pub(super) fn insert(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
-        let value = match op.repr {
-            crate::emit::Repr::Mem(ptr, _) if op.ty == *ty && size % 8 == 0 => ptr,
-            _ => {
-                let tmp = self.e.alloc(size);
-                if size % 8 != 0 {
-                    self.e.zero(tmp, size.next_multiple_of(8), 8);
-                }
-                self.e.put(tmp, 8, op, ty);
-                tmp
+        let value = if let crate::emit::Repr::Mem(ptr, _) = op.repr
+            && op.ty == *ty
+            && size.is_multiple_of(8)
+        {
+            ptr
+        } else {
+            let tmp = self.e.alloc(size);
+            if !size.is_multiple_of(8) {
+                self.e.zero(tmp, size.next_multiple_of(8), 8);
             }
+            self.e.put(tmp, 8, op, ty);
+            tmp
         };
         let r = self.e.update(map, key, value);
         self.e.refused(r);
@@ -364,15 +363,14 @@ fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
     let (mut loops, mut inside) = (0, BTreeSet::new());
     hir::visit(stmts, &mut |n| {
         let hir::Node::Stmt(s) = n else { return };
-        match &s.kind {
-            StmtKind::ForRange { var, body, .. } | StmtKind::ForMap { var, body, .. } => {
-                loops += 1;
-                inside.insert(*var);
-                hir::visit(body, &mut |n| inside.extend(variable(n)));
-            }
-            // its body is emitted so many times over
-            StmtKind::Repeat { times, body } => loops += (times - 1) * loops_in(body).0,
-            _ => {}
+        if let StmtKind::ForRange { var, body, .. } | StmtKind::ForMap { var, body, .. } = &s.kind {
+            loops += 1;
+            inside.insert(*var);
+            hir::visit(body, &mut |n| inside.extend(variable(n)));
+        }
+        // its body is emitted so many times over
+        if let StmtKind::Repeat { times, body } = &s.kind {
+            loops += (times - 1) * loops_in(body).0;
         }
     });
     (loops, inside)
@@ -382,6 +380,6 @@ fn variable(n: hir::Node) -> Option<hir::VarId> {
     match n {
         hir::Node::Stmt(Stmt { kind: StmtKind::SetVar(v, _) | StmtKind::ZeroVar(v), .. }) => Some(*v),
         hir::Node::Expr(Expr { kind: hir::ExprKind::Var(v) | hir::ExprKind::StepVar { var: v, .. }, .. }) => Some(*v),
-        _ => None,
+        hir::Node::Stmt(_) | hir::Node::Expr(_) => None,
     }
 }

@@ -5,7 +5,9 @@ use std::io::Write;
 /// From now on, a panic on any thread ends the process. What the kernel holds for us goes with the process.
 pub(super) fn install() {
     std::panic::set_hook(Box::new(|info| {
-        let message = info.payload_as_str().unwrap_or("no message");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let message = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
         let place = info.location().map(|l| format!(" ({}:{})", l.file(), l.line())).unwrap_or_default();
         let mut err = std::io::stderr().lock();
         let _ = writeln!(err, "rbt: internal error: {message}{place}");

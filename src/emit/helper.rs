@@ -64,28 +64,23 @@ helpers! {
 impl<'c> Emit<'c> {
     /// Calls a helper that returns a number.
     pub fn call(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
-        match self.call_any(helper, args, false) {
-            BasicValueEnum::IntValue(v) => v,
-            _ => bug!("helper {} returns a number", helper.name()),
-        }
+        let BasicValueEnum::IntValue(v) = self.call_any(helper, args, false) else {
+            bug!("helper {} returns a number", helper.name());
+        };
+        v
     }
 
     /// Calls a helper that returns an address the program may use (after a null check).
     pub fn call_ptr(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>]) -> PointerValue<'c> {
-        match self.call_any(helper, args, true) {
-            BasicValueEnum::PointerValue(v) => v,
-            _ => bug!("helper {} returns a pointer", helper.name()),
-        }
+        let BasicValueEnum::PointerValue(v) = self.call_any(helper, args, true) else {
+            bug!("helper {} returns a pointer", helper.name());
+        };
+        v
     }
 
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
-        let types: Vec<BasicMetadataTypeEnum> = args
-            .iter()
-            .map(|a| match a {
-                BasicMetadataValueEnum::PointerValue(_) => self.ptrt().into(),
-                _ => self.i64t().into(),
-            })
-            .collect();
+        let types: Vec<BasicMetadataTypeEnum> =
+            args.iter().map(|a| if a.is_pointer_value() { self.ptrt().into() } else { self.i64t().into() }).collect();
         let ty = if pointer { self.ptrt().fn_type(&types, false) } else { self.i64t().fn_type(&types, false) };
         let target = self.i64t().const_int(helper as u64, false).const_to_pointer(self.ptrt());
         let call = ok(self.b.build_indirect_call(ty, target, args, ""));

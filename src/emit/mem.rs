@@ -393,18 +393,18 @@ impl<'c> Emit<'c> {
     pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
         match op.repr {
             Repr::Mem(ptr, _) => ptr,
-            Repr::At(addr, space) => match &op.ty {
-                Type::Str(cap) => match self.read_string(space, addr, *cap).repr {
-                    Repr::Mem(ptr, _) => ptr,
-                    _ => bug!("a string that was read is in memory"),
-                },
-                ty => {
-                    let size = ty.size();
-                    let to = self.alloc(size);
-                    self.read(space, to, size, addr);
-                    to
+            Repr::At(addr, space) => {
+                if let Type::Str(cap) = op.ty {
+                    let Repr::Mem(ptr, _) = self.read_string(space, addr, cap).repr else {
+                        bug!("a string that was read is in memory");
+                    };
+                    return ptr;
                 }
-            },
+                let size = op.ty.size();
+                let to = self.alloc(size);
+                self.read(space, to, size, addr);
+                to
+            }
             Repr::Reg(v) => {
                 let to = self.alloc(8);
                 let bytes = op.ty.size().clamp(1, 8) as u8;

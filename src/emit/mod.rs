@@ -454,10 +454,10 @@ impl<'c> Emit<'c> {
     /// `c != 0 ? a : b`, both already computed.
     pub fn select(&self, c: IntValue<'c>, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
         let bit = self.cmp_bit(Cmp::Ne, c, self.int(0));
-        match ok(self.b.build_select(bit, a, b, "")) {
-            BasicValueEnum::IntValue(v) => v,
-            _ => bug!("a select of integers is one"),
-        }
+        let BasicValueEnum::IntValue(v) = ok(self.b.build_select(bit, a, b, "")) else {
+            bug!("a select of integers is one");
+        };
+        v
     }
 
     /// Cuts a value to a width and extends it again by the sign: what a cast does.

@@ -95,7 +95,7 @@ impl ProbeKind for RawTracepoint {
             ArgRef::Index(n) => arg(e, *n, ty),
             ArgRef::Named(f) => arg(e, f.field.offset / 8, &f.field.ty),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| arg(e, f.field.offset / 8, &f.field.ty)),
-            other => crate::bug!("{} offers no {other:?}", site.name),
+            ArgRef::Retval | ArgRef::Ctx | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }
     }
 

@@ -118,7 +118,9 @@ impl ProbeKind for Timer {
     fn load<'c>(&self, e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
-            other => crate::bug!("{} offers no {other:?}", self.names[0]),
+            ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => {
+                crate::bug!("{} offers no {which:?}", self.names[0])
+            }
         }
     }
 

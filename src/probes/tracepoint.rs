@@ -106,10 +106,7 @@ impl ProbeKind for Tracepoint {
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let (category, event) = Self::names_of(site);
         let format = env.sys.tracepoint(category, event).map_err(|m| missing(site.span, m))?;
-        let syscall = match site.attach {
-            Attach::Syscall { enter, .. } => Some(enter),
-            _ => None,
-        };
+        let syscall = if let Attach::Syscall { enter, .. } = site.attach { Some(enter) } else { None };
         let fields = format.map(|f| f.fields).unwrap_or_default().into_iter().map(|f| {
             let place = match (syscall, f.loc) {
                 (Some(_), _) if f.field.name == "__syscall_nr" => Place::SyscallNumber,
@@ -130,10 +127,7 @@ impl ProbeKind for Tracepoint {
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
-        match site.attach {
-            Attach::Syscall { .. } => ProgramType::RawTracepoint,
-            _ => ProgramType::Tracepoint,
-        }
+        if matches!(site.attach, Attach::Syscall { .. }) { ProgramType::RawTracepoint } else { ProgramType::Tracepoint }
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
@@ -141,7 +135,7 @@ impl ProbeKind for Tracepoint {
             ArgRef::Named(f) => load_field(e, f),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load_field(e, f)),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
-            other => crate::bug!("{} offers no {other:?}", site.name),
+            ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }
     }
 
@@ -207,10 +201,7 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
             if f.place == Place::RelLoc {
                 at = e.add(at, e.int(u64::from(f.field.offset) + 4));
             }
-            match &ty {
-                Type::Str(cap) => e.read_string(Space::Kernel, at, *cap),
-                _ => Operand { ty, repr: Repr::At(at, Space::Kernel) },
-            }
+            if let Type::Str(cap) = ty { e.read_string(Space::Kernel, at, cap) } else { Operand { ty, repr: Repr::At(at, Space::Kernel) } }
         }
     }
 }

@@ -204,7 +204,7 @@ impl ProbeKind for Uprobe {
                     e.sub(ip, e.int(by))
                 })
             }
-            other => crate::bug!("{} offers no {other:?}", site.name),
+            ArgRef::All | ArgRef::Named(_) => crate::bug!("{} offers no {which:?}", site.name),
         };
         Operand::reg(ty.clone(), v)
     }

@@ -142,7 +142,7 @@ pub fn format(pieces: &[Piece], args: &[Value], text: &dyn Fn(&Value) -> Vec<u8>
     to
 }
 
-/// As [`format`], appended.
+/// As [`format()`], appended.
 ///
 /// An argument that its conversion cannot show (check should have refused it) becomes `!{message}`.
 pub fn format_into(pieces: &[Piece], args: &[Value], text: &dyn Fn(&Value) -> Vec<u8>, to: &mut Vec<u8>) {
@@ -195,9 +195,10 @@ impl Spec {
         let start = to.len();
         match self.conversion {
             Conversion::Text => {
-                match value {
-                    Value::Str { bytes, cut: false } => to.extend_from_slice(bytes),
-                    value => to.extend_from_slice(&text(value)),
+                if let Value::Str { bytes, cut: false } = value {
+                    to.extend_from_slice(bytes);
+                } else {
+                    to.extend_from_slice(&text(value));
                 }
                 to.truncate(start.saturating_add(self.precision.unwrap_or(usize::MAX)).min(to.len()));
                 self.fill(start, start, to);
@@ -483,6 +484,7 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)] // C's own snprintf is the judge
 mod tests {
     use super::*;
     use crate::render::{RenderOptions, find};
@@ -632,9 +634,8 @@ mod tests {
     fn types() {
         let accepts = |format: &str, ty: &Type| specs(&parse(format.as_bytes()).unwrap()).all(|s| s.accepts(ty));
         let pointer = Type::Void.ptr(Space::User);
-        for format in ["%d%i%u%o%x%X%c%p%s%gr"] {
-            assert!(accepts(format, &Type::U64) && accepts(format, &Type::Bool) && accepts(format, &pointer));
-        }
+        let numbers = "%d%i%u%o%x%X%c%p%s%gr";
+        assert!(accepts(numbers, &Type::U64) && accepts(numbers, &Type::Bool) && accepts(numbers, &pointer));
         assert!(accepts("%s", &Type::Str(16)) && accepts("%s", &Type::Tuple(vec![])));
         assert!(!accepts("%d", &Type::Str(16)) && !accepts("%r", &Type::U64) && !accepts("%d", &Type::Buf(4)));
         assert!(accepts("%r%rx%rh%s", &Type::Buf(4)));

@@ -125,9 +125,10 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
             string(&key, to);
             to.extend_from_slice(b": ");
         }
-        match v {
-            Value::Hist(h) => buckets(h, view.div.unwrap_or(1), to),
-            v => value(&divide(v, view.div), trailer, to),
+        if let Value::Hist(h) = v {
+            buckets(h, view.div.unwrap_or(1), to);
+        } else {
+            value(&divide(v, view.div), trailer, to);
         }
     }
     to.extend_from_slice(if view.keyed { b"}}" } else { b"}" });

@@ -1,6 +1,6 @@
-//! How [`Output`](crate::value::Output) looks: one row per format.
+//! How [`Output`] looks: one row per format.
 //!
-//! Here also is what both sides of a record share about text: `printf`'s format strings ([`format`]) and the
+//! Here also is what both sides of a record share about text: `printf`'s format strings ([`mod@format`]) and the
 //! calendar ([`time`]). Symbols, addresses and names are not decoded here: they come as [`Value::Text`] and
 //! [`Value::Stack`].
 

@@ -2,7 +2,7 @@
 //!
 //! Links are made by the bare system calls, not by libbpf: libbpf wants a mounted tracefs, and one call per offset.
 //! Sites of a shared program are told apart by the link's cookie, which is the site's index.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // bpf(2) and perf ioctls
 
 use std::ffi::{CString, c_ulong};
 use std::fs;

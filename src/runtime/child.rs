@@ -4,7 +4,7 @@
 //!
 //! Unsafe: `fork` and what may be called after it. Between `fork` and `execve` the child only makes system calls, since a
 //! lock that another thread held at the fork (malloc's, say) is never released in the child (signal-safety(7)).
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // see above
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

@@ -2,7 +2,7 @@
 //!
 //! libbpf is not let to print: what it says is kept, for `-v` and for the error. A program's verifier log is asked for
 //! only after it was refused: libbpf loads once without a log, then again with the buffer that it was given.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // libbpf's C API, and memory shared with programs
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -137,10 +137,11 @@ pub(super) fn load(
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     // An event and a link per site; of a clock on all CPUs, per CPU.
-    let sites = manifest.programs.iter().flat_map(|p| &p.sites).map(|site| match &site.attach {
-        Attach::Timer { all_cpus: true, .. } => sys.online_cpus().len(),
-        _ => 1,
-    });
+    let sites = manifest
+        .programs
+        .iter()
+        .flat_map(|p| &p.sites)
+        .map(|site| if matches!(site.attach, Attach::Timer { all_cpus: true, .. }) { sys.online_cpus().len() } else { 1 });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };

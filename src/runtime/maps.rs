@@ -1,5 +1,5 @@
 //! Maps of the script, read and changed from outside.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // bpf(2), batches of entries
 
 use std::ffi::c_void;
 use std::io;
@@ -19,10 +19,7 @@ type Entries = (Vec<u8>, Vec<u8>);
 
 /// A whole map, merged across CPUs.
 pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<MapView> {
-    let kind = match &map.value {
-        Type::Agg(agg) => row(agg)?.kind,
-        _ => "map",
-    };
+    let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
     let mut entries = Vec::new();
     match &map.key {
         None => entries.push((Value::None, element(map, at, &[], host)?)),

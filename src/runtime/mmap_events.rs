@@ -7,7 +7,7 @@
 //! `dlopen` in any thread. Formats: `linux/perf_event.h`, perf_event_open(2).
 //!
 //! Unsafe: the system call, and the rings, which the kernel writes.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // see above
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,5 +1,5 @@
 //! perf_event_open(2), as far as probes sit on it.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // perf_event_open(2) and its ioctls
 
 use std::ffi::CStr;
 use std::fs;

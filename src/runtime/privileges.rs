@@ -1,5 +1,5 @@
 //! What the kernel asks for before it loads a program, and which of it is missing.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // geteuid(2), setrlimit(2)
 
 use crate::system::rights::{self, CAPABILITIES};
 

@@ -7,7 +7,7 @@
 //!
 //! Own code and not libbpf's because a batch must end between two records when a signal comes, and because what follows
 //! an `exit()` is skipped.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // the ring is memory that the kernel writes
 
 use std::io;
 use std::os::fd::RawFd;

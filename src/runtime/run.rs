@@ -6,7 +6,7 @@
 //! wake-up is lost: a program commits its record before it looks at the flag, we set the flag before we look at the
 //! ring, and poll(2) itself looks at the ring before it sleeps. Should a kick find no room in the ring, [`NAP`] bounds
 //! the wait.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // poll(2)
 
 use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};

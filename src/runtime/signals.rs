@@ -2,7 +2,7 @@
 //!
 //! Handlers and not a signalfd: a blocked signal would be inherited by the programs that `system()` starts, and could not
 //! end a run that is stuck in a write to a full pipe. The second SIGINT or SIGTERM ends the process on the spot.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // sigaction(2)
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -6,7 +6,7 @@
 //! everything attached; then it exits, which closes the last ones. It has nothing else open, so that nobody who waits
 //! for the end of a pipe waits for it. The programs that are attached for that moment longer have been told that the run is over (`State::stopped`)
 //! and return at once; a run that cannot fork waits for its own close, as it would have.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // fork, and what a child may call after it
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

@@ -284,6 +284,7 @@ fn quietly<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)] // makes libraries, mappings and code to look at
 mod tests {
     use super::super::child::{Child, Exit};
     use super::*;

@@ -1,5 +1,5 @@
 //! Sessions on the real kernel, with objects made by `emit` alone. They need root, and say so when they are skipped.
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // bpf(2) and signals, bare
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -263,7 +263,7 @@ fn every_mechanism_counts_and_leaves() {
     caller.join().unwrap();
     killer.join().unwrap();
     assert_eq!(exit.status, 0);
-    assert!(heard.0.borrow().iter().any(|o| *o == Output::Attached { probes: sites }));
+    assert!(heard.0.borrow().contains(&Output::Attached { probes: sites }));
     let counted = heard.map("@c");
     let of = |key| counted.iter().find(|(k, _)| *k == Value::Uint(key)).map_or(0, |(_, v)| if let Value::Uint(n) = v { *n } else { 0 });
     eprintln!("counts {counted:?}, dropped in {took:?}, ticks {}", heard.problems().len());

@@ -1,5 +1,7 @@
 //! What pest could not match, in the user's terms.
 
+#![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
+
 use std::ops::Range;
 
 use pest::error::{Error, ErrorVariant, InputLocation};

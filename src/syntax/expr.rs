@@ -1,5 +1,7 @@
 //! Expressions and types: a flat run of operands and operators to a tree, by precedence.
 
+#![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
+
 use super::ast::*;
 use super::read::{Pair, Reader, zero};
 use super::{Rule, literal};
@@ -281,7 +283,7 @@ impl Reader {
         match run.peek().map(|p| (p.as_rule(), p.as_str())) {
             Some((Rule::binary_op, text)) => matches!(text, "-" | "*" | "&"),
             Some((Rule::bang, _)) => true,
-            Some((Rule::step, _)) => run.rule(1).is_some_and(|r| is_operand(r)),
+            Some((Rule::step, _)) => run.rule(1).is_some_and(is_operand),
             Some((rule, _)) => is_operand(rule),
             None => false,
         }

@@ -2,6 +2,8 @@
 //!
 //! A pair's own span may take in the blanks after it, so spans are put together from those of words and brackets.
 
+#![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
+
 use std::collections::BTreeSet;
 
 use super::ast::*;
@@ -247,10 +249,11 @@ impl Reader {
             StmtKind::Expr(e) => !matches!(e.kind, ExprKind::If { otherwise: None, .. }),
             _ => false,
         };
-        if open && block.stmts.last().is_some_and(is_value) {
-            if let Some(Stmt { kind: StmtKind::Expr(e), .. }) = block.stmts.pop() {
-                block.value = Some(Box::new(e));
-            }
+        if open
+            && block.stmts.last().is_some_and(is_value)
+            && let Some(Stmt { kind: StmtKind::Expr(e), .. }) = block.stmts.pop()
+        {
+            block.value = Some(Box::new(e));
         }
         block
     }

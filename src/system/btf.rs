@@ -9,6 +9,8 @@
 //! and every sixteenth one's place: less memory is fewer page faults. A look-up by name searches the string table, where
 //! a name stands once, and then compares numbers.
 
+#![allow(unsafe_code)] // a mapped file
+
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;

@@ -3,6 +3,8 @@
 //! Each question is one or two small system calls (under 0.2 ms), and is put only when needed. Plain `bpf(2)`: the structures
 //! are the kernel's `include/uapi/linux/bpf.h`, and what a kernel does not know it refuses.
 
+#![allow(unsafe_code)] // bpf(2)
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;

@@ -4,7 +4,7 @@
 //! points to. [`Struct::id`] is a BTF id (below 2^20, `BTF_MAX_TYPE`) with a module's number, from 1, above it; ids from
 //! 0xf000_0000 on are never given here and are free for types of a script.
 //!
-//! Data may be wrong: chains of types are followed [`DEPTH`] steps at most and members counted against a budget, so that a
+//! Data may be wrong: chains of types are followed `DEPTH` steps at most and members counted against a budget, so that a
 //! cycle gives no answer instead of no end.
 
 use std::cell::{OnceCell, RefCell};

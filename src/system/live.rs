@@ -1,5 +1,7 @@
 //! This machine's answers, each found when first asked for: making a [`Live`] costs nothing.
 
+#![allow(unsafe_code)] // sysconf, statfs and file handles
+
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CString;

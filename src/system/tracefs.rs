@@ -3,6 +3,8 @@
 //! All files are opened relative to one directory: a mount's, or that of a mount which only this process has
 //! (`fsopen`, `fsmount`; needs CAP_SYS_ADMIN).
 
+#![allow(unsafe_code)] // openat and fdopendir, relative to a mount of our own
+
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};

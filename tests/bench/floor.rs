@@ -3,6 +3,8 @@
 //! All are raw tracepoints of all system calls that leave at once when it is not openat(2), as rbt's own are. They do what
 //! the script says and nothing beyond: nothing is counted as lost, no 32-bit call told apart, no reader woken.
 
+#![allow(unsafe_code)] // bpf(2) by hand
+
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libbpf_sys as sys;

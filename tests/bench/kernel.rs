@@ -1,5 +1,7 @@
 //! Nanoseconds that programs take in the kernel, as it counts them itself while somebody holds BPF_ENABLE_STATS.
 
+#![allow(unsafe_code)] // bpf(2) and system calls to measure
+
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Stdio;
@@ -14,8 +16,11 @@ use crate::stats::{Samples, rounds};
 /// Few enough for a ring of 16 MiB to hold all that the floor writes, which nobody reads.
 const CALLS: u64 = 200_000;
 
+/// Makes the program by hand.
+type ByHand = fn(u32) -> Floor;
+
 /// Scripts, and the same by hand.
-const TYPICAL: &[(&str, &str, fn(u32) -> Floor)] = &[
+const TYPICAL: &[(&str, &str, ByHand)] = &[
     ("count by comm", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", floor::count),
     ("histogram of an argument", "tracepoint:syscalls:sys_enter_openat { @ = hist(args.mode) }", floor::hist),
     ("printf of an integer", r#"tracepoint:syscalls:sys_enter_openat { printf("%d\n", args.mode) }"#, floor::print_int),

@@ -1,5 +1,7 @@
 //! Whole runs of rbt: times and memory as a user has them.
 
+#![allow(unsafe_code)] // wait4(2), signals
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -42,6 +44,7 @@ pub fn run(mut command: Command) -> Cost {
     let name = format!("{command:?}");
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let since = Instant::now();
+    #[allow(clippy::zombie_processes)] // wait4, which tells what it cost
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
     let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
     // SAFETY: our child, not waited for by anybody else; both places are ours

@@ -6,6 +6,8 @@
 //!
 //! `RBT_BENCH_BIN` names another binary than the one cargo built; `RBT_BENCH_ROUNDS` multiplies the number of runs.
 
+#![allow(unsafe_code)] // geteuid
+
 mod asm;
 mod floor;
 mod kernel;

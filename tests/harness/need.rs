@@ -1,5 +1,7 @@
 //! What a case may need, and whether it is here.
 
+#![allow(unsafe_code)] // geteuid
+
 use std::path::Path;
 
 /// Is a case that cannot run a failure?

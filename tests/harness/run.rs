@@ -1,5 +1,7 @@
 //! Runs one case and judges it.
 
+#![allow(unsafe_code)] // signals, and a descriptor across fork
+
 use crate::Verdict;
 use crate::case::{Case, Expect, Status, Want};
 use crate::need;
