@@ -1,5 +1,7 @@
 //! Every row's example works: each builtin's and probe kind's is attached to this kernel, and nothing is said against it.
 
+#![allow(unsafe_code)] // geteuid(2)
+
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::{Command, ExitCode};
 
