@@ -30,6 +30,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libbpf_sys", &["src/runtime/"]),
     ("libc", &[]),
     ("llvm_sys", &["src/emit/"]),
+    ("memchr", &["src/system/"]),
     ("memmap2", &[]),
     ("object", &["src/system/"]),
     ("pest", &["src/syntax/"]),
@@ -126,6 +127,8 @@ fn nothing_is_unwrapped() {
     let mut bad = String::new();
     for file in sources() {
         for (n, line) in file.code.lines().enumerate() {
+            // a reader's own method may be called so
+            let line = line.replace("self.expect(", "");
             if [".unwrap()", ".expect(\"", "todo!(", "dbg!("].iter().any(|w| line.contains(w)) {
                 let _ = writeln!(bad, "{}:{}: {}", file.rel, n + 1, line.trim());
             }
@@ -263,7 +266,7 @@ fn source(p: &Path) -> Source {
     let module = rel.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
     let text = read(&rel);
     // a file that is tests throughout says so in its first lines
-    let own = text.split("#[cfg(test)]").next().unwrap_or("");
+    let own = text.split("#[cfg(test)]").next().unwrap_or("").split("#[cfg(all(test").next().unwrap_or("");
     let own = if rel.ends_with("/tests.rs") { "" } else { own };
     let comment = |l: &str| l.trim_start().starts_with("//");
     let code = own.lines().map(|l| if comment(l) { "" } else { l }).collect::<Vec<_>>().join("\n");

@@ -174,9 +174,14 @@ impl ProbeKind for Uprobe {
         both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN })
     }
 
-    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+    fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
-        Ok(Context { caps: self.offers(), args, space: Some(Space::User), ..Context::default() })
+        let mut caps = self.offers();
+        // bpf_get_func_ip() knows uprobes since the kernel that brought their multi links (6.6)
+        if self.ret && !env.sys.has(Feature::UprobeMulti) {
+            caps = Caps(caps.0 & !Caps::FUNC.0);
+        }
+        Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {

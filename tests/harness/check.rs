@@ -1,13 +1,16 @@
 //! A script and the diagnostics that it must give: `// error[code] LINE:COL` or `// warning[code] …`
-//! comments, in any order; all of them, and no others.
+//! comments, in any order; all of them, and no others. What follows `// help: ` must be part of some remedy.
 
-use crate::{Verdict, run};
+use crate::{Verdict, need, run};
 use regex::Regex;
 use std::path::Path;
 use std::process::Command;
 
 /// Judges one `cases/check/*.bt`.
 pub fn check(file: &Path) -> Verdict {
+    if let Some(what) = need::missing(&["root".into()]) {
+        return Verdict::Skip(what);
+    }
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let mut want = found(&text, r"(?m)//\s*(error|warning)\[([a-z0-9-]+)\] (\d+:\d+)");
     match diagnose(file, &text) {
@@ -15,11 +18,19 @@ pub fn check(file: &Path) -> Verdict {
         Ok((mut got, said)) => {
             want.sort();
             got.sort();
-            if want == got {
+            let helps = text.lines().filter_map(|l| l.split_once("// help: ")).map(|(_, h)| h.trim());
+            let silent = helps.filter(|h| !said.lines().any(|l| l.starts_with("help: ") && l.contains(h)));
+            let silent: String = silent.map(|h| format!("no remedy says: {h}\n")).collect();
+            if want == got && silent.is_empty() {
                 return Verdict::Pass;
             }
             let only = |a: &[String], b: &[String]| a.iter().filter(|x| !b.contains(x)).map(|x| format!("  {x}\n")).collect::<String>();
-            Verdict::Fail(format!("{}\nmissing:\n{}not expected:\n{}---\n{said}", file.display(), only(&want, &got), only(&got, &want)))
+            Verdict::Fail(format!(
+                "{}\n{silent}missing:\n{}not expected:\n{}---\n{said}",
+                file.display(),
+                only(&want, &got),
+                only(&got, &want)
+            ))
         }
     }
 }

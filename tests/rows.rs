@@ -1,0 +1,37 @@
+//! Every row's example works: each builtin's and probe kind's is attached to this kernel, and nothing is said against it.
+
+#![allow(unsafe_code)] // geteuid(2)
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(2);
+    let builtins = rbt::builtins::all().map(|b| (format!("builtin::{}", b.name), b.example));
+    let kinds = rbt::probes::KINDS.iter().map(|k| (format!("kind::{}", k.names().first().unwrap_or(&"?")), k.example()));
+    let trials = builtins.chain(kinds).map(|(name, example)| Trial::ignorable_test(name, move || attach(example)));
+    libtest_mimic::run(&args, trials.collect()).exit_code()
+}
+
+fn attach(example: &str) -> Result<Completion, Failed> {
+    // SAFETY: takes nothing and cannot fail
+    let root = unsafe { libc::geteuid() == 0 };
+    if !root {
+        let required = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
+        return if required {
+            Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into())
+        } else {
+            Ok(Completion::ignored_with("needs root"))
+        };
+    }
+    let mut rbt = Command::new(env!("CARGO_BIN_EXE_rbt"));
+    // a builtin may ask for the command, for a process, or for parameters
+    rbt.args(["--dry-run", "--unsafe", "-q", "-e", example, "-c", "true", "1", "2"]);
+    let out = rbt.output().map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    if out.status.success() && said.is_empty() {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("{}\n{example}\n{said}", out.status).into())
+}
