@@ -174,9 +174,11 @@ impl ProbeKind for Uprobe {
         both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN })
     }
 
-    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+    fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
-        Ok(Context { caps: self.offers(), args, space: Some(Space::User), ..Context::default() })
+        // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
+        let caps = if self.ret && !env.sys.has(Feature::UprobeMulti) { self.offers().without(Caps::FUNC) } else { self.offers() };
+        Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
