@@ -165,7 +165,7 @@ fn examples() -> String {
     let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
     let mut add = |name: String, command: &str| {
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let wait = "timeout --preserve-status -s INT 2 \"$RBT\"";
+        let wait = "timeout --foreground --preserve-status -s INT 2 \"$RBT\"";
         // one that lists or tells does not attach
         let attached = if command.starts_with("-l") || command.starts_with("info") { "" } else { "ERR_RE ^Attached [0-9]+ probe\n" };
         text += &format!("\nNAME {name}\nSH {wait} {command}\n{attached}");

@@ -72,12 +72,11 @@ pub(super) const ROWS: &[Builtin] = &[
             let zero = e.int(0);
             e.store(at, 0, 8, zero);
             if let Some(a) = args.first() {
-                match a.repr {
-                    Repr::Mem(ptr, _) => e.copy(at, ptr, 6, 1),
-                    _ => {
-                        let (addr, space) = e.address(a);
-                        e.read(space, at, 6, addr);
-                    }
+                if let Repr::Mem(ptr, _) = a.repr {
+                    e.copy(at, ptr, 6, 1);
+                } else {
+                    let (addr, space) = e.address(a);
+                    e.read(space, at, 6, addr);
                 }
             }
             Operand::mem(u.ty.clone(), at)
@@ -130,13 +129,8 @@ fn not_an_address(ty: &Type) -> Option<String> {
 
 /// Bytes that an address of this type has: 4, or 16 for what is that long.
 fn width(ty: &Type) -> u32 {
-    let room = match ty {
-        Type::Array(..) | Type::Str(_) | Type::Buf(_) => ty.size(),
-        Type::Ptr(to, _) => to.size(),
-        Type::Void | Type::Bool | Type::Int(_) | Type::Enum(_) | Type::Struct(_) => 4,
-        Type::Record(_) | Type::Tuple(_) | Type::Tagged(_) | Type::Agg(_) | Type::Args => 4,
-    };
-    if room >= 16 { 16 } else { 4 }
+    let bytes = if let Type::Ptr(to, _) = ty { to.size() } else { ty.size() };
+    if bytes >= 16 { 16 } else { 4 }
 }
 
 fn ntop<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {

@@ -196,16 +196,7 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {
             let most = (u.kept(0) as u32).max(1);
-            let cap = if let Type::Str(cap) = ty {
-                *cap
-            } else if let Type::Array(elem, n) = ty
-                && elem.size() == 1
-                && *n > 0
-            {
-                (*n).min(most)
-            } else {
-                most
-            };
+            let cap = if matches!(ty, Type::Str(_) | Type::Array(..)) && ty.size() > 0 { ty.size().min(most) } else { most };
             let (addr, space) = e.address(text);
             e.read_string(space, addr, cap)
         }

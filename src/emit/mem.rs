@@ -559,7 +559,7 @@ impl<'c> Emit<'c> {
         let int = Int { bytes: width as u8, signed: false };
         self.count(n.div_ceil(width).into(), |e, i| {
             let at = e.mul(i, e.int(width.into()));
-            let at = if n % width == 0 {
+            let at = if n.is_multiple_of(width) {
                 at
             } else {
                 let last = e.int((n - width).into());

@@ -1,18 +1,23 @@
 //! Signals as numbers to be read: who is told to end must first say what it has counted.
 //!
 //! Handlers and not a signalfd: a blocked signal would be inherited by the programs that `system()` starts, and could not
-//! end a run that is stuck in a write to a full pipe. The second SIGINT or SIGTERM ends the process on the spot.
+//! end a run that is stuck in a write to a full pipe. A second SIGINT or SIGTERM, a moment after the first, ends the process on the spot.
 #![allow(unsafe_code)] // sigaction(2)
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Times that SIGINT or SIGTERM came, and the last of them.
 static ENDS: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
+static FIRST: AtomicU64 = AtomicU64::new(0);
 static USER: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
+
+/// Signals that come within so many milliseconds of the first are the same request: timeout(1) sends each twice, to the
+/// process and to its group.
+const TOGETHER_MS: u64 = 250;
 
 const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
@@ -20,6 +25,14 @@ const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 pub(super) struct Signals {
     wake: OwnedFd,
     before: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+/// `CLOCK_MONOTONIC` in milliseconds; clock_gettime(2) may be called in a handler.
+fn milliseconds() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the place it is given
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 extern "C" fn caught(signal: libc::c_int) {
@@ -30,8 +43,11 @@ extern "C" fn caught(signal: libc::c_int) {
             USER.fetch_add(1, Ordering::Relaxed);
         } else {
             LAST.store(signal, Ordering::Relaxed);
-            if ENDS.fetch_add(1, Ordering::Relaxed) > 0 {
-                libc::_exit(128 + signal);
+            let now = milliseconds();
+            match ENDS.fetch_add(1, Ordering::Relaxed) {
+                0 => FIRST.store(now, Ordering::Relaxed),
+                _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= TOGETHER_MS => libc::_exit(128 + signal),
+                _ => {}
             }
         }
         let one = 1u64;

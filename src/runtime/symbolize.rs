@@ -84,6 +84,10 @@ impl Symbols {
 
     /// The kernel function at an address: `ksym()`. None if unknown.
     pub fn kernel_name(&self, addr: u64) -> Option<Frame> {
+        // kallsyms also lists offsets of per-CPU data, as if they were low addresses
+        if addr < 1 << 63 {
+            return None;
+        }
         named(self.kernel(&[addr]))
     }
 
