@@ -1,4 +1,8 @@
 //! Every row's example works: each builtin's and probe kind's is attached to this kernel, and nothing is said against it.
+//!
+//! Unsafe: a system call that has no safe wrapper here.
+
+#![allow(unsafe_code)]
 
 #![allow(unsafe_code)] // geteuid(2)
 

@@ -4,7 +4,7 @@ use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::{Attach, Caps};
-use crate::system::TypeName;
+use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -165,6 +165,11 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     let Attach::Uprobe { path, offset, ret, .. } = &f.site.attach else {
         return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
     };
+    if *ret && !f.sys.has(Feature::UprobeMulti) {
+        // see the uretprobe's own context
+        let d = Diagnostic::error("not-here", f.span, format!("{} cannot be used at returns on this kernel", f.name));
+        return Err(d.help("a newer kernel offers it"));
+    }
     let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
     let object = binary.objects.iter().find(|(n, _, _)| *n == name).map(|(_, addr, size)| (*addr, *size));
     let Some((addr, size)) = object.or_else(|| binary.functions_named(&name).next().map(|s| (s.addr, 8))) else {

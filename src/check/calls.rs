@@ -107,6 +107,11 @@ impl Body<'_> {
         if !self.context.caps.has(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
+            if self.site.kind.offers().has(row.needs) {
+                let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes on this kernel", row.name));
+                self.report(d.help("a newer kernel offers it"));
+                return false;
+            }
             let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));
             self.report(if can.is_empty() { d } else { d.help(format!("it can be used in {}", can.join(", "))) });
             return false;

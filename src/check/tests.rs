@@ -130,7 +130,7 @@ struct Kind(Info);
 
 impl Kind {
     fn name(&self) -> &'static str {
-        self.0[0]
+        self.0.names[0]
     }
 }
 
@@ -143,7 +143,7 @@ impl ProbeKind for Kind {
         &self.0
     }
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let kind: &'static dyn ProbeKind = KINDS.iter().copied().find(|k| k.names() == self.0).unwrap();
+        let kind: &'static dyn ProbeKind = KINDS.iter().copied().find(|k| k.names() == self.0.names).unwrap();
         let part = |i: usize| point.segments.get(i).map(|s| s.text.clone()).unwrap_or_default();
         let one = |attach, name: String| vec![ProbeSite { kind, name, attach, span: point.span }];
         Ok(match self.name() {

@@ -45,6 +45,11 @@ impl Caps {
         Caps(self.0 | other.0)
     }
 
+    /// This, without `other`.
+    pub const fn without(self, other: Caps) -> Caps {
+        Caps(self.0 & !other.0)
+    }
+
     /// Is all of `other` in this?
     pub const fn has(self, other: Caps) -> bool {
         self.0 & other.0 == other.0

@@ -163,11 +163,8 @@ impl ProbeKind for Uprobe {
 
     fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
-        let mut caps = self.offers();
-        // bpf_get_func_ip() knows uprobes since the kernel that brought their multi links (6.6)
-        if self.ret && !env.sys.has(Feature::UprobeMulti) {
-            caps = Caps(caps.0 & !Caps::FUNC.0);
-        }
+        // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
+        let caps = if self.ret && !env.sys.has(Feature::UprobeMulti) { self.offers().without(Caps::FUNC) } else { self.offers() };
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 

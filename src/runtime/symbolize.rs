@@ -124,6 +124,10 @@ const VDSO: usize = usize::MAX;
 
 impl State {
     fn kernel(&mut self, options: Options, addr: u64, call: bool) -> Vec<Frame> {
+        // Code has the upper half. In the lower one kallsyms lists offsets of per-CPU variables as if they were addresses.
+        if addr >> 63 == 0 {
+            return placed(&[], addr, None);
+        }
         let frames = self.remembered((KERNEL, addr, call), |state| {
             // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
