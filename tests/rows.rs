@@ -4,8 +4,6 @@
 
 #![allow(unsafe_code)]
 
-#![allow(unsafe_code)] // geteuid(2)
-
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::{Command, ExitCode};
 
