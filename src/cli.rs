@@ -343,8 +343,8 @@ pub fn completions(shell: clap_complete::Shell, to: &mut dyn std::io::Write) {
     clap_complete::generate(shell, &mut command(), "rbt", to);
 }
 
-/// With the long help's tables.
-fn command() -> clap::Command {
+/// The definition of all options, with the long help's tables.
+pub fn command() -> clap::Command {
     use std::fmt::Write;
     let mut text = String::from(EXAMPLES);
     text.push_str("\nSettings, in a script's `config = { name = value; }` or in the environment as RBT_NAME:\n");

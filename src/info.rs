@@ -152,7 +152,7 @@ fn limits() -> Rows {
 /// Kinds of the kernel are counted by listing them.
 fn kinds(env: &Env) -> Rows {
     let describe = |kind: &&dyn crate::probes::ProbeKind| {
-        let name = kind.names().first().copied().unwrap_or("");
+        let name = kind.name();
         if kind.offers().has(Caps::BINARY) {
             return row(name, kind.usage());
         }

@@ -104,7 +104,7 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
     let wanted = Wanted::new(pattern)?;
     let rest = wanted.rest();
     for kind in wanted.kinds(page.env) {
-        let canonical = kind.names().first().copied().unwrap_or("");
+        let canonical = kind.name();
         let listed = kind.list(&rest, page.env, &mut |name| {
             let name = full_name(canonical, name);
             if wanted.matches(&name) {
@@ -209,7 +209,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
     let Ok(wanted) = Wanted::new(pattern) else { return failure };
     let mut names = Vec::new();
     for kind in wanted.kinds(env) {
-        let canonical = kind.names().first().copied().unwrap_or("");
+        let canonical = kind.name();
         // A binary is kept, what is in it is not; of the kernel's probes, all are candidates.
         let mut everything: Vec<String> = wanted.rest();
         match (kind.offers().has(Caps::BINARY), everything.last_mut()) {
@@ -219,7 +219,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
         let _ = kind.list(&everything, env, &mut |n| names.push(full_name(canonical, n)));
     }
     let whole = match &wanted {
-        Wanted::Kind(kind, rest) => format!("{}:{}", kind.names().first().unwrap_or(&""), rest.join(":")),
+        Wanted::Kind(kind, rest) => format!("{}:{}", kind.name(), rest.join(":")),
         Wanted::Kinds(..) | Wanted::Name(_) => pattern.to_string(),
     };
     // A name without its kind is compared with what follows the last colon.
@@ -372,7 +372,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
 }
 
 fn kind_names() -> String {
-    KINDS.iter().filter_map(|k| k.names().first().copied()).collect::<Vec<_>>().join(", ")
+    KINDS.iter().map(|k| k.name()).collect::<Vec<_>>().join(", ")
 }
 
 fn reason(missing: &Missing) -> String {

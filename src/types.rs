@@ -231,19 +231,12 @@ impl Type {
 
     /// Is it held in a register: an integer, a bool, an enum or a pointer?
     pub fn is_scalar(&self) -> bool {
-        match self {
-            Type::Bool | Type::Int(_) | Type::Enum(_) | Type::Ptr(..) => true,
-            Type::Void
-            | Type::Str(_)
-            | Type::Buf(_)
-            | Type::Array(..)
-            | Type::Struct(_)
-            | Type::Record(_)
-            | Type::Tuple(_)
-            | Type::Tagged(_)
-            | Type::Agg(_)
-            | Type::Args => false,
-        }
+        self.as_int().is_some()
+    }
+
+    /// The aggregation, where this is what a map of one holds.
+    pub fn aggregation(&self) -> Option<&Agg> {
+        if let Type::Agg(agg) = self { Some(agg) } else { None }
     }
 
     /// Width and sign of a scalar as a register sees it (a bool is `uint8`, a pointer `uint64`).

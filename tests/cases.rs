@@ -14,7 +14,7 @@
 //! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME` |
 //! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
 //! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
-//! | `one-liners/*.bt`, fenced `rbt` lines of README and man pages | run for two seconds without complaint | `example::…` |
+//! | `one-liners/*.bt`, `rbt` lines in README's fences and man pages' `.EX` | run for two seconds without complaint | `example::…` |
 //!
 //! # A `.case` file
 //!
@@ -166,25 +166,35 @@ fn examples() -> String {
     let mut add = |name: String, command: &str| {
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         let wait = "timeout --foreground --preserve-status -s INT 2 \"$RBT\"";
-        // one that lists or tells does not attach
-        let attached = if command.starts_with("-l") || command.starts_with("info") { "" } else { "ERR_RE ^Attached [0-9]+ probe\n" };
+        let attached = match command {
+            // one that lists or tells does not attach
+            c if c.starts_with("-l") || c.starts_with("info") => "",
+            c if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
+            _ => "ERR_RE ^Attached [0-9]+ probe\n",
+        };
         text += &format!("\nNAME {name}\nSH {wait} {command}\n{attached}");
     };
     for file in entries(&root.join("one-liners"), "bt") {
         add(stem(&file), &file.display().to_string());
     }
-    let pages = std::iter::once(root.join("README.md")).chain(entries(&root.join("man"), "md"));
-    for page in pages {
+    for page in entries(&root.join("man"), "1").into_iter().chain([root.join("README.md")]) {
         let body = std::fs::read_to_string(&page).unwrap_or_default();
+        let roff = page.extension().is_some_and(|e| e == "1");
         let mut fenced = false;
         for (n, line) in body.lines().enumerate() {
-            fenced ^= line.starts_with("```");
+            fenced = if roff { line == ".EX" || fenced && line != ".EE" } else { fenced ^ line.starts_with("```") };
             if let Some(command) = line.strip_prefix("rbt ").filter(|_| fenced) {
-                add(format!("{}_{}", stem(&page), n + 1), command);
+                add(format!("{}_{}", stem(&page), n + 1), &if roff { typed(command) } else { command.into() });
             }
         }
     }
     text
+}
+
+/// What a line of roff shows, as far as our pages go (groff_char(7)).
+fn typed(roff: &str) -> String {
+    let signs = [("\\(aq", "'"), ("\\(dq", "\""), ("\\(ga", "`"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\-", "-"), ("\\e", "\\")];
+    signs.iter().fold(roff.to_string(), |text, (from, to)| text.replace(from, to))
 }
 
 fn files(group: &str, ext: &str) -> Vec<PathBuf> {

@@ -106,7 +106,7 @@ impl Body<'_> {
     fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
         if !self.context.caps.has(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
-            let kind = self.site.kind.names().first().copied().unwrap_or("");
+            let kind = self.site.kind.name();
             if self.site.kind.offers().has(row.needs) {
                 let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes on this kernel", row.name));
                 self.report(d.help("a newer kernel offers it"));
@@ -223,7 +223,7 @@ impl Body<'_> {
 impl super::Tables {
     /// Names of the probe kinds that offer these.
     fn kinds_offering(&self, caps: Caps) -> Vec<&'static str> {
-        (self.kinds)().iter().filter(|k| k.offers().has(caps)).filter_map(|k| k.names().first().copied()).collect()
+        (self.kinds)().iter().filter(|k| k.offers().has(caps)).map(|k| k.name()).collect()
     }
 
     /// Can what this aggregation gathers be read as an integer?

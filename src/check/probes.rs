@@ -112,7 +112,7 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
         return Err(if d.help.is_some() {
             d
         } else {
-            let all: Vec<&str> = kinds.iter().filter_map(|k| k.names().first().copied()).collect();
+            let all: Vec<&str> = kinds.iter().map(|k| k.name()).collect();
             d.help(format!("the kinds are {}", all.join(", ")))
         });
     };

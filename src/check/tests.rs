@@ -9,7 +9,7 @@ use super::{Tables, check_with};
 use crate::builtins::{Accepts, Aggregate, Builtin, Event, Facts, Lit, Lower, Param, Read, Returns, Use};
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Emit, Operand};
-use crate::probes::{ArgRef, Attach, Caps, Context, ContextField, Env, Place, ProbeKind, ProbeSite, ProgramType};
+use crate::probes::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
@@ -126,29 +126,24 @@ fn kaddr(f: &Facts) -> Result<Lit, Diagnostic> {
 
 /// `begin` and `end` offer nothing; `tracepoint` offers `args`; `uprobe` and `uretprobe` numbers and values.
 #[derive(Debug)]
-struct Kind(&'static [&'static str]);
+struct Kind(Info);
 
 impl Kind {
     fn name(&self) -> &'static str {
-        self.0[0]
+        self.0.names[0]
     }
 }
 
+const fn kind(names: &'static [&'static str]) -> Kind {
+    Kind(Info { names, usage: "tracepoint:category:event", doc: "", example: "" })
+}
+
 impl ProbeKind for Kind {
-    fn names(&self) -> &'static [&'static str] {
-        self.0
-    }
-    fn usage(&self) -> &'static str {
-        "tracepoint:category:event"
-    }
-    fn doc(&self) -> &'static str {
-        ""
-    }
-    fn example(&self) -> &'static str {
-        ""
+    fn info(&self) -> &Info {
+        &self.0
     }
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let kind: &'static dyn ProbeKind = KINDS.iter().copied().find(|k| k.names() == self.0).unwrap();
+        let kind: &'static dyn ProbeKind = KINDS.iter().copied().find(|k| k.names() == self.0.names).unwrap();
         let part = |i: usize| point.segments.get(i).map(|s| s.text.clone()).unwrap_or_default();
         let one = |attach, name: String| vec![ProbeSite { kind, name, attach, span: point.span }];
         Ok(match self.name() {
@@ -205,7 +200,7 @@ impl ProbeKind for Kind {
 }
 
 const KINDS: &[&dyn ProbeKind] =
-    &[&Kind(&["begin"]), &Kind(&["end"]), &Kind(&["tracepoint", "t"]), &Kind(&["uprobe", "u"]), &Kind(&["uretprobe", "ur"])];
+    &[&kind(&["begin"]), &kind(&["end"]), &kind(&["tracepoint", "t"]), &kind(&["uprobe", "u"]), &kind(&["uretprobe", "ur"])];
 
 const TABLES: Tables = Tables {
     row: |name| ROWS.iter().find(|r| r.name == name),

@@ -103,22 +103,7 @@ pub fn compile(
 
 /// A script's map as the kernel will have it. Aggregations are per CPU; large maps are not allocated ahead.
 fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
-    let per_cpu = match &m.value {
-        Type::Agg(_) => true,
-        Type::Void
-        | Type::Bool
-        | Type::Int(_)
-        | Type::Enum(_)
-        | Type::Str(_)
-        | Type::Buf(_)
-        | Type::Ptr(..)
-        | Type::Array(..)
-        | Type::Struct(_)
-        | Type::Record(_)
-        | Type::Tuple(_)
-        | Type::Tagged(_)
-        | Type::Args => false,
-    };
+    let per_cpu = m.value.aggregation().is_some();
     let value_size = m.value.size().max(1).next_multiple_of(8);
     let Some(key) = &m.key else {
         let kind = if per_cpu { MapKind::PercpuArray } else { MapKind::Array };

@@ -201,19 +201,46 @@ pub struct Env<'a> {
     pub settings: &'a Settings,
 }
 
+/// What a kind is called and how it is written.
+#[derive(Debug)]
+pub struct Info {
+    /// The first is canonical; the others are accepted. Case does not count, except where two kinds differ in it only.
+    pub names: &'static [&'static str],
+    /// `uprobe:BINARY:FUNCTION[+OFFSET]`.
+    pub usage: &'static str,
+    /// A sentence or two for the man page.
+    pub doc: &'static str,
+    /// A script that uses it.
+    pub example: &'static str,
+}
+
 /// A row: what a probe kind is.
 pub trait ProbeKind: Sync + std::fmt::Debug {
-    /// The first is canonical; the others are accepted. Case does not count, except where two kinds differ in it only.
-    fn names(&self) -> &'static [&'static str];
-    /// `uprobe:BINARY:FUNCTION[+OFFSET]`.
-    fn usage(&self) -> &'static str;
-    /// A sentence or two for the man page.
-    fn doc(&self) -> &'static str;
-    /// A script that uses it.
-    fn example(&self) -> &'static str;
+    /// What it is called and how it is written.
+    fn info(&self) -> &Info;
+    /// See [`Info::names`].
+    fn names(&self) -> &'static [&'static str] {
+        self.info().names
+    }
+    /// The canonical name.
+    fn name(&self) -> &'static str {
+        self.names().first().copied().unwrap_or("")
+    }
+    /// See [`Info::usage`].
+    fn usage(&self) -> &'static str {
+        self.info().usage
+    }
+    /// See [`Info::doc`].
+    fn doc(&self) -> &'static str {
+        self.info().doc
+    }
+    /// See [`Info::example`].
+    fn example(&self) -> &'static str {
+        self.info().example
+    }
     /// What `probetype` says.
     fn probetype(&self) -> &'static str {
-        self.names().first().copied().unwrap_or("")
+        self.name()
     }
     /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
@@ -269,7 +296,7 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite) -> bool {
 
 /// A kind's own row, by its canonical name.
 fn row(name: &str) -> &'static dyn ProbeKind {
-    match KINDS.iter().copied().find(|k| k.names().first() == Some(&name)) {
+    match KINDS.iter().copied().find(|k| k.name() == name) {
         Some(k) => k,
         None => crate::bug!("{name} is in the table"),
     }
@@ -297,7 +324,7 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
     let given: Vec<String> = point.segments.iter().skip(1).map(|s| s.text.clone()).collect();
     let n = given.len();
     given.try_into().map_err(|_| {
-        let name = kind.names().first().copied().unwrap_or("");
+        let name = kind.name();
         let message = format!("{name} takes {N} part{} after its name, {n} given", if N == 1 { "" } else { "s" });
         Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage()))
     })

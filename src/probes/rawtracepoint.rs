@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -17,21 +17,16 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h.
 const MAX_ARGS: u32 = 12;
 
+static INFO: Info = Info {
+    names: &["rawtracepoint", "rt"],
+    usage: "rawtracepoint[:MODULE]:EVENT",
+    doc: "A static event of the kernel with the arguments of the call itself: cheaper than `tracepoint`, less stable. `args` has their names and types from BTF.",
+    example: "rawtracepoint:sched_switch { @[args.next.comm] = count(); }",
+};
+
 impl ProbeKind for RawTracepoint {
-    fn names(&self) -> &'static [&'static str] {
-        &["rawtracepoint", "rt"]
-    }
-
-    fn usage(&self) -> &'static str {
-        "rawtracepoint[:MODULE]:EVENT"
-    }
-
-    fn doc(&self) -> &'static str {
-        "A static event of the kernel with the arguments of the call itself: cheaper than `tracepoint`, less stable. `args` has their names and types from BTF."
-    }
-
-    fn example(&self) -> &'static str {
-        "rawtracepoint:sched_switch { @[args.next.comm] = count(); }"
+    fn info(&self) -> &Info {
+        &INFO
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {

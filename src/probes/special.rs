@@ -1,6 +1,6 @@
 //! `begin` and `end`: run once, in this process, before everything is attached and after all is detached.
 
-use super::{ArgRef, Attach, Caps, Context, Env, ProbeKind, ProbeSite, ProgramType, no_parts};
+use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -10,43 +10,35 @@ use crate::types::Type;
 /// A moment of the run.
 #[derive(Debug)]
 pub struct Special {
-    names: &'static [&'static str],
-    doc: &'static str,
-    example: &'static str,
+    info: Info,
     attach: Attach,
 }
 
 /// Before all else.
 pub static BEGIN: Special = Special {
-    names: &["begin"],
-    doc: "Runs once before any other probe is attached.",
-    example: "begin { printf(\"start\\n\"); exit(); }",
+    info: Info {
+        names: &["begin"],
+        usage: "begin",
+        doc: "Runs once before any other probe is attached.",
+        example: "begin { printf(\"start\\n\"); exit(); }",
+    },
     attach: Attach::Begin,
 };
 
 /// After all else.
 pub static END: Special = Special {
-    names: &["end"],
-    doc: "Runs once after all other probes are detached, before the maps are printed.",
-    example: "end { printf(\"bye\\n\"); }",
+    info: Info {
+        names: &["end"],
+        usage: "end",
+        doc: "Runs once after all other probes are detached, before the maps are printed.",
+        example: "end { printf(\"bye\\n\"); }",
+    },
     attach: Attach::End,
 };
 
 impl ProbeKind for Special {
-    fn names(&self) -> &'static [&'static str] {
-        self.names
-    }
-
-    fn usage(&self) -> &'static str {
-        self.names[0]
-    }
-
-    fn doc(&self) -> &'static str {
-        self.doc
-    }
-
-    fn example(&self) -> &'static str {
-        self.example
+    fn info(&self) -> &Info {
+        &self.info
     }
 
     fn probetype(&self) -> &'static str {
@@ -55,7 +47,7 @@ impl ProbeKind for Special {
 
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         no_parts(self, point)?;
-        Ok(vec![ProbeSite { kind: super::row(self.names[0]), name: self.names[0].into(), attach: self.attach.clone(), span: point.span }])
+        Ok(vec![ProbeSite { kind: super::row(self.name()), name: self.name().into(), attach: self.attach.clone(), span: point.span }])
     }
 
     fn offers(&self) -> Caps {
@@ -71,7 +63,7 @@ impl ProbeKind for Special {
     }
 
     fn load<'c>(&self, _e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
-        crate::bug!("{} offers no {which:?}", self.names[0])
+        crate::bug!("{} offers no {which:?}", self.name())
     }
 
     fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {

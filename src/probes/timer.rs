@@ -2,7 +2,7 @@
 //!
 //! Source of the mechanism: perf_event_open(2), `PERF_COUNT_SW_CPU_CLOCK`.
 
-use super::{ArgRef, Attach, Caps, Context, Env, ProbeKind, ProbeSite, ProgramType, matches};
+use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -12,28 +12,29 @@ use crate::types::Type;
 /// A timer.
 #[derive(Debug)]
 pub struct Timer {
-    names: &'static [&'static str],
-    usage: &'static str,
-    doc: &'static str,
-    example: &'static str,
+    info: Info,
     all_cpus: bool,
 }
 
 /// On one CPU.
 pub static INTERVAL: Timer = Timer {
-    names: &["interval", "i"],
-    usage: "interval:UNIT:N or interval:DURATION, UNIT one of hz, s, ms, us",
-    doc: "Runs on one CPU every so often: for output and for ending a run.",
-    example: "interval:s:1 { print(elapsed); exit(); }",
+    info: Info {
+        names: &["interval", "i"],
+        usage: "interval:UNIT:N or interval:DURATION, UNIT one of hz, s, ms, us",
+        doc: "Runs on one CPU every so often: for output and for ending a run.",
+        example: "interval:s:1 { print(elapsed); exit(); }",
+    },
     all_cpus: false,
 };
 
 /// On every CPU.
 pub static PROFILE: Timer = Timer {
-    names: &["profile", "p"],
-    usage: "profile:UNIT:N or profile:DURATION, UNIT one of hz, s, ms, us",
-    doc: "Runs on every CPU every so often: samples what the CPUs are at.",
-    example: "profile:hz:99 { @[kstack] = count(); }",
+    info: Info {
+        names: &["profile", "p"],
+        usage: "profile:UNIT:N or profile:DURATION, UNIT one of hz, s, ms, us",
+        doc: "Runs on every CPU every so often: samples what the CPUs are at.",
+        example: "profile:hz:99 { @[kstack] = count(); }",
+    },
     all_cpus: true,
 };
 
@@ -42,25 +43,13 @@ const UNITS: &[(&str, u64)] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 
 const SHORTEST_NS: u64 = 1000;
 
 impl ProbeKind for Timer {
-    fn names(&self) -> &'static [&'static str] {
-        self.names
-    }
-
-    fn usage(&self) -> &'static str {
-        self.usage
-    }
-
-    fn doc(&self) -> &'static str {
-        self.doc
-    }
-
-    fn example(&self) -> &'static str {
-        self.example
+    fn info(&self) -> &Info {
+        &self.info
     }
 
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage));
+        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
         let number = |s: &str| s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64);
         let (period_ns, frequency) = match parts.as_slice() {
             ["hz", n] => match number(n) {
@@ -90,17 +79,17 @@ impl ProbeKind for Timer {
                     _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
                 }
             }
-            _ => return Err(wrong(format!("{} takes a unit and a number", self.names[0]))),
+            _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };
         if frequency == 0 && period_ns < SHORTEST_NS {
             return Err(wrong(format!("{period_ns} ns is too short: at least {SHORTEST_NS} ns")));
         }
         let name = match parts.as_slice() {
-            [unit, n] => format!("{}:{unit}:{n}", self.names[0]),
-            _ => format!("{}:us:{}", self.names[0], period_ns / 1000),
+            [unit, n] => format!("{}:{unit}:{n}", self.name()),
+            _ => format!("{}:us:{}", self.name(), period_ns / 1000),
         };
         let attach = Attach::Timer { period_ns, frequency, all_cpus: self.all_cpus };
-        Ok(vec![ProbeSite { kind: super::row(self.names[0]), name, attach, span: point.span }])
+        Ok(vec![ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }])
     }
 
     fn offers(&self) -> Caps {
@@ -119,7 +108,7 @@ impl ProbeKind for Timer {
         match which {
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => {
-                crate::bug!("{} offers no {which:?}", self.names[0])
+                crate::bug!("{} offers no {which:?}", self.name())
             }
         }
     }
@@ -127,7 +116,7 @@ impl ProbeKind for Timer {
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         for unit in ["hz", "us", "ms", "s"] {
             if pattern.first().is_none_or(|p| matches(p, unit)) {
-                each(&format!("{}:{unit}:", self.names[0]));
+                each(&format!("{}:{unit}:", self.name()));
             }
         }
         Ok(())

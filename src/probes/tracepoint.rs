@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts};
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand, Repr};
 use crate::syntax::ast::AttachPoint;
@@ -49,21 +49,16 @@ impl Tracepoint {
     }
 }
 
+static INFO: Info = Info {
+    names: &["tracepoint", "t"],
+    usage: "tracepoint:CATEGORY:EVENT",
+    doc: "A static event of the kernel; `args` has the fields of its record. `*` matches any run of characters.",
+    example: "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }",
+};
+
 impl ProbeKind for Tracepoint {
-    fn names(&self) -> &'static [&'static str] {
-        &["tracepoint", "t"]
-    }
-
-    fn usage(&self) -> &'static str {
-        "tracepoint:CATEGORY:EVENT"
-    }
-
-    fn doc(&self) -> &'static str {
-        "A static event of the kernel; `args` has the fields of its record. `*` matches any run of characters."
-    }
-
-    fn example(&self) -> &'static str {
-        "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }"
+    fn info(&self) -> &Info {
+        &INFO
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{ArgRef, Attach, Caps, Context, Env, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -15,28 +15,29 @@ use crate::types::{Int, Space, Type};
 /// A function's entry, or its return.
 #[derive(Debug)]
 pub struct Uprobe {
-    names: &'static [&'static str],
-    usage: &'static str,
-    doc: &'static str,
-    example: &'static str,
+    info: Info,
     ret: bool,
 }
 
 /// Entry.
 pub static UPROBE: Uprobe = Uprobe {
-    names: &["uprobe", "u"],
-    usage: "uprobe:BINARY:FUNCTION[+OFFSET] or uprobe:BINARY:ADDRESS",
-    doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`.",
-    example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
+    info: Info {
+        names: &["uprobe", "u"],
+        usage: "uprobe:BINARY:FUNCTION[+OFFSET] or uprobe:BINARY:ADDRESS",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`.",
+        example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
+    },
     ret: false,
 };
 
 /// Return.
 pub static URETPROBE: Uprobe = Uprobe {
-    names: &["uretprobe", "ur"],
-    usage: "uretprobe:BINARY:FUNCTION",
-    doc: "The return of a function in a program or shared library; `retval` is what it returns.",
-    example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
+    info: Info {
+        names: &["uretprobe", "ur"],
+        usage: "uretprobe:BINARY:FUNCTION",
+        doc: "The return of a function in a program or shared library; `retval` is what it returns.",
+        example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
+    },
     ret: true,
 };
 
@@ -49,10 +50,10 @@ const IP: u32 = 128;
 impl Uprobe {
     fn site(&self, binary: &Binary, function: &Function, by: u64, point: &AttachPoint) -> ProbeSite {
         let plus = if by == 0 { String::new() } else { format!("+{by}") };
-        let name = format!("{}:{}:{}{plus}", self.names[0], binary.path.display(), function.name);
+        let name = format!("{}:{}:{}{plus}", self.name(), binary.path.display(), function.name);
         let attach =
             Attach::Uprobe { path: binary.path.clone(), offset: function.offset + by, function: function.name.clone(), ret: self.ret };
-        ProbeSite { kind: super::row(self.names[0]), name, attach, span: point.span }
+        ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
     }
 
     fn in_binary(&self, binary: &Binary, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
@@ -78,7 +79,7 @@ impl Uprobe {
                 Some(by) => (name, by),
                 None => {
                     return Err(
-                        Diagnostic::error("bad-probe", span, format!("`{by}` is not an offset")).help(format!("write {}", self.usage))
+                        Diagnostic::error("bad-probe", span, format!("`{by}` is not an offset")).help(format!("write {}", self.usage()))
                     );
                 }
             },
@@ -97,10 +98,8 @@ impl Uprobe {
                 None if binary.functions.is_empty() => {
                     error.help("the file has no symbols at all: install its debug symbols, or probe by address")
                 }
-                None => error.help(format!(
-                    "`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not",
-                    self.names[0]
-                )),
+                None => error
+                    .help(format!("`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not", self.name())),
             });
         }
         if let Some(f) = found.iter().find(|f| by != 0 && by >= f.size)
@@ -122,20 +121,8 @@ fn number(s: &str) -> Option<u64> {
 }
 
 impl ProbeKind for Uprobe {
-    fn names(&self) -> &'static [&'static str] {
-        self.names
-    }
-
-    fn usage(&self) -> &'static str {
-        self.usage
-    }
-
-    fn doc(&self) -> &'static str {
-        self.doc
-    }
-
-    fn example(&self) -> &'static str {
-        self.example
+    fn info(&self) -> &Info {
+        &self.info
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
@@ -145,12 +132,12 @@ impl ProbeKind for Uprobe {
             ([binary, what], _) => (*binary, *what),
             ([what], Some(exe)) => (exe.as_str(), *what),
             _ => {
-                let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.names[0]));
-                return Err(error.help(format!("write {}", self.usage)));
+                let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
+                return Err(error.help(format!("write {}", self.usage())));
             }
         };
         if what.is_empty() {
-            return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage)));
+            return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage())));
         }
         let paths = env.sys.resolve_binary(binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
         let several = paths.len() > 1;
@@ -224,7 +211,7 @@ impl ProbeKind for Uprobe {
         for path in env.sys.resolve_binary(binary, env.settings.pid)? {
             let b = env.sys.binary(&path)?;
             for f in b.functions.iter().filter(|f| matches(function, &f.name)) {
-                each(&format!("{}:{}:{}", self.names[0], b.path.display(), f.name));
+                each(&format!("{}:{}:{}", self.name(), b.path.display(), f.name));
             }
         }
         Ok(())

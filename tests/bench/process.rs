@@ -214,7 +214,7 @@ impl Times {
 }
 
 pub fn list() {
-    let (mut walk, mut all, mut lines) = (Samples::default(), Samples::default(), 0);
+    let (mut walk, mut all, mut nothing, mut lines) = (Samples::default(), Samples::default(), Samples::default(), 0);
     let root = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"].into_iter().find(|p| std::fs::read_dir(p).is_ok());
     for _ in 0..rounds(20) {
         if let Some(root) = root {
@@ -224,19 +224,19 @@ pub fn list() {
             assert!(found > 0);
             walk.add(ms(since));
         }
+        nothing.add(run(command(&["-V"])).wall);
         let since = Instant::now();
         let out = command(&["-l", "tracepoint:*"]).output().expect("rbt").stdout;
         all.add(ms(since));
         lines = out.iter().filter(|b| **b == b'\n').count();
     }
     let what = format!("rbt -l 'tracepoint:*' ({lines} lines)");
-    match root {
-        Some(_) => {
-            walk.show("reading tracefs's folders alone", "ms");
-            all.show_beside(&what, "ms", &walk, "of that");
-        }
-        None => all.show(&what, "ms"),
+    // tracefs need not be mounted, for rbt
+    if root.is_some() {
+        walk.show("reading tracefs's folders alone", "ms");
     }
+    nothing.show("rbt -V", "ms");
+    all.show_beside(&what, "ms", &nothing, "of rbt -V");
 }
 
 /// Sends SIGINT and waits for the end; what it has said on standard error.
