@@ -347,17 +347,16 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Named options are for `getopt`; and an option of rbt after the script is likely a slip.
+/// Named options are for `getopt`; others are likely slips, as are arguments that look like options.
 fn check_script_args(run: &Run, front: &Front) -> Result<(), Failure> {
     let text = front.sources.first().map_or("", |s| s.text.as_str());
     if let Some((name, _)) = run.settings.options.first().filter(|_| !text.contains("getopt")) {
-        return Err(Failure::new(format!("the script has no option `--{name}`"))
-            .help("what follows the script is for the script: put options of rbt before it"));
+        return Err(cli::unknown_option(name));
     }
     let uses_params = text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
     let slip = run.settings.params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
     if let (Some(slip), false) = (slip, uses_params) {
-        front.warn(&format!("`{slip}` is an argument of the script, which uses none: put options of rbt before the script"));
+        front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
     }
     Ok(())
 }
