@@ -454,6 +454,17 @@ fn option(command: &clap::Command, text: &str) -> Option<bool> {
     Some(false)
 }
 
+/// An option after the script that neither rbt nor the script has.
+pub fn unknown_option(name: &str) -> Failure {
+    let command = Raw::command();
+    let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
+    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`"));
+    match nearest(name, ours) {
+        Some(near) => failure.help(format!("did you mean `--{near}`?")),
+        None => failure.help("a script reads its options with getopt()"),
+    }
+}
+
 /// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
 fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
     let (mut params, mut options) = (Vec::new(), Vec::new());

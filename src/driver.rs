@@ -246,26 +246,35 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
 
 /// What LLVM's back end says about the code we made: ours to mend, but the user may be able to write it otherwise.
 fn not_compiled(messages: &[String], front: &Front) -> Failure {
-    let all = messages.iter().map(|m| {
-        let (span, text) = located(m, &front.sources);
-        let help = match text.contains("stack limit") {
-            true => "keep fewer large values at a time; this is a limit of rbt: please report the script",
-            false => "this is a bug in rbt: please report it with the script",
+    let mut all: Vec<Diagnostic> = Vec::new();
+    for message in messages {
+        let (span, text) = located(message, &front.sources);
+        let (text, help) = match text.contains("stack limit") {
+            true => {
+                ("it takes more than the 512 bytes of a BPF program's stack".into(), "keep fewer values at a time, or keep them in maps")
+            }
+            false => (text, "this is a bug in rbt: please report it with the script"),
         };
-        Diagnostic::error("backend", span, format!("this cannot be compiled: {text}")).help(help)
-    });
-    say(&diag::render(&Diagnostics(all.collect()), &front.sources, front.run.color));
+        let message = format!("this cannot be compiled: {text}");
+        // LLVM says it again for each instruction
+        if !all.iter().any(|d| d.message == message) {
+            all.push(Diagnostic::error("backend", span, message).help(help));
+        }
+    }
+    say(&diag::render(&Diagnostics(all), &front.sources, front.run.color));
     Failure::told(2)
 }
 
-/// Parts `script:LINE:COL` from what LLVM says. The place may be anywhere in the text.
+/// Parts `script:LINE:COL: ` from what LLVM says. The place may be anywhere in the text.
 fn located(message: &str, sources: &[Source]) -> (Span, String) {
     let Some(source) = sources.first() else { return (Span::default(), message.into()) };
     let place = message.split_once(&format!("{}:", source.name)).and_then(|(_, after)| {
         let mut numbers = after.splitn(3, |c: char| !c.is_ascii_digit());
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     });
-    let text = message.lines().next().unwrap_or(message).to_string();
+    let text = message.lines().next().unwrap_or(message);
+    // at its start it is not repeated, nor is the function that it is in
+    let text = text.strip_prefix(&format!("{}:", source.name)).and_then(|t| t.split_once(": ")).map_or(text, |(_, t)| t).to_string();
     (place.map_or_else(Span::default, |(line, col)| span_at(source, line, col)), text)
 }
 
@@ -338,17 +347,16 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Named options are for `getopt`; and an option of rbt after the script is likely a slip.
+/// Named options are for `getopt`; others are likely slips, as are arguments that look like options.
 fn check_script_args(run: &Run, front: &Front) -> Result<(), Failure> {
     let text = front.sources.first().map_or("", |s| s.text.as_str());
     if let Some((name, _)) = run.settings.options.first().filter(|_| !text.contains("getopt")) {
-        return Err(Failure::new(format!("the script has no option `--{name}`"))
-            .help("what follows the script is for the script: put options of rbt before it"));
+        return Err(cli::unknown_option(name));
     }
     let uses_params = text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
     let slip = run.settings.params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
     if let (Some(slip), false) = (slip, uses_params) {
-        front.warn(&format!("`{slip}` is an argument of the script, which uses none: put options of rbt before the script"));
+        front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
     }
     Ok(())
 }

@@ -47,6 +47,8 @@ impl Body<'_> {
             ty => {
                 let d = Diagnostic::error("type-mismatch", name.span, format!("{ty} has no fields"));
                 let d = if matches!(ty, Type::Int(_)) { d.help("cast it to a pointer: `((struct name *)x).field`") } else { d };
+                // it may be a number only because the kernel's types are not known
+                let d = self.explain_types(d);
                 self.report(d);
                 poison(span)
             }

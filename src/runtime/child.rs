@@ -109,6 +109,13 @@ impl Child {
         self.pidfd.as_fd()
     }
 
+    /// Returns once all that it does before its exec is done, so that probes attached from here on see nothing of that.
+    pub fn settle(&self) {
+        if let Some(gate) = &self.gate {
+            gate.wait_for_child();
+        }
+    }
+
     /// Lets it exec, and returns once it has. Calling it again does nothing.
     ///
     /// Errors: what `execve` said, with the program's name; the child is gone then.
@@ -263,22 +270,41 @@ impl Gate {
         unsafe { self.0.as_ref() }
     }
 
+    /// Nobody is there yet.
+    const EMPTY: u32 = 0;
+    /// The child waits.
+    const WAITING: u32 = 1;
+    const OPEN: u32 = 2;
+
     fn open(&self) {
-        self.word().store(1, Ordering::Release);
-        self.futex(libc::FUTEX_WAKE, 1);
+        self.set(Self::OPEN);
     }
 
-    /// Returns once it is open. Safe after a fork: a bare system call.
-    fn wait(&self) {
-        while self.word().load(Ordering::Acquire) == 0 {
-            self.futex(libc::FUTEX_WAIT, 0);
+    /// Returns once the child is there, or should have been.
+    fn wait_for_child(&self) {
+        if self.word().load(Ordering::Acquire) == Self::EMPTY {
+            let limit = libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+            self.futex(libc::FUTEX_WAIT, Self::EMPTY, &limit);
         }
     }
 
-    fn futex(&self, op: libc::c_int, value: u32) {
-        let forever = std::ptr::null::<libc::timespec>();
-        // SAFETY: the word is mapped; errors (futex(2): it is open already, a signal came) are seen by looking again.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), op, value, forever) };
+    /// Returns once it is open. Safe after a fork: bare system calls.
+    fn wait(&self) {
+        self.set(Self::WAITING);
+        while self.word().load(Ordering::Acquire) == Self::WAITING {
+            self.futex(libc::FUTEX_WAIT, Self::WAITING, std::ptr::null());
+        }
+    }
+
+    fn set(&self, value: u32) {
+        // Never back: the parent may have opened it before the child came.
+        self.word().fetch_max(value, Ordering::AcqRel);
+        self.futex(libc::FUTEX_WAKE, 1, std::ptr::null());
+    }
+
+    fn futex(&self, op: libc::c_int, value: u32, limit: *const libc::timespec) {
+        // SAFETY: the word is mapped; errors (futex(2): it is another value, a signal came) are seen by looking again.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), op, value, limit) };
     }
 }
 

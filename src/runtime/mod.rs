@@ -185,6 +185,9 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
 impl Session<'_> {
     /// Attaches everything. What cannot be is told as `missing_probes` says.
     fn attach(&mut self, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
+        if let Some(child) = &self.options.child {
+            child.settle();
+        }
         let (settings, sys) = (self.settings, self.sys);
         for index in attach::order(self.manifest) {
             if self.signals.end().is_some() {

@@ -85,7 +85,10 @@ fn last_words(trace: &[&str]) -> Option<String> {
 }
 
 fn is_speech(line: &str) -> bool {
-    const NOISE: [&str; 12] = [
+    const NOISE: [&str; 14] = [
+        // after "infinite loop detected"
+        "cur state:",
+        "old state:",
         "processed ",
         "verification time ",
         "stack depth ",
@@ -128,6 +131,13 @@ mod tests {
         assert_eq!(refused.pos, Some(Pos { file: "stdin".into(), line: 2, col: 1 }));
         assert!(refused.reason.starts_with("Register Type Safety: Unreadable register: R0 has never"), "{}", refused.reason);
         assert_eq!(refused.suggestion.as_deref(), Some("Initialize R0 on every path before this instruction."));
+    }
+
+    #[test]
+    fn states_after_the_words() {
+        let log = "; while (1) @ stdin:2\n4: (05) goto pc-1\ninfinite loop detected at insn 4\ncur state: R0=scalar() R10=fp0\n\
+            old state: R0=scalar() R10=fp0\nprocessed 9 insns (limit 1000000)\n";
+        assert_eq!(read("begin", log).reason, "infinite loop detected at insn 4");
     }
 
     #[test]
