@@ -3,10 +3,6 @@
 //! Unsafe: a system call that has no safe wrapper here.
 
 #![allow(unsafe_code)]
-<<<<<<< HEAD
-=======
-#![allow(unsafe_code)] // geteuid(2)
->>>>>>> h-fix
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::{Command, ExitCode};
