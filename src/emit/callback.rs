@@ -149,18 +149,24 @@ impl<'c> Emit<'c> {
 
     /// How many elements a map holds now.
     pub fn elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
+        // counted in scratch memory: of a number on the stack the verifier would follow each value it may come to
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
-            if let Some(BasicValueEnum::PointerValue(total)) = params.get(3) {
-                let now = e.load(*total, 0, super::mem::U64);
+            if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {
+                let total = e.load_ptr(*at, 0);
+                let now = e.load(total, 0, super::mem::U64);
                 let more = e.add(now, e.int(1));
-                e.store(*total, 0, 8, more);
+                e.store(total, 0, 8, more);
             }
             e.int(0)
         });
-        let total = self.handed();
+        let offset = self.alloc_scratch(8);
+        let total = self.scratch_at(offset);
         let zero = self.int(0);
         self.store(total, 0, 8, zero);
-        self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), total.into(), zero.into()]);
+        let at = self.handed();
+        self.store_ptr(at, 0, total);
+        self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
+        let total = self.scratch_at(offset);
         self.load(total, 0, super::mem::U64)
     }
 
