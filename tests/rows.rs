@@ -3,7 +3,6 @@
 //! Unsafe: a system call that has no safe wrapper here.
 
 #![allow(unsafe_code)]
-#![allow(unsafe_code)] // geteuid(2)
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::{Command, ExitCode};

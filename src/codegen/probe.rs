@@ -60,7 +60,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
-            | Attach::Timer { .. } => false,
+            | Attach::Perf { .. } => false,
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }
-            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Timer { .. } => {}
+            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Perf { .. } => {}
         }
     }
 
@@ -172,7 +172,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Uprobe { .. }
-            | Attach::Timer { .. } => self.e.leave_when_stopped(),
+            | Attach::Perf { .. } => self.e.leave_when_stopped(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
 
+mod counter;
 mod rawtracepoint;
 mod special;
 mod timer;
@@ -144,6 +145,15 @@ pub enum ProgramType {
     PerfEvent,
 }
 
+/// When a perf event fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Every {
+    /// After so many counts; a clock counts nanoseconds.
+    Period(u64),
+    /// So many times per second.
+    Frequency(u64),
+}
+
 /// The mechanisms: closed, since each is code in the loader. Kinds share them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
@@ -182,12 +192,15 @@ pub enum Attach {
         /// At the function's return.
         ret: bool,
     },
-    /// A perf event that fires at a rate, on all CPUs or one.
-    Timer {
-        /// Nanoseconds between two; 0 when `frequency` is given.
-        period_ns: u64,
-        /// Times per second; 0 when `period_ns` is given.
-        frequency: u64,
+    /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
+    /// perf_event_open(2).
+    Perf {
+        /// `PERF_TYPE_…`
+        ty: u32,
+        /// `PERF_COUNT_…`
+        config: u64,
+        /// When it fires.
+        every: Every,
         /// Every online CPU, else the first.
         all_cpus: bool,
     },
@@ -262,6 +275,8 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &special::END,
     &timer::INTERVAL,
     &timer::PROFILE,
+    &counter::SOFTWARE,
+    &counter::HARDWARE,
     &tracepoint::Tracepoint,
     &rawtracepoint::RawTracepoint,
     &uprobe::UPROBE,
@@ -328,6 +343,21 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
         let message = format!("{name} takes {N} part{} after its name, {n} given", if N == 1 { "" } else { "s" });
         Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage()))
     })
+}
+
+/// A whole number as scripts may write one in an attach point: `100`, `1_000`, `1e6`.
+fn whole_number(s: &str) -> Option<u64> {
+    s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64)
+}
+
+/// What a perf event's program offers: its context, which starts with the registers.
+fn perf_context<'c>(e: &mut Emit<'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    match which {
+        ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
+        ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => {
+            crate::bug!("{} offers no {which:?}", site.name)
+        }
+    }
 }
 
 fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic> {

@@ -2,7 +2,7 @@
 //!
 //! Source of the mechanism: perf_event_open(2), `PERF_COUNT_SW_CPU_CLOCK`.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches};
+use super::{ArgRef, Attach, Caps, Context, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -38,6 +38,9 @@ pub static PROFILE: Timer = Timer {
     all_cpus: true,
 };
 
+/// `enum perf_type_id` and `enum perf_sw_ids` of include/uapi/linux/perf_event.h.
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const UNITS: &[(&str, u64)] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
 /// The kernel's software clock is not asked for less: 1 µs.
 const SHORTEST_NS: u64 = 1000;
@@ -50,14 +53,14 @@ impl ProbeKind for Timer {
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
-        let number = |s: &str| s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64);
-        let (period_ns, frequency) = match parts.as_slice() {
+        let number = super::whole_number;
+        let every = match parts.as_slice() {
             ["hz", n] => match number(n) {
-                Some(n) if n > 0 => (0, n),
+                Some(n) if n > 0 => Every::Frequency(n),
                 _ => return Err(wrong(format!("`{n}` is not a number of times per second"))),
             },
             [unit, n] => match (UNITS.iter().find(|(u, _)| u == unit), number(n)) {
-                (Some((_, ns)), Some(n)) if n > 0 => (n.saturating_mul(*ns), 0),
+                (Some((_, ns)), Some(n)) if n > 0 => Every::Period(n.saturating_mul(*ns)),
                 (Some(_), _) => return Err(wrong(format!("`{n}` is not a number of `{unit}`"))),
                 (None, _) => {
                     let names = UNITS.iter().map(|(u, _)| *u).chain(["hz"]);
@@ -75,20 +78,20 @@ impl ProbeKind for Timer {
                     unit => UNITS.iter().find(|(u, _)| *u == unit).map(|(_, ns)| *ns),
                 };
                 match (number(digits), ns) {
-                    (Some(n), Some(ns)) if n > 0 => (n.saturating_mul(ns), 0),
+                    (Some(n), Some(ns)) if n > 0 => Every::Period(n.saturating_mul(ns)),
                     _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
                 }
             }
             _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };
-        if frequency == 0 && period_ns < SHORTEST_NS {
-            return Err(wrong(format!("{period_ns} ns is too short: at least {SHORTEST_NS} ns")));
+        if let Every::Period(ns @ ..SHORTEST_NS) = every {
+            return Err(wrong(format!("{ns} ns is too short: at least {SHORTEST_NS} ns")));
         }
-        let name = match parts.as_slice() {
-            [unit, n] => format!("{}:{unit}:{n}", self.name()),
-            _ => format!("{}:us:{}", self.name(), period_ns / 1000),
+        let name = match (parts.as_slice(), every) {
+            ([unit, n], _) => format!("{}:{unit}:{n}", self.name()),
+            (_, Every::Period(n) | Every::Frequency(n)) => format!("{}:us:{}", self.name(), n / 1000),
         };
-        let attach = Attach::Timer { period_ns, frequency, all_cpus: self.all_cpus };
+        let attach = Attach::Perf { ty: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK, every, all_cpus: self.all_cpus };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }])
     }
 
@@ -104,13 +107,8 @@ impl ProbeKind for Timer {
         ProgramType::PerfEvent
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
-        match which {
-            ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
-            ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => {
-                crate::bug!("{} offers no {which:?}", self.name())
-            }
-        }
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        super::perf_context(e, site, which, ty)
     }
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {

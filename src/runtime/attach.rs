@@ -16,7 +16,7 @@ use libbpf_sys::{BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MUL
 use super::perf::{self, Scope};
 use super::sweep;
 use crate::codegen::artifact::{Manifest, Program, Site};
-use crate::probes::{Attach, ProgramType};
+use crate::probes::{Attach, Every, ProgramType};
 use crate::settings::Settings;
 use crate::system::{Feature, System};
 
@@ -65,7 +65,7 @@ impl Links {
         match made {
             Made::Fast(link) => self.fast.push(link),
             Made::Slow(fds) => self.slow.extend(fds),
-            Made::Timer(events, links) => {
+            Made::Perf(events, links) => {
                 self.timers.extend(events);
                 self.fast.extend(links);
             }
@@ -85,7 +85,7 @@ impl Drop for Links {
 enum Made {
     Fast(OwnedFd),
     Slow(Vec<OwnedFd>),
-    Timer(Vec<OwnedFd>, Vec<OwnedFd>),
+    Perf(Vec<OwnedFd>, Vec<OwnedFd>),
 }
 
 /// In which order programs are attached, as indices: kernels run a tracepoint's programs in the order in which they came,
@@ -168,15 +168,15 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
                 on_event(perf::uprobe(&c_path(path)?, *offset, *ret, settings.pid)?, program, *cookie).map(Made::Slow)
             }
         },
-        Attach::Timer { period_ns, frequency, all_cpus } => {
+        Attach::Perf { ty, config, every, all_cpus } => {
             let (mut events, mut links) = (Vec::new(), Vec::new());
             for scope in scopes(*all_cpus, settings.pid, sys)? {
-                let event = perf::clock(*period_ns, *frequency, scope)?;
+                let event = perf::counter(*ty, *config, *every, scope)?;
                 let mut fds = on_event(event, program, *cookie)?;
                 events.extend(fds.pop());
                 links.extend(fds);
             }
-            Ok(Made::Timer(events, links))
+            Ok(Made::Perf(events, links))
         }
     }
 }
@@ -273,10 +273,14 @@ fn reason(attach: &Attach, why: &io::Error) -> String {
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
         (Attach::Uprobe { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
-        (Attach::Uprobe { .. }, libc::ESRCH) | (Attach::Timer { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
+        // a machine without such a counter says that there is no such event
+        (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
+            "this machine does not count that event".into()
+        }
+        (Attach::Uprobe { .. }, libc::ESRCH) | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
         (Attach::Uprobe { offset, .. }, libc::EINVAL) => format!("the kernel takes no probe at offset {offset:#x} of that file"),
         (Attach::Uprobe { .. }, libc::EILSEQ | libc::EIO | 524) => "not the start of an instruction, or one that cannot be probed".into(),
-        (Attach::Timer { frequency, .. }, libc::EINVAL) if *frequency > 0 => {
+        (Attach::Perf { every: Every::Frequency(_), .. }, libc::EINVAL) => {
             let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
             format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
         }
@@ -297,7 +301,7 @@ pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
         Some(Attach::Uprobe { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
         Some(Attach::Uprobe { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
         Some(Attach::Uprobe { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
-        Some(Attach::Timer { .. }) => "perf event cpu-clock",
+        Some(Attach::Perf { .. }) => "perf event",
         None => "nothing",
     }
 }

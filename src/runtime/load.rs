@@ -141,7 +141,7 @@ pub(super) fn load(
         .programs
         .iter()
         .flat_map(|p| &p.sites)
-        .map(|site| if matches!(site.attach, Attach::Timer { all_cpus: true, .. }) { sys.online_cpus().len() } else { 1 });
+        .map(|site| if matches!(site.attach, Attach::Perf { all_cpus: true, .. }) { sys.online_cpus().len() } else { 1 });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
@@ -281,7 +281,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
 fn is_rare(attach: &Attach) -> bool {
     match attach {
         Attach::Begin | Attach::End => true,
-        Attach::Timer { all_cpus, .. } => !all_cpus,
+        Attach::Perf { all_cpus, .. } => !all_cpus,
         Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } => false,
     }
 }

@@ -1,6 +1,7 @@
 //! perf_event_open(2), as far as probes sit on it.
 #![allow(unsafe_code)] // perf_event_open(2) and its ioctls
 
+use crate::probes::Every;
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -71,15 +72,16 @@ pub(super) fn uprobe(path: &CStr, offset: u64, ret: bool, pid: Option<u32>) -> i
     open(&attr, pid.map_or(Scope::ANYWHERE, |pid| Scope { pid: pid as i32, cpu: -1 }))
 }
 
-/// CPU time or, on a CPU and for all threads, wall time: an event every `period_ns`, or `frequency` times per second.
-/// Threads that a traced thread starts are traced too.
-pub(super) fn clock(period_ns: u64, frequency: u64, scope: Scope) -> io::Result<OwnedFd> {
-    let mut attr = attr(libbpf_sys::PERF_TYPE_SOFTWARE, u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK));
-    if frequency > 0 {
-        attr.__bindgen_anon_1.sample_freq = frequency;
-        attr.set_freq(1);
-    } else {
-        attr.__bindgen_anon_1.sample_period = period_ns;
+/// An event that fires as it counts: the CPU clock counts CPU time or, on a CPU and for all threads, wall time. Threads
+/// that a traced thread starts are traced too.
+pub(super) fn counter(ty: u32, config: u64, every: Every, scope: Scope) -> io::Result<OwnedFd> {
+    let mut attr = attr(ty, config);
+    match every {
+        Every::Frequency(hz) => {
+            attr.__bindgen_anon_1.sample_freq = hz;
+            attr.set_freq(1);
+        }
+        Every::Period(count) => attr.__bindgen_anon_1.sample_period = count,
     }
     if scope.cpu < 0 {
         attr.set_inherit(1);

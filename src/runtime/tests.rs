@@ -9,7 +9,7 @@ use super::*;
 use crate::codegen::artifact::{Event, EventKind, Map, Program, Site};
 use crate::diag::Source;
 use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
-use crate::probes::ProgramType;
+use crate::probes::{Every, ProgramType};
 use crate::render::{Rendered, Renderer};
 use crate::system::live::Live;
 use crate::types::Int;
@@ -205,7 +205,7 @@ fn every_mechanism_counts_and_leaves() {
     let binary = sys.binary(&me).unwrap();
     let function = binary.functions.iter().find(|f| f.name.contains("probe_me")).expect("our own function");
     let uprobe = Attach::Uprobe { path: me.clone(), offset: function.offset, function: "probe_me".into(), ret: false };
-    let timer = |all_cpus| Attach::Timer { period_ns: 1_000_000, frequency: 0, all_cpus };
+    let timer = |all_cpus| Attach::Perf { ty: 1, config: 0, every: Every::Period(1_000_000), all_cpus };
     let number = sys.syscall_number("getpid").unwrap();
     let mut programs = vec![
         program(

@@ -177,20 +177,3 @@ fn mutated_scripts_never_panic() {
     }
     assert!(accepted > 100, "{accepted}");
 }
-
-/// `cargo test -- --ignored --nocapture parsing_speed`
-#[test]
-#[ignore = "prints times"]
-fn parsing_speed() {
-    let one = "tracepoint:syscalls:sys_enter_openat /pid == 1/ { printf(\"%s %s\\n\", comm, str(args.filename)); @[comm, tid] = count(); }";
-    for times in [1, 100, 1000, 5000] {
-        let text = format!("{one}\n").repeat(times);
-        let start = Instant::now();
-        assert_eq!(code(&text), "");
-        println!("{times} lines: {:?}", start.elapsed());
-        let text = text + "begin { + }";
-        let start = Instant::now();
-        assert_eq!(code(&text), "syntax");
-        println!("{times} lines with an error: {:?}", start.elapsed());
-    }
-}

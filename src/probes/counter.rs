@@ -1,0 +1,120 @@
+//! `software` and `hardware`: one in so many of the events that the kernel or the processor counts.
+//!
+//! Names, numbers and usual counts: `enum perf_sw_ids` and `enum perf_hw_id` of include/uapi/linux/perf_event.h.
+
+use super::{ArgRef, Attach, Caps, Context, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::Missing;
+use crate::types::Type;
+
+/// A source of counts.
+#[derive(Debug)]
+pub struct Counter {
+    info: Info,
+    /// `enum perf_type_id`.
+    ty: u32,
+    events: &'static [Event],
+}
+
+/// An event: its names, its number, and how many of it make the probe fire when nothing is said.
+type Event = (&'static [&'static str], u64, u64);
+
+/// What the kernel counts.
+pub static SOFTWARE: Counter = Counter {
+    info: Info {
+        names: &["software", "s"],
+        usage: "software:EVENT[:COUNT]",
+        doc: "One in COUNT of the events that the kernel counts itself: page faults, context switches and the like.",
+        example: "software:page-faults:100 { @[comm] = count(); }",
+    },
+    ty: 1,
+    events: &[
+        (&["alignment-faults"], 7, 1),
+        (&["bpf-output"], 10, 1),
+        (&["context-switches", "cs"], 3, 1000),
+        (&["cpu-clock", "cpu"], 0, 1_000_000),
+        (&["cpu-migrations"], 4, 1),
+        (&["dummy"], 9, 1),
+        (&["emulation-faults"], 8, 1),
+        (&["major-faults"], 6, 1),
+        (&["minor-faults"], 5, 100),
+        (&["page-faults", "faults"], 2, 100),
+        (&["task-clock"], 1, 1),
+    ],
+};
+
+/// What the processor counts.
+pub static HARDWARE: Counter = Counter {
+    info: Info {
+        names: &["hardware", "h"],
+        usage: "hardware:EVENT[:COUNT]",
+        doc: "One in COUNT of the events that the processor counts; virtual machines often have no such counters.",
+        example: "hardware:cache-misses:1000000 { @[comm] = count(); }",
+    },
+    ty: 0,
+    events: &[
+        (&["backend-stalls"], 8, 1_000_000),
+        (&["branch-instructions", "branches"], 4, 100_000),
+        (&["branch-misses"], 5, 100_000),
+        (&["bus-cycles"], 6, 100_000),
+        (&["cache-misses"], 3, 1_000_000),
+        (&["cache-references"], 2, 1_000_000),
+        (&["cpu-cycles", "cycles"], 0, 1_000_000),
+        (&["frontend-stalls"], 7, 1_000_000),
+        (&["instructions"], 1, 1_000_000),
+        (&["ref-cycles"], 9, 1_000_000),
+    ],
+};
+
+impl ProbeKind for Counter {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what).help(format!("write {}", self.usage()));
+        let (name, count) = match parts.as_slice() {
+            [name] => (*name, None),
+            [name, n] => match super::whole_number(n) {
+                Some(n) if n > 0 => (*name, Some(n)),
+                _ => return Err(wrong(format!("`{n}` is not a number of events"))),
+            },
+            _ => return Err(wrong(format!("{} takes an event, and perhaps a number", self.name()))),
+        };
+        let Some((_, config, usual)) = self.events.iter().find(|(names, ..)| names.contains(&name)) else {
+            let names = self.events.iter().flat_map(|(names, ..)| names.iter().copied());
+            return Err(wrong(format!("there is no {} event `{name}`", self.name())).suggest(name, names));
+        };
+        let count = count.unwrap_or(*usual);
+        let attach = Attach::Perf { ty: self.ty, config: *config, every: Every::Period(count), all_cpus: true };
+        Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}:{count}", self.name()), attach, span: point.span }])
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
+    }
+
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::PerfEvent
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        super::perf_context(e, site, which, ty)
+    }
+
+    fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        for name in self.events.iter().flat_map(|(names, ..)| names.iter()) {
+            if pattern.first().is_none_or(|p| matches(p, name)) {
+                each(&format!("{}:{name}:", self.name()));
+            }
+        }
+        Ok(())
+    }
+}
