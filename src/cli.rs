@@ -411,10 +411,11 @@ fn usage_error(e: &clap::Error) -> String {
 }
 
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
-/// after it (with `-e`, after the first argument that is none) only what we know, the rest being the script's: `-5` is a
+/// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
 /// number. After `--`, nothing is ours.
 fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
+    let mut script = false;
     let mut args = std::mem::take(args).into_iter();
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
@@ -424,34 +425,45 @@ fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, V
         }
         let looks_so = text.len() > 1 && text.starts_with('-');
         match option(command, &text) {
-            Some(wants_value) => {
+            Some(found) => {
+                script |= found.program;
                 options.push(arg);
-                if wants_value {
+                if found.wants_value {
                     options.extend(args.next());
                 }
             }
-            None if looks_so && rest.is_empty() => options.push(arg),
-            None => rest.push(arg),
+            None if looks_so && !script => options.push(arg),
+            None => {
+                script = true;
+                rest.push(arg);
+            }
         }
     }
     (options, rest)
 }
 
-/// Of an argument that is one of our options, or several short ones: is its value the next argument?
-fn option(command: &clap::Command, text: &str) -> Option<bool> {
+/// What an argument is that is one of our options, or several short ones.
+struct Found {
+    /// Its value is the next argument.
+    wants_value: bool,
+    /// It is `-e`.
+    program: bool,
+}
+
+fn option(command: &clap::Command, text: &str) -> Option<Found> {
     let valued = |a: &clap::Arg| a.get_action().takes_values();
     if let Some(long) = text.strip_prefix("--") {
         let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
         let arg = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-        return Some(valued(arg) && value.is_none());
+        return Some(Found { wants_value: valued(arg) && value.is_none(), program: false });
     }
     let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
     while let Some(letter) = letters.next() {
         if valued(command.get_arguments().find(|a| a.get_short() == Some(letter))?) {
-            return Some(letters.next().is_none());
+            return Some(Found { wants_value: letters.next().is_none(), program: letter == 'e' });
         }
     }
-    Some(false)
+    Some(Found { wants_value: false, program: false })
 }
 
 /// An option after the script that neither rbt nor the script has.
