@@ -133,6 +133,14 @@ impl<'c> Emit<'c> {
         self.atomic_add(lost, self.int(1));
     }
 
+    /// Asks for the end of the run by more than a record, which may find no room.
+    pub fn end_run(&mut self, status: IntValue<'c>) {
+        let low = self.and(status, self.int(0xff));
+        let said = self.or(low, self.int(State::ENDED));
+        let flag = self.state(std::mem::offset_of!(State, ended));
+        self.store(flag, 0, 8, said);
+    }
+
     /// Wakes the reader when it sleeps. The flag is looked at after the record is committed (which is a full barrier), as
     /// the reader looks at the ring after it has set the flag: one of the two sees the other. The kick is a record of its
     /// own, discarded at once.
