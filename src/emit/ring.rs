@@ -116,8 +116,11 @@ impl<'c> Emit<'c> {
     fn append(&mut self, rec: PointerValue<'c>, end: IntValue<'c>, f: &RecordField<'c>) -> IntValue<'c> {
         let size = f.ty.size();
         let mask = self.int(u64::from(var_room(&f.ty)) - 1);
-        let (from, len) =
-            if let Repr::Mem(ptr, Some(len)) = f.value.repr { (self.fresh(ptr), len) } else { (self.in_memory(&f.value), self.int(size.into())) };
+        let (from, len) = if let Repr::Mem(ptr, Some(len)) = f.value.repr {
+            (self.fresh(ptr), len)
+        } else {
+            (self.in_memory(&f.value), self.int(size.into()))
+        };
         // a failed read has a negative length, and nothing to show
         let sign = self.shr(len, self.int(63), true);
         let len = self.and(len, self.xor(sign, self.int(u64::MAX)));
