@@ -190,6 +190,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.lvalue(at, space, ty)
             }
             Repr::Mem(ptr, _) => {
+                let ptr = self.e.fresh(ptr);
                 let ptr = self.e.offset_by(ptr, by);
                 self.e.element(ptr, 0, ty)
             }
@@ -385,7 +386,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.zero(at, ty.size().next_multiple_of(8), 8);
         }
         for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {
-            let to = self.e.offset(at, offset);
+            let to = self.e.fresh(at);
+            let to = self.e.offset(to, offset);
             self.e.put(to, crate::emit::align_at(offset), op, t);
         }
         Operand::mem(ty.clone(), at)

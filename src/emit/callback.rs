@@ -65,6 +65,8 @@ impl<'c> Emit<'c> {
             scratch_max: 8,
             stack: Vec::new(),
             stack_bytes: super::mem::STACK_BUDGET,
+            places: HashMap::new(),
+            handed: None,
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: Vec::new(),
@@ -135,6 +137,16 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned.
+    fn handed(&mut self) -> PointerValue<'c> {
+        if let Some(at) = self.fun_ref().handed {
+            return at;
+        }
+        let at = self.alloc_kept(24);
+        self.fun().handed = Some(at);
+        at
+    }
+
     /// How many elements a map holds now.
     pub fn elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
@@ -145,7 +157,7 @@ impl<'c> Emit<'c> {
             }
             e.int(0)
         });
-        let total = self.entry_alloca();
+        let total = self.handed();
         let zero = self.int(0);
         self.store(total, 0, 8, zero);
         self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), total.into(), zero.into()]);
@@ -188,7 +200,7 @@ impl<'c> Emit<'c> {
             e.store(*ctx, 16, 8, one);
             one
         });
-        let ctx = self.alloc_kept(24);
+        let ctx = self.handed();
         self.store_ptr(ctx, 0, text);
         self.store_ptr(ctx, 8, wanted);
         let zero = self.int(0);

@@ -48,7 +48,32 @@ impl<'c> Emit<'c> {
             }
         }
         let offset = self.alloc_scratch(size);
-        self.scratch_at(offset)
+        let at = self.scratch_at(offset);
+        self.fun().places.insert(at, offset);
+        at
+    }
+
+    /// The same address, made anew where it is used: one that is kept from where it was allocated takes eight bytes of
+    /// stack, and LLVM does not compute an address twice.
+    pub fn fresh(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
+        match self.fun_ref().places.get(&ptr).copied() {
+            Some(offset) => self.scratch_at(offset),
+            None => ptr,
+        }
+    }
+
+    /// A number put away in scratch memory until it is wanted.
+    pub fn park(&mut self, op: Operand<'c>) -> Operand<'c> {
+        let Repr::Reg(v) = op.repr else { return op };
+        if v.is_const() {
+            return op;
+        }
+        let offset = self.alloc_scratch(8);
+        let at = self.scratch_at(offset);
+        self.fun().places.insert(at, offset);
+        let bytes = op.ty.as_int().map_or(8, |i| i.bytes);
+        self.store(at, 0, bytes, v);
+        Operand::mem(op.ty, at)
     }
 
     /// Scratch memory for as long as the program runs: its offset, for [`Emit::scratch_at`].
@@ -66,8 +91,13 @@ impl<'c> Emit<'c> {
         let f = self.fun();
         f.scratch_used = true;
         let slot = f.slot;
-        let base = ok(self.b.build_load(self.ptrt(), slot, "scratch")).into_pointer_value();
-        self.offset(base, offset)
+        let base = ok(self.b.build_load(self.ptrt(), slot, "scratch"));
+        if let Some(load) = base.as_instruction_value()
+            && load.set_volatile(true).is_err()
+        {
+            bug!("a load can be volatile");
+        }
+        self.offset(base.into_pointer_value(), offset)
     }
 
     /// What is allocated now.
@@ -389,10 +419,15 @@ impl<'c> Emit<'c> {
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 
+    fn fresh_operand(&mut self, op: &Operand<'c>) -> Operand<'c> {
+        let repr = if let Repr::Mem(ptr, len) = op.repr { Repr::Mem(self.fresh(ptr), len) } else { op.repr };
+        Operand { ty: op.ty.clone(), repr }
+    }
+
     /// The same value in memory the program may read.
     pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
         match op.repr {
-            Repr::Mem(ptr, _) => ptr,
+            Repr::Mem(ptr, _) => self.fresh(ptr),
             Repr::At(addr, space) => {
                 if let Type::Str(cap) = op.ty {
                     let Repr::Mem(ptr, _) = self.read_string(space, addr, cap).repr else {
@@ -422,6 +457,7 @@ impl<'c> Emit<'c> {
     /// Writes a value of `ty` at an address that is aligned to `align`; a string's rest is zeroed, and so are gaps.
     pub fn put(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
+        let (op, to) = (&self.fresh_operand(op), self.fresh(to));
         if ty.is_scalar() {
             let v = self.scalar(op);
             self.store(to, 0, size as u8, v);
@@ -440,6 +476,13 @@ impl<'c> Emit<'c> {
                     let rest = self.offset(to, n);
                     self.zero(rest, size - n, common_align(n, align));
                 }
+            }
+            // its length and bytes, and nothing of what is behind it
+            (Type::Buf(_), Repr::Mem(ptr, _)) if op.ty.size() < size => {
+                let n = op.ty.size();
+                self.copy(to, ptr, n, align);
+                let rest = self.offset(to, n);
+                self.zero(rest, size - n, common_align(n, align));
             }
             (Type::Tuple(from), Repr::Mem(ptr, _)) if op.ty != *ty => {
                 // the same shape with other widths: element by element
