@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code)] // fcntl
 
+mod split;
+
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -328,7 +330,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
     let command = if long_help { command() } else { Raw::command() };
-    let (options, rest) = split(&command, &mut args);
+    let (options, rest) = split::split(&command, &mut args);
     let parsed = command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options));
     let raw = match parsed.and_then(|m| <Raw as clap::FromArgMatches>::from_arg_matches(&m)) {
         Ok(raw) => raw,
@@ -410,50 +412,6 @@ fn usage_error(e: &clap::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_string()
 }
 
-/// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
-/// after it (with `-e`, after the first argument that is none) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours.
-fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
-    let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let mut args = std::mem::take(args).into_iter();
-    while let Some(arg) = args.next() {
-        let text = arg.to_string_lossy();
-        if text == "--" {
-            rest.extend(args);
-            break;
-        }
-        let looks_so = text.len() > 1 && text.starts_with('-');
-        match option(command, &text) {
-            Some(wants_value) => {
-                options.push(arg);
-                if wants_value {
-                    options.extend(args.next());
-                }
-            }
-            None if looks_so && rest.is_empty() => options.push(arg),
-            None => rest.push(arg),
-        }
-    }
-    (options, rest)
-}
-
-/// Of an argument that is one of our options, or several short ones: is its value the next argument?
-fn option(command: &clap::Command, text: &str) -> Option<bool> {
-    let valued = |a: &clap::Arg| a.get_action().takes_values();
-    if let Some(long) = text.strip_prefix("--") {
-        let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-        let arg = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-        return Some(valued(arg) && value.is_none());
-    }
-    let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
-    while let Some(letter) = letters.next() {
-        if valued(command.get_arguments().find(|a| a.get_short() == Some(letter))?) {
-            return Some(letters.next().is_none());
-        }
-    }
-    Some(false)
-}
-
 /// An option after the script that neither rbt nor the script has.
 pub fn unknown_option(name: &str) -> Failure {
     let command = Raw::command();
@@ -463,23 +421,6 @@ pub fn unknown_option(name: &str) -> Failure {
         Some(near) => failure.help(format!("did you mean `--{near}`?")),
         None => failure.help("a script reads its options with getopt()"),
     }
-}
-
-/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
-fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
-    let (mut params, mut options) = (Vec::new(), Vec::new());
-    for arg in args {
-        let text = arg.to_string_lossy().into_owned();
-        match text.strip_prefix("--") {
-            Some("") => {}
-            Some(named) => options.push(match named.split_once('=') {
-                Some((name, value)) => (name.to_string(), Some(value.to_string())),
-                None => (named.to_string(), None),
-            }),
-            None => params.push(text),
-        }
-    }
-    (params, options)
 }
 
 fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
@@ -522,7 +463,7 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
             None => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
         },
     };
-    (run.settings.params, run.settings.options) = script_args(rest);
+    (run.settings.params, run.settings.options) = split::script_args(rest);
     Ok(Command::Run(run))
 }
 

@@ -32,7 +32,9 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     rbt.args(["--dry-run", "--unsafe", "-q", "-e", example, "-c", "true", "1", "2"]);
     let out = rbt.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
-    if out.status.success() && said.is_empty() {
+    // a virtual machine has no counters of its own; the program was compiled and loaded by then
+    let uncounted = said.contains("this machine does not count that event");
+    if uncounted || (out.status.success() && said.is_empty()) {
         return Ok(Completion::Completed);
     }
     Err(format!("{}\n{example}\n{said}", out.status).into())

@@ -53,6 +53,15 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let index = self.e.new_event();
         self.e.record(index, layout.size, &layout.fields);
+        if event.stops {
+            // the first argument of what ends a run is its status
+            let status = match (layout.args.first(), layout.fields.first()) {
+                (Some(EventArg::Int(n)), _) => self.e.int(*n as u64),
+                (Some(EventArg::Field { .. }), Some(f)) => self.e.scalar(&f.value),
+                _ => self.e.int(0),
+            };
+            self.e.end_run(status);
+        }
         let (pos, line) = place(self.sources, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let kind = EventKind::Builtin(call.row.name.into());
