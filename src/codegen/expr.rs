@@ -135,7 +135,10 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             Repr::Mem(ptr, _) => match holder {
                 Some(int) => self.e.load(ptr, field.offset, int),
-                None => return Operand::mem(field.ty.clone(), self.e.offset(ptr, field.offset)),
+                None => {
+                    let ptr = self.e.fresh(ptr);
+                    return self.e.element(ptr, field.offset, &field.ty);
+                }
             },
             Repr::Reg(addr) => {
                 let at = self.e.add(addr, self.e.int(field.offset.into()));

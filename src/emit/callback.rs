@@ -66,6 +66,7 @@ impl<'c> Emit<'c> {
             stack: Vec::new(),
             stack_bytes: super::mem::STACK_BUDGET,
             places: HashMap::new(),
+            skewed: HashMap::new(),
             handed: None,
             once: vec![HashMap::new()],
             loops: Vec::new(),

@@ -240,7 +240,8 @@ impl<'c> Emit<'c> {
         {
             bug!("a load can be volatile");
         }
-        self.extend(v.into_int_value(), int)
+        // what stands behind asm is not merged with another branch's load into one at an address chosen at run time
+        self.opaque(self.extend(v.into_int_value(), int))
     }
 
     pub(super) fn extend(&self, v: IntValue<'c>, int: Int) -> IntValue<'c> {
@@ -294,6 +295,7 @@ impl<'c> Emit<'c> {
         if size == 0 || to == from {
             return;
         }
+        let align = align.min(self.aligned(from)).min(self.aligned(to));
         if size.div_ceil(align.max(1)) <= INLINE_OPS {
             if let Err(e) = self.b.build_memcpy(to, align, from, align, self.int(size.into())) {
                 bug!("memcpy: {e}");
@@ -509,8 +511,20 @@ impl<'c> Emit<'c> {
     pub fn element(&mut self, ptr: PointerValue<'c>, offset: u32, ty: &Type) -> Operand<'c> {
         match ty.as_int() {
             Some(int) => Operand::reg(ty.clone(), self.load(ptr, offset, int)),
-            None => Operand::mem(ty.clone(), self.offset(ptr, offset)),
+            None => {
+                let at = self.offset(ptr, offset);
+                let align = common_align(offset, self.aligned(ptr));
+                if align < 8 {
+                    self.fun().skewed.insert(at, align);
+                }
+                Operand::mem(ty.clone(), at)
+            }
         }
+    }
+
+    /// What an address is known to be a multiple of: on the stack, a word must not be read at an odd place.
+    fn aligned(&self, ptr: PointerValue<'c>) -> u32 {
+        self.fun_ref().skewed.get(&ptr).copied().unwrap_or(8)
     }
 
     // --- strings ------------------------------------------------------------------------------------------------
@@ -534,8 +548,9 @@ impl<'c> Emit<'c> {
     pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
         let mut at = 0;
         let mut differs = self.int(0);
+        let most = self.aligned(ptr) as usize;
         while at < bytes.len() {
-            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len()).unwrap_or(1);
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && *n <= most).unwrap_or(1);
             let mut word = [0u8; 8];
             word[..n].copy_from_slice(&bytes[at..at + n]);
             let have = self.load(ptr, at as u32, Int { bytes: n as u8, signed: false });
@@ -619,8 +634,9 @@ impl<'c> Emit<'c> {
         if n <= 64 {
             let mut differs = self.int(0);
             let mut at = 0;
+            let most = self.aligned(a).min(self.aligned(b));
             while at < n {
-                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n).unwrap_or(1);
+                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n && *w <= most).unwrap_or(1);
                 let int = Int { bytes: w as u8, signed: false };
                 let (va, vb) = (self.load(a, at, int), self.load(b, at, int));
                 differs = self.or(differs, self.xor(va, vb));

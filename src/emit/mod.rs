@@ -167,6 +167,8 @@ struct Fun<'c> {
     stack_bytes: u32,
     /// Where in the scratch arena an address of it lies.
     places: HashMap<PointerValue<'c>, u32>,
+    /// Addresses that are not multiples of eight, and what they are multiples of.
+    skewed: HashMap<PointerValue<'c>, u32>,
     /// What is handed to the helpers that call back: one after the other, they share it.
     handed: Option<PointerValue<'c>>,
     /// Values already computed, by scope.
@@ -244,6 +246,7 @@ impl<'c> Emit<'c> {
             stack: Vec::new(),
             stack_bytes: 0,
             places: HashMap::new(),
+            skewed: HashMap::new(),
             handed: None,
             once: vec![HashMap::new()],
             loops: Vec::new(),
