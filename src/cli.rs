@@ -23,6 +23,8 @@ use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
 pub struct Failure {
     /// Exit status of the process.
     pub status: u8,
+    /// Stable, as a diagnostic's: `usage`, `no-permission`.
+    pub code: &'static str,
     /// Names the thing; no final stop. May be several lines.
     pub message: String,
     /// The remedy, where there is one.
@@ -32,7 +34,13 @@ pub struct Failure {
 impl Failure {
     /// Wrong use, a wrong script, or a right that is missing: status 1.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { status: 1, message: message.into(), help: None }
+        Self { status: 1, code: "usage", message: message.into(), help: None }
+    }
+
+    /// With another code than `usage`.
+    pub fn code(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
     }
 
     /// With the remedy.
@@ -49,7 +57,7 @@ impl Failure {
 
     /// One about which all has been said.
     pub fn told(status: u8) -> Self {
-        Self { status, message: String::new(), help: None }
+        Self { status, code: "told", message: String::new(), help: None }
     }
 
     /// With `did you mean`, or all that would do.
@@ -330,11 +338,12 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
     let command = if long_help { command() } else { Raw::command() };
+    let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let (options, rest) = split::split(&command, &mut args);
     let parsed = command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options));
     let raw = match parsed.and_then(|m| <Raw as clap::FromArgMatches>::from_arg_matches(&m)) {
         Ok(raw) => raw,
-        Err(e) if e.use_stderr() => return Err(Failure::new(usage_error(&e))),
+        Err(e) if e.use_stderr() => return Err(usage_error(&e, &words)),
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
     resolve(raw, rest)
@@ -406,17 +415,52 @@ More: rbt --help"
     )
 }
 
-/// clap's message without its own prefix.
-fn usage_error(e: &clap::Error) -> String {
+/// What clap has against the words, as ours; an unknown option is shown at its place.
+fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) = (e.kind(), e.get(ContextKind::InvalidArg)) {
+        let near = match e.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(near)) => Some(near.clone()),
+            _ => None,
+        };
+        let failure = Failure::new(format!("there is no option `{option}`{}", at_word(option, words))).code("unknown-option");
+        return match near {
+            Some(near) => failure.help(format!("did you mean `{near}`?")),
+            None => failure.help("`rbt --help` lists the options; what is meant for the script follows `--`"),
+        };
+    }
     let text = e.render().to_string();
-    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_string()
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let first = text.split("\n\n").next().unwrap_or(text).trim_end();
+    Failure::new(first).help("`rbt --help` explains the options")
+}
+
+/// The command line and a caret under the word; nothing where that is more than a line.
+fn at_word(word: &str, words: &[String]) -> String {
+    let Some(at) = words.iter().position(|w| w.starts_with(word) || (!word.starts_with("--") && w.starts_with('-'))) else {
+        return String::new();
+    };
+    let mut line = String::from("rbt");
+    let mut column = 0;
+    for (i, w) in words.iter().enumerate() {
+        line.push(' ');
+        if i == at {
+            column = line.chars().count();
+        }
+        line.push_str(&shlex::try_quote(w).unwrap_or_default());
+    }
+    if line.contains('\n') || line.chars().count() > 100 {
+        return String::new();
+    }
+    let rest = "~".repeat(words.get(at).map_or(1, |w| w.chars().count()).saturating_sub(1));
+    format!("\n    {line}\n    {:column$}^{rest}", "")
 }
 
 /// An option after the script that neither rbt nor the script has.
 pub fn unknown_option(name: &str) -> Failure {
     let command = Raw::command();
     let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
-    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`"));
+    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
     match nearest(name, ours) {
         Some(near) => failure.help(format!("did you mean `--{near}`?")),
         None => failure.help("a script reads its options with getopt()"),
@@ -732,7 +776,7 @@ mod tests {
             (&["--no-feature", "kprobe", "x"], "no feature"),
             (&["--probe-filter", "(", "x"], "regular expression"),
             (&["--notify-fd", "987", "x"], "descriptor"),
-            (&["--verbos", "x"], "unexpected argument"),
+            (&["--verbos", "x"], "no option `--verbos`"),
             (&["-q"], "no script"),
             (&[], "nothing to run"),
             (&["completions", "tcsh"], "completions"),

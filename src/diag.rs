@@ -1,5 +1,6 @@
 //! A diagnostic is data with a stable code; its text is made in one renderer.
 
+mod remedies;
 mod render;
 
 pub use render::render;

@@ -145,7 +145,7 @@ impl<'a> Front<'a> {
         let mut settings = self.run.settings.clone();
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
         let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-        for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).status(2))? {
+        for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))? {
             self.warn(&text);
         }
         Ok((settings, warnings))
@@ -229,6 +229,7 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {
         return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
+            .code("too-many-programs")
             .help("raise it with the setting max_bpf_progs"));
     }
     front.clock.stage("compile");
@@ -249,7 +250,7 @@ fn not_compiled(messages: &[String], front: &Front) -> Failure {
     let mut all: Vec<Diagnostic> = Vec::new();
     for message in messages {
         let (span, text) = located(message, &front.sources);
-        let (text, help) = match text.contains("stack limit") {
+        let (text, help) = match text.contains("stack limit") || text.contains("built-in function 'mem") {
             true => {
                 ("it takes more than the 512 bytes of a BPF program's stack".into(), "keep fewer values at a time, or keep them in maps")
             }
@@ -314,7 +315,7 @@ fn read(program: &Program) -> Result<Source, Failure> {
         Program::Stdin => {
             let mut bytes = Vec::new();
             let read = io::stdin().lock().read_to_end(&mut bytes);
-            read.map_err(|e| Failure::new(format!("cannot read the script from standard input: {e}")))?;
+            read.map_err(|e| Failure::new(format!("cannot read the script from standard input: {}", reason(&e))).code("not-readable"))?;
             (PROGRAM_NAME.to_string(), bytes)
         }
         Program::File(path) => (path.display().to_string(), read_file(path)?),
@@ -326,13 +327,14 @@ fn read(program: &Program) -> Result<Source, Failure> {
             let line = bytes.iter().take(at).filter(|b| **b == b'\n').count() + 1;
             let byte = bytes.get(at).copied().unwrap_or(0);
             Err(Failure::new(format!("{name}, line {line}: the script is not UTF-8 text (byte 0x{byte:02x})"))
+                .code("not-text")
                 .help(format!("in a string, write such a byte as \\x{byte:02x}")))
         }
     }
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    let cannot = |why: &str| Failure::new(format!("cannot read the script {}: {why}", path.display()));
+    let cannot = |why: &str| Failure::new(format!("cannot read the script {}: {why}", path.display())).code("not-readable");
     if path.is_dir() {
         return Err(cannot("it is a directory"));
     }
@@ -343,7 +345,12 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         let missing = cannot("there is no such file");
         // A program without -e looks like the name of a file that is not there.
         let program = path.to_string_lossy().contains('{');
-        if program { missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'") } else { missing }
+        let near = diag::nearest(&path.to_string_lossy(), ["info", "completions"]);
+        match (program, near) {
+            (true, _) => missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'"),
+            (false, Some(near)) => missing.help(format!("did you mean `rbt {near}`?")),
+            (false, None) => missing.help("check the path; `rbt -l PATTERN` lists probes"),
+        }
     })
 }
 
@@ -366,15 +373,19 @@ fn alive(pid: u32) -> Result<(), Failure> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     match status {
         Ok(text) if text.contains(&format!("\nTgid:\t{pid}\n")) => Ok(()),
-        Ok(_) => Err(Failure::new(format!("-p {pid}: this is a thread, not a process"))),
-        Err(_) => Err(Failure::new(format!("-p {pid}: there is no such process")).help("`pgrep NAME` finds the id of a running program")),
+        Ok(_) => Err(Failure::new(format!("-p {pid}: this is a thread, not a process"))
+            .code("no-process")
+            .help("give the process it belongs to: Tgid in /proc/PID/status")),
+        Err(_) => Err(Failure::new(format!("-p {pid}: there is no such process"))
+            .code("no-process")
+            .help("`pgrep NAME` finds the id of a running program")),
     }
 }
 
 /// Asked before the kernel is, which would refuse in less clear words.
 fn permitted() -> Result<(), Failure> {
     match runtime::missing_privileges() {
-        Some(text) => Err(with_remedy(&text)),
+        Some(text) => Err(with_remedy(&text).code("no-permission")),
         None => Ok(()),
     }
 }
@@ -422,7 +433,8 @@ fn tell(failure: &Failure, color: bool) {
         return;
     }
     let help = failure.help.as_ref().map(|h| format!("{} {h}\n", paint("help:", "1", color))).unwrap_or_default();
-    say(&format!("{} {}\n{help}", paint("error:", "31", color), failure.message));
+    let head = paint(&format!("error[{}]:", failure.code), "31", color);
+    say(&format!("{head} {}\n{help}", failure.message));
 }
 
 fn paint(word: &str, ink: &str, color: bool) -> String {
@@ -436,20 +448,32 @@ fn say(text: &str) {
 
 fn dump(stage: &str, text: &str) -> Result<(), Failure> {
     let written = writeln!(io::stdout().lock(), "; {stage}\n{}\n", text.trim_end());
-    written.map_err(|e| Failure::new(format!("cannot write to standard output: {}", reason(&e))))
+    written.map_err(|e| not_written("standard output", &e))
 }
 
 /// To standard output, whose reader may have gone.
 fn to_reader(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(format!("cannot write to standard output: {}", reason(&e)))),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(not_written("standard output", &e)),
         _ => Ok(0),
     }
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes).map_err(|e| Failure::new(format!("cannot write {}: {}", path.display(), reason(&e))))
+    std::fs::write(path, bytes).map_err(|e| not_written(&path.display().to_string(), &e))
+}
+
+/// What can be done about a write that failed depends on why.
+fn not_written(place: &str, e: &io::Error) -> Failure {
+    let failure = Failure::new(format!("cannot write to {place}: {}", reason(e))).code("not-written");
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => failure.help("make room there, or write elsewhere with -o"),
+        io::ErrorKind::NotFound => failure.help("make the directory first"),
+        io::ErrorKind::IsADirectory => failure.help("name a file in it"),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => failure.help("write elsewhere, or get the right to"),
+        _ => failure,
+    }
 }
 
 /// The system's words, to follow a colon.

@@ -94,7 +94,9 @@ impl Page<'_> {
             let _ = writeln!(io::stderr(), "warning: some arguments are not known: {reason}");
         }
         match failed {
-            Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(format!("cannot write the list: {e}"))),
+            Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::new(format!("cannot write the list: {}", crate::system::elf::said(&e))).code("not-written"))
+            }
             _ => Ok(()),
         }
     }
@@ -151,7 +153,7 @@ impl Wanted {
             return Ok(Wanted::Kinds(first.clone(), rest));
         }
         let unknown = || {
-            let failure = Failure::new(format!("there is no probe kind `{first}`"));
+            let failure = Failure::new(format!("there is no probe kind `{first}`")).code("unknown-probe");
             match nearest(first, KINDS.iter().flat_map(|k| k.names().iter().copied())) {
                 Some(near) => failure.help(format!("did you mean `{near}`?")),
                 None => failure.help(format!("one of {}", kind_names())),
@@ -193,7 +195,7 @@ impl Wanted {
 }
 
 fn no_match(pattern: &str, env: &Env) -> Failure {
-    let failure = Failure::new(format!("nothing matches `{pattern}`"));
+    let failure = Failure::new(format!("nothing matches `{pattern}`")).code("no-match");
     if let Some((kind, word, name)) = type_pattern(pattern) {
         let mut names = Vec::new();
         env.sys.type_names(kind, &mut |n| names.push(n.to_string()));
@@ -383,7 +385,7 @@ fn reason(missing: &Missing) -> String {
 }
 
 fn failure(missing: Missing) -> Failure {
-    Failure { help: missing.help, ..Failure::new(missing.what) }
+    Failure { help: missing.help, ..Failure::new(missing.what).code("missing") }
 }
 
 #[cfg(test)]

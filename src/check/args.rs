@@ -63,7 +63,8 @@ impl Body<'_> {
             (0, b) => format!("at most {}", count(b)),
             (a, b) => format!("{a} to {}", count(b)),
         };
-        self.error("arity", span, format!("{} takes {wants}, {n} given", row.name));
+        let d = Diagnostic::error("arity", span, format!("{} takes {wants}, {n} given", row.name));
+        self.report(d.help(format!("write {}", signature(row))));
         false
     }
 
@@ -296,6 +297,17 @@ impl Body<'_> {
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
         Fact { ty, span, lit: None, map: Some(MapFact { id, key }) }
     }
+}
+
+/// How it is called: `str(address[, length])`.
+fn signature(row: &Builtin) -> String {
+    let mut text = format!("{}(", row.name);
+    for (i, p) in row.params.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        let dots = if p.rest { ", …" } else { "" };
+        text.push_str(&if p.optional { format!("[{comma}{}{dots}]", p.name) } else { format!("{comma}{}", p.name) });
+    }
+    text + ")"
 }
 
 fn count(n: usize) -> String {

@@ -49,6 +49,8 @@ pub struct Body<'a> {
     pub diags: Vec<Diagnostic>,
     /// Loops around the current statement.
     pub loops: u32,
+    /// How often the `unroll`s around this place repeat it.
+    pub copies: u64,
     /// `for` loops among them, whose bodies are functions of their own.
     pub fors: u32,
 }
@@ -87,6 +89,7 @@ impl<'a> Body<'a> {
             assigned: Vec::new(),
             diags: Vec::new(),
             loops: 0,
+            copies: 1,
             fors: 0,
         };
         let cond = probe.predicate.as_ref().map(|p| body.condition(p));

@@ -154,7 +154,8 @@ impl Body<'_> {
     fn key_conflict(&mut self, name: &str, span: Span, here: &str, place: Span, there: &str) {
         // Told once, at the later of the two places.
         if place < span {
-            let d = Diagnostic::error("map-key-conflict", span, format!("`@{name}` {here} and {there}"));
+            let d =
+                Diagnostic::error("map-key-conflict", span, format!("`@{name}` {here}, and {} elsewhere", there.trim_end_matches(" here")));
             let d = d.related(place, there.to_string());
             self.report(d.help("a map has keys in all places or in none"));
         }

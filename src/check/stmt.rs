@@ -12,6 +12,9 @@ use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
 
+/// Copies of a body that nested `unroll`s may make: more take LLVM and the verifier minutes.
+const MOST_COPIES: u64 = 10_000;
+
 impl Body<'_> {
     /// A block in statement position: its own scope, its value for its effect.
     pub fn block(&mut self, block: &ast::Block) -> Vec<Stmt> {
@@ -96,9 +99,18 @@ impl Body<'_> {
                         1
                     }
                 };
+                let around = self.copies;
+                self.copies = around.saturating_mul(u64::from(times));
+                if self.copies > MOST_COPIES && around <= MOST_COPIES {
+                    let message = format!("the body is unrolled {} times in all; the limit is {MOST_COPIES}", self.copies);
+                    self.report(
+                        Diagnostic::error("bad-unroll", s.span, message).help("use a loop for the outer one: `for $i : 0..n { … }`"),
+                    );
+                }
                 self.loops += 1;
                 let body = self.block(body);
                 self.loops -= 1;
+                self.copies = around;
                 StmtKind::Repeat { times, body }
             }
             ast::StmtKind::Break | ast::StmtKind::Continue => {

@@ -53,7 +53,8 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
         out.push_str(&format!("{} {}{text}\n", paint.with("1;36", "note:"), place(source, *span)));
         excerpt(out, source, *span, "1;36", paint);
     }
-    if let Some(help) = &diag.help {
+    let general = (diag.severity == Severity::Error).then(|| super::remedies::remedy(diag.code)).flatten();
+    if let Some(help) = diag.help.as_deref().or(general) {
         out.push_str(&format!("{} {help}\n", paint.with("1;32", "help:")));
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
-use super::{Checked, Front, reason, say, span_at, with_remedy};
+use super::{Checked, Front, not_written, say, span_at, with_remedy};
 use crate::cli::{Failure, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
@@ -19,7 +19,7 @@ const REFUSED: u8 = 255;
 
 /// Forks the `-c` command, which waits until it is let go.
 pub(super) fn child(command: &str) -> Result<Child, Failure> {
-    Child::prepare(command).map_err(|e| with_remedy(&format!("{e:#}")))
+    Child::prepare(command).map_err(|e| with_remedy(&format!("{e:#}")).code("no-command"))
 }
 
 /// Loads a compiled script and runs it to its end. Gives the exit status.
@@ -68,10 +68,10 @@ pub(super) fn start(
 /// Where the script's output goes. Not buffered: the session writes as `-B` says.
 fn output(run: &Run) -> Result<File, Failure> {
     match &run.output {
-        Some(path) => File::create(path).map_err(|e| Failure::new(format!("cannot write to -o {}: {}", path.display(), reason(&e)))),
+        Some(path) => File::create(path).map_err(|e| not_written(&format!("-o {}", path.display()), &e)),
         None => {
             let copy = io::stdout().as_fd().try_clone_to_owned();
-            copy.map(File::from).map_err(|e| Failure::new(format!("cannot write to standard output: {}", reason(&e))))
+            copy.map(File::from).map_err(|e| not_written("standard output", &e))
         }
     }
 }
@@ -88,7 +88,7 @@ fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Front)
         let probe = sites.find(|s| s.name == refused.program).map(|s| &s.pos);
         let span = refused.pos.as_ref().or(probe).map_or_else(Span::default, at);
         let bug = "if there is no such thing in the script, this is a bug in rbt: please report it with the script";
-        let mut help = refused.suggestion.as_ref().map_or_else(|| bug.to_string(), |s| format!("{s}; {bug}"));
+        let mut help = refused.suggestion.clone().unwrap_or_else(|| bug.to_string());
         if !front.run.verbose {
             help.push_str("; -v shows the verifier's whole log");
         }
@@ -101,12 +101,17 @@ fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Front)
         return told(Diagnostic::error("attach", at(&failed.pos), message).help(help), REFUSED, front);
     }
     if let Some(denied) = error.downcast_ref::<NotPermitted>() {
-        return with_remedy(&denied.to_string());
+        return with_remedy(&denied.to_string()).code("no-permission");
     }
     if error.downcast_ref::<NothingAttached>().is_some() {
-        return Failure::new("No probes to attach").status(REFUSED);
+        return Failure::new("No probes to attach").code("no-probes").status(REFUSED);
     }
-    with_remedy(&format!("{error:#}")).status(other)
+    if let Some(runtime::NotWritten(why)) = error.downcast_ref::<runtime::NotWritten>() {
+        let place = front.run.output.as_ref().map_or_else(|| "standard output".to_string(), |path| format!("-o {}", path.display()));
+        return not_written(&place, why);
+    }
+    let code = if error.to_string().starts_with("-c:") { "no-command" } else { "kernel" };
+    with_remedy(&format!("{error:#}")).code(code).status(other)
 }
 
 fn told(diagnostic: Diagnostic, status: u8, front: &Front) -> Failure {

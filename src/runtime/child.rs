@@ -132,7 +132,10 @@ impl Child {
         };
         self.kill_and_reap();
         if why.raw_os_error() == Some(libc::ENOEXEC) {
-            bail!("-c: cannot run {}: not a program, nor a script with a `#!` line", self.program);
+            bail!("-c: cannot run {0}: not a program, nor a script with a `#!` line; run it by a shell: -c 'sh {0}'", self.program);
+        }
+        if why.kind() == io::ErrorKind::NotFound {
+            bail!("-c: cannot run {}: its interpreter does not exist; check its `#!` line", self.program);
         }
         Err(why).with_context(|| format!("-c: cannot run {}", self.program))
     }

@@ -393,7 +393,13 @@ fn explain(why: anyhow::Error, said: &[String]) -> anyhow::Error {
         });
         return NotPermitted { what: "load the programs".into(), missing }.into();
     }
-    let words: Vec<&str> = said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty()).collect();
+    // A log of many lines (of the types, say) is the verifier's kind of thing: not for a message.
+    let words: Vec<&str> =
+        said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty() && !l.contains('\n')).collect();
+    if let Some(map) = said.iter().find(|l| l.contains("failed to create")) {
+        let map = map.trim().trim_start_matches("libbpf: ");
+        return anyhow::anyhow!("the kernel makes no map of this size: {map}; lower max_map_keys, or the size in the map's declaration");
+    }
     match words.is_empty() {
         true => why.context("cannot load the programs"),
         false => why.context(format!("cannot load the programs: {}", words.join("; "))),

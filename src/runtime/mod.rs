@@ -111,6 +111,18 @@ impl std::fmt::Display for NothingAttached {
 
 impl std::error::Error for NothingAttached {}
 
+/// The script's output could not be written.
+#[derive(Debug)]
+pub struct NotWritten(pub std::io::Error);
+
+impl std::fmt::Display for NotWritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot write the output: {}", self.0)
+    }
+}
+
+impl std::error::Error for NotWritten {}
+
 /// A loaded program, ready to run. Dropped, it detaches, and kills a child that was not let go.
 pub struct Session<'a> {
     /// Before what it is attached with: fields are dropped in order.

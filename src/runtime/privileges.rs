@@ -37,7 +37,8 @@ fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> 
     if !lacks.is_empty() {
         let names = lacks.join(" and ");
         let remedy = if user == 0 { "give the container these capabilities" } else { "run as root, for instance with sudo" };
-        return Some(format!("{names} (or CAP_SYS_ADMIN) is missing; {remedy}"));
+        let verb = if lacks.len() > 1 { "are" } else { "is" };
+        return Some(format!("{names} (or CAP_SYS_ADMIN) {verb} missing; {remedy}"));
     }
     (lockdown == Some("confidentiality"))
         .then(|| "the kernel is locked down for confidentiality, which forbids tracing; see kernel_lockdown(7)".into())

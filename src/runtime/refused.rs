@@ -66,10 +66,24 @@ pub fn read(program: &str, log: &str) -> Refused {
     Refused {
         program: program.into(),
         pos: at(trace).or_else(|| at(lines.get(report?..)?)),
+        suggestion: section("Suggestion:").or_else(|| remedy(&reason)),
         reason,
-        suggestion: section("Suggestion:"),
         log: log.into(),
     }
+}
+
+/// What helps, where an older kernel says no more than what is wrong: by words of its reason.
+const REMEDIES: [(&str, &str); 6] = [
+    ("infinite loop", "the loop must end by itself: count to a constant, as in `for $i : 0..100 { … }`"),
+    ("too complex", "loop less often, or do less in the loop's body"),
+    ("too large", "loop less often, or split the probe"),
+    ("too many", "loop less often, or split the probe"),
+    ("back-edge", "loops need Linux 5.3: use `unroll(n) { … }`"),
+    ("combined stack size", "keep fewer values at a time, or keep them in maps"),
+];
+
+fn remedy(reason: &str) -> Option<String> {
+    REMEDIES.iter().find(|(words, _)| reason.contains(words)).map(|(_, remedy)| (*remedy).to_string())
 }
 
 /// `; source text @ script.bt:3`

@@ -134,7 +134,7 @@ impl Session<'_> {
                 Some(child) => child.exited()?.is_some(),
                 None => false,
             };
-            let over = child_over || !waits || self.signals.end().is_some() || self.target.as_ref().is_some_and(ended);
+            let over = child_over || (!waits && child.is_none()) || self.signals.end().is_some() || self.target.as_ref().is_some_and(ended);
             if over || !desk.goes_on() {
                 break;
             }
@@ -178,7 +178,7 @@ impl Session<'_> {
         }
         match desk.broken.take() {
             Some(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(Exit { status: CLOSED_PIPE, child }),
-            Some(why) => Err(anyhow::Error::from(why).context("cannot write the output")),
+            Some(why) => Err(super::NotWritten(why).into()),
             None => Ok(Exit { status: status.or(desk.exit).unwrap_or(0), child }),
         }
     }

@@ -50,7 +50,10 @@ const DURATIONS: &[(&str, u64)] = &[
 ];
 
 fn digits(text: &str, part: &str, base: u32) -> Result<u64, String> {
-    if part.is_empty() || part.starts_with('_') || part.ends_with('_') {
+    if part.is_empty() {
+        return Err(format!("`{text}` is not a number: it has no digits"));
+    }
+    if part.starts_with('_') || part.ends_with('_') {
         return Err(format!("`{text}` is not a number: `_` stands between digits"));
     }
     let mut value = 0u64;

@@ -50,7 +50,7 @@ pub(super) fn not_elf(path: &Path) -> Missing {
 }
 
 /// An error's text without Rust's `(os error N)`.
-pub(super) fn said(why: &io::Error) -> String {
+pub(crate) fn said(why: &io::Error) -> String {
     let text = why.to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     text[..end].to_lowercase()

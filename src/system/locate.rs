@@ -36,7 +36,10 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         return glob(name, &root);
     }
     if name.contains('/') {
-        let found = root.find(Path::new(name)).ok_or_else(|| missing(format!("{name} does not exist{}", root.said()), "check the path"))?;
+        let found = root.find(Path::new(name)).ok_or_else(|| match root.prefix.as_os_str().is_empty() && Path::new(name).exists() {
+            true => missing(format!("{name} is not a regular file"), "name a program or a shared library"),
+            false => missing(format!("{name} does not exist{}", root.said()), "check the path"),
+        })?;
         return elf(found).map(|path| vec![path]);
     }
 
@@ -52,13 +55,20 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
     ))
 }
 
+/// Commands that are in the shell alone.
+const SHELL_WORDS: [&str; 10] = ["cd", "export", "source", ".", "for", "while", "if", "ulimit", "set", "exec"];
+
 /// The program file that a shell would run for `name`. Errors: not found, a directory, not executable; for `-c`, which
 /// must say why before it forks.
 pub fn command(name: &str) -> Result<PathBuf, Missing> {
     if !name.contains('/') {
-        return Root::of(None)?
-            .command(name)
-            .ok_or_else(|| missing(format!("command `{name}` is not found on PATH"), "check its spelling, or give its full path"));
+        return Root::of(None)?.command(name).ok_or_else(|| {
+            let help = match name.contains('=') || SHELL_WORDS.contains(&name) {
+                true => "no shell reads the command; where one must: sh -c '…'",
+                false => "check its spelling, or give its full path",
+            };
+            missing(format!("command `{name}` is not found on PATH"), help)
+        });
     }
     let meta = fs::metadata(name).map_err(|why| missing(format!("cannot run `{name}`: {}", super::elf::said(&why)), "check the path"))?;
     if meta.is_dir() {

@@ -1,0 +1,42 @@
+//! What to do about a kind of error, where the place that found it knows nothing better.
+
+/// By code.
+const REMEDIES: &[(&str, &str)] = &[
+    ("attach", "`rbt info` says what this kernel offers"),
+    ("bad-address", "write a number, in hexadecimal with 0x"),
+    ("bad-cast", "cast between integers, pointers and enums, or to an array of the same size"),
+    ("bad-condition", "compare it: `x != 0`, `str(p) == \"text\"`"),
+    ("bad-number", "write 12, 1_000, 0x1f, 1e6 or a time such as 10ms, up to 2^64 - 1"),
+    ("bad-unroll", "write unroll(10) { … }; for more, `while` or `for $i : 0..n`"),
+    ("duplicate", "rename one of them, or remove it"),
+    ("format", "each conversion such as %d, %s or %x takes one value, and `%s` shows any"),
+    ("in-loop", "move it out of the loop"),
+    ("map-kind", "a map holds one kind of aggregation: use another map"),
+    ("misplaced-aggregation", "assign it to a map: `@x = count()`"),
+    ("not-assignable", "only `$variable`, `@map` and `@map[key]` can be assigned to"),
+    ("not-constant", "write a number or a constant expression"),
+    ("not-in-loop", "use `return` to leave the probe"),
+    ("out-of-range", "choose a value within these bounds"),
+    ("redeclared", "use another name, or assign without `let`"),
+    ("syntax", "`man rbt` and one-liners/ show how it is written"),
+    ("too-deep", "put parts of it in variables or macros"),
+    ("type-conflict", "use another name for the other type, or cast one: `(uint64)x`"),
+    ("type-mismatch", "convert the value: `str(p)` reads a string, `(uint64)x` makes a number"),
+    ("undefined-map", "assign it in some probe: `@x = 1` or `@x = count()`"),
+    ("undefined-variable", "assign it first, in this block or one around it; a map `@x` lives across probes"),
+    ("unknown-address", "give an address as `readelf -S -s` shows it, within a section"),
+    ("unknown-field", "`rbt -lv PROBE` and `rbt -lv 'struct NAME'` list the fields there are"),
+    ("unknown-function", "`man rbt` lists the functions"),
+    ("unknown-name", "variables are written `$name`, maps `@name`, strings in quotes"),
+    ("unknown-probe", "the kinds of probes are listed by `rbt info`"),
+    ("unknown-symbol", "`nm` shows a binary's symbols, /proc/kallsyms the kernel's"),
+    ("unknown-tracepoint", "`rbt -l 'tracepoint:*'` lists what there is"),
+    ("unknown-type", "`rbt -l 'struct *'` lists the kernel's types"),
+    ("zero-division", "divide by something else, or test the divisor first"),
+    ("unbalanced", "add what is missing, or remove what is too much"),
+];
+
+/// The remedy for errors of this code in general.
+pub(super) fn remedy(code: &str) -> Option<&'static str> {
+    REMEDIES.iter().find(|(known, _)| *known == code).map(|(_, text)| *text)
+}
