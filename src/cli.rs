@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code)] // fcntl
 
+mod split;
+
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -337,7 +339,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
     let long_help = args.iter().any(|a| a == "--help");
     let command = if long_help { command() } else { Raw::command() };
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let (options, rest) = split(&command, &mut args);
+    let (options, rest) = split::split(&command, &mut args);
     let parsed = command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options));
     let raw = match parsed.and_then(|m| <Raw as clap::FromArgMatches>::from_arg_matches(&m)) {
         Ok(raw) => raw,
@@ -435,7 +437,10 @@ fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
 
 /// The command line and a caret under the word; nothing where that is more than a line.
 fn at_word(word: &str, words: &[String]) -> String {
-    let Some(at) = words.iter().position(|w| w.starts_with(word) || (!word.starts_with("--") && w.starts_with('-'))) else {
+    // a letter may stand among others: `-qx`
+    let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);
+    let among = |w: &String| letter.is_some_and(|l| w.starts_with('-') && !w.starts_with("--") && w.contains(l));
+    let Some(at) = words.iter().position(|w| w.starts_with(word)).or_else(|| words.iter().position(among)) else {
         return String::new();
     };
     let mut line = String::from("rbt");
@@ -454,62 +459,6 @@ fn at_word(word: &str, words: &[String]) -> String {
     format!("\n    {line}\n    {:column$}^{rest}", "")
 }
 
-/// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
-/// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours.
-fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
-    let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let mut script = false;
-    let mut args = std::mem::take(args).into_iter();
-    while let Some(arg) = args.next() {
-        let text = arg.to_string_lossy();
-        if text == "--" {
-            rest.extend(args);
-            break;
-        }
-        let looks_so = text.len() > 1 && text.starts_with('-');
-        match option(command, &text) {
-            Some(found) => {
-                script |= found.program;
-                options.push(arg);
-                if found.wants_value {
-                    options.extend(args.next());
-                }
-            }
-            None if looks_so && !script => options.push(arg),
-            None => {
-                script = true;
-                rest.push(arg);
-            }
-        }
-    }
-    (options, rest)
-}
-
-/// What an argument is that is one of our options, or several short ones.
-struct Found {
-    /// Its value is the next argument.
-    wants_value: bool,
-    /// It is `-e`.
-    program: bool,
-}
-
-fn option(command: &clap::Command, text: &str) -> Option<Found> {
-    let valued = |a: &clap::Arg| a.get_action().takes_values();
-    if let Some(long) = text.strip_prefix("--") {
-        let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-        let arg = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-        return Some(Found { wants_value: valued(arg) && value.is_none(), program: false });
-    }
-    let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
-    while let Some(letter) = letters.next() {
-        if valued(command.get_arguments().find(|a| a.get_short() == Some(letter))?) {
-            return Some(Found { wants_value: letters.next().is_none(), program: letter == 'e' });
-        }
-    }
-    Some(Found { wants_value: false, program: false })
-}
-
 /// An option after the script that neither rbt nor the script has.
 pub fn unknown_option(name: &str) -> Failure {
     let command = Raw::command();
@@ -519,23 +468,6 @@ pub fn unknown_option(name: &str) -> Failure {
         Some(near) => failure.help(format!("did you mean `--{near}`?")),
         None => failure.help("a script reads its options with getopt()"),
     }
-}
-
-/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
-fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
-    let (mut params, mut options) = (Vec::new(), Vec::new());
-    for arg in args {
-        let text = arg.to_string_lossy().into_owned();
-        match text.strip_prefix("--") {
-            Some("") => {}
-            Some(named) => options.push(match named.split_once('=') {
-                Some((name, value)) => (name.to_string(), Some(value.to_string())),
-                None => (named.to_string(), None),
-            }),
-            None => params.push(text),
-        }
-    }
-    (params, options)
 }
 
 fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
@@ -578,7 +510,7 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
             None => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
         },
     };
-    (run.settings.params, run.settings.options) = script_args(rest);
+    (run.settings.params, run.settings.options) = split::script_args(rest);
     Ok(Command::Run(run))
 }
 

@@ -22,7 +22,7 @@ const LAYERS: &[Layer] = &[
 const HOMES: &[(&str, &[&str])] = &[
     ("anyhow", &[]),
     ("blazesym", &["src/runtime/symbolize.rs"]),
-    ("clap", &["src/cli.rs", "src/completions.rs"]),
+    ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),
     ("clap_complete", &["src/cli.rs", "src/completions.rs"]),
     ("gimli", &["src/system/", "src/runtime/symbolize.rs"]),
     ("inkwell", &["src/emit/"]),

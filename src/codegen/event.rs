@@ -9,6 +9,8 @@ use crate::types::Type;
 
 /// Strings up to this capacity travel whole; longer ones only as far as they go.
 const WHOLE: u32 = 64;
+/// With more arguments than this, numbers wait in memory for the others: registers are few, and the stack is small.
+const MANY: usize = 8;
 /// Index and a reserved word.
 const HEAD: u32 = 8;
 
@@ -32,6 +34,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                         CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
                         CallArg::Value(e) => {
                             let op = self.travelling(e);
+                            let op = if call.args.len() > MANY { self.e.park(op) } else { op };
                             layout.send(e.ty.clone(), op);
                         }
                         CallArg::Word(w) => layout.args.push(EventArg::Word(w.clone())),
@@ -50,6 +53,15 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let index = self.e.new_event();
         self.e.record(index, layout.size, &layout.fields);
+        if event.stops {
+            // the first argument of what ends a run is its status
+            let status = match (layout.args.first(), layout.fields.first()) {
+                (Some(EventArg::Int(n)), _) => self.e.int(*n as u64),
+                (Some(EventArg::Field { .. }), Some(f)) => self.e.scalar(&f.value),
+                _ => self.e.int(0),
+            };
+            self.e.end_run(status);
+        }
         let (pos, line) = place(self.sources, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let kind = EventKind::Builtin(call.row.name.into());

@@ -135,7 +135,10 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             Repr::Mem(ptr, _) => match holder {
                 Some(int) => self.e.load(ptr, field.offset, int),
-                None => return Operand::mem(field.ty.clone(), self.e.offset(ptr, field.offset)),
+                None => {
+                    let ptr = self.e.fresh(ptr);
+                    return self.e.element(ptr, field.offset, &field.ty);
+                }
             },
             Repr::Reg(addr) => {
                 let at = self.e.add(addr, self.e.int(field.offset.into()));
@@ -190,6 +193,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.lvalue(at, space, ty)
             }
             Repr::Mem(ptr, _) => {
+                let ptr = self.e.fresh(ptr);
                 let ptr = self.e.offset_by(ptr, by);
                 self.e.element(ptr, 0, ty)
             }
@@ -385,7 +389,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.zero(at, ty.size().next_multiple_of(8), 8);
         }
         for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {
-            let to = self.e.offset(at, offset);
+            let to = self.e.fresh(at);
+            let to = self.e.offset(to, offset);
             self.e.put(to, crate::emit::align_at(offset), op, t);
         }
         Operand::mem(ty.clone(), at)

@@ -33,6 +33,8 @@ const FIRST_NUMBERS: u32 = LENT + 16;
 /// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: loops cannot be nested deeper.
 const DEEPEST: u32 = 8;
 
+/// So many numbers are kept in registers, or on the stack when those run out; more of them are in scratch memory.
+const IN_REGISTERS: u32 = 10;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
@@ -46,10 +48,13 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.store(at, RETURNED, 8, zero);
             self.loops = Some(Loops { at, count: 0 });
         }
+        let mut scalars = 0;
         for (i, v) in probe.vars.iter().enumerate() {
+            scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
             let home = match (inside.contains(&i), v.ty.is_scalar()) {
                 (true, _) => Home::Scratch(self.e.alloc_scratch(size)),
+                (false, true) if scalars > IN_REGISTERS => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) => Home::At(self.e.scalar_home()),
                 (false, false) => Home::At(self.e.alloc(size)),
             };
@@ -64,7 +69,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The address of a variable's home, here.
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.vars[var] {
-            Home::At(at) => at,
+            Home::At(at) => self.e.fresh(at),
             Home::Scratch(offset) => self.e.scratch_at(offset),
         }
     }

@@ -65,6 +65,9 @@ impl<'c> Emit<'c> {
             scratch_max: 8,
             stack: Vec::new(),
             stack_bytes: super::mem::STACK_BUDGET,
+            places: HashMap::new(),
+            skewed: HashMap::new(),
+            handed: None,
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: Vec::new(),
@@ -135,20 +138,36 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned.
+    fn handed(&mut self) -> PointerValue<'c> {
+        if let Some(at) = self.fun_ref().handed {
+            return at;
+        }
+        let at = self.alloc_kept(24);
+        self.fun().handed = Some(at);
+        at
+    }
+
     /// How many elements a map holds now.
     pub fn elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
+        // counted in scratch memory: of a number on the stack the verifier would follow each value it may come to
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
-            if let Some(BasicValueEnum::PointerValue(total)) = params.get(3) {
-                let now = e.load(*total, 0, super::mem::U64);
+            if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {
+                let total = e.load_ptr(*at, 0);
+                let now = e.load(total, 0, super::mem::U64);
                 let more = e.add(now, e.int(1));
-                e.store(*total, 0, 8, more);
+                e.store(total, 0, 8, more);
             }
             e.int(0)
         });
-        let total = self.entry_alloca();
+        let offset = self.alloc_scratch(8);
+        let total = self.scratch_at(offset);
         let zero = self.int(0);
         self.store(total, 0, 8, zero);
-        self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), total.into(), zero.into()]);
+        let at = self.handed();
+        self.store_ptr(at, 0, total);
+        self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
+        let total = self.scratch_at(offset);
         self.load(total, 0, super::mem::U64)
     }
 
@@ -188,7 +207,7 @@ impl<'c> Emit<'c> {
             e.store(*ctx, 16, 8, one);
             one
         });
-        let ctx = self.alloc_kept(24);
+        let ctx = self.handed();
         self.store_ptr(ctx, 0, text);
         self.store_ptr(ctx, 8, wanted);
         let zero = self.int(0);

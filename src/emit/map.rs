@@ -84,12 +84,20 @@ impl<'c> Emit<'c> {
     /// Sets an element; 0 or a negative error.
     pub fn update(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, value: PointerValue<'c>) -> IntValue<'c> {
         let any = self.int(0);
-        self.call(Helper::MapUpdateElem, &[map.into(), key.into(), value.into(), any.into()])
+        let r = self.call(Helper::MapUpdateElem, &[map.into(), key.into(), value.into(), any.into()]);
+        self.result_of_map_call(r)
     }
 
     /// Removes an element; 0 or a negative error.
     pub fn delete(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> IntValue<'c> {
-        self.call(Helper::MapDeleteElem, &[map.into(), key.into()])
+        let r = self.call(Helper::MapDeleteElem, &[map.into(), key.into()]);
+        self.result_of_map_call(r)
+    }
+
+    /// Before Linux 6.4 these helpers' calls go to functions that return an `int`, and the register's upper half is
+    /// anything ("bpf: return long from bpf_map_ops funcs").
+    fn result_of_map_call(&self, r: IntValue<'c>) -> IntValue<'c> {
+        self.fit(r, crate::types::Int { bytes: 4, signed: true })
     }
 
     /// A key in memory: the operand as `ty`, gaps and rests zero. Scalars' maps have the key 0.
@@ -97,14 +105,14 @@ impl<'c> Emit<'c> {
         match (op, ty) {
             (Some(op), Some(ty)) => {
                 if let (super::Repr::Mem(ptr, _), true) = (op.repr, op.ty == *ty) {
-                    return ptr;
+                    return self.fresh(ptr);
                 }
                 let at = self.alloc(ty.size());
                 if ty.size() % 8 != 0 && !ty.is_scalar() {
                     self.zero(at, ty.size().next_multiple_of(8), 8);
                 }
                 self.put(at, 8, op, ty);
-                at
+                self.fresh(at)
             }
             _ => {
                 let at = self.alloc(8);
@@ -127,6 +135,7 @@ impl<'c> Emit<'c> {
             const NOEXIST: u64 = 1;
             let flags = e.int(NOEXIST);
             let r = e.call(Helper::MapUpdateElem, &[map.into(), key.into(), zeros.into(), flags.into()]);
+            let r = e.result_of_map_call(r);
             let again = e.lookup(map, key);
             e.keep_ptr(home, again);
             let none = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));

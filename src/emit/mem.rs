@@ -48,7 +48,32 @@ impl<'c> Emit<'c> {
             }
         }
         let offset = self.alloc_scratch(size);
-        self.scratch_at(offset)
+        let at = self.scratch_at(offset);
+        self.fun().places.insert(at, offset);
+        at
+    }
+
+    /// The same address, made anew where it is used: one that is kept from where it was allocated takes eight bytes of
+    /// stack, and LLVM does not compute an address twice.
+    pub fn fresh(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
+        match self.fun_ref().places.get(&ptr).copied() {
+            Some(offset) => self.scratch_at(offset),
+            None => ptr,
+        }
+    }
+
+    /// A number put away in scratch memory until it is wanted.
+    pub fn park(&mut self, op: Operand<'c>) -> Operand<'c> {
+        let Repr::Reg(v) = op.repr else { return op };
+        if v.is_const() {
+            return op;
+        }
+        let offset = self.alloc_scratch(8);
+        let at = self.scratch_at(offset);
+        self.fun().places.insert(at, offset);
+        let bytes = op.ty.as_int().map_or(8, |i| i.bytes);
+        self.store(at, 0, bytes, v);
+        Operand::mem(op.ty, at)
     }
 
     /// Scratch memory for as long as the program runs: its offset, for [`Emit::scratch_at`].
@@ -66,8 +91,13 @@ impl<'c> Emit<'c> {
         let f = self.fun();
         f.scratch_used = true;
         let slot = f.slot;
-        let base = ok(self.b.build_load(self.ptrt(), slot, "scratch")).into_pointer_value();
-        self.offset(base, offset)
+        let base = ok(self.b.build_load(self.ptrt(), slot, "scratch"));
+        if let Some(load) = base.as_instruction_value()
+            && load.set_volatile(true).is_err()
+        {
+            bug!("a load can be volatile");
+        }
+        self.offset(base.into_pointer_value(), offset)
     }
 
     /// What is allocated now.
@@ -210,7 +240,8 @@ impl<'c> Emit<'c> {
         {
             bug!("a load can be volatile");
         }
-        self.extend(v.into_int_value(), int)
+        // what stands behind asm is not merged with another branch's load into one at an address chosen at run time
+        self.opaque(self.extend(v.into_int_value(), int))
     }
 
     pub(super) fn extend(&self, v: IntValue<'c>, int: Int) -> IntValue<'c> {
@@ -264,6 +295,7 @@ impl<'c> Emit<'c> {
         if size == 0 || to == from {
             return;
         }
+        let align = align.min(self.aligned(from)).min(self.aligned(to));
         if size.div_ceil(align.max(1)) <= INLINE_OPS {
             if let Err(e) = self.b.build_memcpy(to, align, from, align, self.int(size.into())) {
                 bug!("memcpy: {e}");
@@ -389,10 +421,15 @@ impl<'c> Emit<'c> {
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 
+    fn fresh_operand(&mut self, op: &Operand<'c>) -> Operand<'c> {
+        let repr = if let Repr::Mem(ptr, len) = op.repr { Repr::Mem(self.fresh(ptr), len) } else { op.repr };
+        Operand { ty: op.ty.clone(), repr }
+    }
+
     /// The same value in memory the program may read.
     pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
         match op.repr {
-            Repr::Mem(ptr, _) => ptr,
+            Repr::Mem(ptr, _) => self.fresh(ptr),
             Repr::At(addr, space) => {
                 if let Type::Str(cap) = op.ty {
                     let Repr::Mem(ptr, _) = self.read_string(space, addr, cap).repr else {
@@ -422,6 +459,7 @@ impl<'c> Emit<'c> {
     /// Writes a value of `ty` at an address that is aligned to `align`; a string's rest is zeroed, and so are gaps.
     pub fn put(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
+        let (op, to) = (&self.fresh_operand(op), self.fresh(to));
         if ty.is_scalar() {
             let v = self.scalar(op);
             self.store(to, 0, size as u8, v);
@@ -440,6 +478,13 @@ impl<'c> Emit<'c> {
                     let rest = self.offset(to, n);
                     self.zero(rest, size - n, common_align(n, align));
                 }
+            }
+            // its length and bytes, and nothing of what is behind it
+            (Type::Buf(_), Repr::Mem(ptr, _)) if op.ty.size() < size => {
+                let n = op.ty.size();
+                self.copy(to, ptr, n, align);
+                let rest = self.offset(to, n);
+                self.zero(rest, size - n, common_align(n, align));
             }
             (Type::Tuple(from), Repr::Mem(ptr, _)) if op.ty != *ty => {
                 // the same shape with other widths: element by element
@@ -466,8 +511,20 @@ impl<'c> Emit<'c> {
     pub fn element(&mut self, ptr: PointerValue<'c>, offset: u32, ty: &Type) -> Operand<'c> {
         match ty.as_int() {
             Some(int) => Operand::reg(ty.clone(), self.load(ptr, offset, int)),
-            None => Operand::mem(ty.clone(), self.offset(ptr, offset)),
+            None => {
+                let at = self.offset(ptr, offset);
+                let align = common_align(offset, self.aligned(ptr));
+                if align < 8 {
+                    self.fun().skewed.insert(at, align);
+                }
+                Operand::mem(ty.clone(), at)
+            }
         }
+    }
+
+    /// What an address is known to be a multiple of: on the stack, a word must not be read at an odd place.
+    fn aligned(&self, ptr: PointerValue<'c>) -> u32 {
+        self.fun_ref().skewed.get(&ptr).copied().unwrap_or(8)
     }
 
     // --- strings ------------------------------------------------------------------------------------------------
@@ -491,8 +548,9 @@ impl<'c> Emit<'c> {
     pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
         let mut at = 0;
         let mut differs = self.int(0);
+        let most = self.aligned(ptr) as usize;
         while at < bytes.len() {
-            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len()).unwrap_or(1);
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && *n <= most).unwrap_or(1);
             let mut word = [0u8; 8];
             word[..n].copy_from_slice(&bytes[at..at + n]);
             let have = self.load(ptr, at as u32, Int { bytes: n as u8, signed: false });
@@ -576,8 +634,9 @@ impl<'c> Emit<'c> {
         if n <= 64 {
             let mut differs = self.int(0);
             let mut at = 0;
+            let most = self.aligned(a).min(self.aligned(b));
             while at < n {
-                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n).unwrap_or(1);
+                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n && *w <= most).unwrap_or(1);
                 let int = Int { bytes: w as u8, signed: false };
                 let (va, vb) = (self.load(a, at, int), self.load(b, at, int));
                 differs = self.or(differs, self.xor(va, vb));

@@ -165,6 +165,12 @@ struct Fun<'c> {
     /// Stack memory: slots of 8, 16 or 32 bytes; true while in use.
     stack: Vec<(PointerValue<'c>, u32, bool)>,
     stack_bytes: u32,
+    /// Where in the scratch arena an address of it lies.
+    places: HashMap<PointerValue<'c>, u32>,
+    /// Addresses that are not multiples of eight, and what they are multiples of.
+    skewed: HashMap<PointerValue<'c>, u32>,
+    /// What is handed to the helpers that call back: one after the other, they share it.
+    handed: Option<PointerValue<'c>>,
     /// Values already computed, by scope.
     once: Vec<HashMap<String, BasicValueEnum<'c>>>,
     loops: Vec<flow::Loop<'c>>,
@@ -239,6 +245,9 @@ impl<'c> Emit<'c> {
             scratch_max: 8,
             stack: Vec::new(),
             stack_bytes: 0,
+            places: HashMap::new(),
+            skewed: HashMap::new(),
+            handed: None,
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: sites.to_vec(),

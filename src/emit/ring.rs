@@ -71,6 +71,7 @@ impl<'c> Emit<'c> {
                 }
             }
             let flags = no_wakeup;
+            let rec = self.fresh(rec);
             let r = self.call(Helper::RingbufOutput, &[ring.into(), rec.into(), end.into(), flags.into()]);
             let failed = self.cmp(Cmp::Ne, r, self.int(0));
             self.if_else(failed, |e| e.lost(), |e| e.wake());
@@ -105,6 +106,7 @@ impl<'c> Emit<'c> {
     }
 
     fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {
+        let rec = self.fresh(rec);
         let at = self.offset(rec, f.offset);
         self.put(at, super::mem::common_align(f.offset, 8), &f.value, &f.ty);
     }
@@ -114,13 +116,17 @@ impl<'c> Emit<'c> {
     fn append(&mut self, rec: PointerValue<'c>, end: IntValue<'c>, f: &RecordField<'c>) -> IntValue<'c> {
         let size = f.ty.size();
         let mask = self.int(u64::from(var_room(&f.ty)) - 1);
-        let (from, len) =
-            if let Repr::Mem(ptr, Some(len)) = f.value.repr { (ptr, len) } else { (self.in_memory(&f.value), self.int(size.into())) };
+        let (from, len) = if let Repr::Mem(ptr, Some(len)) = f.value.repr {
+            (self.fresh(ptr), len)
+        } else {
+            (self.in_memory(&f.value), self.int(size.into()))
+        };
         // a failed read has a negative length, and nothing to show
         let sign = self.shr(len, self.int(63), true);
         let len = self.and(len, self.xor(sign, self.int(u64::MAX)));
         let len = self.opaque(len);
         let len = self.and(len, mask);
+        let rec = self.fresh(rec);
         let to = self.offset_by(rec, end);
         self.call(Helper::ProbeReadKernel, &[to.into(), len.into(), from.into()]);
         self.store(rec, f.offset, 4, end);
@@ -131,6 +137,14 @@ impl<'c> Emit<'c> {
     fn lost(&mut self) {
         let lost = self.state(std::mem::offset_of!(State, lost));
         self.atomic_add(lost, self.int(1));
+    }
+
+    /// Asks for the end of the run by more than a record, which may find no room.
+    pub fn end_run(&mut self, status: IntValue<'c>) {
+        let low = self.and(status, self.int(0xff));
+        let said = self.or(low, self.int(State::ENDED));
+        let flag = self.state(std::mem::offset_of!(State, ended));
+        self.store(flag, 0, 8, said);
     }
 
     /// Wakes the reader when it sleeps. The flag is looked at after the record is committed (which is a full barrier), as

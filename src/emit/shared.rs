@@ -38,4 +38,12 @@ pub struct State {
     pub missed: u64,
     /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
     pub refused: u64,
+    /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
+    /// have found no room.
+    pub ended: u64,
+}
+
+impl State {
+    /// In [`State::ended`]: the end was asked for.
+    pub const ENDED: u64 = 0x100;
 }

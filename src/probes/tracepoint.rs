@@ -77,15 +77,15 @@ impl ProbeKind for Tracepoint {
         let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
         let named = format!("tracepoint:{category}:{event}");
         let error = Diagnostic::error("unknown-tracepoint", point.span, format!("there is no {named}"));
+        if let Some((c, _)) = all.iter().find(|(_, e)| *e == event) {
+            return Err(error.help(format!("did you mean `tracepoint:{c}:{event}`?")));
+        }
         if all.iter().any(|(c, _)| *c == category) {
             let near = crate::diag::nearest(&event, all.iter().filter(|(c, _)| *c == category).map(|(_, e)| e.as_str()));
             return Err(match near {
                 Some(e) => error.help(format!("did you mean `tracepoint:{category}:{e}`?")),
                 None => error.help(format!("`rbt -l 'tracepoint:{category}:*'` lists what there is")),
             });
-        }
-        if let Some((c, _)) = all.iter().find(|(_, e)| *e == event) {
-            return Err(error.help(format!("did you mean `tracepoint:{c}:{event}`?")));
         }
         let near = crate::diag::nearest(&category, all.iter().map(|(c, _)| c.as_str())).map(str::to_owned);
         Err(match near {

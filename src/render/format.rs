@@ -42,6 +42,8 @@ pub struct Spec {
     pub precision: Option<usize>,
     /// Bits of an integer that count: 8, 16 or 64 by the length modifier.
     pub bits: u32,
+    /// A length modifier asks for all 64 bits, whatever the argument's type.
+    pub long: bool,
     /// Bits in which a negative number is shown without a sign: 64 until [`bind`] knows better.
     pub natural: u32,
     /// How the argument is shown.
@@ -129,7 +131,9 @@ pub fn bind(pieces: &mut [Piece], types: &[Type]) {
         Piece::Text(_) => None,
     });
     for (spec, ty) in specs.zip(types) {
-        if let Some(Int { bytes, signed: true }) = ty.as_int() {
+        if let Some(Int { bytes, signed: true }) = ty.as_int()
+            && !spec.long
+        {
             spec.natural = (8 * u32::from(bytes)).clamp(32, 64);
         }
     }
@@ -418,6 +422,7 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
         width: 0,
         precision: None,
         bits: 64,
+        long: false,
         natural: 64,
         conversion: Conversion::Text,
     };
@@ -447,12 +452,9 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
         spec.bits = if cursor.eat(b'h') { 8 } else { 16 };
     } else if cursor.eat(b'l') {
         cursor.eat(b'l');
+        spec.long = true;
     } else {
-        for b in *b"Ljzt" {
-            if cursor.eat(b) {
-                break;
-            }
-        }
+        spec.long = b"Ljzt".iter().any(|b| cursor.eat(*b));
     }
     let Some(letter) = cursor.next() else {
         return fail("the format string ends within a conversion; a percent sign is written `%%`".into());

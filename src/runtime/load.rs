@@ -100,6 +100,12 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).missed) }.load(Ordering::Relaxed)
     }
 
+    /// See [`State::ended`]: the status, when a program has asked for the end.
+    pub fn ended(&self) -> Option<u8> {
+        let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
+        (said & State::ENDED != 0).then_some(said as u8)
+    }
+
     /// See [`State::refused`].
     pub fn refused(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).refused) }.load(Ordering::Relaxed)

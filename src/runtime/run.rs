@@ -118,7 +118,12 @@ impl Session<'_> {
         let room = source.ring.as_ref().map_or(0, Ring::size);
         let mut refreshed = Instant::now();
         loop {
+            // looked at before the drain: a record that was written before it is then seen
+            let asked = self.loaded.state.ended();
             let found = source.drain(&mut desk, BATCH);
+            if desk.exit.is_none() && !found.more && !found.busy {
+                desk.exit = asked;
+            }
             if self.watched && refreshed.elapsed() >= NAP {
                 self.symbols.refresh();
                 refreshed = Instant::now();

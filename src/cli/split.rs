@@ -1,0 +1,76 @@
+//! Which arguments are ours, and which the script's.
+
+use std::ffi::OsString;
+
+/// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
+/// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
+/// number. After `--`, nothing is ours.
+pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
+    let (mut options, mut rest) = (Vec::new(), Vec::new());
+    let mut script = false;
+    let mut args = std::mem::take(args).into_iter();
+    while let Some(arg) = args.next() {
+        let text = arg.to_string_lossy();
+        if text == "--" {
+            rest.extend(args);
+            break;
+        }
+        let looks_so = text.len() > 1 && text.starts_with('-');
+        match option(command, &text) {
+            Some(found) => {
+                script |= found.program;
+                options.push(arg);
+                if found.wants_value {
+                    options.extend(args.next());
+                }
+            }
+            None if looks_so && !script => options.push(arg),
+            None => {
+                script = true;
+                rest.push(arg);
+            }
+        }
+    }
+    (options, rest)
+}
+
+/// What an argument is that is one of our options, or several short ones.
+struct Found {
+    /// Its value is the next argument.
+    wants_value: bool,
+    /// It is `-e`.
+    program: bool,
+}
+
+fn option(command: &clap::Command, text: &str) -> Option<Found> {
+    let valued = |a: &clap::Arg| a.get_action().takes_values();
+    if let Some(long) = text.strip_prefix("--") {
+        let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
+        let arg = command.get_arguments().find(|a| a.get_long() == Some(name))?;
+        return Some(Found { wants_value: valued(arg) && value.is_none(), program: false });
+    }
+    let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
+    while let Some(letter) = letters.next() {
+        if valued(command.get_arguments().find(|a| a.get_short() == Some(letter))?) {
+            return Some(Found { wants_value: letters.next().is_none(), program: letter == 'e' });
+        }
+    }
+    Some(Found { wants_value: false, program: false })
+}
+
+/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
+pub(super) fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
+    let (mut params, mut options) = (Vec::new(), Vec::new());
+    for arg in args {
+        let text = arg.to_string_lossy().into_owned();
+        match text.strip_prefix("--") {
+            Some("") => {}
+            Some(named) => options.push(match named.split_once('=') {
+                Some((name, value)) => (name.to_string(), Some(value.to_string())),
+                None => (named.to_string(), None),
+            }),
+            None => params.push(text),
+        }
+    }
+    (params, options)
+}
