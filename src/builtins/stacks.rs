@@ -228,6 +228,10 @@ fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stac
     }
     addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
-    let frames = if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
+    let mut frames =
+        if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
+    if mode == StackMode::BuildId {
+        frames.retain(|frame| !frame.inlined); // a line for each address
+    }
     Stack { mode, kernel, frames }
 }

@@ -181,6 +181,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let callback = self.exit_loop(outer, saved);
         let at = self.lent();
         let none = self.e.int(0);
+        // of zero turns that it can see, the kernel drops the callback and then misses it: it is not to see the number
+        let offset = self.e.alloc_scratch(8);
+        let kept = self.e.scratch_at(offset);
+        self.e.store(kept, 0, 8, times);
+        let kept = self.e.scratch_at(offset);
+        let times = self.e.load(kept, 0, I64);
         let r = self.e.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
         self.e.check(Helper::Loop, r, 1);
         self.after_loop();

@@ -38,7 +38,7 @@ impl Caps {
     pub const BINARY: Caps = Caps(1 << 6);
     /// A task's context: signals may be sent to `current`.
     pub const SIGNAL: Caps = Caps(1 << 7);
-    /// A stack worth taking: not in `begin` and `end`.
+    /// A stack to take.
     pub const STACK: Caps = Caps(1 << 8);
 
     /// Both sets.

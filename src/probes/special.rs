@@ -51,7 +51,7 @@ impl ProbeKind for Special {
     }
 
     fn offers(&self) -> Caps {
-        Caps::NONE
+        Caps::STACK
     }
 
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {

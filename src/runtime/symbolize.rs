@@ -113,6 +113,8 @@ struct State {
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
     /// Objects that blazesym panicked on. They are not asked about again.
     broken: HashSet<usize>,
+    /// Objects' build ids, in hexadecimal.
+    build_ids: HashMap<usize, Option<String>>,
     perf_maps: HashMap<u32, PerfMap>,
     /// Where the vdso is mapped in ourselves; it is the same everywhere.
     vdso: Option<Option<u64>>,
@@ -146,7 +148,12 @@ impl State {
             Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
             Backing::File(object) => {
                 let frames = self.remembered((object.id, offset, call), |state| state.file(options, object, offset, call));
-                placed(&frames, addr, Some(&object.path.to_string_lossy()))
+                let mut frames = placed(&frames, addr, Some(&object.path.to_string_lossy()));
+                let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
+                if let Some((last, id)) = frames.last_mut().zip(id.as_ref()) {
+                    last.build_id = Some((id.clone(), offset));
+                }
+                frames
             }
             Backing::Vdso => {
                 let frames = self.remembered((VDSO, offset, call), |state| state.vdso(options, offset, call));
@@ -256,6 +263,16 @@ fn frames_of(sym: &Sym<'_>, past: u64) -> Vec<Frame> {
         ..Frame::default()
     };
     inlined.chain([function]).collect()
+}
+
+fn build_id(object: &Object) -> Option<String> {
+    use std::fmt::Write as _;
+    let path = object.reach()?;
+    let id = quietly(|| blazesym::helper::read_elf_build_id(&path).ok().flatten().map(|id| id.to_vec())).ok()??;
+    Some(id.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
 }
 
 fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
