@@ -437,7 +437,10 @@ fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
 
 /// The command line and a caret under the word; nothing where that is more than a line.
 fn at_word(word: &str, words: &[String]) -> String {
-    let Some(at) = words.iter().position(|w| w.starts_with(word) || (!word.starts_with("--") && w.starts_with('-'))) else {
+    // a letter may stand among others: `-qx`
+    let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);
+    let among = |w: &String| letter.is_some_and(|l| w.starts_with('-') && !w.starts_with("--") && w.contains(l));
+    let Some(at) = words.iter().position(|w| w.starts_with(word)).or_else(|| words.iter().position(among)) else {
         return String::new();
     };
     let mut line = String::from("rbt");
