@@ -25,6 +25,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),
     ("clap_complete", &["src/cli.rs", "src/completions.rs"]),
     ("gimli", &["src/system/", "src/runtime/symbolize.rs"]),
+    ("iced_x86", &["src/system/instructions.rs"]),
     ("inkwell", &["src/emit/"]),
     ("libbpf_rs", &["src/runtime/"]),
     ("libbpf_sys", &["src/runtime/"]),
@@ -267,7 +268,7 @@ fn source(p: &Path) -> Source {
     let text = read(&rel);
     // a file that is tests throughout says so in its first lines
     let own = text.split("#[cfg(test)]").next().unwrap_or("").split("#[cfg(all(test").next().unwrap_or("");
-    let own = if rel.ends_with("/tests.rs") { "" } else { own };
+    let own = if rel.ends_with("/tests.rs") || rel.contains("/tests/") { "" } else { own };
     let comment = |l: &str| l.trim_start().starts_with("//");
     let code = own.lines().map(|l| if comment(l) { "" } else { l }).collect::<Vec<_>>().join("\n");
     Source { rel, module, code }

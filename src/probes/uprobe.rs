@@ -9,7 +9,7 @@ use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, Prog
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Binary, Feature, Function, Missing};
+use crate::system::{Binary, Feature, Function, Missing, instructions};
 use crate::types::{Int, Space, Type};
 
 /// A function's entry, or its return.
@@ -107,6 +107,14 @@ impl Uprobe {
         {
             let error = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{name}`, which has {} bytes", f.size));
             return Err(error.help("an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check"));
+        }
+        if let Some(f) = found.iter().find(|f| by != 0 && instructions::starts_at(&binary.path, f.offset, by) != Some(true))
+            && !env.settings.allow_unsafe
+        {
+            let error = Diagnostic::error("bad-offset", span, format!("no instruction of `{}` is known to start at offset {by}", f.name));
+            return Err(error.help(
+                "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check",
+            ));
         }
         Ok(found.into_iter().map(|f| self.site(binary, f, by, point)).collect())
     }

@@ -109,11 +109,14 @@ impl Session<'_> {
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
         let mut child = self.options.child.take();
-        if let Some(child) = &mut child {
+        let source = &mut self.source;
+        // What begin says comes before what the child does; where it says exit(), the child never runs.
+        source.drain(&mut desk, BATCH);
+        desk.flush(true);
+        if let Some(child) = child.as_mut().filter(|_| desk.goes_on()) {
             child.start()?;
         }
 
-        let source = &mut self.source;
         let ring = source.ring.as_ref().map_or(-1, Ring::fd);
         let room = source.ring.as_ref().map_or(0, Ring::size);
         let mut refreshed = Instant::now();

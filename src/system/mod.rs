@@ -7,6 +7,7 @@ pub mod btf;
 pub mod elf;
 pub mod fake;
 pub mod features;
+pub mod instructions;
 pub mod kernel_types;
 mod ldcache;
 pub mod live;
