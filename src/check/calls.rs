@@ -182,6 +182,7 @@ impl Body<'_> {
         };
         let answer = ask(&facts);
         let notes = facts.notes.into_inner();
+        self.options.extend(notes.options);
         for warning in notes.warnings {
             self.report(warning);
         }
