@@ -183,6 +183,7 @@ impl Body<'_> {
         };
         let answer = ask(&facts);
         let notes = facts.notes.into_inner();
+        self.options.extend(notes.options);
         for warning in notes.warnings {
             self.report(warning);
         }
