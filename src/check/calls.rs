@@ -145,9 +145,18 @@ impl Body<'_> {
                 }));
                 return poison(span);
             }
+            ArgRef::Index(n) => match self.context.arg_types.get(*n as usize) {
+                Some(Some(ty)) => ty.clone(),
+                Some(None) => {
+                    let d = Diagnostic::error("bad-arg", span, format!("{}'s `{}` cannot be read", self.site.name, row.name));
+                    self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
+                    return poison(span);
+                }
+                None => ty,
+            },
             ArgRef::Retval => self.context.retval.clone().map_or(ty, |ty| self.context_type(&ty)),
             ArgRef::All => Type::Args,
-            ArgRef::Index(_) | ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
+            ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
         };
         Expr { kind: ExprKind::Context(which.clone()), ty, span }
     }

@@ -216,7 +216,12 @@ fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
-    a.caps == b.caps && a.retval == b.retval && a.args == b.args && a.space == b.space && (!fields || a.fields == b.fields)
+    a.caps == b.caps
+        && a.retval == b.retval
+        && a.args == b.args
+        && a.arg_types == b.arg_types
+        && a.space == b.space
+        && (!fields || a.fields == b.fields)
 }
 
 fn with_contexts<'a>(

@@ -55,6 +55,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
             }
             Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
             | Attach::Begin
             | Attach::End
             | Attach::Tracepoint { .. }
@@ -160,7 +161,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }
-            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Perf { .. } => {}
+            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Perf { .. } => {}
         }
     }
 
@@ -172,6 +173,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
             | Attach::Perf { .. } => self.e.leave_when_stopped(),
         }
     }
