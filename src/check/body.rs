@@ -8,6 +8,7 @@ use super::macros::Frame;
 use super::maps::Maps;
 use super::types::Merged;
 use super::{World, convert};
+use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
@@ -48,6 +49,8 @@ pub struct Body<'a> {
     pub assigned: Vec<bool>,
     /// What was found wrong.
     pub diags: Vec<Diagnostic>,
+    /// Options of the script that calls declare.
+    pub options: Vec<ScriptOption>,
     /// Loops around the current statement.
     pub loops: u32,
     /// How often the `unroll`s around this place repeat it.
@@ -81,6 +84,8 @@ pub struct Checked {
     pub state: State,
     /// What was found wrong.
     pub diags: Vec<Diagnostic>,
+    /// Options of the script that calls declare.
+    pub options: Vec<ScriptOption>,
 }
 
 impl<'a> Body<'a> {
@@ -104,10 +109,11 @@ impl<'a> Body<'a> {
             }
             None => stmts,
         };
-        let (vars, states, mut diags) = body.finish();
+        let (vars, states, mut diags, mut options) = body.finish();
         let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
+        options.append(&mut callees.options);
         let state = State { vars: states, callees: callees.finish() };
-        Checked { vars, body: stmts, functions, state, diags }
+        Checked { vars, body: stmts, functions, state, diags, options }
     }
 
     /// A body of which nothing has been checked yet.
@@ -131,6 +137,7 @@ impl<'a> Body<'a> {
             frame: Frame::of_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
+            options: Vec::new(),
             loops: 0,
             copies: 1,
             fors: 0,
@@ -139,12 +146,12 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Its variables, what is known of them, and what is wrong.
-    pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>) {
+    /// Its variables, what is known of them, what is wrong, and options of the script.
+    pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
         let mut vars: Vec<Var> =
             self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
         vars.append(&mut self.hidden);
-        (vars, self.vars, self.diags)
+        (vars, self.vars, self.diags, self.options)
     }
 
     /// Notes something wrong.

@@ -13,6 +13,7 @@ use super::probes::Job;
 use super::stmt::ends;
 use super::types::Merged;
 use crate::builtins::Lower;
+use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
@@ -36,16 +37,17 @@ pub struct Callee {
 }
 
 /// All functions that a probe calls, in order of finding: a place in it is a [`FunctionId`].
-#[derive(Debug)]
 pub struct Callees {
     known: Vec<Callee>,
     found: Vec<Callee>,
+    /// Options of the script that they declare.
+    pub options: Vec<ScriptOption>,
 }
 
 impl Callees {
     /// None yet; `known` is what the pass before found.
     pub fn new(known: &[Callee]) -> Self {
-        Self { known: known.to_vec(), found: Vec::new() }
+        Self { known: known.to_vec(), found: Vec::new(), options: Vec::new() }
     }
 
     /// What this pass found.
@@ -305,8 +307,9 @@ fn check_one(
         body.report(d.help(if value { "write `return` before the last expression" } else { "end it with `return` and a value" }));
     }
     let result = body.function.as_ref().map(|w| w.result.clone()).unwrap_or_default();
-    let (vars, states, mut found) = body.finish();
+    let (vars, states, mut found, mut options) = body.finish();
     diags.append(&mut found);
+    callees.options.append(&mut options);
     if let Some(c) = callees.found.get_mut(id) {
         (c.vars, c.result) = (states, result);
     }
