@@ -1,7 +1,8 @@
-//! One probe's body, checked once for one kind of site: names and scopes.
+//! One body (a probe's, or a function's that it calls), checked once for one kind of site: names and scopes.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
+use super::functions::{self, Callee, Callees, Within};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;
@@ -56,6 +57,19 @@ pub struct Body<'a> {
     pub copies: u64,
     /// `for` loops among them, whose bodies are functions of their own.
     pub fors: u32,
+    /// The script's functions that the probe calls.
+    pub callees: &'a mut Callees,
+    /// The function that is being checked; none for the probe's own body.
+    pub function: Option<Within<'a>>,
+}
+
+/// What a pass found of a body, for the next pass to know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Its variables, by declaration.
+    pub vars: Vec<VarState>,
+    /// The functions it calls.
+    pub callees: Vec<Callee>,
 }
 
 /// What checking a body gave.
@@ -64,8 +78,10 @@ pub struct Checked {
     pub vars: Vec<Var>,
     /// Statements, predicate included.
     pub body: Vec<Stmt>,
-    /// State of the variables for the next pass.
-    pub states: Vec<VarState>,
+    /// The functions it calls.
+    pub functions: Vec<super::hir::Function>,
+    /// For the next pass.
+    pub state: State,
     /// What was found wrong.
     pub diags: Vec<Diagnostic>,
     /// Options of the script that calls declare.
@@ -79,10 +95,38 @@ impl<'a> Body<'a> {
         maps: &'a mut Maps,
         site: &'a ProbeSite,
         context: &'a Context,
-        known: &'a [VarState],
+        known: &'a State,
         probe: &ast::Probe,
     ) -> Checked {
-        let mut body = Body {
+        let mut callees = Callees::new(&known.callees);
+        let mut body = Body::new(env, &mut *maps, site, context, &known.vars, &mut callees, None);
+        let cond = probe.predicate.as_ref().map(|p| body.condition(p));
+        let stmts = body.block(&probe.body);
+        let stmts = match cond {
+            Some(cond) => {
+                let span = cond.span;
+                vec![Stmt { kind: StmtKind::If { cond, then: stmts, otherwise: Vec::new() }, span }]
+            }
+            None => stmts,
+        };
+        let (vars, states, mut diags, mut options) = body.finish();
+        let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
+        options.append(&mut callees.options);
+        let state = State { vars: states, callees: callees.finish() };
+        Checked { vars, body: stmts, functions, state, diags, options }
+    }
+
+    /// A body of which nothing has been checked yet.
+    pub fn new(
+        env: &'a World<'a>,
+        maps: &'a mut Maps,
+        site: &'a ProbeSite,
+        context: &'a Context,
+        known: &'a [VarState],
+        callees: &'a mut Callees,
+        function: Option<Within<'a>>,
+    ) -> Self {
+        Body {
             env,
             maps,
             site,
@@ -97,20 +141,17 @@ impl<'a> Body<'a> {
             loops: 0,
             copies: 1,
             fors: 0,
-        };
-        let cond = probe.predicate.as_ref().map(|p| body.condition(p));
-        let stmts = body.block(&probe.body);
-        let stmts = match cond {
-            Some(cond) => {
-                let span = cond.span;
-                vec![Stmt { kind: StmtKind::If { cond, then: stmts, otherwise: Vec::new() }, span }]
-            }
-            None => stmts,
-        };
+            callees,
+            function,
+        }
+    }
+
+    /// Its variables, what is known of them, what is wrong, and options of the script.
+    pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
         let mut vars: Vec<Var> =
-            body.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
-        vars.append(&mut body.hidden);
-        Checked { vars, body: stmts, states: body.vars, diags: body.diags, options: body.options }
+            self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
+        vars.append(&mut self.hidden);
+        (vars, self.vars, self.diags, self.options)
     }
 
     /// Notes something wrong.

@@ -26,8 +26,8 @@ impl Body<'_> {
         if self.is_macro(name) {
             return self.macro_value(name, &[], span);
         }
-        if self.env.is_function(name) {
-            return self.unsupported(span, "functions of the script's own");
+        if let Some(f) = self.env.function(name) {
+            return self.call_function(f, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -48,8 +48,8 @@ impl Body<'_> {
         if self.is_macro(name) {
             return self.macro_value(name, args, span);
         }
-        if self.env.is_function(name) {
-            return self.unsupported(span, "functions of the script's own");
+        if let Some(f) = self.env.function(name) {
+            return self.call_function(f, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
@@ -110,10 +110,12 @@ impl Body<'_> {
             let kind = self.site.kind.name();
             if self.site.kind.offers().has(row.needs) {
                 let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes on this kernel", row.name));
+                let d = self.called_from(d);
                 self.report(d.help("a newer kernel offers it"));
                 return false;
             }
             let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));
+            let d = self.called_from(d);
             self.report(if can.is_empty() { d } else { d.help(format!("it can be used in {}", can.join(", "))) });
             return false;
         }
@@ -212,7 +214,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name) || self.env.is_function(name) || self.substitute(name).is_some() {
+        if self.is_macro(name) || self.env.function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))

@@ -125,9 +125,14 @@ impl Body<'_> {
                 self.error("in-macro", span, "a macro cannot `return`");
                 return;
             }
+            ast::StmtKind::Return(value) if self.function.is_some() => match self.returned_value(value.as_ref(), span) {
+                Some(kind) => kind,
+                None => return,
+            },
             ast::StmtKind::Return(value) => StmtKind::Return(value.as_ref().map(|e| self.bound(e))),
             ast::StmtKind::Import(_) => {
-                self.unsupported(span, "`import`");
+                let d = Diagnostic::error("unsupported", span, "`import` cannot stand within a block");
+                self.report(d.help("put it at the top of the script, after `config`"));
                 return;
             }
         };
@@ -414,7 +419,7 @@ impl Body<'_> {
 }
 
 /// Does control never pass a statement?
-fn ends(s: &Stmt) -> bool {
+pub fn ends(s: &Stmt) -> bool {
     match &s.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Expr(e) => match &e.kind {
@@ -437,7 +442,7 @@ fn ends(s: &Stmt) -> bool {
 fn has_effect(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),
-        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) => true,
+        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) => true,
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),

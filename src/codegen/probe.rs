@@ -22,6 +22,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
+        self.functions = &probe.functions;
+        self.made = (0..probe.functions.len()).map(|_| None).collect();
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
@@ -78,11 +80,11 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
                 self.e.if_(no, |e| e.ret(None));
                 self.e.allow_scratch_here();
-                self.home_vars(probe);
+                self.home_vars(&probe.vars, &probe.body, &[]);
                 self.block(then);
             }
             body => {
-                self.home_vars(probe);
+                self.home_vars(&probe.vars, body, &[]);
                 self.block(body);
             }
         }
