@@ -484,12 +484,17 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 /// What can be done about a write that failed depends on why.
 fn not_written(place: &str, e: &io::Error) -> Failure {
     let failure = Failure::new(format!("cannot write to {place}: {}", reason(e))).code("not-written");
-    match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => failure.help("make room there, or write elsewhere with -o"),
-        io::ErrorKind::NotFound => failure.help("make the directory first"),
-        io::ErrorKind::IsADirectory => failure.help("name a file in it"),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => failure.help("write elsewhere, or get the right to"),
-        _ => failure,
+    let is = |kinds: &[io::ErrorKind]| kinds.contains(&e.kind());
+    if is(&[io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded]) {
+        failure.help("make room there, or write elsewhere with -o")
+    } else if is(&[io::ErrorKind::NotFound]) {
+        failure.help("make the directory first")
+    } else if is(&[io::ErrorKind::IsADirectory]) {
+        failure.help("name a file in it")
+    } else if is(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
+        failure.help("write elsewhere, or get the right to")
+    } else {
+        failure
     }
 }
 
