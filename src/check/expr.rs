@@ -47,7 +47,7 @@ impl Body<'_> {
             ast::ExprKind::Typeinfo(_) => self.unsupported(span, "`typeinfo`"),
             ast::ExprKind::Comptime(inner) => {
                 let e = self.value(inner);
-                if e.ty != Type::Void && fold::constant(&e).is_none() && fold::text(&e).is_none() {
+                if e.ty != Type::Void && !fold::is_known(&e) {
                     return self.fail("not-constant", span, "this is not known before the program runs");
                 }
                 e
