@@ -23,8 +23,21 @@ pub struct VarState {
     pub merged: Merged,
     /// Given by `let $x: T`.
     pub fixed: Option<Type>,
+    /// Given so, and decoded late: what is assigned says how.
+    pub opaque: Option<Type>,
     /// Something is assigned to it, be its type known or not.
     pub set: bool,
+}
+
+impl VarState {
+    /// What it is as far as it is known.
+    fn settled(&self) -> Type {
+        match (&self.fixed, &self.opaque) {
+            (Some(ty), _) => ty.clone(),
+            (None, Some(blank)) if self.merged.ty == Type::Void => blank.clone(),
+            (None, _) => self.merged.ty.clone(),
+        }
+    }
 }
 
 /// A body being checked.
@@ -148,8 +161,7 @@ impl<'a> Body<'a> {
 
     /// Its variables, what is known of them, what is wrong, and options of the script.
     pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
-        let mut vars: Vec<Var> =
-            self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
+        let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
         vars.append(&mut self.hidden);
         (vars, self.vars, self.diags, self.options)
     }
@@ -192,7 +204,7 @@ impl<'a> Body<'a> {
     /// A new variable in the innermost scope.
     pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
         let id = self.vars.len();
-        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, set: false });
+        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false });
         self.assigned.push(false);
         if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
@@ -209,9 +221,11 @@ impl<'a> Body<'a> {
 
     /// A variable's type as far as it is known, and where it got it.
     pub fn var_type(&self, id: VarId) -> Merged {
-        let state = self.known.get(id).filter(|v| v.merged.ty != Type::Void || v.fixed.is_some()).or_else(|| self.vars.get(id));
+        let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
-            Some(VarState { fixed: Some(ty), merged, .. }) => Merged { ty: ty.clone(), weak: false, span: merged.span },
+            Some(state) if state.fixed.is_some() || state.opaque.is_some() => {
+                Merged { ty: state.settled(), weak: false, span: state.merged.span }
+            }
             Some(state) => state.merged.clone(),
             None => Merged::default(),
         }
@@ -249,6 +263,12 @@ impl<'a> Body<'a> {
     /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.
     pub fn set_var(&mut self, id: VarId, value: Expr, span: Span) -> StmtKind {
         let (ty, weak) = convert::assigned_type(&value);
+        let blank = self.vars.get(id).and_then(|v| v.opaque.clone());
+        if let Some(blank) = blank.filter(|b| ty != Type::Void && !same_tag(b, &ty)) {
+            let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
+            self.error("type-conflict", value.span, format!("`{name}` is declared as {blank} and cannot hold {ty}"));
+            return StmtKind::SetVar(id, poison(span));
+        }
         if let Some(v) = self.vars.get_mut(id) {
             v.merged.add(&ty, weak, span);
             v.set = true;
@@ -292,6 +312,10 @@ impl<'a> Body<'a> {
         }
         fits
     }
+}
+
+fn same_tag(a: &Type, b: &Type) -> bool {
+    matches!((a, b), (Type::Tagged(a), Type::Tagged(b)) if a.tag == b.tag)
 }
 
 /// Stands for an expression about which something wrong has been said, or whose type is not known yet.

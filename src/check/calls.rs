@@ -11,6 +11,7 @@ use super::hir::{Call, Expr, ExprKind};
 use crate::builtins::{Builtin, Facts, Lit, Lower, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
+use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::types::Type;
 
@@ -83,6 +84,7 @@ impl Body<'_> {
             Lower::Fold(f) => {
                 let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
                 match lit {
+                    Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
                     Some(Lit::Str(s)) => {
@@ -124,6 +126,9 @@ impl Body<'_> {
             self.report(d.help("allow it with --unsafe"));
             return false;
         }
+        if !self.stable_enough(row.name, span) {
+            return false;
+        }
         let from_context = matches!(row.lower, Lower::Context(_));
         let stops = matches!(row.lower, Lower::Event(e) if e.stops);
         if self.fors > 0 && (from_context || stops) {
@@ -133,6 +138,25 @@ impl Body<'_> {
             return false;
         }
         true
+    }
+
+    /// For a part of the language that may still change: says so, and whether the settings allow it.
+    pub fn stable_enough(&mut self, feature: &str, span: Span) -> bool {
+        let setting = format!("unstable_{feature}");
+        let message = format!("`{feature}` may still change");
+        match self.env.settings.unstable(feature) {
+            Some(Unstable::Error) => {
+                let d = Diagnostic::error("unstable", span, format!("{message}, and is not allowed"));
+                self.report(d.help(format!("allow it with `config = {{ {setting} = enable }}`")));
+                false
+            }
+            Some(Unstable::Warn) => {
+                let d = Diagnostic::warning("unstable", span, message);
+                self.report(d.help(format!("to say that you know: `config = {{ {setting} = enable }}`")));
+                true
+            }
+            Some(Unstable::Enable) | None => true,
+        }
     }
 
     fn context_value(&mut self, row: &'static Builtin, which: &ArgRef, ty: Type, span: Span) -> Expr {

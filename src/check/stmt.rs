@@ -261,8 +261,16 @@ impl Body<'_> {
             self.redeclared(var);
         }
         let declared = ty.and_then(|t| self.type_expr(t));
-        let open = matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
+        if let (Some(Type::Void), Some(t)) = (&declared, ty) {
+            self.error("bad-type", t.span, "a variable cannot be void: that is no value");
+        }
+        let opaque = declared.clone().filter(|ty| matches!(ty, Type::Tagged(_)));
+        let open = opaque.is_some() || matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
         let id = self.declare(&var.name, declared.clone().filter(|_| !open));
+        if let Some(v) = self.vars.get_mut(id) {
+            v.opaque.clone_from(&opaque);
+        }
+        let declared = declared.filter(|_| opaque.is_none());
         if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {
             let least = match ty {
                 Type::Str(0) => Type::Str(1),
