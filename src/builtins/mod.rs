@@ -11,9 +11,11 @@ mod machine;
 mod maps;
 mod memory;
 mod net;
+mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod series;
 mod shell;
 mod stacks;
 mod strings;
@@ -110,6 +112,8 @@ pub enum Accepts {
     Str,
     /// A literal string.
     LitStr,
+    /// A literal integer or a literal string.
+    Literal,
     /// An address: an integer or a pointer; a string or an array in memory gives its address.
     Addr,
     /// A pointer, an integer, a string or an array.
@@ -426,6 +430,8 @@ const FAMILIES: &[&[Builtin]] = &[
     maps::ROWS,
     count::ROWS,
     hist::ROWS,
+    percentiles::ROWS,
+    series::ROWS,
 ];
 
 /// Every tag, by family.
