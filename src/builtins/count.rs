@@ -51,7 +51,12 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
             merge: |agg, slots| extreme(agg, slots, false),
             kind: "map",
-            read: Some(&Read { init: [0, 0], step: |e, now, slot| pick(e, now, &slot, false), finish: |_, [value, _]| value }),
+            read: Some(&Read {
+                init: [0, 0],
+                step: |e, now, slot| pick(e, now, &slot, false),
+                finish: |_, [value, _]| value,
+                quotient: None,
+            }),
         },
         "Keeps the smallest value of its argument.",
         "tracepoint:syscalls:sys_exit_read { @[comm] = min(args.ret); }",
@@ -64,7 +69,12 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
             merge: |agg, slots| extreme(agg, slots, true),
             kind: "map",
-            read: Some(&Read { init: [0, 0], step: |e, now, slot| pick(e, now, &slot, true), finish: |_, [value, _]| value }),
+            read: Some(&Read {
+                init: [0, 0],
+                step: |e, now, slot| pick(e, now, &slot, true),
+                finish: |_, [value, _]| value,
+                quotient: None,
+            }),
         },
         "Keeps the largest value of its argument.",
         "tracepoint:syscalls:sys_exit_read { @[comm] = max(args.ret); }",
@@ -87,6 +97,12 @@ pub(super) const ROWS: &[Builtin] = &[
                     [add(e, &sum, &slot, 0), Operand::u64(count)]
                 },
                 finish: |e, [sum, count]| Operand::u64(quotient(e, &sum, &count)),
+                quotient: Some(|e, [sum, count]| {
+                    let count = e.and(e.scalar(&count), e.int(u64::MAX >> 1));
+                    // of no values the average is zero
+                    let none = e.cmp(Cmp::Eq, count, e.int(0));
+                    [sum, Operand::u64(e.add(count, none))]
+                }),
             }),
         },
         "The average of its argument, an integer; %.2f shows it with decimals.",
@@ -120,7 +136,8 @@ pub(super) const fn row(
 }
 
 /// The sum of what the processors have added up.
-const ADDED: Read = Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum };
+const ADDED: Read =
+    Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum, quotient: None };
 
 /// A layout without parameters.
 fn layout(f: &Facts, size: u32) -> Agg {

@@ -11,6 +11,7 @@ mod machine;
 mod maps;
 mod memory;
 mod net;
+pub mod options;
 mod percentiles;
 mod print;
 mod probe;
@@ -173,6 +174,8 @@ pub struct Notes {
     pub consts: Vec<i64>,
     /// Warnings.
     pub warnings: Vec<Diagnostic>,
+    /// Options of the script that the call declares.
+    pub options: Vec<options::ScriptOption>,
 }
 
 /// What is known of an argument.
@@ -401,7 +404,12 @@ pub struct Read {
     pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
     pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+    /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
+    pub quotient: Option<QuotientFn>,
 }
+
+/// See [`Read::quotient`].
+pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
 pub struct Tag {
@@ -432,6 +440,7 @@ const FAMILIES: &[&[Builtin]] = &[
     hist::ROWS,
     percentiles::ROWS,
     series::ROWS,
+    options::ROWS,
 ];
 
 /// Every tag, by family.

@@ -32,7 +32,8 @@ impl Body<'_> {
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
         }
-        if let Some((e, value)) = self.env.sys.enumerator(name) {
+        let own = self.site.attach.binary().and_then(|path| self.env.sys.enumerator_in_binary(path, name));
+        if let Some((e, value)) = own.or_else(|| self.env.sys.enumerator(name)) {
             return fold::typed(value, Type::Enum(e), span);
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
@@ -182,6 +183,7 @@ impl Body<'_> {
         };
         let answer = ask(&facts);
         let notes = facts.notes.into_inner();
+        self.options.extend(notes.options);
         for warning in notes.warnings {
             self.report(warning);
         }
@@ -229,5 +231,13 @@ impl super::Tables {
     /// Can what this aggregation gathers be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
+    }
+
+    /// Is what this aggregation gives a quotient of two numbers that can be had too?
+    pub fn is_quotient(&self, function: &str) -> bool {
+        (self.row)(function).is_some_and(|row| match row.lower {
+            Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),
+            _ => false,
+        })
     }
 }
