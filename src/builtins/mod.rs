@@ -10,11 +10,14 @@ mod hist;
 mod machine;
 mod maps;
 mod memory;
+mod meta;
+mod names;
 mod net;
 pub mod options;
 mod print;
 mod probe;
 mod process;
+mod search;
 mod shell;
 mod stacks;
 mod strings;
@@ -316,6 +319,8 @@ pub enum Lower {
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
     Aggregate(&'static Aggregate),
+    /// Macros of the row's name in the language itself: a use is checked as if their body stood there.
+    Source(&'static str),
 }
 
 /// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
@@ -421,6 +426,8 @@ const FAMILIES: &[&[Builtin]] = &[
     control::ROWS,
     shell::ROWS,
     strings::ROWS,
+    search::ROWS,
+    names::ROWS,
     memory::ROWS,
     symbols::ROWS,
     stacks::ROWS,
@@ -430,6 +437,7 @@ const FAMILIES: &[&[Builtin]] = &[
     count::ROWS,
     hist::ROWS,
     options::ROWS,
+    meta::ROWS,
 ];
 
 /// Every tag, by family.

@@ -18,6 +18,9 @@ const MAX_ERRNO: i64 = 4095;
 
 const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init", "curr_ns"]))];
 
+/// A `struct task_struct *`.
+const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "pid",
@@ -122,34 +125,55 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     Builtin {
         name: "ppid",
-        params: &[],
-        returns: Returns::By(|f| {
-            let member = |name: &str| match f.sys.type_named(TypeName::Struct, "task_struct") {
-                Some(Type::Struct(task)) => f.sys.member(&task, name).map(|m| i64::from(m.offset)),
-                _ => None,
-            };
-            match (member("real_parent"), member("tgid")) {
-                (Some(parent), Some(tgid)) => {
-                    f.keep(&[parent, tgid]);
-                    Ok(Type::uint(4))
-                }
-                _ => Err(Diagnostic::error("no-types", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name))),
-            }
-        }),
+        params: TASK,
+        returns: Returns::Always(Type::int(4)),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
-            let v = e.once("ppid", |e| {
-                let task = current_task(e);
-                let at = e.add(task, e.int(u.kept(0) as u64));
-                let parent = e.read_int(Space::Kernel, at, U64);
-                let at = e.add(parent, e.int(u.kept(1) as u64));
-                e.read_int(Space::Kernel, at, U32)
-            });
-            Operand::reg(u.ty.clone(), v)
-        }),
-        doc: "Process id of the current task's parent.",
-        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\\n\", ppid, pid); }",
+        lower: Lower::Source(
+            "macro ppid() { curtask.real_parent.tgid }
+             macro ppid(task) { ((struct task_struct *)kptr(task)).real_parent.tgid }",
+        ),
+        doc: "Process id of a task's parent; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\n\", ppid, pid); }",
+    },
+    Builtin {
+        name: "pcomm",
+        params: TASK,
+        returns: Returns::Always(Type::Str(COMM)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source(
+            "macro pcomm() { curtask.real_parent.comm }
+             macro pcomm(task) { ((struct task_struct *)kptr(task)).real_parent.comm }",
+        ),
+        doc: "Name of a task's parent; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s -> %s\n\", pcomm, comm); }",
+    },
+    Builtin {
+        name: "leader_tid",
+        params: TASK,
+        returns: Returns::Always(Type::int(4)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source(
+            "macro leader_tid() { curtask.group_leader.pid }
+             macro leader_tid(task) { ((struct task_struct *)kptr(task)).group_leader.pid }",
+        ),
+        doc: "Thread id of a task's group leader; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_openat /leader_tid != tid/ { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "leader_comm",
+        params: TASK,
+        returns: Returns::Always(Type::Str(COMM)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source(
+            "macro leader_comm() { curtask.group_leader.comm }
+             macro leader_comm(task) { ((struct task_struct *)kptr(task)).group_leader.comm }",
+        ),
+        doc: "Name of a task's group leader; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[leader_comm, comm] = count(); }",
     },
     Builtin {
         name: "cpid",

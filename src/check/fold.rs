@@ -81,6 +81,12 @@ pub fn constant(e: &Expr) -> Option<i64> {
     }
 }
 
+/// An element of a tuple that is known before the run, where all of it is.
+pub fn part(elems: &[Expr], i: usize) -> Option<Expr> {
+    let known = |e: &Expr| constant(e).is_some() || text(e).is_some();
+    elems.iter().all(known).then(|| elems.get(i).cloned()).flatten()
+}
+
 /// The bytes of a constant string.
 pub fn text(e: &Expr) -> Option<&[u8]> {
     match &e.kind {

@@ -6,6 +6,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | `arity` | a builtin got too few or too many arguments |
+//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
 //! | `bad-arg` | `argN` beyond what the probe has |
 //! | `bad-cast` | a type that cannot be cast to the other |
 //! | `bad-condition` | a condition that is no number, bool or pointer |
@@ -55,6 +56,7 @@
 //! | `unsafe` | needs `--unsafe` |
 //! | `unset-variable` | (warning) a declared variable read before it is set |
 //! | `unsettled` | types that grow with every use |
+//! | `unstable` | something that may change, which a setting must allow |
 //! | `unsupported` | part of the language that this version does not have |
 //! | `unused-map` | (warning) a map declared and never used |
 //! | `useless-cast` | (warning) a cast to the type it has |
@@ -124,6 +126,8 @@ pub(crate) struct World<'a> {
     tables: &'a Tables,
     /// The script's macros.
     macros: Vec<&'a ast::Macro>,
+    /// Those of builtins.
+    library: &'a [ast::Macro],
     /// Names of the script's functions.
     functions: Vec<&'a str>,
 }
@@ -147,7 +151,7 @@ fn check_with(
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let world = World { sys, settings, tables, macros, functions };
+    let world = World { sys, settings, tables, macros, library: &script.library, functions };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &world.macros, &Env { sys, settings }, tables, &mut diags);
 

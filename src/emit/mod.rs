@@ -7,7 +7,7 @@
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
 //! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
-//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -19,6 +19,7 @@ pub mod helper;
 mod map;
 mod mem;
 mod object;
+mod order;
 mod ring;
 pub mod shared;
 
