@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Builtin] = &[
              macro ppid(task) { ((struct task_struct *)kptr(task)).real_parent.tgid }",
         ),
         doc: "Process id of a task's parent; of the current task's without one.",
-        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\n\", ppid, pid); }",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\\n\", ppid, pid); }",
     },
     Builtin {
         name: "pcomm",
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Builtin] = &[
              macro pcomm(task) { ((struct task_struct *)kptr(task)).real_parent.comm }",
         ),
         doc: "Name of a task's parent; of the current task's without one.",
-        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s -> %s\n\", pcomm, comm); }",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s -> %s\\n\", pcomm, comm); }",
     },
     Builtin {
         name: "leader_tid",
