@@ -453,5 +453,5 @@ fn has_effect(e: &Expr) -> bool {
 
 /// A variable-like builtin: takes nothing, gives a value.
 fn is_plain(call: &super::hir::Call) -> bool {
-    call.row.params.is_empty() && call.ty != Type::Void
+    call.args.is_empty() && call.row.params.iter().all(|p| p.optional) && call.ty != Type::Void
 }

@@ -213,7 +213,7 @@ impl<'c> Emit<'c> {
         }
     }
 
-    fn long(&self) -> DIType<'c> {
+    pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
     }
 
