@@ -24,11 +24,12 @@ impl Body<'_> {
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
             };
         }
-        if self.is_macro(name, &[]) {
-            return self.macro_value(name, &[], span);
-        }
+        // the script's own before the library's
         if let Some(f) = self.env.function(name) {
             return self.call_function(f, &[], span);
+        }
+        if self.is_macro(name, &[]) {
+            return self.macro_value(name, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -46,11 +47,11 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.is_macro(name, args) {
-            return self.macro_value(name, args, span);
-        }
         if let Some(f) = self.env.function(name) {
             return self.call_function(f, args, span);
+        }
+        if self.is_macro(name, args) {
+            return self.macro_value(name, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);

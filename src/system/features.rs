@@ -54,6 +54,8 @@ fn ask(feature: Feature) -> bool {
         }
         // A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is
         // refused for its arguments, of one that does not for the helper; the log tells which.
+        // told by the kernel's types: see `Live`
+        Feature::SharedStacks => true,
         Feature::Loop => {
             let mut log = [0u8; 4096];
             match load(prog_type::RAW_TRACEPOINT, 0, &CALL_LOOP, Some(&mut log)) {

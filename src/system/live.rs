@@ -201,6 +201,10 @@ impl System for Live {
         if feature == Feature::Btf && (self.types.get().is_some() || given()) {
             return self.types().is_ok();
         }
+        if feature == Feature::SharedStacks {
+            // where nothing is known, what is safe everywhere
+            return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
+        }
         self.features.has(feature)
     }
 

@@ -120,6 +120,8 @@ pub enum Feature {
     Btf,
     /// `bpf_loop`.
     Loop,
+    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
+    SharedStacks,
 }
 
 /// Why a question has no answer: text for a diagnostic, and its remedy.
