@@ -8,7 +8,7 @@ use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Call, Expr, ExprKind};
-use crate::builtins::{Builtin, Facts, Lit, Lower, Returns};
+use crate::builtins::{Builtin, Facts, Lit, Lower, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
 use crate::settings::Unstable;
@@ -40,7 +40,11 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
-        let d = self.explain_types(d.suggest(name, rows.iter().map(|r| r.name)));
+        let removed = REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name));
+        let d = match removed {
+            Some((_, instead)) => d.help(*instead),
+            None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
+        };
         self.report(d);
         poison(span)
     }
