@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // fcntl
 
+pub mod fmt;
 mod split;
 
 use std::ffi::{OsStr, OsString};
@@ -85,6 +86,8 @@ pub enum Command {
     },
     /// `rbt info`
     Info,
+    /// `rbt fmt`, `--fmt`
+    Fmt(fmt::Fmt),
     /// `rbt completions`
     Completions(clap_complete::Shell),
     /// Something to say on standard output, and that is all: help, version.
@@ -96,6 +99,7 @@ impl Command {
     pub fn color(&self) -> bool {
         match self {
             Command::Run(run) | Command::List { run, .. } => run.color,
+            Command::Fmt(fmt) => fmt.color,
             Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
         }
     }
@@ -219,6 +223,9 @@ struct Raw {
     /// List probes that match a pattern (`*` for any text), or that a script would attach to; with -v their arguments too
     #[arg(short, long, help_heading = "What to run")]
     list: bool,
+    /// Write the script in canonical form to standard output (or -o) and stop; `rbt fmt --help` tells of more
+    #[arg(long, help_heading = "What to run")]
+    fmt: bool,
     /// Report what this machine and this build can do
     #[arg(long, help_heading = "What to run")]
     info: bool,
@@ -298,7 +305,7 @@ struct Raw {
     /// Mechanisms not to use, commas between them: kprobe_multi, kprobe_session, raw_syscalls, uprobe_multi
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
     no_feature: Vec<String>,
-    /// `codegen`: compile the script and stop
+    /// `codegen`: compile the script and stop; `format`: the same as --fmt
     #[arg(long, value_name = "MODE", help_heading = "Looking inside")]
     mode: Option<String>,
 
@@ -309,8 +316,6 @@ struct Raw {
     test: bool,
     #[arg(long, hide = true)]
     bench: bool,
-    #[arg(long, hide = true)]
-    fmt: bool,
     #[arg(long, hide = true, value_name = "FILE")]
     aot: Option<PathBuf>,
     #[arg(long, hide = true, value_name = "PID")]
@@ -326,6 +331,7 @@ struct Raw {
 const USAGE: &str = "rbt [OPTIONS] FILE [ARGS]
        rbt [OPTIONS] -e PROGRAM [ARGS]
        rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
+       rbt fmt [--check] [--diff] [-i | -o FILE] FILES
        rbt info
        rbt completions bash|zsh|fish";
 
@@ -334,6 +340,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
     let mut args: Vec<OsString> = args.into_iter().skip(1).collect();
     if args.is_empty() {
         return Err(Failure::new(short_usage()));
+    }
+    if args.first().is_some_and(|a| a == "fmt") {
+        return fmt::parse(args.get(1..).unwrap_or(&[]));
     }
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
@@ -483,6 +492,9 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
         return shell(Some(name));
     }
     refuse_later_work(&raw)?;
+    if raw.fmt || raw.mode.as_deref() == Some("format") {
+        return fmt::compatible(&raw, rest.next());
+    }
 
     let list = raw.list;
     let verbose = raw.verbose;
@@ -547,7 +559,6 @@ fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
     let asked = [
         (raw.test || mode == Some("test"), "--test"),
         (raw.bench || mode == Some("bench"), "--bench"),
-        (raw.fmt || mode == Some("format"), "--fmt"),
         (mode == Some("compiler-bench"), "--mode compiler-bench"),
         (raw.aot.is_some(), "--aot"),
         (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
@@ -771,7 +782,6 @@ mod tests {
             (&["-k", "-k", "x"], "once"),
             (&["-k", "--no-warnings", "x"], "contradict"),
             (&["-d", "asx", "x"], "no stage"),
-            (&["--fmt", "x"], "not supported yet"),
             (&["--include", "a.h", "x"], "not supported yet"),
             (&["--traceable-functions", "/nonexistent", "x"], "cannot read /nonexistent"),
             (&["--mode", "test", "x"], "not supported yet"),

@@ -41,6 +41,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("serde", &[]),
     ("serde_json", &[]),
     ("shlex", &[]),
+    ("similar", &["src/driver/rewrite.rs"]),
     ("strsim", &["src/diag.rs"]),
 ];
 

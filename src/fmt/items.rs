@@ -165,7 +165,9 @@ impl<'s> Items<'_, 's> {
         let mut before: Option<Rule> = None;
         for part in &t.parts {
             let rule = part.rule(self.words);
-            let is_block = |r: Option<Rule>| r.is_some_and(|r| [Rule::settings, Rule::macro_item, Rule::function_item, Rule::traced_item].contains(&r));
+            let is_block = |r: Option<Rule>| {
+                r.is_some_and(|r| [Rule::settings, Rule::macro_item, Rule::function_item, Rule::traced_item].contains(&r))
+            };
             let is_end = rule == Some(Rule::EOI);
             let section = |r: Option<Rule>| r.map(|r| [Rule::c_item, Rule::import].iter().position(|s| *s == r));
             let apart = is_block(before) || is_block(rule) || section(before) != section(rule);
