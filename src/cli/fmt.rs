@@ -99,7 +99,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         }
         Err(e) if e.use_stderr() => {
             let words: Vec<String> = ["fmt".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
-            return Err(wrong(super::usage_error(&e, &words)).help("`rbt fmt --help` explains the options"));
+            return Err(wrong(super::usage::usage_error(&e, &words)).help("`rbt fmt --help` explains the options"));
         }
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
