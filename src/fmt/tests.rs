@@ -141,6 +141,11 @@ fn expressions() {
 }
 
 #[test]
+fn attach_points_may_look_like_brackets() {
+    assert_eq!(fmt("a(1,) {}"), "a(1,\n)\n{}\n");
+}
+
+#[test]
 fn long_lines_are_broken() {
     let (a, b) = ("a".repeat(30), "b".repeat(30));
     assert_eq!(body(&format!("printf(\"%d\",{a},{b},1,2);")), format!("printf(\"%d\", {a}, {b},\n    1, 2);\n"));

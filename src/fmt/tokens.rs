@@ -131,7 +131,8 @@ impl<'s> Reader<'s> {
         let last = tree.parts.len().saturating_sub(1);
         let mut needless = vec![false; tree.parts.len()];
         let text = |part: &Part| match part {
-            Part::Word(i) => self.words.get(*i).map_or("", |w| w.text),
+            // an attach point may look like a bracket
+            Part::Word(i) => self.words.get(*i).filter(|w| w.rule != Some(Rule::attach_point)).map_or("", |w| w.text),
             Part::Tree(_) => "",
         };
         let is_semicolon = |i: usize| tree.parts.get(i).is_some_and(|p| text(p) == ";");

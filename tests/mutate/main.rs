@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let number = |i: usize, default: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     match args.first().map(String::as_str) {
         Some("long") => {
-            let tally = run(number(2, 1), number(3, 0), number(1, 1_000_000), None);
+            let tally = run(&corpus::scripts(), number(2, 1), number(3, 0), number(1, 1_000_000), None);
             println!("{tally}");
             return if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n────\n").into()) }
     });
     let changed = Trial::test("mutate::changed", || {
-        let tally = run(1, 0, u64::MAX, Some(Duration::from_secs(8)));
+        let tally = run(&corpus::scripts(), 1, 0, 1500, Some(Duration::from_secs(15)));
         if tally.failures.is_empty() && tally.done > 0 { Ok(()) } else { Err(tally.to_string().into()) }
     });
     libtest_mimic::run(&args, vec![unchanged, changed]).exit_code()
@@ -77,15 +77,15 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Runs `count` scripts of a seed, or as many as there is time for.
-fn run(seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
+/// Runs `count` scripts of a seed, or as many as there is time for: `cargo test` is to end.
+fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
     let begin = Instant::now();
     let mut tally = Tally::default();
     let mut next = from;
     let end = from.saturating_add(count);
     let mut told = Instant::now();
     while next < end && time.is_none_or(|t| begin.elapsed() < t) && tally.failures.len() < 50 {
-        let Ok((mut child, lines)) = worker(seed, next, end - next) else {
+        let Ok((mut child, lines)) = worker(scripts, seed, next, end - next) else {
             tally.failures.push("there is no worker".into());
             break;
         };
@@ -104,7 +104,7 @@ fn run(seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
             };
             match line.split_once(' ') {
                 Some(("passed", stage)) => tally.passed[stage.parse::<usize>().unwrap_or(0).min(2)] += 1,
-                Some(("failed", what)) => tally.failures.push(failure(seed, next - 1, &what.replace('\u{1}', "\n"))),
+                Some(("failed", what)) => tally.failures.push(failure(scripts, seed, next - 1, &what.replace('\u{1}', "\n"))),
                 _ => {
                     next = line.parse::<u64>().unwrap_or(next) + 1;
                     tally.done += 1;
@@ -119,7 +119,7 @@ fn run(seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
         let _ = child.kill();
         let _ = child.wait();
         match why {
-            Some(why) => tally.failures.push(failure(seed, next.saturating_sub(1), &why)),
+            Some(why) => tally.failures.push(failure(scripts, seed, next.saturating_sub(1), &why)),
             None => break,
         }
     }
@@ -127,17 +127,21 @@ fn run(seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
     tally
 }
 
-fn failure(seed: u64, number: u64, what: &str) -> String {
-    let script = change::script(&corpus::scripts(), seed, number);
+fn failure(scripts: &[String], seed: u64, number: u64, what: &str) -> String {
+    let script = change::script(scripts, seed, number);
     let text = format!("── seed {seed}, number {number}: {what}\n{script}\n──");
     eprintln!("{text}");
     text
 }
 
-fn worker(seed: u64, from: u64, count: u64) -> std::io::Result<(Child, mpsc::Receiver<String>)> {
+fn worker(scripts: &[String], seed: u64, from: u64, count: u64) -> std::io::Result<(Child, mpsc::Receiver<String>)> {
     let words = [seed, from, count].map(|n| n.to_string());
     let mut command = Command::new(std::env::current_exe()?);
-    let mut child = command.arg("work").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = command.arg("work").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    // those in the tree may have changed since
+    if let Some(stdin) = child.stdin.take() {
+        serde_json::to_writer(stdin, scripts)?;
+    }
     let (to, lines) = mpsc::sync_channel(1000);
     if let Some(out) = child.stdout.take() {
         std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|l| to.send(l)));

@@ -13,14 +13,14 @@ use std::sync::Mutex;
 
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Numbers `from` and so many more. Tells each on standard output: see `main.rs`.
+/// Numbers `from` and so many more, of the scripts that standard input gives. Tells each on standard output: see `main.rs`.
 pub fn work(seed: u64, from: u64, count: u64) {
     std::panic::set_hook(Box::new(|info| {
         if let Ok(mut text) = PANIC.lock() {
             *text = info.to_string();
         }
     }));
-    let scripts = super::corpus::scripts();
+    let scripts: Vec<String> = serde_json::from_reader(std::io::stdin()).unwrap_or_default();
     let every: u64 = std::env::var("RBT_MUTATE_COMPILE").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
     let fake = Fake::new(MACHINE).unwrap_or_else(|e| panic!("{e}"));
     let live = Live::new();
