@@ -14,6 +14,8 @@
 //! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
 //! of a seed is the same script as long as the tree is the same.
 
+#![allow(unsafe_code)] // setrlimit
+
 mod change;
 mod corpus;
 mod work;
@@ -26,6 +28,9 @@ use std::time::{Duration, Instant};
 
 /// What one script may take; a debug build on a busy machine is slow.
 const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 20 });
+
+/// What one worker may take: bytes of address space.
+const MEMORY: u64 = 4 << 30;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +46,10 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some("work") => {
+            // a script that wants all of the memory fails alone
+            let most = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
+            // SAFETY: reads the limits, which live until it returns.
+            unsafe { libc::setrlimit(libc::RLIMIT_AS, &most) };
             work::work(number(1, 1), number(2, 0), number(3, 1));
             return ExitCode::SUCCESS;
         }
