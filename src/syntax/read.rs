@@ -25,12 +25,14 @@ pub struct Reader {
     values: BTreeSet<String>,
     /// Builtins it names that are macros.
     pub library: BTreeSet<&'static str>,
+    /// Where the parentheses of casts begin.
+    pub casts: BTreeSet<u32>,
 }
 
 impl Reader {
     /// For the source at `source`; the pairs' positions count from its byte `base`.
     pub fn new(source: u16, base: usize) -> Self {
-        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new(), library: BTreeSet::new() }
+        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new(), library: BTreeSet::new(), casts: BTreeSet::new() }
     }
 
     /// Of [`Rule::script`] or [`Rule::piece`].
