@@ -40,7 +40,7 @@ impl Frame {
 impl Body<'_> {
     /// Is this a macro?
     pub fn is_macro(&self, name: &str) -> bool {
-        self.env.macros.iter().any(|m| m.name.name == name)
+        self.env.defines.iter().chain(&self.env.macros).any(|m| m.name.name == name)
     }
 
     /// The script's name of a map.
@@ -81,14 +81,20 @@ impl Body<'_> {
             return None;
         }
         let env = self.env;
-        let fitting = env.macros.iter().filter(|m| m.name.name == name && fits(&m.params, args));
+        let of_c = env.defines.iter().any(|m| m.name.name == name);
+        let all = if of_c { &env.defines } else { &env.macros };
+        let fitting = all.iter().filter(|m| m.name.name == name && fits(&m.params, args));
         let Some(found) = fitting.max_by_key(|m| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count()) else {
-            let forms: Vec<String> = env.macros.iter().filter(|m| m.name.name == name).map(|m| form(m)).collect();
+            let forms: Vec<String> = all.iter().filter(|m| m.name.name == name).map(|m| form(m)).collect();
             let d = Diagnostic::error("arity", span, format!("no macro `{name}` takes these arguments"));
             self.report(d.help(format!("there is {}", forms.join(" and "))));
             return None;
         };
         let mut frame = Frame { scopes: vec![Vec::new()], usage: Some((name.to_string(), span)), ..Frame::default() };
+        if of_c {
+            // C's macros are text: they see what stands around their use.
+            (frame.scopes, frame.maps) = (self.frame.scopes.clone(), self.frame.maps.clone());
+        }
         for (param, arg) in found.params.iter().zip(args) {
             match (param, arg) {
                 (MacroParam::Var(p), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Var(v), span })) => {
