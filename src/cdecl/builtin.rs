@@ -107,7 +107,7 @@ const HEADERS: [(&str, &str); 6] = [
     ("stdnoreturn.h", "#define noreturn _Noreturn\n"),
     (
         "limits.h",
-        "#ifndef __own_limits\n#define __own_limits 1\n#include_next <limits.h>\n#endif\n\
+        "#ifndef _GCC_LIMITS_H_\n#define _GCC_LIMITS_H_ 1\n#include_next <limits.h>\n#endif\n\
          #define CHAR_BIT 8\n#define SCHAR_MAX 127\n#define SCHAR_MIN (-128)\n#define UCHAR_MAX 255\n#define CHAR_MIN (-128)\n\
          #define CHAR_MAX 127\n#define SHRT_MAX 32767\n#define SHRT_MIN (-32768)\n#define USHRT_MAX 65535\n\
          #define INT_MAX 2147483647\n#define INT_MIN (-2147483647 - 1)\n#define UINT_MAX 4294967295U\n\

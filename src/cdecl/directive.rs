@@ -306,27 +306,6 @@ impl Preprocessor<'_> {
                     let plain = name.trim_matches(['<', '>', '"']);
                     !matches!(self.search.find(plain, None, 0), Found::Nothing)
                 }
-                "__has_attribute"
-                | "__has_builtin"
-                | "__has_feature"
-                | "__has_extension"
-                | "__has_c_attribute"
-                | "__has_warning"
-                | "__has_declspec_attribute"
-                | "__has_cpp_attribute" => {
-                    let mut nested = 0;
-                    for t in all.by_ref() {
-                        match self.names.text(t.sym) {
-                            "(" => nested += 1,
-                            ")" => nested -= 1,
-                            _ => {}
-                        }
-                        if nested == 0 {
-                            break;
-                        }
-                    }
-                    false
-                }
                 _ => {
                     flat.push(token);
                     continue;
@@ -335,6 +314,7 @@ impl Preprocessor<'_> {
             flat.push(Token { kind: Kind::Number, sym: if answer { yes } else { no }, ..token });
         }
         let flat = self.expand_all(flat, 0);
+        let flat = without_features(&self.names, no, flat);
         if place.file == 0 {
             self.unknown |= flat.iter().any(|t| t.kind == Kind::Word);
         }
@@ -346,6 +326,31 @@ impl Preprocessor<'_> {
             }
         }
     }
+}
+
+/// `__has_attribute(x)` and its like: no compiler is here, so nothing is had.
+fn without_features(names: &Names, no: Sym, tokens: Vec<Token>) -> Vec<Token> {
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut all = tokens.into_iter();
+    while let Some(token) = all.next() {
+        if token.kind != Kind::Word || !names.text(token.sym).starts_with("__has_") {
+            out.push(token);
+            continue;
+        }
+        let mut nested = 0usize;
+        for t in all.by_ref() {
+            match names.text(t.sym) {
+                "(" => nested += 1,
+                ")" => nested = nested.saturating_sub(1),
+                _ => {}
+            }
+            if nested == 0 {
+                break;
+            }
+        }
+        out.push(Token { kind: Kind::Number, sym: no, ..token });
+    }
+    out
 }
 
 /// `!defined(NAME)` or `!defined NAME`

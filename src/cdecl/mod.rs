@@ -65,6 +65,8 @@ struct Unit<'a> {
     faults: Vec<Fault>,
     /// The id of its first struct.
     first: u32,
+    /// Where the script's items begin in the text that was read, and where they are in the script.
+    places: Vec<(u32, Span)>,
 }
 
 /// A system that also knows what a script declares.
@@ -82,7 +84,7 @@ pub struct Declarations<'a> {
 /// Reads a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings; codes:
 /// `c-declaration`, `c-include`, `c-preprocessor`.
 pub fn read<'a>(script: &Script, sys: &'a dyn System, settings: &Settings) -> (Declarations<'a>, Vec<Diagnostic>) {
-    let text = script_text(script);
+    let (text, places) = script_text(script);
     let mut folders: Vec<Folder> = settings.include_dirs.iter().map(|path| Folder { path: path.clone(), owner: Owner::User }).collect();
     folders.extend(
         sys.header_folders()
@@ -97,6 +99,7 @@ pub fn read<'a>(script: &Script, sys: &'a dyn System, settings: &Settings) -> (D
         // An `#if` may depend on them.
         unit = Unit::read(&text, &includes, &beside, &folders, sys, false, FIRST_ID);
     }
+    unit.places.clone_from(&places);
     let diagnostics = unit.diagnostics(defer);
     let declared = Declarations { sys, unit: RefCell::new(unit), late: OnceCell::new(), text, folders, includes, beside };
     (declared, diagnostics)
@@ -107,18 +110,15 @@ pub fn wanted(script: &Script, settings: &Settings) -> bool {
     !script.c_part.is_empty() || !settings.includes.is_empty()
 }
 
-/// The C part at its places in the script, all else left out.
-fn script_text(script: &Script) -> String {
-    let mut text = String::new();
+/// The C part as one text, and where each item begins in it.
+fn script_text(script: &Script) -> (String, Vec<(u32, Span)>) {
+    let (mut text, mut places) = (String::new(), Vec::new());
     for item in &script.c_part {
-        // A line's end takes the place of what separates them.
-        while text.len() < item.span.start as usize {
-            text.push('\n');
-        }
+        places.push((text.len() as u32, item.span));
         text += &item.text;
+        text.push('\n');
     }
-    text.push('\n');
-    text
+    (text, places)
 }
 
 impl<'a> Unit<'a> {
@@ -139,7 +139,7 @@ impl<'a> Unit<'a> {
         let mut parser = Parser::new(&tokens, &pre.names, &mut types, Some(sys));
         parser.all();
         let faults = parser.faults;
-        Unit { pre, types, faults, first }
+        Unit { pre, types, faults, first, places: Vec::new() }
     }
 
     /// What is wrong with the script itself, or stops its headers from being read.
@@ -191,7 +191,11 @@ impl<'a> Unit<'a> {
             Some(line) => line.lines().next().map_or(1, |l| l.trim_end().len() + 1),
             None => rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len()),
         };
-        Span { source: 0, start: place.at, end: place.at + word.max(1) as u32 }
+        let item = self.places.partition_point(|(at, _)| *at <= place.at).checked_sub(1).and_then(|i| self.places.get(i));
+        let Some((from, span)) = item else { return Span::default() };
+        // An `import` stands for the `#include` that it means.
+        let start = (span.start + (place.at - from)).min(span.end);
+        Span { start, end: (start + word.max(1) as u32).min(span.end), ..*span }
     }
 
     /// `net/sock.h:12` of a place in a header.
@@ -282,8 +286,8 @@ impl<'a> Declarations<'a> {
     /// Is this the script's `#define` of `name` that counts where the body begins? `at` is the item's span.
     pub fn is_active(&self, name: &str, at: Span) -> bool {
         let unit = self.unit.borrow();
-        let place = unit.pre.defined(name).and_then(|d| d.place);
-        place.is_some_and(|p| p.file == 0 && (at.start..at.end).contains(&p.at))
+        let place = unit.pre.defined(name).and_then(|d| d.place).filter(|p| p.file == 0);
+        place.map(|p| unit.span(p)).is_some_and(|s| s.source == at.source && (at.start..at.end).contains(&s.start))
     }
 
     /// Headers that are not there or wait, and what was not understood of the others: for who wants to know all.

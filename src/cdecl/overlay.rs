@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::types::{TagKind, index};
 use super::{Declarations, Unit};
-use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Missing, System, Tracepoint, TypeName};
+use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Marker, Missing, System, Tracepoint, TypeName};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// What a reading says of a name.
@@ -184,6 +184,10 @@ impl System for Declarations<'_> {
 
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
         self.sys.binary(path)
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        self.sys.markers(path)
     }
 
     fn has(&self, feature: Feature) -> bool {
