@@ -214,6 +214,7 @@ impl Parser<'_> {
                     return Err(format!("`{text}` wants a type here"));
                 }
                 let ty = self.type_name()?;
+                let ty = self.completed(ty);
                 self.require(")")?;
                 let (size, align) = self.types.shape(&ty).ok_or("its size is not known")?;
                 Ok(Number::new(if text == "sizeof" { size.into() } else { align.into() }, SIZE))

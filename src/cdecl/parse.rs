@@ -412,7 +412,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 let tag = self.deeper(|p| p.tag(*kind))?;
                 spec.tag = Some(tag);
-                found = Some(self.of_tag(tag));
+                found = Some(Ty::Tag(tag));
             } else if matches!(text, "typeof" | "__typeof__" | "__typeof" | "__auto_type") {
                 self.at += 1;
                 self.require("(")?;
@@ -439,19 +439,23 @@ impl<'a> Parser<'a> {
         Ok(spec)
     }
 
-    /// The type that a tag names: its own, or the kernel's where it is only named here.
-    fn of_tag(&self, tag: usize) -> Ty {
-        let Some(t) = self.types.tags.get(tag) else { return Ty::Void };
-        // A pointer to what comes later is looked up when it is asked for.
-        if !t.complete
-            && !self.is("*")
-            && let Some(sys) = self.sys
-            && let Some(ty) = sys.type_named(t.kind.type_name(), &t.name)
-        {
-            let align = kernel_align(&ty, sys, 0);
-            return Ty::Kernel(ty, align);
+    /// The same type, with the kernel's in place of a struct or enum that is only named here. It is asked for late: headers name
+    /// hundreds of structs that they say nothing about.
+    pub fn completed(&self, ty: Ty) -> Ty {
+        match ty {
+            Ty::Array(elem, n) => Ty::Array(Box::new(self.completed(*elem)), n),
+            Ty::Aligned(inner, align) => Ty::Aligned(Box::new(self.completed(*inner)), align),
+            Ty::Tag(tag) => {
+                let known = self.types.tags.get(tag).filter(|t| !t.complete).and_then(|t| {
+                    let sys = self.sys?;
+                    let ty = sys.type_named(t.kind.type_name(), &t.name)?;
+                    let align = kernel_align(&ty, sys, 0);
+                    Some(Ty::Kernel(ty, align))
+                });
+                known.unwrap_or(Ty::Tag(tag))
+            }
+            other @ (Ty::Void | Ty::Bool | Ty::Int(_) | Ty::Raw(..) | Ty::Pointer(_) | Ty::Function | Ty::Kernel(..)) => other,
         }
-        Ty::Tag(tag)
     }
 
     // ── declarators

@@ -154,6 +154,7 @@ impl Parser<'_> {
             let from = self.at;
             let (name, ty) = if self.is(":") { (None, spec.ty.clone()) } else { self.declarator(spec.ty.clone())? };
             let end = self.at;
+            let ty = self.completed(ty);
             let width = if self.accept(":") { Some(self.constant()?.value) } else { None };
             let attrs = spec.attrs.and(self.attributes()?);
             let shown = name.map_or("an unnamed bit-field", |n| self.names.text(n)).to_owned();
