@@ -156,6 +156,9 @@ impl<'a> Front<'a> {
     /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
     fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
+        if let Program::File(path) = &self.run.program {
+            settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
+        }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
         let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))? {
