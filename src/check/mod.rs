@@ -18,6 +18,7 @@
 //! | `format` | a format and its arguments do not agree |
 //! | `in-macro` | something that a macro cannot do |
 //! | `in-loop` | something that cannot be had within a `for` loop |
+//! | `inlined` | a kernel function of which the compiler left no code, or only parts |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |
 //! | `misplaced-aggregation` | an aggregation that is not assigned to a map |
@@ -29,9 +30,11 @@
 //! | `no-value` | a value is wanted where there is none |
 //! | `not-assignable` | the left side is no variable and no map |
 //! | `not-constant` | a constant is wanted |
+//! | `not-described` | a kernel function that BTF does not describe, where its types are needed |
 //! | `not-here` | the probe kind does not offer what a builtin needs |
 //! | `not-in-loop` | `break` or `continue` outside a loop |
 //! | `not-readable` | an aggregation that is no single number is read |
+//! | `not-traceable` | a kernel function that is there, but lets no probe in |
 //! | `out-of-bounds` | a constant index beyond the end |
 //! | `out-of-range` | a literal that its declared type cannot hold |
 //! | `pointer-comparison` | (warning) pointers to different types compared |
@@ -44,7 +47,8 @@
 //! | `undefined-map` | a map that is never assigned |
 //! | `undefined-variable` | a variable that has no value there |
 //! | `unknown-field` | no such member |
-//! | `unknown-function` | no such function |
+//! | `unknown-function` | no such function: a builtin, or one of the kernel's |
+//! | `unknown-module` | no such kernel module |
 //! | `unknown-name` | no such builtin or constant |
 //! | `unknown-probe` | no such probe kind |
 //! | `unknown-type` | no such type |
@@ -84,7 +88,7 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Env, KINDS, ProbeKind, can_share};
 use crate::settings::Settings;
 use crate::syntax::ast;
-use crate::system::System;
+use crate::system::{Feature, System};
 use crate::types::Type;
 use body::{Body, Checked, VarState};
 use maps::{Declared, Maps};
@@ -176,12 +180,13 @@ fn check_with(
         diags.push(Diagnostic::error("unsettled", Span::default(), message).help("a tuple may not contain itself"));
     }
     let mut probes = Vec::new();
+    let cookies = jobs.iter().any(|j| j.sites.len() > 1) && sys.has(Feature::PerfCookie);
     for (job, bodies) in jobs.iter().zip(&mut results) {
         for body in bodies.iter_mut() {
             diags.append(&mut body.diags);
         }
         circular(job, bodies, &mut diags);
-        merge_sites(job, bodies, &mut probes);
+        merge_sites(job, bodies, cookies, &mut probes);
     }
     let map_table = maps.finish(settings, &mut diags);
     let diags = tidy(diags);
@@ -223,8 +228,8 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     Diagnostics(kept)
 }
 
-/// One program for sites whose bodies came out equal, where the mechanism can tell them apart.
-fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
+/// One program for sites whose bodies came out equal, where the mechanism can tell them apart. `cookies`: see [`can_share`].
+fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hir::Probe>) {
     let from = probes.len();
     // Which body each new probe has.
     let mut body_of: Vec<usize> = Vec::new();
@@ -241,7 +246,7 @@ fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
         let Some(&which) = canonical.get(*context) else { continue };
         let Some(checked) = bodies.get(which) else { continue };
         let home = probes.iter_mut().skip(from).zip(&body_of).find_map(|(p, b)| {
-            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site));
+            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site, cookies));
             shares.then_some(p)
         });
         match home {
