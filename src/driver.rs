@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use crate::builtins::options;
 use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
@@ -21,6 +22,7 @@ use crate::syntax::{self, ast};
 use crate::system::System;
 use crate::system::live::Live;
 
+mod import;
 mod panic;
 mod start;
 
@@ -78,7 +80,11 @@ pub fn check_text(name: &str, text: &str, sys: &dyn System, settings: &Settings)
 }
 
 fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
-    let tree = syntax::parse(source)?;
+    traced(syntax::parse(source)?, source)
+}
+
+/// A script that has a probe.
+fn traced(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics> {
     if tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
         return Ok(tree);
     }
@@ -115,24 +121,29 @@ fn check(tree: &ast::Script, sys: &dyn System, settings: Settings, mut warnings:
 /// Stages as far as checking, with everything that is said about them.
 struct Front<'a> {
     run: &'a Run,
+    program: Program,
     sources: Vec<Source>,
     clock: Clock,
 }
 
 impl<'a> Front<'a> {
     fn new(run: &'a Run) -> Self {
-        Self { run, sources: Vec::new(), clock: Clock::new(run.verbose) }
+        Self { run, program: run.program.clone(), sources: Vec::new(), clock: Clock::new(run.verbose) }
     }
 
     fn read(&mut self, program: &Program) -> Result<(), Failure> {
         let source = read(program)?;
+        self.program = program.clone();
         self.sources = vec![source];
         Ok(())
     }
 
     fn parse(&mut self) -> Result<ast::Script, Failure> {
-        let Some(source) = self.sources.first() else { return Err(Failure::new("there is no script")) };
-        let tree = parse(source).map_err(|d| self.wrong(d))?;
+        let Some(source) = self.sources.first().cloned() else { return Err(Failure::new("there is no script")) };
+        let tree = syntax::parse(&source).map_err(|d| self.wrong(d))?;
+        let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref()).map_err(|d| self.wrong(d))?;
+        let tree = traced(tree, &source).map_err(|d| self.wrong(d))?;
         self.clock.stage("parse");
         if self.run.dumps.contains(&"ast") {
             dump("ast", &format!("{tree:#?}"))?;
@@ -184,11 +195,20 @@ impl<'a> Front<'a> {
 fn run(run: &Run) -> Result<u8, Failure> {
     let mut front = Front::new(run);
     front.read(&run.program)?;
-    check_script_args(run, &front)?;
     if let Some(pid) = run.settings.pid {
         alive(pid)?;
     }
     let tree = front.parse()?;
+    check_script_args(run, &front);
+    if let Some(text) = help_of_script(run, &tree) {
+        to_reader(|out| out.write_all(text.as_bytes()))?;
+        // As bpftrace does, whose callers tell by it that nothing ran.
+        return Ok(1);
+    }
+    let without_own = !run.settings.options.is_empty() && check::options(&tree).is_empty();
+    if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
+        return Err(slip);
+    }
     // Without the right to run it, a script can still be looked at.
     let only_look = run.compile_only || run.emit_elf.is_some() || !run.dumps.is_empty();
     if !only_look {
@@ -268,15 +288,18 @@ fn not_compiled(messages: &[String], front: &Front) -> Failure {
 
 /// Parts `script:LINE:COL: ` from what LLVM says. The place may be anywhere in the text.
 fn located(message: &str, sources: &[Source]) -> (Span, String) {
-    let Some(source) = sources.first() else { return (Span::default(), message.into()) };
-    let place = message.split_once(&format!("{}:", source.name)).and_then(|(_, after)| {
+    let names = diag::short_names(sources);
+    let place = sources.iter().zip(&names).enumerate().find_map(|(i, (source, name))| {
+        let (_, after) = message.split_once(&format!("{name}:"))?;
         let mut numbers = after.splitn(3, |c: char| !c.is_ascii_digit());
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        let (line, col) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        Some(Span { source: i as u16, ..span_at(source, line, col) })
     });
     let text = message.lines().next().unwrap_or(message);
     // at its start it is not repeated, nor is the function that it is in
-    let text = text.strip_prefix(&format!("{}:", source.name)).and_then(|t| t.split_once(": ")).map_or(text, |(_, t)| t).to_string();
-    (place.map_or_else(Span::default, |(line, col)| span_at(source, line, col)), text)
+    let named = names.iter().find_map(|name| text.strip_prefix(&format!("{name}:")));
+    let text = named.and_then(|t| t.split_once(": ")).map_or(text, |(_, t)| t).to_string();
+    (place.unwrap_or_default(), text)
 }
 
 /// The span of one character at a line and column, both from 1.
@@ -354,18 +377,25 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Named options are for `getopt`; others are likely slips, as are arguments that look like options.
-fn check_script_args(run: &Run, front: &Front) -> Result<(), Failure> {
-    let text = front.sources.first().map_or("", |s| s.text.as_str());
-    if let Some((name, _)) = run.settings.options.first().filter(|_| !text.contains("getopt")) {
-        return Err(cli::unknown_option(name));
-    }
-    let uses_params = text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
+/// Arguments that look like options, of a script that uses no arguments, are likely slips.
+fn check_script_args(run: &Run, front: &Front) {
+    let uses = |s: &Source| s.text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
+    let uses_params = front.sources.iter().any(uses);
     let slip = run.settings.params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
     if let (Some(slip), false) = (slip, uses_params) {
         front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
     }
-    Ok(())
+}
+
+/// `-- --help`: the script's own options, unless it has one of this name.
+fn help_of_script(run: &Run, tree: &ast::Script) -> Option<String> {
+    run.settings.options.iter().find(|(name, _)| name == "help")?;
+    let options = check::options(tree);
+    let name = match &run.program {
+        Program::File(path) => path.display().to_string(),
+        Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
+    };
+    (!options.iter().any(|o| o.name == "help")).then(|| options::help(&name, &options))
 }
 
 fn alive(pid: u32) -> Result<(), Failure> {

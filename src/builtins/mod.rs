@@ -11,9 +11,12 @@ mod machine;
 mod maps;
 mod memory;
 mod net;
+pub mod options;
+mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod series;
 mod shell;
 mod stacks;
 mod strings;
@@ -110,6 +113,8 @@ pub enum Accepts {
     Str,
     /// A literal string.
     LitStr,
+    /// A literal integer or a literal string.
+    Literal,
     /// An address: an integer or a pointer; a string or an array in memory gives its address.
     Addr,
     /// A pointer, an integer, a string or an array.
@@ -169,6 +174,8 @@ pub struct Notes {
     pub consts: Vec<i64>,
     /// Warnings.
     pub warnings: Vec<Diagnostic>,
+    /// Options of the script that the call declares.
+    pub options: Vec<options::ScriptOption>,
 }
 
 /// What is known of an argument.
@@ -397,12 +404,21 @@ pub struct Read {
     pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
     pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+    /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
+    pub quotient: Option<QuotientFn>,
 }
+
+/// See [`Read::quotient`].
+pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
 pub struct Tag {
     /// As [`Tagged::tag`] has it, and as messages call the type.
     pub name: &'static str,
+    /// Bytes of the undecoded form.
+    pub size: u32,
+    /// An integer may be cast to it.
+    pub from_int: bool,
     /// Bytes to a value.
     pub decode: fn(&Tagged, &[u8], &mut dyn Host) -> Value,
 }
@@ -426,6 +442,9 @@ const FAMILIES: &[&[Builtin]] = &[
     maps::ROWS,
     count::ROWS,
     hist::ROWS,
+    percentiles::ROWS,
+    series::ROWS,
+    options::ROWS,
 ];
 
 /// Every tag, by family.

@@ -46,6 +46,7 @@ impl Body<'_> {
         }
         if let Some(at) = row.params.iter().position(|p| p.accepts == Accepts::Format) {
             self.check_format(row, at, &given, span);
+            self.fractions(at, &mut given, args);
         }
         Some(given)
     }
@@ -192,7 +193,8 @@ impl Body<'_> {
     fn accept(&mut self, row: &'static Builtin, param: &Param, accepts: Accepts, e: &ast::Expr) -> CallArg {
         let text = matches!(accepts, Accepts::Str | Accepts::LitStr | Accepts::StrOrAddr | Accepts::Format);
         let value = match (text.then(|| self.param_as_text(e)).flatten(), &e.kind) {
-            (Some(s), _) => fold::string(&s, e.span),
+            (Some(s), _) if accepts == Accepts::Format => fold::string(&s, e.span),
+            (Some(s), _) => self.string(&s, e.span),
             // A format may be as long as it likes: it is never a value.
             (None, ast::ExprKind::Str(s)) if accepts == Accepts::Format => fold::string(s, e.span),
             (None, _) => self.value(e),
@@ -206,6 +208,9 @@ impl Body<'_> {
             Accepts::LitInt | Accepts::WordOrInt(_) => (fold::constant(&value).is_some(), "a constant integer"),
             Accepts::Str => (matches!(value.ty, Type::Str(_)), "a string"),
             Accepts::LitStr | Accepts::Format => (fold::text(&value).is_some(), "a literal string"),
+            Accepts::Literal => {
+                (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
+            }
             Accepts::Addr | Accepts::StrOrAddr => {
                 (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
             }
@@ -223,7 +228,7 @@ impl Body<'_> {
             return CallArg::Value(self.fail("type-mismatch", e.span, message));
         }
         let value = match accepts {
-            Accepts::LitInt | Accepts::WordOrInt(_) => match fold::constant(&value) {
+            Accepts::LitInt | Accepts::WordOrInt(_) | Accepts::Literal => match fold::constant(&value) {
                 Some(n) => fold::signed(n, e.span),
                 None => value,
             },

@@ -47,7 +47,7 @@ impl Body<'_> {
             ast::ExprKind::Typeinfo(_) => self.unsupported(span, "`typeinfo`"),
             ast::ExprKind::Comptime(inner) => {
                 let e = self.value(inner);
-                if e.ty != Type::Void && fold::constant(&e).is_none() && fold::text(&e).is_none() {
+                if e.ty != Type::Void && !fold::is_known(&e) {
                     return self.fail("not-constant", span, "this is not known before the program runs");
                 }
                 e
@@ -408,6 +408,13 @@ impl Body<'_> {
             (Type::Int(_), Type::Array(elem, _)) if elem.as_int().is_some() => {
                 let literal = fold::is_literal(&e) && to.size() <= 8;
                 literal || e.ty.size() == to.size()
+            }
+            (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Tagged(t)) => crate::builtins::find_tag(&t.tag).is_some_and(|t| t.from_int),
+            (Type::Array(a, _), Type::Array(elem, 0))
+                if a.is_scalar() && elem.is_scalar() && e.ty.size().is_multiple_of(elem.size().max(1)) =>
+            {
+                let n = e.ty.size() / elem.size().max(1);
+                return made(e, Type::Array(elem.clone(), n));
             }
             (Type::Array(a, _), Type::Int(_) | Type::Array(..)) => a.is_scalar() && e.ty.size() == to.size(),
             (Type::Str(n), Type::Array(elem, 0)) if elem.size() == 1 => {

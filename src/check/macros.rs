@@ -22,6 +22,8 @@ pub struct Frame {
     args: BTreeMap<String, Rc<ast::Arg>>,
     /// The macro in use, and where it is used; none for the probe itself.
     pub usage: Option<(String, Span)>,
+    /// Where that macro is defined.
+    defined: Option<Span>,
     /// Where it is used from.
     caller: Option<Box<Frame>>,
 }
@@ -32,8 +34,9 @@ impl Frame {
         Self { scopes: vec![Vec::new()], ..Self::default() }
     }
 
-    fn uses(&self, name: &str) -> bool {
-        self.usage.as_ref().is_some_and(|(n, _)| n == name) || self.caller.as_ref().is_some_and(|c| c.uses(name))
+    /// Is the macro defined there in use here?
+    fn uses(&self, defined: Span) -> bool {
+        self.defined == Some(defined) || self.caller.as_ref().is_some_and(|c| c.uses(defined))
     }
 }
 
@@ -76,10 +79,6 @@ impl Body<'_> {
     }
 
     fn in_macro<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
-        if self.frame.uses(name) {
-            self.error("recursion", span, format!("macro `{name}` uses itself"));
-            return None;
-        }
         let env = self.env;
         let fitting = env.macros.iter().filter(|m| m.name.name == name && fits(&m.params, args));
         let Some(found) = fitting.max_by_key(|m| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count()) else {
@@ -88,7 +87,13 @@ impl Body<'_> {
             self.report(d.help(format!("there is {}", forms.join(" and "))));
             return None;
         };
-        let mut frame = Frame { scopes: vec![Vec::new()], usage: Some((name.to_string(), span)), ..Frame::default() };
+        let defined = found.name.span;
+        if self.frame.uses(defined) {
+            self.error("recursion", span, format!("macro `{name}` uses itself"));
+            return None;
+        }
+        let usage = Some((name.to_string(), span));
+        let mut frame = Frame { scopes: vec![Vec::new()], usage, defined: Some(defined), ..Frame::default() };
         for (param, arg) in found.params.iter().zip(args) {
             match (param, arg) {
                 (MacroParam::Var(p), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Var(v), span })) => {

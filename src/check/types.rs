@@ -9,7 +9,7 @@ use super::fold;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Field, Int, Record, Space, Type};
+use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,6 +180,8 @@ impl Body<'_> {
                     match ty {
                         Type::Str(0) => Type::Str(n),
                         Type::Buf(0) => Type::Buf(n),
+                        // An address's length: it has room for both kinds.
+                        Type::Tagged(t) => Type::Tagged(t),
                         ty => Type::Array(Box::new(ty), n),
                     }
                 }
@@ -211,7 +213,7 @@ impl Body<'_> {
                     }
                     // A struct's name without `struct`, unless it is a builtin's (`pid` is both).
                     let builtin = (self.env.tables.row)(name).is_some();
-                    if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name).filter(|_| !builtin) {
+                    if let Some(ty) = self.named(TypeName::Struct, name).filter(|_| !builtin) {
                         return Some(ty);
                     }
                 }
@@ -222,7 +224,15 @@ impl Body<'_> {
     }
 
     fn find_type(&self, name: &str) -> Option<Type> {
-        PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.env.sys.type_named(TypeName::Plain, name))
+        let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
+        let opaque = || crate::builtins::find_tag(name).map(|tag| Tagged::plain(tag.name, tag.size));
+        plain.or_else(opaque).or_else(|| self.named(TypeName::Plain, name))
+    }
+
+    /// A type by name: the traced binary's own, then the kernel's.
+    fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        let own = self.site.attach.binary().and_then(|path| self.env.sys.type_in_binary(path, kind, name));
+        own.or_else(|| self.env.sys.type_named(kind, name))
     }
 
     /// The type that a macro's parameter stands for.
@@ -237,7 +247,7 @@ impl Body<'_> {
         if let Some(arg) = self.substitute(name) {
             return self.substituted_type(&arg);
         }
-        let found = self.find_type(name).or_else(|| self.env.sys.type_named(TypeName::Struct, name));
+        let found = self.find_type(name).or_else(|| self.named(TypeName::Struct, name));
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
             let d = self.explain_types(d.suggest(name, PLAIN.iter().map(|(n, _)| *n)));
@@ -253,7 +263,7 @@ impl Body<'_> {
             Some(arg) => return self.substituted_type(arg),
             None => name,
         };
-        let found = self.env.sys.type_named(kind, name);
+        let found = self.named(kind, name);
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
             self.report(d);

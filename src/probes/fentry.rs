@@ -146,7 +146,7 @@ impl ProbeKind for Fentry {
         if self.exit && retval.is_none() {
             caps = caps.without(Caps::RETVAL);
         }
-        Ok(Context { caps, fields, args: 0, space: Some(Space::Kernel), retval })
+        Ok(Context { caps, fields, space: Some(Space::Kernel), retval, ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

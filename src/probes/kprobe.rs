@@ -154,7 +154,7 @@ impl ProbeKind for Kprobe {
             fields = arguments(prototype.params);
         }
         let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
-        Ok(Context { caps, fields, args, space: Some(Space::Kernel), retval: None })
+        Ok(Context { caps, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {

@@ -9,12 +9,13 @@ mod special;
 mod timer;
 mod tracepoint;
 mod uprobe;
+mod usdt;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Missing, System};
+use crate::system::{ArgumentPlace, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +108,8 @@ pub enum Place {
     SyscallArg(u32),
     /// The number of the system call in progress.
     SyscallNumber,
+    /// An argument of a function in user space.
+    Argument(ArgumentPlace),
 }
 
 /// What a site offers to the script.
@@ -120,6 +123,8 @@ pub struct Context {
     pub retval: Option<Type>,
     /// How many `argN` there are.
     pub args: u32,
+    /// Their types, none for one that cannot be read. Without any, all are `uint64`.
+    pub arg_types: Vec<Option<Type>>,
     /// What pointers from here lead into when nothing else says.
     pub space: Option<Space>,
 }
@@ -227,6 +232,19 @@ pub enum Attach {
         /// At its exit.
         exit: bool,
     },
+    /// A marker in a file: a place, and a counter that tells the program that somebody looks.
+    Usdt {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// Virtual address of the same place, as linked.
+        addr: u64,
+        /// Byte offset of the counter; 0 where there is none.
+        semaphore: u64,
+        /// Where the arguments are, as the marker's note has it.
+        args: String,
+    },
     /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
     /// perf_event_open(2).
     Perf {
@@ -239,6 +257,42 @@ pub enum Attach {
         /// Every online CPU, else the first.
         all_cpus: bool,
     },
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct InFile<'a> {
+    /// The file.
+    pub path: &'a std::path::Path,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// Byte offset of the counter that a marker has; 0 for none.
+    pub semaphore: u64,
+    /// At the return of the function that starts there.
+    pub ret: bool,
+}
+
+impl Attach {
+    /// The file that a probe in user space is in.
+    pub fn binary(&self) -> Option<&std::path::Path> {
+        self.in_file().map(|place| place.path)
+    }
+
+    /// Where in a file a probe in user space is.
+    pub fn in_file(&self) -> Option<InFile<'_>> {
+        match self {
+            Attach::Uprobe { path, offset, ret, .. } => Some(InFile { path, offset: *offset, semaphore: 0, ret: *ret }),
+            Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
+            Attach::Begin
+            | Attach::End
+            | Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Perf { .. } => None,
+        }
+    }
 }
 
 /// What expansion may ask.
@@ -296,6 +350,11 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn offers(&self) -> Caps;
     /// What a site offers.
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
+    /// takes time. Else they are in [`Context::fields`].
+    fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
+        Ok(Vec::new())
+    }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
@@ -320,6 +379,7 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &fentry::FEXIT,
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
+    &usdt::Usdt,
 ];
 
 /// The kind of this name.
@@ -348,6 +408,7 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
         (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
             cookies && (p, m, x) == (q, n, y)
         }
+        (Attach::Usdt { path: p, args: x, .. }, Attach::Usdt { path: q, args: y, .. }) => cookies && p == q && x == y,
         _ => false,
     };
     same_mechanism && a.kind.names() == b.kind.names()
@@ -422,13 +483,24 @@ fn load_all<'c>(
     e: &mut Emit<'c>,
     context: &Result<Context, Diagnostic>,
     ty: &Type,
+    load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
+) -> Operand<'c> {
+    let fields = context.as_ref().map(|c| c.fields.as_slice()).unwrap_or_default();
+    load_fields(e, fields, ty, load)
+}
+
+/// See [`load_all`].
+fn load_fields<'c>(
+    e: &mut Emit<'c>,
+    fields: &[std::rc::Rc<ContextField>],
+    ty: &Type,
     mut load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
 ) -> Operand<'c> {
-    let (Type::Record(record), Ok(context)) = (ty, context) else { return Operand::void() };
+    let Type::Record(record) = ty else { return Operand::void() };
     let to = e.alloc(record.size);
     e.zero(to, record.size.next_multiple_of(8), 8);
     for f in &record.fields {
-        if let Some(source) = context.fields.iter().find(|c| c.field.name == f.name) {
+        if let Some(source) = fields.iter().find(|c| c.field.name == f.name) {
             let v = load(e, source);
             let at = e.offset(to, f.offset);
             e.put(at, crate::emit::align_at(f.offset), &v, &f.ty);

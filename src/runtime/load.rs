@@ -292,6 +292,7 @@ fn is_rare(attach: &Attach) -> bool {
         | Attach::RawTracepoint { .. }
         | Attach::Syscall { .. }
         | Attach::Uprobe { .. }
+        | Attach::Usdt { .. }
         | Attach::Kprobe { .. }
         | Attach::Trampoline { .. } => false,
     }

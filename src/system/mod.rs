@@ -4,6 +4,7 @@
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
 pub mod btf;
+pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
@@ -14,12 +15,17 @@ pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod registers;
 pub mod rights;
 pub mod syscalls;
 pub mod tracefs;
+pub mod usdt;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use dwarf::{Argument, ArgumentPlace};
+pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Record, Struct, Type};
 use functions::{Functions, Symbols};
@@ -150,6 +156,18 @@ pub struct Home {
 pub trait System {
     /// A struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
+    /// The same, of a binary's own types (its debug information).
+    fn type_in_binary(&self, _path: &Path, _kind: TypeName, _name: &str) -> Option<Type> {
+        None
+    }
+    /// See [`System::enumerator`], for a binary's own.
+    fn enumerator_in_binary(&self, _path: &Path, _name: &str) -> Option<(Arc<Enum>, i64)> {
+        None
+    }
+    /// The arguments of a binary's function: none where its debug information does not know the function.
+    fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
+    }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
     fn member(&self, of: &Struct, name: &str) -> Option<Field>;
     /// All members, anonymous ones flattened: for printing by value and for suggestions.
@@ -195,6 +213,11 @@ pub trait System {
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
     /// Opens and indexes an ELF file; later calls share the first one's work.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
+
+    /// A binary's markers (USDT), in the order in which it has them.
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        Err(Missing { what: format!("{} has no markers", path.display()), help: None })
+    }
 
     /// Asks the kernel, once per run.
     fn has(&self, feature: Feature) -> bool;
