@@ -266,8 +266,8 @@ impl<'c> Emit<'c> {
             sites: sites.to_vec(),
             site: None,
             context: None,
-            // the program and bpf_trace_runN(); the other types' stacks start where the event happened
-            own_frames: if section == "raw_tp" { 2 } else { 0 },
+            // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
+            own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
             can_sleep: in_user_space && !self.shared_stacks,
