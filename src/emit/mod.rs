@@ -6,8 +6,9 @@
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
-//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
+//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
 //! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -17,9 +18,11 @@ mod call;
 mod callback;
 mod flow;
 pub mod helper;
+pub mod kernel;
 mod map;
 mod mem;
 mod object;
+mod order;
 mod ring;
 pub mod shared;
 
@@ -28,7 +31,8 @@ pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;

@@ -208,7 +208,7 @@ impl<'c> Emit<'c> {
     }
 
     /// The script's own file.
-    fn file(&self) -> DIFile<'c> {
+    pub(super) fn file(&self) -> DIFile<'c> {
         self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
@@ -232,7 +232,7 @@ impl<'c> Emit<'c> {
         }
     }
 
-    fn long(&self) -> DIType<'c> {
+    pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
     }
 

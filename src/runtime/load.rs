@@ -302,6 +302,7 @@ fn only_ends(kind: &EventKind) -> bool {
             crate::builtins::Lower::Fold(_)
             | crate::builtins::Lower::Context(_)
             | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Source(_)
             | crate::builtins::Lower::Aggregate(_) => false,
         }),
         EventKind::HelperError { .. } | EventKind::Problem(_) => true,

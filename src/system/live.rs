@@ -158,6 +158,18 @@ impl System for Live {
         syscalls::number(name)
     }
 
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.types().ok()?.function_id(name)
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.types().ok()?.variable_section(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.kernel_function(function).is_some_and(|id| self.features.may_call(id, program_type))
+    }
+
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         if let Some(known) = self.symbols.borrow().get(name) {
             return *known;
