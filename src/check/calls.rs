@@ -39,9 +39,8 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
-        let removed = REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name));
-        let d = match removed {
-            Some((_, instead)) => d.help(*instead),
+        let d = match instead_of(name) {
+            Some(instead) => d.help(instead),
             None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
         };
         self.report(d);
@@ -61,7 +60,10 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-function", name_span, format!("there is no function `{name}`"));
         let rows = (self.env.tables.rows)();
-        self.report(d.suggest(name, rows.iter().map(|r| r.name)));
+        self.report(match instead_of(name) {
+            Some(instead) => d.help(instead),
+            None => d.suggest(name, rows.iter().map(|r| r.name)),
+        });
         for arg in args {
             if let ast::Arg::Expr(e) = arg {
                 // Faults in the arguments are told too; a bare map may have been meant as a whole.
@@ -259,6 +261,11 @@ impl Body<'_> {
         let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }
+}
+
+/// What to write instead of a name that is gone.
+fn instead_of(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name)).map(|(_, instead)| *instead)
 }
 
 impl super::Tables {
