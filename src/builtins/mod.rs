@@ -10,12 +10,15 @@ mod hist;
 mod machine;
 mod maps;
 pub mod memory;
+mod meta;
+mod names;
 mod net;
 pub mod options;
 mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod search;
 mod series;
 mod shell;
 mod stacks;
@@ -320,6 +323,8 @@ pub enum Lower {
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
     Aggregate(&'static Aggregate),
+    /// Macros of the row's name in the language itself: a use is checked as if their body stood there.
+    Source(&'static str),
 }
 
 /// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
@@ -434,6 +439,8 @@ const FAMILIES: &[&[Builtin]] = &[
     control::ROWS,
     shell::ROWS,
     strings::ROWS,
+    search::ROWS,
+    names::ROWS,
     memory::ROWS,
     symbols::ROWS,
     stacks::ROWS,
@@ -445,6 +452,7 @@ const FAMILIES: &[&[Builtin]] = &[
     percentiles::ROWS,
     series::ROWS,
     options::ROWS,
+    meta::ROWS,
 ];
 
 /// Every tag, by family.

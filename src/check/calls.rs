@@ -24,11 +24,12 @@ impl Body<'_> {
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
             };
         }
-        if self.is_macro(name) {
-            return self.macro_value(name, &[], span);
-        }
+        // the script's own before the library's
         if let Some(f) = self.env.function(name) {
             return self.call_function(f, &[], span);
+        }
+        if self.is_macro(name, &[]) {
+            return self.macro_value(name, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -49,11 +50,11 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.is_macro(name) {
-            return self.macro_value(name, args, span);
-        }
         if let Some(f) = self.env.function(name) {
             return self.call_function(f, args, span);
+        }
+        if self.is_macro(name, args) {
+            return self.macro_value(name, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
@@ -107,12 +108,12 @@ impl Body<'_> {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
-            Lower::Aggregate(_) => poison(span),
+            Lower::Aggregate(_) | Lower::Source(_) => poison(span),
         }
     }
 
     /// May it be called in this probe, in this place, in this run?
-    fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
+    pub fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
         if !self.context.caps.has(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
@@ -244,7 +245,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name) || self.env.function(name).is_some() || self.substitute(name).is_some() {
+        if self.is_macro(name, args) || self.env.function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))

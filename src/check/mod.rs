@@ -6,6 +6,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | `arity` | a builtin got too few or too many arguments |
+//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
 //! | `bad-import` | (from the driver) what `import` names cannot be taken in |
 //! | `bad-arg` | `argN` beyond what the probe has |
 //! | `bad-cast` | a type that cannot be cast to the other |
@@ -131,6 +132,8 @@ pub(crate) struct World<'a> {
     macros: Vec<&'a ast::Macro>,
     /// The script's functions.
     functions: Vec<&'a ast::Function>,
+    /// Those of builtins.
+    library: &'a [ast::Macro],
 }
 
 impl World<'_> {
@@ -153,7 +156,7 @@ fn check_with(
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let world = World { sys, settings, tables, macros, functions };
+    let world = World { sys, settings, tables, macros, library: &script.library, functions };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
