@@ -47,6 +47,7 @@
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
+//! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |
