@@ -7,6 +7,7 @@ mod cgroup;
 mod control;
 mod count;
 mod hist;
+mod kernel;
 mod machine;
 mod maps;
 mod memory;
@@ -436,6 +437,7 @@ const FAMILIES: &[&[Builtin]] = &[
     strings::ROWS,
     memory::ROWS,
     symbols::ROWS,
+    kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
     cgroup::ROWS,
