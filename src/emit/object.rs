@@ -208,7 +208,7 @@ impl<'c> Emit<'c> {
     }
 
     /// The script's own file.
-    fn file(&self) -> DIFile<'c> {
+    pub(super) fn file(&self) -> DIFile<'c> {
         self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
@@ -232,8 +232,13 @@ impl<'c> Emit<'c> {
         }
     }
 
-    fn long(&self) -> DIType<'c> {
+    pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
+    }
+
+    /// `void *`: there is no other way to say "no type" but a name that is only declared.
+    pub(super) fn void_pointer(&self) -> DIType<'c> {
+        self.di.create_pointer_type("", self.long(), 64, 64, AddressSpace::default()).as_type()
     }
 
     /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must
