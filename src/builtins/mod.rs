@@ -7,6 +7,7 @@ mod cgroup;
 mod control;
 mod count;
 mod hist;
+mod kernel;
 mod machine;
 mod maps;
 pub mod memory;
@@ -443,6 +444,7 @@ const FAMILIES: &[&[Builtin]] = &[
     names::ROWS,
     memory::ROWS,
     symbols::ROWS,
+    kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
     cgroup::ROWS,

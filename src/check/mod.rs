@@ -40,6 +40,7 @@
 //! | `not-described` | a kernel function that BTF does not describe, where its types are needed |
 //! | `not-here` | the probe kind does not offer what a builtin needs |
 //! | `not-in-loop` | `break` or `continue` outside a loop |
+//! | `not-injectable` | `override` on a function that must run |
 //! | `not-readable` | an aggregation that is no single number is read |
 //! | `not-traceable` | a kernel function that is there, but lets no probe in |
 //! | `out-of-bounds` | a constant index beyond the end |
