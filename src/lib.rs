@@ -77,6 +77,7 @@ pub mod render;
 // --- stages
 pub mod check;
 pub mod codegen;
+pub mod fmt;
 pub mod runtime;
 pub mod syntax;
 

@@ -8,7 +8,7 @@ use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Call, Expr, ExprKind};
-use crate::builtins::{Builtin, Facts, Lit, Lower, Returns};
+use crate::builtins::{Builtin, Facts, Lit, Lower, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
 use crate::settings::Unstable;
@@ -25,11 +25,12 @@ impl Body<'_> {
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
             };
         }
-        if self.is_macro(name) {
-            return self.macro_value(name, &[], span);
-        }
+        // the script's own before the library's
         if let Some(f) = self.env.function(name) {
             return self.call_function(f, &[], span);
+        }
+        if self.is_macro(name, &[]) {
+            return self.macro_value(name, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -43,7 +44,11 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
-        let d = self.explain_types(d.suggest(name, rows.iter().map(|r| r.name)));
+        let removed = REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name));
+        let d = match removed {
+            Some((_, instead)) => d.help(*instead),
+            None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
+        };
         let d = self.explain_headers(name, d);
         self.report(d);
         poison(span)
@@ -51,11 +56,11 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.is_macro(name) {
-            return self.macro_value(name, args, span);
-        }
         if let Some(f) = self.env.function(name) {
             return self.call_function(f, args, span);
+        }
+        if self.is_macro(name, args) {
+            return self.macro_value(name, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
@@ -138,12 +143,12 @@ impl Body<'_> {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
-            Lower::Aggregate(_) => poison(span),
+            Lower::Aggregate(_) | Lower::Source(_) => poison(span),
         }
     }
 
     /// May it be called in this probe, in this place, in this run?
-    fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
+    pub fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
         if !self.context.caps.has(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
@@ -275,7 +280,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name) || self.env.function(name).is_some() || self.substitute(name).is_some() {
+        if self.is_macro(name, args) || self.env.function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
@@ -303,5 +308,13 @@ impl super::Tables {
     /// Can what this aggregation gathers be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
+    }
+
+    /// Is what this aggregation gives a quotient of two numbers that can be had too?
+    pub fn is_quotient(&self, function: &str) -> bool {
+        (self.row)(function).is_some_and(|row| match row.lower {
+            Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),
+            _ => false,
+        })
     }
 }

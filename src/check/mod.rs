@@ -6,6 +6,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | `arity` | a builtin got too few or too many arguments |
+//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
 //! | `bad-import` | (from the driver) what `import` names cannot be taken in |
 //! | `bad-arg` | `argN` beyond what the probe has |
 //! | `bad-cast` | a type that cannot be cast to the other |
@@ -60,7 +61,7 @@
 //! | `unsafe` | needs `--unsafe` |
 //! | `unset-variable` | (warning) a declared variable read before it is set |
 //! | `unsettled` | types that grow with every use |
-//! | `unstable` | a part of the language that may still change, without leave |
+//! | `unstable` | use of something that may still change: a warning, or an error where a setting says so |
 //! | `unsupported` | part of the language that this version does not have |
 //! | `unused-map` | (warning) a map declared and never used |
 //! | `useless-cast` | (warning) a cast to the type it has |
@@ -134,6 +135,8 @@ pub(crate) struct World<'a> {
     macros: Vec<&'a ast::Macro>,
     /// The script's functions.
     functions: Vec<&'a ast::Function>,
+    /// Those of builtins.
+    library: &'a [ast::Macro],
     /// The C part's `#define`s that are expressions.
     defines: Vec<&'a ast::Macro>,
 }
@@ -168,7 +171,7 @@ fn check_with(
     let sys = declared.as_ref().map_or(sys, |d| d as &dyn System);
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
-    let world = World { sys, settings, tables, macros, functions, defines };
+    let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 

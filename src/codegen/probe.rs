@@ -27,6 +27,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
+        if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
+            self.e.shared_stacks = self.env.sys.has(Feature::SharedStacks);
+        }
         self.e.begin_program(&function, section(ty, &first.attach), &names);
         self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
         self.e.space = match first.kind.context(first, &self.env) {

@@ -187,6 +187,7 @@ impl<'c> Emit<'c> {
             pad: true,
             space: crate::types::Space::Unknown,
             at_entry: false,
+            shared_stacks: true,
             warning_level: 1,
             problems: Vec::new(),
             next_event: 0,
@@ -208,7 +209,7 @@ impl<'c> Emit<'c> {
     }
 
     /// The script's own file.
-    fn file(&self) -> DIFile<'c> {
+    pub(super) fn file(&self) -> DIFile<'c> {
         self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
@@ -232,7 +233,7 @@ impl<'c> Emit<'c> {
         }
     }
 
-    fn long(&self) -> DIType<'c> {
+    pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
     }
 

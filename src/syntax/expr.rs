@@ -4,7 +4,7 @@
 
 use super::ast::*;
 use super::read::{Pair, Reader, zero};
-use super::{Rule, literal};
+use super::{Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
 /// A binary operator and its level: the higher binds the tighter.
@@ -165,7 +165,10 @@ impl Reader {
                 Rule::prefix | Rule::bang | Rule::binary_op | Rule::step => prefixes.push((prefix(pair.as_str()), span)),
                 Rule::parens => match self.parens(pair, run) {
                     Ok(value) => break value,
-                    Err(ty) => prefixes.push((Prefix::Cast(ty), span)),
+                    Err(ty) => {
+                        self.casts.insert(span.start);
+                        prefixes.push((Prefix::Cast(ty), span));
+                    }
                 },
                 _ => break self.atom(pair),
             }
@@ -366,6 +369,9 @@ impl Reader {
         let mut parts = pair.into_inner();
         let Some(first) = parts.next() else { return (ExprKind::Int(0), span) };
         let name = self.ident(&first);
+        if rule == Rule::call {
+            self.library.extend(words::library_word(&name.name));
+        }
         let Some(rest) = parts.next() else {
             let kind = if rule == Rule::map { ExprKind::Map { name: name.name, key: None } } else { ExprKind::Ident(name.name) };
             return (kind, name.span);

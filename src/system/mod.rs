@@ -121,6 +121,8 @@ pub enum Feature {
     Btf,
     /// `bpf_loop`.
     Loop,
+    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
+    SharedStacks,
 }
 
 /// Why a question has no answer: text for a diagnostic, and its remedy.
@@ -188,6 +190,19 @@ pub trait System {
     fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>>;
     /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
     fn syscall_number(&self, name: &str) -> Option<u32>;
+
+    /// BTF id of a function of the kernel proper (not of a module).
+    fn kernel_function(&self, _name: &str) -> Option<u32> {
+        None
+    }
+    /// The section of a global variable of the kernel that its BTF describes.
+    fn kernel_variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+    /// May a BPF program of this type (`BPF_PROG_TYPE_…`) call this kernel function?
+    fn may_call(&self, _function: &str, _program_type: u32) -> bool {
+        false
+    }
 
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
