@@ -3,40 +3,16 @@
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::{Attach, Caps};
+use crate::probes::{Caps, InFile};
+use crate::system::registers::{self, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h): names, and offsets in bytes.
-const REGISTERS: &[(&str, u32)] = &[
-    ("r15", 0),
-    ("r14", 8),
-    ("r13", 16),
-    ("r12", 24),
-    ("bp", 32),
-    ("bx", 40),
-    ("r11", 48),
-    ("r10", 56),
-    ("r9", 64),
-    ("r8", 72),
-    ("ax", 80),
-    ("cx", 88),
-    ("dx", 96),
-    ("si", 104),
-    ("di", 112),
-    ("orig_rax", 120),
-    ("ip", IP),
-    ("pc", IP),
-    ("cs", CS),
-    ("flags", 144),
-    ("sp", SP),
-    ("ss", 160),
-];
-const IP: u32 = 128;
+const IP: u32 = registers::IP;
 const CS: u32 = 136;
-pub(super) const SP: u32 = 152;
+pub(super) const SP: u32 = registers::SP;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -256,10 +232,10 @@ fn per_cpu_address(f: &Facts) -> Result<Type, Diagnostic> {
 
 fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
-    let Attach::Uprobe { path, offset, ret, .. } = &f.site.attach else {
+    let Some(InFile { path, offset, ret, .. }) = f.site.attach.in_file() else {
         return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
     };
-    if *ret && !f.sys.has(Feature::UprobeMulti) {
+    if ret && !f.sys.has(Feature::UprobeMulti) {
         // see the uretprobe's own context
         let d = Diagnostic::error("not-here", f.span, format!("{} cannot be used at returns on this kernel", f.name));
         return Err(d.help("a newer kernel offers it"));
@@ -271,8 +247,8 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("unknown-symbol", f.span(0), format!("{} has no symbol `{name}`", path.display()));
         return Err(d.suggest(&name, names));
     };
-    match binary.addr_of_offset(*offset) {
-        Some(here) if binary.pie => f.keep(&[addr as i64, if *ret { 2 } else { 1 }, here as i64]),
+    match binary.addr_of_offset(offset) {
+        Some(here) if binary.pie => f.keep(&[addr as i64, if ret { 2 } else { 1 }, here as i64]),
         _ => f.keep(&[addr as i64, 0]),
     }
     let bytes = match size {

@@ -411,6 +411,10 @@ pub struct Read {
 pub struct Tag {
     /// As [`Tagged::tag`] has it, and as messages call the type.
     pub name: &'static str,
+    /// Bytes of the undecoded form.
+    pub size: u32,
+    /// An integer may be cast to it.
+    pub from_int: bool,
     /// Bytes to a value.
     pub decode: fn(&Tagged, &[u8], &mut dyn Host) -> Value,
 }

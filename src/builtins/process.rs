@@ -224,7 +224,8 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[Tag { name: USERNAME, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
+pub(super) const TAGS: &[Tag] =
+    &[Tag { name: USERNAME, size: 8, from_int: true, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
 
 const USERNAME: &str = "username_t";
 

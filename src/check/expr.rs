@@ -51,17 +51,12 @@ impl Body<'_> {
             ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
             ast::ExprKind::Comptime(inner) => {
                 let e = self.value(inner);
-                if e.ty != Type::Void && fold::constant(&e).is_none() && fold::text(&e).is_none() {
+                if e.ty != Type::Void && !fold::is_known(&e) {
                     return self.fail("not-constant", span, "this is not known before the program runs");
                 }
                 e
             }
         }
-    }
-
-    /// For what the language has and this version does not.
-    pub fn unsupported(&mut self, span: Span, what: &str) -> Expr {
-        self.fail("unsupported", span, format!("{what} cannot be used yet"))
     }
 
     /// A literal string, which must fit the usual capacity.
@@ -415,6 +410,13 @@ impl Body<'_> {
             (Type::Int(_), Type::Array(elem, _)) if elem.as_int().is_some() => {
                 let literal = fold::is_literal(&e) && to.size() <= 8;
                 literal || e.ty.size() == to.size()
+            }
+            (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Tagged(t)) => crate::builtins::find_tag(&t.tag).is_some_and(|t| t.from_int),
+            (Type::Array(a, _), Type::Array(elem, 0))
+                if a.is_scalar() && elem.is_scalar() && e.ty.size().is_multiple_of(elem.size().max(1)) =>
+            {
+                let n = e.ty.size() / elem.size().max(1);
+                return made(e, Type::Array(elem.clone(), n));
             }
             (Type::Array(a, _), Type::Int(_) | Type::Array(..)) => a.is_scalar() && e.ty.size() == to.size(),
             (Type::Str(n), Type::Array(elem, 0)) if elem.size() == 1 => {

@@ -36,6 +36,10 @@ impl Body<'_> {
             },
             Type::Record(r) => match r.fields.iter().find(|f| f.name == name.name) {
                 Some(field) => {
+                    let at = r.fields.iter().position(|f| f.name == name.name);
+                    if let Some(known) = at.and_then(|i| fold::part(&base, i)) {
+                        return Expr { span, ..known };
+                    }
                     let field = field.clone();
                     member(base, field, space, span)
                 }
@@ -86,10 +90,8 @@ impl Body<'_> {
         match &base.ty {
             Type::Void => poison(span),
             Type::Tuple(elems) if index < elems.len() => {
-                if let ExprKind::Tuple(parts) = &base.kind
-                    && let Some(e) = fold::part(parts, index)
-                {
-                    return Expr { span, ..e };
+                if let Some(known) = fold::part(&base, index) {
+                    return Expr { span, ..known };
                 }
                 let elems = elems.clone();
                 Expr { span, ..tuple_element(base, &elems, index) }
@@ -289,11 +291,6 @@ impl Body<'_> {
 }
 
 fn member(base: Expr, field: Field, space: Space, span: Span) -> Expr {
-    if let (ExprKind::Tuple(elems), Type::Record(r)) = (&base.kind, &base.ty)
-        && let Some(e) = r.fields.iter().position(|f| f.name == field.name).and_then(|i| fold::part(elems, i))
-    {
-        return Expr { span, ..e };
-    }
     let ty = in_space(field.ty.clone(), space);
     Expr { kind: ExprKind::Field(Box::new(base), Rc::new(field)), ty, span }
 }

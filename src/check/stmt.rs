@@ -125,9 +125,14 @@ impl Body<'_> {
                 self.error("in-macro", span, "a macro cannot `return`");
                 return;
             }
+            ast::StmtKind::Return(value) if self.function.is_some() => match self.returned_value(value.as_ref(), span) {
+                Some(kind) => kind,
+                None => return,
+            },
             ast::StmtKind::Return(value) => StmtKind::Return(value.as_ref().map(|e| self.bound(e))),
             ast::StmtKind::Import(_) => {
-                self.unsupported(span, "`import`");
+                let d = Diagnostic::error("unsupported", span, "`import` cannot stand within a block");
+                self.report(d.help("put it at the top of the script, after `config`"));
                 return;
             }
         };
@@ -260,8 +265,16 @@ impl Body<'_> {
             self.redeclared(var);
         }
         let declared = ty.and_then(|t| self.type_expr(t));
-        let open = matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
+        if let (Some(Type::Void), Some(t)) = (&declared, ty) {
+            self.error("bad-type", t.span, "a variable cannot be void: that is no value");
+        }
+        let opaque = declared.clone().filter(|ty| matches!(ty, Type::Tagged(_)));
+        let open = opaque.is_some() || matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
         let id = self.declare(&var.name, declared.clone().filter(|_| !open));
+        if let Some(v) = self.vars.get_mut(id) {
+            v.opaque.clone_from(&opaque);
+        }
+        let declared = declared.filter(|_| opaque.is_none());
         if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {
             let least = match ty {
                 Type::Str(0) => Type::Str(1),
@@ -418,7 +431,7 @@ impl Body<'_> {
 }
 
 /// Does control never pass a statement?
-fn ends(s: &Stmt) -> bool {
+pub fn ends(s: &Stmt) -> bool {
     match &s.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Expr(e) => match &e.kind {
@@ -441,7 +454,7 @@ fn ends(s: &Stmt) -> bool {
 fn has_effect(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),
-        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) => true,
+        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) => true,
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),

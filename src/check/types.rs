@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Field, Int, Record, Space, Type};
+use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -203,6 +203,8 @@ impl Body<'_> {
                     match ty {
                         Type::Str(0) => Type::Str(n),
                         Type::Buf(0) => Type::Buf(n),
+                        // An address's length: it has room for both kinds.
+                        Type::Tagged(t) => Type::Tagged(t),
                         ty => Type::Array(Box::new(ty), n),
                     }
                 }
@@ -281,7 +283,9 @@ impl Body<'_> {
     }
 
     fn find_type(&self, name: &str) -> Option<Type> {
-        PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.named(TypeName::Plain, name))
+        let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
+        let opaque = || crate::builtins::find_tag(name).map(|tag| Tagged::plain(tag.name, tag.size));
+        plain.or_else(opaque).or_else(|| self.named(TypeName::Plain, name))
     }
 
     /// A type by name: the traced binary's own, then the kernel's.

@@ -82,6 +82,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             ExprKind::StepMap { map, key, by, post } => self.step_map(*map, key.as_deref(), *by, *post, &e.ty),
             ExprKind::Call(call) => self.call(call),
+            ExprKind::CallFn(f, args) => self.call_function(*f, args),
         }
     }
 

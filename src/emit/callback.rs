@@ -1,12 +1,12 @@
 //! Functions that a helper calls back.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
 use inkwell::debug_info::DILocation;
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
-use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
 use super::{Emit, Fun, ok};
 
@@ -15,8 +15,8 @@ pub const LENT: u32 = 24;
 
 /// The function under construction when a callback was begun.
 pub struct Outer<'c> {
-    fun: Option<Fun<'c>>,
-    start: BasicBlock<'c>,
+    pub(super) fun: Option<Fun<'c>>,
+    pub(super) start: BasicBlock<'c>,
     block: Option<BasicBlock<'c>>,
     place: Option<DILocation<'c>>,
 }
@@ -40,6 +40,13 @@ impl<'c> Emit<'c> {
 
     /// Starts a function for a helper to call: what follows is its body.
     pub fn begin_callback(&mut self, name: &str, numbers: &[bool]) -> (Outer<'c>, Vec<BasicValueEnum<'c>>) {
+        let outer = self.begin_inner(name, numbers);
+        let params = self.fun_ref().function.get_params();
+        (outer, params)
+    }
+
+    /// A function within the module, at whose end the one under construction now goes on.
+    pub(super) fn begin_inner(&mut self, name: &str, numbers: &[bool]) -> Outer<'c> {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(Linkage::Internal));
         let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
@@ -55,6 +62,7 @@ impl<'c> Emit<'c> {
         let fun = Fun {
             function,
             scope,
+            scopes: BTreeMap::new(),
             entry,
             exit,
             result,
@@ -80,12 +88,22 @@ impl<'c> Emit<'c> {
         };
         let outer = self.fun.replace(fun);
         self.b.position_at_end(start);
-        self.at(1, 1);
-        (Outer { fun: outer, start, block, place }, function.get_params())
+        self.at(0, 1, 1);
+        Outer { fun: outer, start, block, place }
     }
 
     /// Ends it; the function's address, as a helper takes it.
     pub fn end_callback(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> PointerValue<'c> {
+        let (function, max, used) = self.end_inner(outer, value);
+        if let (true, Some(f)) = (used, &mut self.fun) {
+            f.scratch_used = true;
+            f.scratch_max = f.scratch_max.max(max);
+        }
+        function.as_global_value().as_pointer_value()
+    }
+
+    /// Ends it; gives it, how much scratch memory it takes, and whether it takes any.
+    pub(super) fn end_inner(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> (FunctionValue<'c>, u32, bool) {
         let f = self.fun_ref();
         let (function, entry, exit, result, max, used) = (f.function, f.entry, f.exit, f.result, f.scratch_max, f.scratch_used);
         self.ret(Some(value));
@@ -96,10 +114,6 @@ impl<'c> Emit<'c> {
         let value = ok(self.b.build_load(self.i64t(), result, ""));
         ok(self.b.build_return(Some(&value)));
         self.fun = outer.fun;
-        if let (true, Some(f)) = (used, &mut self.fun) {
-            f.scratch_used = true;
-            f.scratch_max = f.scratch_max.max(max);
-        }
         if let Some(b) = outer.block {
             self.b.position_at_end(b);
         }
@@ -107,7 +121,7 @@ impl<'c> Emit<'c> {
             Some(p) => self.b.set_current_debug_location(p),
             None => self.b.unset_current_debug_location(),
         }
-        function.as_global_value().as_pointer_value()
+        (function, max, used)
     }
 
     /// Writes down what a callback needs of the program that it is called from: see [`Emit::borrow`]. `at` has

@@ -61,9 +61,9 @@ impl<'c> Emit<'c> {
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(".ksyms"));
         let described: Vec<DIType> = params.iter().filter_map(|t| self.kernel_type(*t)).collect();
-        let ty = self.di.create_subroutine_type(self.file, self.kernel_type(result), &described, 0);
+        let ty = self.di.create_subroutine_type(self.file(), self.kernel_type(result), &described, 0);
         let unit = self.unit.as_debug_info_scope();
-        let scope = self.di.create_function(unit, name, None, self.file, 1, ty, false, false, 1, 0, true);
+        let scope = self.di.create_function(unit, name, None, self.file(), 1, ty, false, false, 1, 0, true);
         function.set_subprogram(scope);
         function
     }
@@ -74,7 +74,7 @@ impl<'c> Emit<'c> {
         };
         // by name alone: libbpf and the kernel look at no more
         let scope = self.unit.as_debug_info_scope();
-        let target = self.di.create_struct_type(scope, name, self.file, 1, 0, 8, 0, None, &[], 0, None, "");
+        let target = self.di.create_struct_type(scope, name, self.file(), 1, 0, 8, 0, None, &[], 0, None, "");
         Some(self.di.create_pointer_type("", target.as_type(), 64, 64, AddressSpace::default()).as_type())
     }
 }

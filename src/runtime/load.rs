@@ -288,7 +288,9 @@ fn is_rare(attach: &Attach) -> bool {
     match attach {
         Attach::Begin | Attach::End => true,
         Attach::Perf { all_cpus, .. } => !all_cpus,
-        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } => false,
+        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } | Attach::Usdt { .. } => {
+            false
+        }
     }
 }
 

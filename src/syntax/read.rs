@@ -112,6 +112,10 @@ impl Reader {
     }
 
     fn settings(&mut self, pair: Pair, into: &mut Vec<ConfigItem>) {
+        if let Some(first) = into.first() {
+            let d = Diagnostic::error("redeclared", self.span(&pair), "a script has one block of settings");
+            self.diags.push(d.related(first.name.span, "this is the first").help("put them all into the first"));
+        }
         for part in pair.into_inner() {
             if part.as_rule() == Rule::ident && part.as_str() != "config" {
                 let (span, name) = (self.span(&part), part.as_str());

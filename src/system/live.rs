@@ -16,7 +16,7 @@ use super::dwarf::BinaryTypes;
 use super::features::Features;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
-use super::{Argument, Binary, Feature, Function, Missing, System, Tracepoint, TypeName, elf, syscalls};
+use super::{Argument, Binary, Feature, Function, Marker, Missing, System, Tracepoint, TypeName, elf, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -190,6 +190,10 @@ impl System for Live {
         let opened = Arc::new(elf::open(path)?);
         self.binaries.borrow_mut().insert(path.to_owned(), opened.clone());
         Ok(opened)
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        usdt::markers(path)
     }
 
     fn has(&self, feature: Feature) -> bool {

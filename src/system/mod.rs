@@ -13,14 +13,17 @@ pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod registers;
 pub mod rights;
 pub mod syscalls;
 pub mod tracefs;
+pub mod usdt;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use dwarf::{Argument, ArgumentPlace};
+pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -189,6 +192,11 @@ pub trait System {
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
     /// Opens and indexes an ELF file; later calls share the first one's work.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
+
+    /// A binary's markers (USDT), in the order in which it has them.
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        Err(Missing { what: format!("{} has no markers", path.display()), help: None })
+    }
 
     /// Asks the kernel, once per run.
     fn has(&self, feature: Feature) -> bool;
