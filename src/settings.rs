@@ -28,6 +28,15 @@ pub enum CacheUserSymbols {
     None,
 }
 
+/// How maps with keys are laid out as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapLayout {
+    /// `@name[key]: value`, a line per entry.
+    List,
+    /// In aligned columns.
+    Table,
+}
+
 /// Leave to use something that may still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unstable {
@@ -54,6 +63,8 @@ pub struct Settings {
     pub log_size: u64,
     /// Programs after wildcards.
     pub max_bpf_progs: u64,
+    /// See [`MapLayout`].
+    pub map_layout: MapLayout,
     /// Bytes that `cat()` prints.
     pub max_cat_bytes: u64,
     /// Entries of a keyed map that is not declared.
@@ -118,6 +129,7 @@ impl Default for Settings {
             license: "GPL".into(),
             log_size: 1_000_000,
             max_bpf_progs: 1024,
+            map_layout: MapLayout::List,
             max_cat_bytes: 10240,
             max_map_keys: 4096,
             max_probes: 1024,
@@ -272,6 +284,7 @@ pub const SETTINGS: &[Setting] = &[
         get: |s| s.license.clone(),
     },
     number!(log_size, "bytes", 1, "Room for the verifier's log"),
+    word!(map_layout, MAP_LAYOUTS, "list, table", "How maps with keys are printed as text: an entry per line, or in aligned columns"),
     number!(max_bpf_progs, "count", 1, "Most BPF programs a script may expand to"),
     number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
@@ -447,6 +460,7 @@ const CACHES: &[(&str, CacheUserSymbols)] =
     &[("PER_PID", CacheUserSymbols::PerPid), ("PER_PROGRAM", CacheUserSymbols::PerProgram), ("NONE", CacheUserSymbols::None)];
 const MISSING: &[(&str, MissingProbes)] =
     &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
+const MAP_LAYOUTS: &[(&str, MapLayout)] = &[("list", MapLayout::List), ("table", MapLayout::Table)];
 const STACK_MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 const UNSTABLE: &[(&str, Unstable)] = &[("enable", Unstable::Enable), ("warn", Unstable::Warn), ("error", Unstable::Error)];

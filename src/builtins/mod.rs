@@ -14,10 +14,12 @@ mod meta;
 mod names;
 mod net;
 pub mod options;
+mod percentiles;
 mod print;
 mod probe;
 mod process;
 mod search;
+mod series;
 mod shell;
 mod stacks;
 mod strings;
@@ -114,6 +116,8 @@ pub enum Accepts {
     Str,
     /// A literal string.
     LitStr,
+    /// A literal integer or a literal string.
+    Literal,
     /// An address: an integer or a pointer; a string or an array in memory gives its address.
     Addr,
     /// A pointer, an integer, a string or an array.
@@ -405,7 +409,12 @@ pub struct Read {
     pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
     pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+    /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
+    pub quotient: Option<QuotientFn>,
 }
+
+/// See [`Read::quotient`].
+pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
 pub struct Tag {
@@ -440,6 +449,8 @@ const FAMILIES: &[&[Builtin]] = &[
     maps::ROWS,
     count::ROWS,
     hist::ROWS,
+    percentiles::ROWS,
+    series::ROWS,
     options::ROWS,
     meta::ROWS,
 ];

@@ -46,6 +46,7 @@ impl Body<'_> {
         }
         if let Some(at) = row.params.iter().position(|p| p.accepts == Accepts::Format) {
             self.check_format(row, at, &given, span);
+            self.fractions(at, &mut given, args);
         }
         Some(given)
     }
@@ -216,6 +217,9 @@ impl Body<'_> {
             Accepts::LitInt | Accepts::WordOrInt(_) => (fold::constant(&value).is_some(), "a constant integer"),
             Accepts::Str => (matches!(value.ty, Type::Str(_)), "a string"),
             Accepts::LitStr | Accepts::Format => (fold::text(&value).is_some(), "a literal string"),
+            Accepts::Literal => {
+                (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
+            }
             Accepts::Addr | Accepts::StrOrAddr => {
                 (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
             }
@@ -233,7 +237,7 @@ impl Body<'_> {
             return CallArg::Value(self.fail("type-mismatch", e.span, message));
         }
         let value = match accepts {
-            Accepts::LitInt | Accepts::WordOrInt(_) => match fold::constant(&value) {
+            Accepts::LitInt | Accepts::WordOrInt(_) | Accepts::Literal => match fold::constant(&value) {
                 Some(n) => fold::signed(n, e.span),
                 None => value,
             },

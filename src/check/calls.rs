@@ -267,4 +267,12 @@ impl super::Tables {
     pub fn can_read(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
     }
+
+    /// Is what this aggregation gives a quotient of two numbers that can be had too?
+    pub fn is_quotient(&self, function: &str) -> bool {
+        (self.row)(function).is_some_and(|row| match row.lower {
+            Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),
+            _ => false,
+        })
+    }
 }

@@ -195,7 +195,7 @@ pub enum ExprKind {
     Var(VarId),
     /// A plain map's element, or its zero value.
     Map(MapId, Option<Box<Expr>>),
-    /// An aggregation read across CPUs, as an integer.
+    /// An aggregation read across CPUs, as an integer; a quotient, where this expression's type is a pair, as its two numbers.
     ReadAgg(MapId, Option<Box<Expr>>),
     /// Something the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
     Context(ArgRef),

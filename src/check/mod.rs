@@ -58,7 +58,7 @@
 //! | `unsafe` | needs `--unsafe` |
 //! | `unset-variable` | (warning) a declared variable read before it is set |
 //! | `unsettled` | types that grow with every use |
-//! | `unstable` | a part of the language that may still change, without leave |
+//! | `unstable` | use of something that may still change: a warning, or an error where a setting says so |
 //! | `unsupported` | part of the language that this version does not have |
 //! | `unused-map` | (warning) a map declared and never used |
 //! | `useless-cast` | (warning) a cast to the type it has |

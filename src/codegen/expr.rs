@@ -477,6 +477,14 @@ impl<'a, 'c> Gen<'a, 'c> {
             });
         });
         let all = homes.map(|h| Operand::u64(self.e.load(h, 0, U64)));
+        if let (Type::Tuple(parts), Some(quotient)) = (ty, read.quotient) {
+            let pair = (quotient)(&mut self.e, all);
+            let at = self.e.alloc(ty.size());
+            for ((part, of), offset) in pair.iter().zip(parts).zip([0, 8]) {
+                self.e.put(self.e.offset(at, offset), 8, part, of);
+            }
+            return Operand::mem(ty.clone(), at);
+        }
         let v = (read.finish)(&mut self.e, all);
         Operand { ty: ty.clone(), repr: v.repr }
     }
