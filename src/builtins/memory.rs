@@ -3,7 +3,7 @@
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::{Caps, InFile};
+use crate::probes::{Attach, Caps, Env, InFile};
 use crate::system::registers::{self, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
@@ -38,16 +38,26 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "usermode",
         params: &[],
-        returns: Returns::Always(Type::uint(1)),
-        needs: Caps::REGS,
+        returns: Returns::By(|f| {
+            let offered = f.site.kind.context(f.site, &Env { sys: f.sys, settings: f.settings })?.caps;
+            if !offered.has(Caps::REGS) {
+                // what begin and end trace is rbt itself, which asks for them to be run
+                f.keep(&[matches!(f.site.attach, Attach::Begin | Attach::End).into()]);
+            }
+            Ok(Type::uint(1))
+        }),
+        needs: Caps::NONE,
         risky: false,
         // user_mode() of arch/x86/include/asm/ptrace.h
         lower: Lower::Code(|e, u, _| {
+            if let Some(known) = u.consts.first() {
+                return Operand::reg(u.ty.clone(), e.int(*known as u64));
+            }
             let cs = e.load_ctx(CS, U64);
             let ring = e.and(cs, e.int(3));
             Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Ne, ring, e.int(0)))
         }),
-        doc: "1 when the processor was in user mode where the probe fired, else 0.",
+        doc: "1 when the processor was in user mode where the probe fired, else 0; always 1 in begin and end, and 0 in probes without registers.",
         example: "profile:hz:99 { @[usermode] = count(); }",
     },
     Builtin {
@@ -192,8 +202,13 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "bswap",
         params: &[Param::new("integer", Accepts::Int)],
         returns: Returns::By(|f| {
-            let int = f.args.first().and_then(|a| a.ty.as_int());
-            Ok(Type::uint(int.map_or(8, |i| i.bytes)))
+            let arg = f.args.first();
+            let bytes = match arg.and_then(|a| a.lit.as_ref()).filter(|_| arg.is_some_and(|a| a.ty == Type::I64)) {
+                // a literal is as wide as it must be
+                Some(Lit::Int(n)) => [1u8, 2, 4].into_iter().find(|b| n >> (8 * b - 1) == n >> 63).unwrap_or(8),
+                _ => arg.and_then(|a| a.ty.as_int()).map_or(8, |i| i.bytes),
+            };
+            Ok(Type::uint(bytes))
         }),
         needs: Caps::NONE,
         risky: false,

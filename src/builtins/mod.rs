@@ -192,6 +192,8 @@ pub struct Fact {
     pub lit: Option<Lit>,
     /// The map, when it is one or an element of one.
     pub map: Option<MapFact>,
+    /// The builtin that gives it, and the bare word that it was given.
+    pub made_by: Option<(&'static str, Option<String>)>,
 }
 
 /// What is known of a map while types are still being merged.

@@ -27,7 +27,7 @@ impl Body<'_> {
         if self.is_macro(name, &[]) {
             return self.macro_value(name, &[], span);
         }
-        if let Some(f) = self.env.function(name) {
+        if let Some(f) = self.own_function(name) {
             return self.call_function(f, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
@@ -39,7 +39,11 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
-        let d = self.explain_types(d.suggest(name, rows.iter().map(|r| r.name)));
+        let stack = name.strip_prefix("sarg").is_some_and(|n| n.parse::<u8>().is_ok());
+        let d = match stack {
+            true => d.help("arguments on the stack are read there: `*(reg(\"sp\") + 8)` is the first"),
+            false => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
+        };
         self.report(d);
         poison(span)
     }
@@ -49,7 +53,7 @@ impl Body<'_> {
         if self.is_macro(name, args) {
             return self.macro_value(name, args, span);
         }
-        if let Some(f) = self.env.function(name) {
+        if let Some(f) = self.own_function(name) {
             return self.call_function(f, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
@@ -238,7 +242,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name, args) || self.env.function(name).is_some() || self.substitute(name).is_some() {
+        if self.is_macro(name, args) || self.own_function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))

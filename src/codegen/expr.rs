@@ -515,9 +515,11 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
+        let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
             Lower::Code(emit) => {
                 let args = self.args(call);
+                self.e.discarded = discarded;
                 emit(&mut self.e, &call.to_use(None), &args)
             }
             Lower::Event(event) => {
