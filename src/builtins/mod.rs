@@ -14,6 +14,7 @@ mod meta;
 mod names;
 mod net;
 pub mod options;
+mod packets;
 mod percentiles;
 mod print;
 mod probe;
@@ -447,6 +448,7 @@ const FAMILIES: &[&[Builtin]] = &[
     symbols::ROWS,
     stacks::ROWS,
     net::ROWS,
+    packets::ROWS,
     cgroup::ROWS,
     maps::ROWS,
     count::ROWS,

@@ -524,7 +524,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             Lower::Event(event) => {
                 self.event(call, event);
-                Operand::void()
+                // one that gives something gives 0: that the record found no room is told elsewhere
+                if call.ty.is_scalar() { Operand::reg(call.ty.clone(), self.e.int(0)) } else { Operand::void() }
             }
             Lower::Context(which) => self.context(which, &call.ty),
             Lower::Fold(_) | Lower::Aggregate(_) | Lower::Source(_) => crate::bug!("`{}` is not called at run time", call.row.name),
