@@ -1,6 +1,6 @@
 //! What a script says.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, Param, Returns, Whole};
 use crate::diag::Diagnostic;
 use crate::host::Host;
 use crate::probes::Caps;
@@ -99,6 +99,8 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
+pub(super) const WHOLE: &[(&str, Whole)] = &[("print", Whole::Shown)];
+
 /// Makes text of a record's arguments, by the format that is argument 0.
 pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {
     let mut pieces = format::parse(spec.text(0).unwrap_or_default()).map_err(|e| anyhow::anyhow!("{}", e.message))?;
@@ -109,7 +111,7 @@ pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &
             .skip(1)
             .map(|a| match a {
                 Arg::Value(v) => v.clone(),
-                Arg::Map(_) | Arg::Element(..) => Value::None,
+                Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..) => Value::None,
             })
             .collect();
         format::format(&pieces, &values, &|v| host.text(v))
@@ -150,6 +152,7 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
             Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
+            Some(Arg::Taken { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),
             Some(Arg::Value(v)) => Output::Value(v.clone()),
             None => Output::Value(Value::None),

@@ -18,6 +18,7 @@ mod flow;
 pub mod helper;
 mod map;
 mod mem;
+mod moments;
 mod object;
 mod ring;
 pub mod shared;
@@ -30,6 +31,7 @@ pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
+pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
@@ -125,6 +127,10 @@ pub struct Emit<'c> {
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
+    /// The script's maps that are there twice, and their bits.
+    doubles: BTreeMap<usize, u32>,
+    /// Helpers' calls are not to be merged with equal ones.
+    apart: bool,
     texts: HashMap<Vec<u8>, GlobalValue<'c>>,
     fun: Option<Fun<'c>>,
     scratch_size: u32,

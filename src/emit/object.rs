@@ -169,6 +169,8 @@ impl<'c> Emit<'c> {
             errors,
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
+            doubles: BTreeMap::new(),
+            apart: false,
             texts: HashMap::new(),
             fun: None,
             scratch_size: 0,
