@@ -6,7 +6,6 @@ use super::count::{beats, has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, Facts, Param};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
-use crate::settings::Unstable;
 use crate::types::{Agg, Int};
 use crate::value::{Series, Stats, Value};
 
@@ -49,17 +48,6 @@ pub(super) const ROWS: &[Builtin] = &[row(
 )];
 
 fn layout(f: &Facts) -> Result<Agg, Diagnostic> {
-    match f.settings.unstable_tseries {
-        Unstable::Enable => {}
-        Unstable::Warn => f.warn(
-            Diagnostic::warning("unstable", f.span, format!("{} may still change", f.name))
-                .help("`config = { unstable_tseries = enable }` says that this is known"),
-        ),
-        Unstable::Error => {
-            let d = Diagnostic::error("unstable", f.span, format!("{} may still change, and unstable_tseries is `error`", f.name));
-            return Err(d.help("`config = { unstable_tseries = enable }` allows it"));
-        }
-    }
     let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
     let count = literal(f, 2, "count", 1..=MOST)?;
     let how = match f.text(3) {

@@ -23,7 +23,8 @@ pub(super) struct Taken {
 pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     for probe in &script.probes {
-        lists(&probe.body, &mut |stmts| found.extend(taken(stmts).iter().map(|t| t.map)));
+        let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
+        bodies.for_each(|body| lists(body, &mut |stmts| found.extend(taken(stmts).iter().map(|t| t.map))));
     }
     found
 }
@@ -62,6 +63,8 @@ fn passes(stmts: &[Stmt], map: MapId) -> bool {
                 let tells = |a: &CallArg| matches!(a, CallArg::Map(m) | CallArg::Element(m, _) if *m == map);
                 !event.stops && !args.iter().any(tells)
             }
+            // What a function of the script does is not looked into.
+            Node::Expr(Expr { kind: ExprKind::CallFn(..), .. }) => false,
             Node::Stmt(_) | Node::Expr(_) => true,
         }
     });

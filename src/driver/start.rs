@@ -127,7 +127,9 @@ fn told(diagnostic: Diagnostic, status: u8, front: &Front) -> Failure {
 
 /// The rest of the line, or the whole line where the column is not known to mean more.
 fn place(pos: &Pos, sources: &[Source]) -> Span {
-    let found = sources.iter().enumerate().find(|(_, s)| s.name == pos.file);
+    let short = || diag::short_names(sources).iter().position(|name| *name == pos.file);
+    let index = sources.iter().position(|s| s.name == pos.file).or_else(short);
+    let found = index.and_then(|i| Some((i, sources.get(i)?)));
     let Some((index, source)) = found else { return Span::default() };
     let line = source.line(pos.line);
     let indent = (line.len() - line.trim_start().len()) as u32;
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_line_is_marked_without_its_indent() {
-        let sources = [Source { name: "a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
+        let sources = [Source { name: "dir/a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
         let span = place(&Pos { file: "a.bt".into(), line: 2, col: 1 }, &sources);
         assert_eq!(&sources[0].text[span.start as usize..span.end as usize], "@ = 1;");
         assert_eq!(place(&Pos { file: "other".into(), line: 2, col: 1 }, &sources), Span::default());

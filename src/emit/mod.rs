@@ -6,28 +6,34 @@
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
-//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
-//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call
+//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
 
 mod bits;
+mod call;
 mod callback;
 mod flow;
 pub mod helper;
+pub mod kernel;
 mod map;
 mod mem;
 mod moments;
 mod object;
+mod order;
 mod ring;
 pub mod shared;
 
+pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
@@ -39,7 +45,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::{Builder, BuilderError};
-use inkwell::debug_info::{DICompileUnit, DIFile, DISubprogram, DebugInfoBuilder};
+use inkwell::debug_info::{DICompileUnit, DIFile, DIScope, DISubprogram, DebugInfoBuilder};
 use inkwell::module::{Linkage, Module};
 use inkwell::targets::TargetMachine;
 use inkwell::types::{IntType, PointerType};
@@ -123,7 +129,8 @@ pub struct Emit<'c> {
     b: Builder<'c>,
     di: DebugInfoBuilder<'c>,
     unit: DICompileUnit<'c>,
-    file: DIFile<'c>,
+    /// One for each of the script's sources.
+    files: Vec<DIFile<'c>>,
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
@@ -131,6 +138,8 @@ pub struct Emit<'c> {
     doubles: BTreeMap<usize, u32>,
     /// Helpers' calls are not to be merged with equal ones.
     apart: bool,
+    /// The program under construction may sleep: see `moments.rs`.
+    announces: bool,
     texts: HashMap<Vec<u8>, GlobalValue<'c>>,
     fun: Option<Fun<'c>>,
     scratch_size: u32,
@@ -143,6 +152,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
+    pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     problems: Vec<Problem>,
@@ -157,6 +168,8 @@ pub struct Emit<'c> {
 struct Fun<'c> {
     function: FunctionValue<'c>,
     scope: DISubprogram<'c>,
+    /// The same in another file, by source.
+    scopes: BTreeMap<u16, DIScope<'c>>,
     /// Holds the allocas; branches to the body at the end.
     entry: BasicBlock<'c>,
     exit: BasicBlock<'c>,
@@ -227,6 +240,7 @@ impl<'c> Emit<'c> {
 
     /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
     pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
+        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(section));
@@ -238,9 +252,11 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
+        self.announces = in_user_space && !self.shared_stacks;
         self.fun = Some(Fun {
             function,
             scope,
+            scopes: BTreeMap::new(),
             entry,
             exit,
             result,
@@ -263,11 +279,28 @@ impl<'c> Emit<'c> {
             own_frames: if section == "raw_tp" { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
-            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            can_sleep: self.announces,
             sleeps: false,
         });
         self.b.position_at_end(body);
-        self.at(1, 1);
+        self.at(0, 1, 1);
+        if in_user_space && self.shared_stacks {
+            self.keep_own_stack();
+        }
+    }
+
+    /// Has the program run on the task's own stack. Since Linux 6.13 the JIT may give a program one stack per CPU instead
+    /// (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), on the ground that no program of its type runs twice at a time on a
+    /// CPU. A uprobe's does, when its task sleeps or is preempted and another comes to the same place: the two then write
+    /// over each other's stack, and the kernel crashes. Programs with a tail call are left out of this; so here is one
+    /// that never happens.
+    fn keep_own_stack(&mut self) {
+        let never = self.start(std::mem::offset_of!(shared::Start, never));
+        let programs = self.declare_map("none", MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
+        self.if_(never, |e| {
+            let (ctx, first) = (e.ctx(), e.int(0));
+            e.call(Helper::TailCall, &[ctx.into(), programs.into(), first.into()]);
+        });
     }
 
     /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.

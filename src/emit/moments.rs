@@ -51,7 +51,7 @@ impl<'c> Emit<'c> {
 
     /// The script's map of this number, to change an element of it. [`Emit::end_change`] must follow on every way.
     pub fn begin_change(&mut self, id: usize) -> Change<'c> {
-        let (Some(n), true) = (self.double(id), self.fun_ref().can_sleep) else {
+        let (Some(n), true) = (self.double(id), self.announces) else {
             return Change { map: self.script_map(id), announced: None };
         };
         // Announced and then found outdated: taken back, and announced anew. The bit is turned over once in tens of

@@ -262,6 +262,7 @@ impl Reader {
                         Feature::CpuV4,
                         Feature::Btf,
                         Feature::Loop,
+                        Feature::SharedStacks,
                     ];
                     let chosen = all.into_iter().find(|f| format!("{f:?}") == name);
                     self.features.insert(chosen.ok_or_else(|| format!("`feature {name}`: there is none"))?);
