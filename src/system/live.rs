@@ -16,7 +16,8 @@ use super::dwarf::BinaryTypes;
 use super::features::Features;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
-use super::{Argument, Binary, Feature, Function, Marker, Missing, System, Tracepoint, TypeName, elf, syscalls, usdt};
+use super::{Argument, Binary, Feature, Function, HeaderFolder, Marker, Missing, System, Tracepoint, TypeName};
+use super::{elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -130,6 +131,14 @@ impl System for Live {
 
     fn types_missing(&self) -> Option<Missing> {
         self.types().err()
+    }
+
+    fn file(&self, path: &Path) -> Option<String> {
+        headers::text(path)
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        headers::folders()
     }
 
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {

@@ -8,6 +8,7 @@ pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
+mod headers;
 pub mod instructions;
 pub mod kernel_types;
 mod ldcache;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 pub use dwarf::{Argument, ArgumentPlace};
 pub use usdt::Marker;
 
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// A tracepoint's record, as tracefs' `format` file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,10 +156,27 @@ pub trait System {
     fn expand(&self, of: &Struct) -> Option<Record>;
     /// An enum that has this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
+    /// What a macro of C headers stands for, wholly expanded.
+    fn c_macro(&self, _name: &str) -> Option<CMacro> {
+        None
+    }
+    /// Why a type, constant or function of this name may be unknown, where there is a particular reason.
+    fn why_unknown(&self, _name: &str) -> Option<String> {
+        None
+    }
     /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
     /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
+
+    /// A header's text, if there is such a file.
+    fn file(&self, _path: &Path) -> Option<String> {
+        None
+    }
+    /// Where C headers are sought, in order: the kernel's and the platform's.
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        Vec::new()
+    }
 
     /// Events as (category, name), sorted.
     fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
@@ -208,6 +226,30 @@ pub trait System {
     fn online_cpus(&self) -> Vec<u32>;
     /// The id of the cgroup (v2) at a path: `cgroupid()`.
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing>;
+}
+
+/// A macro of C.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CMacro {
+    /// An integer: its bits and its type.
+    Int(i64, Int),
+    /// A string literal's bytes.
+    Text(Vec<u8>),
+    /// Another name.
+    Name(String),
+    /// It takes arguments.
+    Function,
+    /// What cannot be used as a value: its text.
+    Other(String),
+}
+
+/// A folder of C headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderFolder {
+    /// Where.
+    pub path: PathBuf,
+    /// The kernel's own, not its interface for user space.
+    pub kernel: bool,
 }
 
 /// Which name space of C a type's name is in.
