@@ -11,6 +11,7 @@ mod expr;
 mod function;
 mod moments;
 mod probe;
+mod session;
 mod stmt;
 
 use crate::check::hir;
@@ -101,7 +102,7 @@ pub fn compile(
         made: Vec::new(),
         within: None,
     };
-    let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
+    let programs = g.programs();
     let Gen { e, mut events, .. } = g;
     let stacks = e.stacks.iter().copied().collect();
     let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
