@@ -387,8 +387,31 @@ pub enum Arg {
     Value(Value),
     /// A whole map.
     Map(usize),
+    /// A whole map that is to be emptied at once; with `keys`, these stay, with zeros.
+    Taken {
+        /// Which.
+        map: usize,
+        /// They stay.
+        keys: bool,
+    },
     /// An element: the map, and its key's bytes.
     Element(usize, Vec<u8>),
+}
+
+/// What a call does with a whole map. Of one that is shown and then emptied, a single moment is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It is shown; the row's handler takes [`Arg::Taken`] too.
+    Shown,
+    /// Its elements are removed.
+    Cleared,
+    /// Its values become zero.
+    Zeroed,
+}
+
+/// What this row does with a whole map.
+pub fn whole(row: &Builtin) -> Option<Whole> {
+    [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// An aggregation's layout and its four uses.
