@@ -9,7 +9,7 @@ mod count;
 mod hist;
 mod machine;
 mod maps;
-mod memory;
+pub mod memory;
 mod meta;
 mod names;
 mod net;
@@ -475,6 +475,10 @@ fn word(bytes: &[u8], i: usize) -> u64 {
 pub fn all() -> impl Iterator<Item = &'static Builtin> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
+
+/// Names that scripts had once (`*` is any run), and what to write instead.
+pub const REMOVED: &[(&str, &str)] =
+    &[("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first")];
 
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {

@@ -30,6 +30,7 @@ helpers! {
     TracePrintk = 6, "trace_printk";
     GetPrandomU32 = 7, "get_prandom_u32";
     GetSmpProcessorId = 8, "get_smp_processor_id";
+    TailCall = 12, "tail_call";
     GetCurrentPidTgid = 14, "get_current_pid_tgid";
     GetCurrentUidGid = 15, "get_current_uid_gid";
     GetCurrentComm = 16, "get_current_comm";

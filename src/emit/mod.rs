@@ -146,6 +146,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
+    pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     problems: Vec<Problem>,
@@ -232,6 +234,7 @@ impl<'c> Emit<'c> {
 
     /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
     pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
+        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(section));
@@ -265,15 +268,32 @@ impl<'c> Emit<'c> {
             sites: sites.to_vec(),
             site: None,
             context: None,
-            // the program and bpf_trace_runN(); the other types' stacks start where the event happened
-            own_frames: if section == "raw_tp" { 2 } else { 0 },
+            // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
+            own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
-            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            can_sleep: in_user_space && !self.shared_stacks,
             sleeps: false,
         });
         self.b.position_at_end(body);
         self.at(0, 1, 1);
+        if in_user_space && self.shared_stacks {
+            self.keep_own_stack();
+        }
+    }
+
+    /// Has the program run on the task's own stack. Since Linux 6.13 the JIT may give a program one stack per CPU instead
+    /// (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), on the ground that no program of its type runs twice at a time on a
+    /// CPU. A uprobe's does, when its task sleeps or is preempted and another comes to the same place: the two then write
+    /// over each other's stack, and the kernel crashes. Programs with a tail call are left out of this; so here is one
+    /// that never happens.
+    fn keep_own_stack(&mut self) {
+        let never = self.start(std::mem::offset_of!(shared::Start, never));
+        let programs = self.declare_map("none", MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
+        self.if_(never, |e| {
+            let (ctx, first) = (e.ctx(), e.int(0));
+            e.call(Helper::TailCall, &[ctx.into(), programs.into(), first.into()]);
+        });
     }
 
     /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.

@@ -188,6 +188,7 @@ impl<'c> Emit<'c> {
             discarded: false,
             space: crate::types::Space::Unknown,
             at_entry: false,
+            shared_stacks: true,
             warning_level: 1,
             problems: Vec::new(),
             next_event: 0,

@@ -222,7 +222,7 @@ fn prepare_maps(
     for mut map in object.maps_mut() {
         match map.name().to_str() {
             Some(START_SECTION) => {
-                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into() };
+                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
                 let words = [start.child, start.boot_ns, start.cpus].map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
@@ -288,9 +288,13 @@ fn is_rare(attach: &Attach) -> bool {
     match attach {
         Attach::Begin | Attach::End => true,
         Attach::Perf { all_cpus, .. } => !all_cpus,
-        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } | Attach::Usdt { .. } => {
-            false
-        }
+        Attach::Tracepoint { .. }
+        | Attach::RawTracepoint { .. }
+        | Attach::Syscall { .. }
+        | Attach::Uprobe { .. }
+        | Attach::Usdt { .. }
+        | Attach::Kprobe { .. }
+        | Attach::Trampoline { .. } => false,
     }
 }
 

@@ -165,7 +165,10 @@ impl Reader {
                 Rule::prefix | Rule::bang | Rule::binary_op | Rule::step => prefixes.push((prefix(pair.as_str()), span)),
                 Rule::parens => match self.parens(pair, run) {
                     Ok(value) => break value,
-                    Err(ty) => prefixes.push((Prefix::Cast(ty), span)),
+                    Err(ty) => {
+                        self.casts.insert(span.start);
+                        prefixes.push((Prefix::Cast(ty), span));
+                    }
                 },
                 _ => break self.atom(pair),
             }
