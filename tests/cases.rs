@@ -48,7 +48,7 @@
 //! | `BEFORE` | shell, started before and ended after; rbt starts once it printed a line (or 0.3 s) |
 //! | `AFTER` | shell, started when rbt says that it is attached; ended after |
 //! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
-//! | `NEEDS` | comma list: `root btf kprobe uprobe aslr kernel>=6.6`, or a command's name |
+//! | `NEEDS` | comma list: `root btf kprobe uprobe aslr tools kernel>=6.6`, or a command's name |
 //! | `HOST`, `VM` | `yes`/`no`: run on this machine (default yes), in the virtual machine (default no) |
 //! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |
 //! | `STATUS` | exit status (default 0); 128+N for a signal; `nonzero`, `any` |

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::types::{TagKind, index};
-use super::{Declarations, Unit};
+use super::{Declarations, Unit, builtin};
 use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Marker, Missing, System, Tracepoint, TypeName};
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
 enum Said {
@@ -49,6 +49,15 @@ impl Unit<'_> {
 }
 
 impl Declarations<'_> {
+    /// A constant of a kernel header that the script includes and this machine need not have.
+    fn well_known(&self, name: &str) -> Option<CMacro> {
+        let value = builtin::KERNELS.iter().filter(|(header, _)| self.text.contains(&format!("<{header}>"))).find_map(|(_, all)| {
+            let (_, value) = all.iter().find(|(n, _)| *n == name)?;
+            Some(*value)
+        })?;
+        Some(CMacro::Int(value, Int { bytes: 4, signed: true }))
+    }
+
     /// The reading that declares this struct.
     fn with_owner<T>(&self, of: &Struct, ask: impl FnOnce(&Unit<'_>) -> Option<T>) -> Option<Option<T>> {
         let first = self.unit.borrow();
@@ -126,7 +135,8 @@ impl System for Declarations<'_> {
 
     fn c_macro(&self, name: &str) -> Option<CMacro> {
         let found = self.unit.borrow_mut().constant(name, self.sys);
-        found.or_else(|| self.late()?.borrow_mut().constant(name, self.sys)).or_else(|| self.sys.c_macro(name))
+        let found = found.or_else(|| self.late()?.borrow_mut().constant(name, self.sys));
+        found.or_else(|| self.well_known(name)).or_else(|| self.sys.c_macro(name))
     }
 
     /// Headers that are not there, or a declaration that was not understood.
