@@ -224,7 +224,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
         (Some(command), false) => Some(start::child(command)?),
         _ => None,
     };
-    let sys = Live::new();
+    let sys = Live::with_functions(run.traceable_functions.clone());
     let checked = front.check(&tree, &sys)?;
     let compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
@@ -316,7 +316,7 @@ fn span_at(source: &Source, line: u32, col: u32) -> Span {
 }
 
 fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let sys = Live::new();
+    let sys = Live::with_functions(run.traceable_functions.clone());
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     match what {
         Listed::Script(program) => {

@@ -7,6 +7,7 @@ mod cgroup;
 mod control;
 mod count;
 mod hist;
+mod kernel;
 mod machine;
 mod maps;
 pub mod memory;
@@ -443,6 +444,7 @@ const FAMILIES: &[&[Builtin]] = &[
     names::ROWS,
     memory::ROWS,
     symbols::ROWS,
+    kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
     cgroup::ROWS,
@@ -473,8 +475,10 @@ pub fn all() -> impl Iterator<Item = &'static Builtin> {
 }
 
 /// Names that scripts had once (`*` is any run), and what to write instead.
-pub const REMOVED: &[(&str, &str)] =
-    &[("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first")];
+pub const REMOVED: &[(&str, &str)] = &[
+    ("unwatch", "watchpoints end with the run: leave the call out"),
+    ("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first"),
+];
 
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {

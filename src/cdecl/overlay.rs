@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::types::{TagKind, index};
 use super::{Declarations, Unit, builtin};
-use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Marker, Missing, System, Tracepoint, TypeName};
+use crate::system::functions::{Functions, Symbols};
+use crate::system::kernel_types::Prototype;
+use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
@@ -188,6 +190,42 @@ impl System for Declarations<'_> {
         self.sys.kernel_symbol(name)
     }
 
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.sys.kernel_function(name)
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.sys.kernel_variable(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.sys.may_call(function, program_type)
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        self.sys.functions()
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        self.sys.function_homes(name)
+    }
+
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        self.sys.prototype(module, name)
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.sys.described_functions(each);
+    }
+
+    fn text_symbols(&self, name: &str) -> Symbols {
+        self.sys.text_symbols(name)
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        self.sys.has_module(name)
+    }
+
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         self.sys.resolve_binary(name, pid)
     }
@@ -198,6 +236,10 @@ impl System for Declarations<'_> {
 
     fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
         self.sys.markers(path)
+    }
+
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        self.sys.error_injectable(function)
     }
 
     fn has(&self, feature: Feature) -> bool {

@@ -9,6 +9,7 @@ mod event;
 mod expr;
 mod function;
 mod probe;
+mod session;
 mod stmt;
 
 use crate::check::hir;
@@ -91,7 +92,7 @@ pub fn compile(
         made: Vec::new(),
         within: None,
     };
-    let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
+    let programs = g.programs();
     let Gen { e, mut events, .. } = g;
     let stacks = e.stacks.iter().copied().collect();
     let built = e.build(dumps)?;

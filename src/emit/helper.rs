@@ -55,6 +55,7 @@ helpers! {
     RingbufReserve = 131, "ringbuf_reserve";
     RingbufSubmit = 132, "ringbuf_submit";
     RingbufDiscard = 133, "ringbuf_discard";
+    DPath = 147, "d_path";
     GetCurrentTaskBtf = 158, "get_current_task_btf";
     CopyFromUser = 148, "copy_from_user";
     ForEachMapElem = 164, "for_each_map_elem";

@@ -24,6 +24,7 @@ mod mem;
 mod object;
 mod order;
 mod ring;
+mod session;
 pub mod shared;
 
 pub use call::{IN_NUMBERS, Subprogram};
@@ -232,11 +233,23 @@ impl<'c> Emit<'c> {
 
     /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
     pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
-        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
+        self.begin(name, Some(section), sites);
+    }
+
+    /// Starts a function that a program of several parts calls: see [`Emit::session`]. It ends as a program does.
+    pub fn begin_part(&mut self, name: &str, sites: &[String]) {
+        self.begin(name, None, sites);
+        self.keep_apart();
+    }
+
+    fn begin(&mut self, name: &str, section: Option<&str>, sites: &[String]) {
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
-        let function = self.module.add_function(name, ty, Some(Linkage::External));
-        function.set_section(Some(section));
-        let scope = self.describe_function(function, name, false);
+        let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
+        let function = self.module.add_function(name, ty, Some(linkage));
+        function.set_section(section);
+        let scope = self.describe_function(function, name, section.is_none());
+        let section = section.unwrap_or("");
+        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let entry = self.cx.append_basic_block(function, "entry");
         let acquire = self.cx.append_basic_block(function, "acquire");
         let body = self.cx.append_basic_block(function, "body");
@@ -266,8 +279,8 @@ impl<'c> Emit<'c> {
             sites: sites.to_vec(),
             site: None,
             context: None,
-            // the program and bpf_trace_runN(); the other types' stacks start where the event happened
-            own_frames: if section == "raw_tp" { 2 } else { 0 },
+            // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
+            own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
             can_sleep: in_user_space && !self.shared_stacks,

@@ -288,9 +288,13 @@ fn is_rare(attach: &Attach) -> bool {
     match attach {
         Attach::Begin | Attach::End => true,
         Attach::Perf { all_cpus, .. } => !all_cpus,
-        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } | Attach::Usdt { .. } => {
-            false
-        }
+        Attach::Tracepoint { .. }
+        | Attach::RawTracepoint { .. }
+        | Attach::Syscall { .. }
+        | Attach::Uprobe { .. }
+        | Attach::Usdt { .. }
+        | Attach::Kprobe { .. }
+        | Attach::Trampoline { .. } => false,
     }
 }
 

@@ -8,7 +8,9 @@ pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
+pub mod functions;
 mod headers;
+pub mod index;
 pub mod instructions;
 pub mod kernel_types;
 mod ldcache;
@@ -27,6 +29,8 @@ pub use dwarf::{Argument, ArgumentPlace};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
+use functions::{Functions, Symbols};
+use kernel_types::Prototype;
 
 /// A tracepoint's record, as tracefs' `format` file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,6 +127,14 @@ pub enum Feature {
     Loop,
     /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
     SharedStacks,
+    /// `BPF_LINK_TYPE_KPROBE_MULTI`.
+    KprobeMulti,
+    /// One program for a function's entry and its return (`BPF_TRACE_KPROBE_SESSION`).
+    KprobeSession,
+    /// Probes on any instruction of the kernel's functions.
+    Kprobe,
+    /// Programs that a function of the kernel calls at its entry and exit.
+    Trampoline,
 }
 
 /// Why a question has no answer: text for a diagnostic, and its remedy.
@@ -132,6 +144,15 @@ pub struct Missing {
     pub what: String,
     /// What to do about it.
     pub help: Option<String>,
+}
+
+/// Where a function of the kernel is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The module; `vmlinux` for the kernel itself.
+    pub module: String,
+    /// The name by which the kernel's list has it, which need not be the one asked for.
+    pub function: String,
 }
 
 /// The questions.
@@ -203,6 +224,22 @@ pub trait System {
     fn may_call(&self, _function: &str, _program_type: u32) -> bool {
         false
     }
+    /// The kernel's functions that can be traced. Reads a long list the first time.
+    fn functions(&self) -> Result<&Functions, Missing>;
+    /// Where a function of this name can be traced; without reading the long list where the types or an index tell.
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing>;
+    /// A function as BTF describes it: of this module, or of the first that has one.
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype>;
+    /// Names of all functions that BTF describes, with their modules, in no order.
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str));
+    /// What the symbol table has of a function's name.
+    fn text_symbols(&self, name: &str) -> Symbols;
+    /// May this function be made to return at once (`ALLOW_ERROR_INJECTION`)? None where the kernel does not tell.
+    fn error_injectable(&self, _function: &str) -> Option<bool> {
+        None
+    }
+    /// Is this module loaded?
+    fn has_module(&self, name: &str) -> bool;
 
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
