@@ -472,7 +472,6 @@ fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
         (mode == Some("compiler-bench"), "--mode compiler-bench"),
         (raw.aot.is_some(), "--aot"),
         (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
-        (!raw.include.is_empty(), "--include"),
     ];
     match asked.iter().find(|(given, _)| *given) {
         Some((_, name)) => Err(Failure::new(format!("{name} is not supported yet"))),
@@ -520,6 +519,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         no_features: raw.no_feature.clone(),
         include_dirs: raw.include_dir.clone(),
         includes: raw.include.clone(),
+        verbose: raw.verbose,
         debug_dirs: raw.debuginfo.iter().flat_map(|d| d.split(':')).filter(|d| !d.is_empty()).map(String::from).collect(),
         ..Settings::default()
     };
@@ -692,7 +692,6 @@ mod tests {
             (&["-k", "-k", "x"], "once"),
             (&["-k", "--no-warnings", "x"], "contradict"),
             (&["-d", "asx", "x"], "no stage"),
-            (&["--include", "a.h", "x"], "not supported yet"),
             (&["--traceable-functions", "/nonexistent", "x"], "cannot read /nonexistent"),
             (&["--mode", "test", "x"], "not supported yet"),
             (&["--mode", "tset", "x"], "no mode"),

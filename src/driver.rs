@@ -156,6 +156,9 @@ impl<'a> Front<'a> {
     /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
     fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
+        if let Program::File(path) = &self.run.program {
+            settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
+        }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
         let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))? {
@@ -221,7 +224,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
         (Some(command), false) => Some(start::child(command)?),
         _ => None,
     };
-    let sys = Live::new();
+    let sys = Live::with_functions(run.traceable_functions.clone());
     let checked = front.check(&tree, &sys)?;
     let compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
@@ -313,7 +316,7 @@ fn span_at(source: &Source, line: u32, col: u32) -> Span {
 }
 
 fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let sys = Live::new();
+    let sys = Live::with_functions(run.traceable_functions.clone());
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     match what {
         Listed::Script(program) => {

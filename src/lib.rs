@@ -64,7 +64,8 @@ pub mod settings;
 pub mod types;
 pub mod value;
 
-// --- what a kernel offers, and BPF code in our words
+// --- what a kernel offers, what C text declares, and BPF code in our words
+pub mod cdecl;
 pub mod emit;
 pub mod system;
 

@@ -11,6 +11,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "words", peers: true, modules: &["diag", "types", "value", "decode", "host", "settings", "caps"] },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
     Layer { name: "system", peers: false, modules: &["system"] },
+    Layer { name: "C declarations", peers: false, modules: &["cdecl"] },
     Layer { name: "emit", peers: false, modules: &["emit"] },
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
     Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },

@@ -310,6 +310,7 @@ impl Body<'_> {
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
             let d = self.explain_types(d.suggest(name, PLAIN.iter().map(|(n, _)| *n)));
+            let d = self.explain_headers(name, d);
             self.report(d);
         }
         found
@@ -325,6 +326,7 @@ impl Body<'_> {
         let found = self.named(kind, name);
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
+            let d = self.explain_headers(name, d);
             self.report(d);
         }
         found

@@ -36,6 +36,8 @@ pub struct CItem {
     pub text: String,
     /// Where.
     pub span: Span,
+    /// A `#define` of an expression of the language: its body is that expression alone.
+    pub define: Option<Macro>,
 }
 
 /// `name = value;` within `config`.
