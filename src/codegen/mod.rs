@@ -1,10 +1,12 @@
 //! Compiles a checked script: [`hir`] to [`artifact::Artifact`].
 //!
 //! - `probe.rs`: a program and what decides whether its body runs
-//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls
+//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls; `chunk.rs`: long
+//!   bodies in pieces
 //! - `event.rs`: what is told to user space
 
 pub mod artifact;
+mod chunk;
 mod event;
 mod expr;
 mod function;
@@ -12,7 +14,7 @@ mod probe;
 mod stmt;
 
 use crate::check::hir;
-use crate::diag::{Source, Span};
+use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
 use crate::probes::Env;
 use crate::settings::Settings;
@@ -42,6 +44,7 @@ struct Gen<'a, 'c> {
     e: Emit<'c>,
     script: &'a hir::Script,
     sources: &'a [Source],
+    lines: Vec<Lines>,
     env: Env<'a>,
     /// By index, except those that are `emit`'s own problems.
     events: Vec<(u32, Event)>,
@@ -53,6 +56,8 @@ struct Gen<'a, 'c> {
     /// Number of the program under construction.
     program: usize,
     site: Option<&'a crate::probes::ProbeSite>,
+    /// Set for a long body, which is cut into functions.
+    chunks: Option<chunk::Chunks>,
     /// The functions of the probe under construction, and what has been made of them.
     functions: &'a [hir::Function],
     made: Vec<Option<function::Made<'c>>>,
@@ -79,6 +84,7 @@ pub fn compile(
         e,
         script,
         sources,
+        lines: sources.iter().map(Lines::new).collect(),
         env: Env { sys, settings },
         events: Vec::new(),
         vars: Vec::new(),
@@ -87,12 +93,13 @@ pub fn compile(
         depth: 0,
         program: 0,
         site: None,
+        chunks: None,
         functions: &[],
         made: Vec::new(),
         within: None,
     };
     let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
-    let Gen { e, mut events, .. } = g;
+    let Gen { e, mut events, lines, .. } = g;
     let stacks = e.stacks.iter().copied().collect();
     let built = e.build(dumps)?;
     for p in built.problems {
@@ -100,7 +107,7 @@ pub fn compile(
             Some(h) => EventKind::HelperError { helper: h.into() },
             None => EventKind::Problem(p.text),
         };
-        let (pos, line) = place(sources, p.span);
+        let (pos, line) = place(sources, &lines, p.span);
         events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
     }
     events.sort_by_key(|(i, _)| *i);
@@ -130,13 +137,14 @@ fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
 }
 
 /// A span as messages name it, and the text of its line.
-fn place(sources: &[Source], span: Span) -> (Pos, String) {
-    match sources.get(usize::from(span.source)) {
-        Some(s) => {
-            let (line, col) = s.line_col(span.start);
-            (Pos { file: s.name.clone(), line, col }, s.line(line).to_string())
+fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
+    let index = usize::from(span.source);
+    match (sources.get(index), lines.get(index)) {
+        (Some(s), Some(lines)) => {
+            let (line, col) = lines.line_col(s, span.start);
+            (Pos { file: s.name.clone(), line, col }, lines.line(s, line).to_string())
         }
-        None => (Pos::default(), String::new()),
+        _ => (Pos::default(), String::new()),
     }
 }
 
@@ -144,8 +152,9 @@ impl Gen<'_, '_> {
     /// What is emitted next comes from here.
     fn at(&mut self, span: Span) {
         self.e.span = span;
-        if let Some(s) = self.sources.get(usize::from(span.source)) {
-            let (line, col) = s.line_col(span.start);
+        let index = usize::from(span.source);
+        if let (Some(s), Some(lines)) = (self.sources.get(index), self.lines.get(index)) {
+            let (line, col) = lines.line_col(s, span.start);
             self.e.at(span.source, line, col);
         }
     }

@@ -7,7 +7,8 @@
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
 //! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
-//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call;
+//!   `chunk.rs`: pieces of long programs
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -15,6 +16,7 @@
 mod bits;
 mod call;
 mod callback;
+mod chunk;
 mod flow;
 pub mod helper;
 mod map;
@@ -24,6 +26,7 @@ mod ring;
 pub mod shared;
 
 pub use call::{IN_NUMBERS, Subprogram};
+pub use chunk::Chunk;
 pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
@@ -35,6 +38,7 @@ pub use mem::align_at;
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
@@ -142,6 +146,8 @@ pub struct Emit<'c> {
     pub at_entry: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
+    /// The program is long: what stands in many places becomes a function.
+    pub long: bool,
     problems: Vec<Problem>,
     next_event: u32,
     /// Limits of the stack maps asked for.
@@ -184,6 +190,8 @@ struct Fun<'c> {
     site: Option<IntValue<'c>>,
     /// The program's context, where it is not the function's own parameter.
     context: Option<PointerValue<'c>>,
+    /// Something asked for the context.
+    used_context: Cell<bool>,
     /// See [`Emit::own_frames`].
     own_frames: u64,
     /// How libbpf is told the program's type.
@@ -229,7 +237,7 @@ impl<'c> Emit<'c> {
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(section));
-        let scope = self.describe_function(function, name, false);
+        let scope = self.describe_function(function, name, false, &[]);
         let entry = self.cx.append_basic_block(function, "entry");
         let acquire = self.cx.append_basic_block(function, "acquire");
         let body = self.cx.append_basic_block(function, "body");
@@ -259,6 +267,7 @@ impl<'c> Emit<'c> {
             sites: sites.to_vec(),
             site: None,
             context: None,
+            used_context: Cell::new(false),
             // the program and bpf_trace_runN(); the other types' stacks start where the event happened
             own_frames: if section == "raw_tp" { 2 } else { 0 },
             section: section.into(),
@@ -331,6 +340,7 @@ impl<'c> Emit<'c> {
 
     /// The program's context: its only parameter.
     pub fn ctx(&self) -> PointerValue<'c> {
+        self.fun_ref().used_context.set(true);
         if let Some(context) = self.fun_ref().context {
             return context;
         }
