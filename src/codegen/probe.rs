@@ -46,7 +46,11 @@ impl<'a, 'c> Gen<'a, 'c> {
             ProgramType::RawTracepoint | ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::PerfEvent => 0,
         };
         self.e.end_program(default);
-        let sites = probe.sites.iter().map(|s| Site { name: s.name.clone(), attach: s.attach.clone(), pos: place(self.sources, &self.lines, s.span).0 });
+        let sites = probe.sites.iter().map(|s| Site {
+            name: s.name.clone(),
+            attach: s.attach.clone(),
+            pos: place(self.sources, &self.lines, s.span).0,
+        });
         Program { function, ty, sites: sites.collect() }
     }
 

@@ -26,8 +26,8 @@ mod ring;
 pub mod shared;
 
 pub use call::{IN_NUMBERS, Subprogram};
-pub use chunk::Chunk;
 pub use callback::{LENT, Outer};
+pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;

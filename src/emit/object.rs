@@ -78,6 +78,9 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
     }
 }
 
+/// Of a longer script the object has the lines' numbers only, not their text.
+const MOST_LINES: usize = 3000;
+
 /// The file of the debug information, with the script's text inside: otherwise LLVM opens a file of that name to print
 /// source lines. LLVM 19's C API cannot say this, its IR can.
 fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFile<'c>> {
@@ -91,7 +94,9 @@ fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFil
         }
         out
     };
-    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(&source.text));
+    // LLVM's table of strings is searched from its start for each line (BTFStringTable::addString)
+    let text = if source.text.lines().nth(MOST_LINES).is_some() { "\n" } else { source.text.as_str() };
+    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(text));
     let mut bytes = ir.into_bytes();
     bytes.push(0);
     let buffer = MemoryBuffer::create_from_memory_range_copy(&bytes, "source");
@@ -217,7 +222,13 @@ impl<'c> Emit<'c> {
 
     /// Says what a function is: one of such parameters, that gives a number. The kernel does not ask for the parameters of programs and of functions
     /// that it looks at with their callers, so they are left out.
-    pub(super) fn describe_function(&mut self, function: FunctionValue<'c>, name: &str, internal: bool, params: &[DIType<'c>]) -> DISubprogram<'c> {
+    pub(super) fn describe_function(
+        &mut self,
+        function: FunctionValue<'c>,
+        name: &str,
+        internal: bool,
+        params: &[DIType<'c>],
+    ) -> DISubprogram<'c> {
         let long = self.long();
 
         let ty = self.di.create_subroutine_type(self.file(), Some(long), params, 0);
