@@ -459,15 +459,13 @@ fn at_word(word: &str, words: &[String]) -> String {
     format!("\n    {line}\n    {:column$}^{rest}", "")
 }
 
-/// An option after the script that neither rbt nor the script has.
-pub fn unknown_option(name: &str) -> Failure {
+/// An option after the script, which has none, that was likely meant for us.
+pub fn misspelt_option(name: &str) -> Option<Failure> {
     let command = Raw::command();
     let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
+    let near = nearest(name, ours)?;
     let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
-    match nearest(name, ours) {
-        Some(near) => failure.help(format!("did you mean `--{near}`?")),
-        None => failure.help("a script reads its options with getopt()"),
-    }
+    Some(failure.help(format!("did you mean `--{near}`?")))
 }
 
 fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use crate::builtins::options;
 use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
@@ -184,11 +185,20 @@ impl<'a> Front<'a> {
 fn run(run: &Run) -> Result<u8, Failure> {
     let mut front = Front::new(run);
     front.read(&run.program)?;
-    check_script_args(run, &front)?;
+    check_script_args(run, &front);
     if let Some(pid) = run.settings.pid {
         alive(pid)?;
     }
     let tree = front.parse()?;
+    if let Some(text) = help_of_script(run, &tree) {
+        to_reader(|out| out.write_all(text.as_bytes()))?;
+        // As bpftrace does, whose callers tell by it that nothing ran.
+        return Ok(1);
+    }
+    let without_own = !run.settings.options.is_empty() && check::options(&tree).is_empty();
+    if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
+        return Err(slip);
+    }
     // Without the right to run it, a script can still be looked at.
     let only_look = run.compile_only || run.emit_elf.is_some() || !run.dumps.is_empty();
     if !only_look {
@@ -354,18 +364,25 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Named options are for `getopt`; others are likely slips, as are arguments that look like options.
-fn check_script_args(run: &Run, front: &Front) -> Result<(), Failure> {
+/// Arguments that look like options, of a script that uses no arguments, are likely slips.
+fn check_script_args(run: &Run, front: &Front) {
     let text = front.sources.first().map_or("", |s| s.text.as_str());
-    if let Some((name, _)) = run.settings.options.first().filter(|_| !text.contains("getopt")) {
-        return Err(cli::unknown_option(name));
-    }
     let uses_params = text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
     let slip = run.settings.params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
     if let (Some(slip), false) = (slip, uses_params) {
         front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
     }
-    Ok(())
+}
+
+/// `-- --help`: the script's own options, unless it has one of this name.
+fn help_of_script(run: &Run, tree: &ast::Script) -> Option<String> {
+    run.settings.options.iter().find(|(name, _)| name == "help")?;
+    let options = check::options(tree);
+    let name = match &run.program {
+        Program::File(path) => path.display().to_string(),
+        Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
+    };
+    (!options.iter().any(|o| o.name == "help")).then(|| options::help(&name, &options))
 }
 
 fn alive(pid: u32) -> Result<(), Failure> {

@@ -77,7 +77,11 @@ impl Page<'_> {
     fn arguments(&mut self, site: &ProbeSite) {
         match site.kind.context(site, self.env) {
             Ok(context) => {
-                for field in &context.fields {
+                let more = site.kind.fields(site, self.env).unwrap_or_else(|d| {
+                    self.unknown = self.unknown.take().or(Some(d.message));
+                    Vec::new()
+                });
+                for field in context.fields.iter().chain(&more) {
                     self.line(&format!("    {}", field.decl));
                 }
                 if let Some(ty) = &context.retval {

@@ -448,7 +448,8 @@ fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
     format!("expected one of {}", words.map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "))
 }
 
-fn parse_bool(text: &str) -> Result<bool, String> {
+/// `true` or `false` in any of the words that scripts know.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" => Ok(true),
         "0" | "false" | "off" | "no" => Ok(false),

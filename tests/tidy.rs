@@ -24,7 +24,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("blazesym", &["src/runtime/symbolize.rs"]),
     ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),
     ("clap_complete", &["src/cli.rs", "src/completions.rs"]),
-    ("gimli", &["src/system/", "src/runtime/symbolize.rs"]),
+    ("gimli", &["src/system/dwarf/"]),
     ("iced_x86", &["src/system/instructions.rs"]),
     ("inkwell", &["src/emit/"]),
     ("libbpf_rs", &["src/runtime/"]),

@@ -11,6 +11,7 @@ mod machine;
 mod maps;
 mod memory;
 mod net;
+pub mod options;
 mod print;
 mod probe;
 mod process;
@@ -169,6 +170,8 @@ pub struct Notes {
     pub consts: Vec<i64>,
     /// Warnings.
     pub warnings: Vec<Diagnostic>,
+    /// Options of the script that the call declares.
+    pub options: Vec<options::ScriptOption>,
 }
 
 /// What is known of an argument.
@@ -426,6 +429,7 @@ const FAMILIES: &[&[Builtin]] = &[
     maps::ROWS,
     count::ROWS,
     hist::ROWS,
+    options::ROWS,
 ];
 
 /// Every tag, by family.

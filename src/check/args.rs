@@ -192,7 +192,8 @@ impl Body<'_> {
     fn accept(&mut self, row: &'static Builtin, param: &Param, accepts: Accepts, e: &ast::Expr) -> CallArg {
         let text = matches!(accepts, Accepts::Str | Accepts::LitStr | Accepts::StrOrAddr | Accepts::Format);
         let value = match (text.then(|| self.param_as_text(e)).flatten(), &e.kind) {
-            (Some(s), _) => fold::string(&s, e.span),
+            (Some(s), _) if accepts == Accepts::Format => fold::string(&s, e.span),
+            (Some(s), _) => self.string(&s, e.span),
             // A format may be as long as it likes: it is never a value.
             (None, ast::ExprKind::Str(s)) if accepts == Accepts::Format => fold::string(s, e.span),
             (None, _) => self.value(e),

@@ -7,6 +7,7 @@ use super::macros::Frame;
 use super::maps::Maps;
 use super::types::Merged;
 use super::{World, convert};
+use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
@@ -47,6 +48,8 @@ pub struct Body<'a> {
     pub assigned: Vec<bool>,
     /// What was found wrong.
     pub diags: Vec<Diagnostic>,
+    /// Options of the script that calls declare.
+    pub options: Vec<ScriptOption>,
     /// Loops around the current statement.
     pub loops: u32,
     /// How often the `unroll`s around this place repeat it.
@@ -65,6 +68,8 @@ pub struct Checked {
     pub states: Vec<VarState>,
     /// What was found wrong.
     pub diags: Vec<Diagnostic>,
+    /// Options of the script that calls declare.
+    pub options: Vec<ScriptOption>,
 }
 
 impl<'a> Body<'a> {
@@ -88,6 +93,7 @@ impl<'a> Body<'a> {
             frame: Frame::of_probe(),
             assigned: Vec::new(),
             diags: Vec::new(),
+            options: Vec::new(),
             loops: 0,
             copies: 1,
             fors: 0,
@@ -104,7 +110,7 @@ impl<'a> Body<'a> {
         let mut vars: Vec<Var> =
             body.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
         vars.append(&mut body.hidden);
-        Checked { vars, body: stmts, states: body.vars, diags: body.diags }
+        Checked { vars, body: stmts, states: body.vars, diags: body.diags, options: body.options }
     }
 
     /// Notes something wrong.

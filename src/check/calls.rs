@@ -32,7 +32,8 @@ impl Body<'_> {
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
         }
-        if let Some((e, value)) = self.env.sys.enumerator(name) {
+        let own = self.site.attach.binary().and_then(|path| self.env.sys.enumerator_in_binary(path, name));
+        if let Some((e, value)) = own.or_else(|| self.env.sys.enumerator(name)) {
             return fold::typed(value, Type::Enum(e), span);
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
@@ -182,6 +183,7 @@ impl Body<'_> {
         };
         let answer = ask(&facts);
         let notes = facts.notes.into_inner();
+        self.options.extend(notes.options);
         for warning in notes.warnings {
             self.report(warning);
         }

@@ -9,7 +9,7 @@ use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind, Stmt, StmtKind};
 use super::types::{in_space, record_of, same_target};
-use crate::probes::ArgRef;
+use crate::probes::{ArgRef, ContextField};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
 
@@ -135,11 +135,9 @@ impl Body<'_> {
     /// A struct behind an address, or `args`, as a value of its own.
     pub fn by_value(&mut self, e: Expr) -> Expr {
         match &e.ty {
-            Type::Struct(s) => match self.env.sys.expand(s) {
-                Some(record) => {
-                    let ty = Type::Record(Arc::new(record));
-                    Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty }
-                }
+            Type::Struct(_) | Type::Array(..) => match self.whole(&e.ty) {
+                Some(ty) if ty == e.ty => e,
+                Some(ty) => Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty },
                 None => self.fail("unknown-type", e.span, format!("the members of {} are not known", e.ty)),
             },
             Type::Args => Expr { kind: ExprKind::Context(ArgRef::All), ty: self.args_record(), span: e.span },
@@ -147,9 +145,22 @@ impl Body<'_> {
         }
     }
 
+    /// A type with its structs by value; none where their members are not known.
+    fn whole(&self, ty: &Type) -> Option<Type> {
+        match ty {
+            Type::Struct(s) => Some(Type::Record(Arc::new(self.env.sys.expand(s)?))),
+            Type::Array(elem, n) => Some(Type::Array(Box::new(self.whole(elem)?), *n)),
+            other => Some(other.clone()),
+        }
+    }
+
     /// `args` as a whole: its fields one after the other, naturally aligned.
     fn args_record(&self) -> Type {
-        record_of(self.context.fields.iter().map(|f| (f.field.name.clone(), self.context_type(&f.field.ty))).collect())
+        let field = |f: &ContextField| {
+            let ty = self.context_type(&f.field.ty);
+            (f.field.name.clone(), self.whole(&ty).unwrap_or(ty))
+        };
+        record_of(self.context.fields.iter().map(|f| field(f)).collect())
     }
 
     /// A context field's type here: pointers lead where the probe says, strings of unknown length get the usual room.

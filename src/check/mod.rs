@@ -10,6 +10,7 @@
 //! | `bad-cast` | a type that cannot be cast to the other |
 //! | `bad-condition` | a condition that is no number, bool or pointer |
 //! | `bad-filter` | `--probe-filter` is not a regular expression |
+//! | `bad-option` | a named option of the script with a value that it does not take |
 //! | `bad-key` | a value that cannot be a map's key |
 //! | `bad-type` | a type's length is not a positive constant |
 //! | `bad-unroll` | `unroll` wants a constant from 1 to 100 |
@@ -45,6 +46,8 @@
 //! | `undefined-variable` | a variable that has no value there |
 //! | `unknown-field` | no such member |
 //! | `unknown-function` | no such function |
+//! | `unknown-option` | a named option that the script does not have |
+//! | `option-conflict` | a named option declared in two ways |
 //! | `unknown-name` | no such builtin or constant |
 //! | `unknown-probe` | no such probe kind |
 //! | `unknown-type` | no such type |
@@ -71,6 +74,7 @@ pub mod hir;
 mod macros;
 mod maps;
 mod ops;
+mod options;
 mod place;
 mod probes;
 mod stmt;
@@ -86,6 +90,8 @@ use crate::settings::Settings;
 use crate::syntax::ast;
 use crate::system::System;
 use crate::types::Type;
+pub use options::options;
+
 use body::{Body, Checked, VarState};
 use maps::{Declared, Maps};
 use probes::Job;
@@ -183,6 +189,8 @@ fn check_with(
         circular(job, bodies, &mut diags);
         merge_sites(job, bodies, &mut probes);
     }
+    let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
+    options::settle(&mut uses, script, settings, &mut diags);
     let map_table = maps.finish(settings, &mut diags);
     let diags = tidy(diags);
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }

@@ -212,11 +212,7 @@ fn needs(probe: &ast::Probe, macros: &[&ast::Macro], tables: &Tables) -> Needs {
 
 /// The part of a site that rows may look at while they are checked: its kind, and the binary it is in.
 fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
-    let binary = |s: &ProbeSite| match &s.attach {
-        Attach::Uprobe { path, .. } => Some(path.clone()),
-        _ => None,
-    };
-    a.kind.names() == b.kind.names() && binary(a) == binary(b)
+    a.kind.names() == b.kind.names() && a.attach.binary() == b.attach.binary()
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
@@ -241,7 +237,13 @@ fn with_contexts<'a>(
             context_of.push(at);
             continue;
         }
-        let context = match site.kind.context(site, env) {
+        let context = site.kind.context(site, env).and_then(|mut context| {
+            if needs.fields && context.fields.is_empty() {
+                context.fields = site.kind.fields(site, env)?;
+            }
+            Ok(context)
+        });
+        let context = match context {
             Ok(context) => context,
             Err(d) => {
                 diags.extend(missing(d, env.settings));

@@ -211,7 +211,7 @@ impl Body<'_> {
                     }
                     // A struct's name without `struct`, unless it is a builtin's (`pid` is both).
                     let builtin = (self.env.tables.row)(name).is_some();
-                    if let Some(ty) = self.env.sys.type_named(TypeName::Struct, name).filter(|_| !builtin) {
+                    if let Some(ty) = self.named(TypeName::Struct, name).filter(|_| !builtin) {
                         return Some(ty);
                     }
                 }
@@ -222,7 +222,13 @@ impl Body<'_> {
     }
 
     fn find_type(&self, name: &str) -> Option<Type> {
-        PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.env.sys.type_named(TypeName::Plain, name))
+        PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.named(TypeName::Plain, name))
+    }
+
+    /// A type by name: the traced binary's own, then the kernel's.
+    fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        let own = self.site.attach.binary().and_then(|path| self.env.sys.type_in_binary(path, kind, name));
+        own.or_else(|| self.env.sys.type_named(kind, name))
     }
 
     /// The type that a macro's parameter stands for.
@@ -237,7 +243,7 @@ impl Body<'_> {
         if let Some(arg) = self.substitute(name) {
             return self.substituted_type(&arg);
         }
-        let found = self.find_type(name).or_else(|| self.env.sys.type_named(TypeName::Struct, name));
+        let found = self.find_type(name).or_else(|| self.named(TypeName::Struct, name));
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
             let d = self.explain_types(d.suggest(name, PLAIN.iter().map(|(n, _)| *n)));
@@ -253,7 +259,7 @@ impl Body<'_> {
             Some(arg) => return self.substituted_type(arg),
             None => name,
         };
-        let found = self.env.sys.type_named(kind, name);
+        let found = self.named(kind, name);
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
             self.report(d);

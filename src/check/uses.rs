@@ -10,6 +10,11 @@ pub fn expressions<'a>(probe: &'a Probe, each: &mut dyn FnMut(&'a Expr)) {
     block(&probe.body, each);
 }
 
+/// The same for a block.
+pub fn in_block<'a>(b: &'a Block, each: &mut dyn FnMut(&'a Expr)) {
+    block(b, each);
+}
+
 fn block<'a>(b: &'a Block, each: &mut dyn FnMut(&'a Expr)) {
     for s in &b.stmts {
         stmt(s, each);

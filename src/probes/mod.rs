@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Missing, System};
+use crate::system::{ArgumentPlace, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,8 @@ pub enum Place {
     SyscallArg(u32),
     /// The number of the system call in progress.
     SyscallNumber,
+    /// An argument of a function in user space.
+    Argument(ArgumentPlace),
 }
 
 /// What a site offers to the script.
@@ -206,6 +208,21 @@ pub enum Attach {
     },
 }
 
+impl Attach {
+    /// The file that a probe in user space is in.
+    pub fn binary(&self) -> Option<&std::path::Path> {
+        match self {
+            Attach::Uprobe { path, .. } => Some(path),
+            Attach::Begin
+            | Attach::End
+            | Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Perf { .. } => None,
+        }
+    }
+}
+
 /// What expansion may ask.
 pub struct Env<'a> {
     /// Kernel facts.
@@ -261,6 +278,11 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn offers(&self) -> Caps;
     /// What a site offers.
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
+    /// takes time. Else they are in [`Context::fields`].
+    fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
+        Ok(Vec::new())
+    }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
@@ -378,13 +400,24 @@ fn load_all<'c>(
     e: &mut Emit<'c>,
     context: &Result<Context, Diagnostic>,
     ty: &Type,
+    load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
+) -> Operand<'c> {
+    let fields = context.as_ref().map(|c| c.fields.as_slice()).unwrap_or_default();
+    load_fields(e, fields, ty, load)
+}
+
+/// See [`load_all`].
+fn load_fields<'c>(
+    e: &mut Emit<'c>,
+    fields: &[std::rc::Rc<ContextField>],
+    ty: &Type,
     mut load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
 ) -> Operand<'c> {
-    let (Type::Record(record), Ok(context)) = (ty, context) else { return Operand::void() };
+    let Type::Record(record) = ty else { return Operand::void() };
     let to = e.alloc(record.size);
     e.zero(to, record.size.next_multiple_of(8), 8);
     for f in &record.fields {
-        if let Some(source) = context.fields.iter().find(|c| c.field.name == f.name) {
+        if let Some(source) = fields.iter().find(|c| c.field.name == f.name) {
             let v = load(e, source);
             let at = e.offset(to, f.offset);
             e.put(at, crate::emit::align_at(f.offset), &v, &f.ty);

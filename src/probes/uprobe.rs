@@ -4,13 +4,14 @@
 //! convention (System V ABI).
 
 use std::path::Path;
+use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Binary, Feature, Function, Missing, instructions};
-use crate::types::{Int, Space, Type};
+use crate::system::{ArgumentPlace, Binary, Feature, Function, Missing, instructions};
+use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry, or its return.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:FUNCTION[+OFFSET] or uprobe:BINARY:ADDRESS",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`.",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -46,6 +47,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 const ARG_REGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
 const AX: u32 = 80;
 const IP: u32 = 128;
+const SP: u32 = 152;
 
 impl Uprobe {
     fn site(&self, binary: &Binary, function: &Function, by: u64, point: &AttachPoint) -> ProbeSite {
@@ -120,6 +122,50 @@ impl Uprobe {
     }
 }
 
+/// An argument by its name. Above the stack pointer are the return address, then what no register holds.
+fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
+    let ty = f.field.ty.clone();
+    let register = |e: &mut Emit<'c>, n: u32| {
+        let offset = ARG_REGS.get(n as usize).copied().unwrap_or(0);
+        e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
+    };
+    match f.place {
+        Place::Argument(ArgumentPlace::Registers { first, count }) => match ty.as_int() {
+            Some(int) => {
+                let v = register(e, first);
+                Operand::reg(ty, e.fit(v, int))
+            }
+            None => {
+                let to = e.alloc(count * 8);
+                for n in 0..count {
+                    let v = register(e, first + n);
+                    let at = e.offset(to, n * 8);
+                    e.put(at, 8, &Operand::reg(Type::U64, v), &Type::U64);
+                }
+                Operand::mem(ty, to)
+            }
+        },
+        Place::Argument(ArgumentPlace::Stack(above)) => {
+            let sp = e.load_ctx(SP, U64);
+            let at = e.add(sp, e.int(8 + u64::from(above)));
+            match ty.as_int() {
+                Some(int) => {
+                    let v = e.read_int(Space::User, at, int);
+                    Operand::reg(ty, v)
+                }
+                None => Operand::at(ty, at, Space::User),
+            }
+        }
+        Place::Argument(ArgumentPlace::Reference(n)) => {
+            let at = register(e, n);
+            Operand::at(ty, at, Space::User)
+        }
+        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::SyscallArg(_) | Place::SyscallNumber => {
+            crate::bug!("a function's argument is not at {:?}", f.place)
+        }
+    }
+}
+
 /// Decimal or hexadecimal.
 fn number(s: &str) -> Option<u64> {
     match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
@@ -166,7 +212,7 @@ impl ProbeKind for Uprobe {
 
     fn offers(&self) -> Caps {
         let both = Caps::REGS.and(Caps::FUNC).and(Caps::CTX).and(Caps::BINARY).and(Caps::STACK).and(Caps::SIGNAL);
-        both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN })
+        both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN.and(Caps::ARGS) })
     }
 
     fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -176,12 +222,33 @@ impl ProbeKind for Uprobe {
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 
+    fn fields(&self, site: &ProbeSite, env: &Env) -> Result<Vec<Rc<ContextField>>, Diagnostic> {
+        let Attach::Uprobe { path, offset, ret: false, .. } = &site.attach else { return Ok(Vec::new()) };
+        let binary = env.sys.binary(path).map_err(|m| missing(site.span, m))?;
+        let found = binary.functions.iter().find(|f| f.offset == *offset);
+        let unknown = || {
+            let error = Diagnostic::error("missing", site.span, format!("the arguments of {} are not known", site.name));
+            error.help("`args` needs a function's entry, and the function in the binary's debug information; arg0, arg1, … need neither")
+        };
+        let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
+        let mut offset = 0u32;
+        let fields = known.ok_or_else(unknown)?.into_iter().filter_map(|a| {
+            let decl = format!("{} {}", a.ty, a.name);
+            offset = offset.next_multiple_of(a.ty.align());
+            let field = Field { name: a.name, offset, bits: None, ty: a.ty };
+            offset = offset.saturating_add(field.ty.size());
+            // what cannot be read (floating point) is not offered
+            Some(Rc::new(ContextField { field, place: Place::Argument(a.place?), decl }))
+        });
+        Ok(fields.collect())
+    }
+
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
         let refused = env.settings.no_features.iter().any(|f| f == "uprobe_multi");
         if !refused && env.sys.has(Feature::UprobeMulti) { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
             ArgRef::Index(n) => {
                 let offset = ARG_REGS.get(*n as usize).copied().unwrap_or(0);
@@ -201,7 +268,11 @@ impl ProbeKind for Uprobe {
                     e.sub(ip, e.int(by))
                 })
             }
-            ArgRef::All | ArgRef::Named(_) => crate::bug!("{} offers no {which:?}", site.name),
+            ArgRef::Named(f) => return argument(e, f),
+            ArgRef::All => {
+                let fields = self.fields(site, env).unwrap_or_default();
+                return super::load_fields(e, &fields, ty, |e, f| argument(e, f));
+            }
         };
         Operand::reg(ty.clone(), v)
     }

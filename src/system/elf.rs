@@ -56,7 +56,7 @@ pub(crate) fn said(why: &io::Error) -> String {
     text[..end].to_lowercase()
 }
 
-fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
+pub(super) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     let cannot = |why: io::Error| {
         let denied = why.kind() == io::ErrorKind::PermissionDenied;
         let help = if denied { "run as root, or check its permissions" } else { "check the path" };

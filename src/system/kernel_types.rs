@@ -2,7 +2,7 @@
 //!
 //! Nothing is expanded before it is asked for: a struct is its name, size and id; a pointer is followed only to name what it
 //! points to. [`Struct::id`] is a BTF id (below 2^20, `BTF_MAX_TYPE`) with a module's number, from 1, above it; ids from
-//! 0xf000_0000 on are never given here and are free for types of a script.
+//! 0xf000_0000 on are never given here and are free for types of a script and, from 0xf800_0000 on, of traced binaries.
 //!
 //! Data may be wrong: chains of types are followed `DEPTH` steps at most and members counted against a budget, so that a
 //! cycle gives no answer instead of no end.
@@ -511,17 +511,7 @@ impl KernelTypes {
         if width == 0 || !ty.is_scalar() {
             return Some(Field { name, offset: base.checked_add(bit / 8)?, bits: None, ty });
         }
-        // The unit it was declared in holds it, unless the struct is packed: then the narrowest that does, from its first byte.
-        let unit = ty.size().saturating_mul(8).max(8);
-        let (start, ty) = if bit % unit + width <= unit {
-            (bit - bit % unit, ty)
-        } else {
-            let need = (bit % 8 + width).div_ceil(8).next_power_of_two();
-            let signed = ty.as_int().is_some_and(|i| i.signed);
-            (bit - bit % 8, Type::Int(Int { bytes: u8::try_from(need).ok().filter(|n| *n <= 8)?, signed }))
-        };
-        let bits = Some((u8::try_from(bit - start).ok()?, u8::try_from(width).ok()?));
-        Some(Field { name, offset: base.checked_add(start / 8)?, bits, ty })
+        bit_field(name, base, bit, width, ty)
     }
 
     fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
@@ -625,8 +615,23 @@ fn variants<'a>(entry: &Entry<'a>, guess: bool) -> impl Iterator<Item = (u32, i6
     narrow.chain(wide)
 }
 
+/// A bit-field of `width` bits, `bit` bits after byte `base`. The unit it was declared in holds it, unless the struct is
+/// packed: then the narrowest that does, from its first byte.
+pub(super) fn bit_field(name: String, base: u32, bit: u32, width: u32, ty: Type) -> Option<Field> {
+    let unit = ty.size().saturating_mul(8).max(8);
+    let (start, ty) = if (bit % unit).checked_add(width)? <= unit {
+        (bit - bit % unit, ty)
+    } else {
+        let need = (bit % 8).checked_add(width)?.div_ceil(8).next_power_of_two();
+        let signed = ty.as_int().is_some_and(|i| i.signed);
+        (bit - bit % 8, Type::Int(Int { bytes: u8::try_from(need).ok().filter(|n| *n <= 8)?, signed }))
+    };
+    let bits = Some((u8::try_from(bit - start).ok()?, u8::try_from(width).ok()?));
+    Some(Field { name, offset: base.checked_add(start / 8)?, bits, ty })
+}
+
 /// What no integer holds: 128-bit integers as two of 64, the rest as bytes.
-fn raw_bytes(size: u32) -> Type {
+pub(super) fn raw_bytes(size: u32) -> Type {
     match size {
         bytes @ (1 | 2 | 4 | 8) => Type::uint(bytes as u8),
         16 => Type::Array(Box::new(Type::U64), 2),

@@ -9,13 +9,24 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
+use super::dwarf::BinaryTypes;
 use super::features::Features;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
-use super::{Binary, Feature, Missing, System, Tracepoint, TypeName, elf, syscalls};
+use super::{Argument, Binary, Feature, Function, Missing, System, Tracepoint, TypeName, elf, syscalls};
 use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
+const BINARY_IDS: u32 = 0xf800_0000;
+const BINARY_SHIFT: u32 = 21;
+/// The most binaries whose types are read.
+const BINARIES: u32 = 64;
+
+/// A binary's own types, or why there are none.
+type OwnTypes = Result<Rc<BinaryTypes>, Missing>;
 
 /// Sorted pairs of names, or why there are none.
 type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
@@ -30,6 +41,8 @@ pub struct Live {
     features: Features,
     symbols: RefCell<BTreeMap<String, Option<u64>>>,
     binaries: RefCell<BTreeMap<PathBuf, Arc<Binary>>>,
+    /// Binaries' own types, in the order that they were opened, which their ids tell.
+    debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
 }
 
 impl Live {
@@ -48,6 +61,26 @@ impl Live {
         self.tracefs.get_or_init(Tracefs::open).as_ref().map_err(Clone::clone)
     }
 
+    /// A binary's own types, or why there are none.
+    fn types_of(&self, path: &Path) -> OwnTypes {
+        let mut all = self.debug_info.borrow_mut();
+        if let Some((_, known)) = all.iter().find(|(p, _)| p == path) {
+            return known.clone();
+        }
+        let opened = match u32::try_from(all.len()).ok().filter(|n| *n < BINARIES) {
+            Some(n) => BinaryTypes::open(path, BINARY_IDS + (n << BINARY_SHIFT)).map(Rc::new),
+            None => Err(Missing { what: format!("types of more than {BINARIES} binaries are asked for"), help: None }),
+        };
+        all.push((path.to_owned(), opened.clone()));
+        opened
+    }
+
+    /// Whose struct this is: none for the kernel's.
+    fn owner(&self, of: &Struct) -> Option<Rc<BinaryTypes>> {
+        let n = of.id.checked_sub(BINARY_IDS)? >> BINARY_SHIFT;
+        self.debug_info.borrow().get(n as usize)?.1.clone().ok()
+    }
+
     /// A kernel function's prototype.
     pub fn function(&self, name: &str) -> Option<Prototype> {
         self.types().ok()?.function(name)
@@ -59,12 +92,30 @@ impl System for Live {
         self.types().ok()?.named(kind, name)
     }
 
+    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+        self.types_of(path).ok()?.named(kind, name)
+    }
+
+    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.types_of(path).ok()?.enumerator(name)
+    }
+
+    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Ok(self.types_of(path)?.arguments(function.addr))
+    }
+
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {
-        self.types().ok()?.member(of, name)
+        match self.owner(of) {
+            Some(binary) => binary.member(of, name),
+            None => self.types().ok()?.member(of, name),
+        }
     }
 
     fn expand(&self, of: &Struct) -> Option<Record> {
-        self.types().ok()?.expand(of)
+        match self.owner(of) {
+            Some(binary) => binary.expand(of),
+            None => self.types().ok()?.expand(of),
+        }
     }
 
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {

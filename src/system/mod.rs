@@ -4,6 +4,7 @@
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
 pub mod btf;
+pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
@@ -18,6 +19,8 @@ pub mod tracefs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use dwarf::{Argument, ArgumentPlace};
 
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -129,6 +132,18 @@ pub struct Missing {
 pub trait System {
     /// A struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
+    /// The same, of a binary's own types (its debug information).
+    fn type_in_binary(&self, _path: &Path, _kind: TypeName, _name: &str) -> Option<Type> {
+        None
+    }
+    /// See [`System::enumerator`], for a binary's own.
+    fn enumerator_in_binary(&self, _path: &Path, _name: &str) -> Option<(Arc<Enum>, i64)> {
+        None
+    }
+    /// The arguments of a binary's function: none where its debug information does not know the function.
+    fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
+    }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
     fn member(&self, of: &Struct, name: &str) -> Option<Field>;
     /// All members, anonymous ones flattened: for printing by value and for suggestions.

@@ -1,0 +1,157 @@
+//! What a script lets its user choose: named options after `--`, and the settings that the run has.
+
+use super::{Accepts, Builtin, Fact, Facts, Lit, Lower, Param, Returns};
+use crate::diag::{Diagnostic, Span};
+use crate::probes::Caps;
+use crate::settings::{parse_bool, parse_int};
+use crate::types::Type;
+
+const GETOPT: &str = "getopt";
+
+pub(super) const ROWS: &[Builtin] = &[Builtin {
+    name: GETOPT,
+    params: &[
+        Param::new("name", Accepts::LitStr),
+        Param::optional("default", Accepts::Any),
+        Param::optional("description", Accepts::LitStr),
+    ],
+    returns: Returns::By(|f| given(f).map(|(ty, _)| ty)),
+    needs: Caps::NONE,
+    risky: false,
+    lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
+    doc: "What was given after -- as --name=value; else the default, whose type (bool, integer, string) it has, false without one. \
+          -- --help lists a script's options with their descriptions.",
+    example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
+}];
+
+/// A named option, as one place in a script declares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScriptOption {
+    /// Without dashes.
+    pub name: String,
+    /// What it is when it is not given; this decides its type.
+    pub default: Default,
+    /// For the script's help.
+    pub description: Option<String>,
+    /// The call.
+    pub span: Span,
+}
+
+/// An option's value where nothing is given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Default {
+    /// A switch.
+    Bool(bool),
+    /// Negative: `int64`, else `uint64`.
+    Int(i64),
+    /// Text.
+    Str(String),
+}
+
+/// The option that a call of `row` with these literals declares, as far as they are known: for a script's help, which is
+/// wanted on machines that cannot run the script too.
+pub fn declared(row: &str, args: &[Fact], span: Span) -> Option<ScriptOption> {
+    if row != GETOPT {
+        return None;
+    }
+    let text = |i: usize| match args.get(i)?.lit.as_ref()? {
+        Lit::Str(s) => Some(String::from_utf8_lossy(s).into_owned()),
+        Lit::Int(_) | Lit::Word(_) => None,
+    };
+    let default = match args.get(1) {
+        None => Default::Bool(false),
+        Some(fact) => match (fact.lit.as_ref()?, &fact.ty) {
+            (Lit::Int(n), Type::Bool) => Default::Bool(*n != 0),
+            (Lit::Int(n), _) => Default::Int(*n),
+            (Lit::Str(_) | Lit::Word(_), _) => Default::Str(text(1)?),
+        },
+    };
+    Some(ScriptOption { name: text(0)?, default, description: text(2), span })
+}
+
+fn given(f: &Facts) -> Result<(Type, Lit), Diagnostic> {
+    let Some(option) = declared(f.name, f.args, f.span) else {
+        let d = Diagnostic::error("not-constant", f.span(1), "an option's default must be a literal: true, false, a number or a string");
+        return Err(d.help("its type decides the option's"));
+    };
+    f.notes.borrow_mut().options.push(option.clone());
+    let name = &option.name;
+    let bad = |value: &str, wants: &str| Diagnostic::error("bad-option", f.span, format!("--{name}={value}: the option takes {wants}"));
+    // The last one given counts.
+    let value = f.settings.options.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_deref());
+    match (&option.default, value) {
+        (Default::Bool(_), Some(None)) => Ok((Type::Bool, Lit::Int(1))),
+        (Default::Int(_) | Default::Str(_), Some(None)) => {
+            let d = Diagnostic::error("bad-option", f.span, format!("--{name} needs a value"));
+            Err(d.help(format!("--{name}=VALUE")))
+        }
+        (Default::Bool(default), None) => Ok((Type::Bool, Lit::Int((*default).into()))),
+        (Default::Bool(_), Some(Some(text))) => match parse_bool(text) {
+            Ok(b) => Ok((Type::Bool, Lit::Int(b.into()))),
+            Err(_) => Err(bad(text, "true or false")),
+        },
+        (Default::Int(n), None) => Ok((number(*n), Lit::Int(*n))),
+        (Default::Int(n), Some(Some(text))) => match (number(*n), signed(text)) {
+            (ty, Some(value)) if ty == Type::I64 => Ok((ty, Lit::Int(value))),
+            (_, Some(value)) if value < 0 => Err(bad(text, "a number that is not negative")),
+            (ty, _) => match parse_int(text) {
+                Ok(n) if ty == Type::U64 => Ok((ty, Lit::Int(n as i64))),
+                Ok(_) | Err(_) => Err(bad(text, "a number")),
+            },
+        },
+        (Default::Str(text), None) => Ok((Type::Str(0), string(text, f)?)),
+        (Default::Str(_), Some(Some(text))) => Ok((Type::Str(0), string(text, f)?)),
+    }
+}
+
+fn number(default: i64) -> Type {
+    if default < 0 { Type::I64 } else { Type::U64 }
+}
+
+fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        Some(digits) => 0i64.checked_sub_unsigned(parse_int(digits).ok()?),
+        None => i64::try_from(parse_int(text).ok()?).ok(),
+    }
+}
+
+fn string(text: &str, f: &Facts) -> Result<Lit, Diagnostic> {
+    let most = f.settings.max_strlen;
+    if text.len() as u64 >= most {
+        let message = format!("the option's text has {} bytes; the limit is {}", text.len(), most.saturating_sub(1));
+        return Err(Diagnostic::error("too-long", f.span, message).help("raise it with the setting max_strlen"));
+    }
+    Ok(Lit::Str(text.as_bytes().to_vec()))
+}
+
+/// The help of a script with these options, ready to be printed.
+pub fn help(script: &str, options: &[ScriptOption]) -> String {
+    let mut text = format!("Usage: rbt {script} -- [OPTIONS] [ARGUMENTS]\n\n");
+    if options.is_empty() {
+        return text + "The script has no options.\n";
+    }
+    text += "Options of the script:\n";
+    let left = |o: &ScriptOption| match &o.default {
+        Default::Bool(_) => format!("  --{}", o.name),
+        Default::Int(_) => format!("  --{}=NUMBER", o.name),
+        Default::Str(_) => format!("  --{}=TEXT", o.name),
+    };
+    let width = options.iter().map(|o| left(o).chars().count()).max().unwrap_or(0).max("  --help".len());
+    for o in options {
+        let default = match &o.default {
+            Default::Bool(false) => String::new(),
+            Default::Bool(true) => "default true".into(),
+            Default::Int(n) => format!("default {n}"),
+            Default::Str(s) => format!("default \"{s}\""),
+        };
+        let description = o.description.clone().unwrap_or_default();
+        let right = match (description.is_empty(), default.is_empty()) {
+            (_, true) => description,
+            (true, false) => default,
+            (false, false) => format!("{description} ({default})"),
+        };
+        text += format!("{:width$}  {right}", left(o)).trim_end();
+        text.push('\n');
+    }
+    text + &format!("{:width$}  this list\n", "  --help")
+}

@@ -1,0 +1,278 @@
+//! Entries to [`Type`]s, and the members of structs.
+
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
+
+use std::sync::Arc;
+
+use gimli::{
+    DW_AT_bit_offset, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_count, DW_AT_data_bit_offset, DW_AT_data_member_location,
+    DW_AT_declaration, DW_AT_encoding, DW_AT_type, DW_AT_upper_bound, DwTag,
+};
+
+use super::{BinaryTypes, DEPTH, Die, Entry};
+use crate::system::TypeName;
+use crate::system::kernel_types::{bit_field, raw_bytes};
+use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
+
+/// The most fields of one answer.
+const FIELDS: u32 = 1 << 16;
+
+impl BinaryTypes {
+    /// A struct (or class), union or enum by tag; a typedef or base type by name.
+    pub fn named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        self.ty(*self.table(kind).get(name.as_bytes())?, 0)
+    }
+
+    /// An enum that has this variant, and the variant's value.
+    pub fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.index.enumerations.iter().find_map(|die| {
+            let found = self.children(*die).into_iter().find(|(d, e)| self.name(*d, e) == Some(name.as_bytes()))?;
+            Some((self.enumeration(*die)?, variant_value(&found.1)?))
+        })
+    }
+
+    /// A member, found through anonymous members and base classes too.
+    pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        let mut found = None;
+        let mut budget = FIELDS;
+        self.each_member(self.by_id(of.id)?, 0, 0, &mut budget, &mut |die, entry, base| {
+            if self.name(die, entry) == Some(name.as_bytes()) {
+                found = Some(self.field(die, entry, base));
+            }
+            found.is_none()
+        })?;
+        found?
+    }
+
+    /// All members, anonymous ones and base classes flattened; structs nested deeper than 16 stay [`Type::Struct`].
+    pub fn expand(&self, of: &Struct) -> Option<Record> {
+        let mut budget = FIELDS;
+        self.record(of, 0, &mut budget)
+    }
+
+    fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
+        let mut fields = Vec::new();
+        self.each_member(self.by_id(of.id)?, 0, 0, budget, &mut |die, entry, base| {
+            fields.extend(self.field(die, entry, base));
+            true
+        })?;
+        for field in &mut fields {
+            self.deepen(&mut field.ty, depth + 1, budget);
+        }
+        Some(Record { name: of.name.clone(), size: of.size, fields })
+    }
+
+    fn deepen(&self, ty: &mut Type, depth: u32, budget: &mut u32) {
+        if let Type::Array(elem, _) = ty {
+            self.deepen(elem, depth, budget);
+        } else if let Type::Struct(inner) = ty
+            && depth < DEPTH
+            && let Some(record) = self.record(inner, depth, budget)
+        {
+            *ty = Type::Record(Arc::new(record));
+        }
+    }
+
+    fn by_id(&self, id: u32) -> Option<Die> {
+        self.structs.borrow().get(id.checked_sub(self.first_id)? as usize).copied()
+    }
+
+    fn id_of(&self, die: Die) -> u32 {
+        let mut all = self.structs.borrow_mut();
+        *self.ids.borrow_mut().entry(die).or_insert_with(|| {
+            all.push(die);
+            self.first_id + (all.len() - 1) as u32
+        })
+    }
+
+    /// What an entry's `DW_AT_type` is; `void` where it has none.
+    pub(super) fn type_of(&self, die: Die, entry: &Entry, depth: u32) -> Option<Type> {
+        if entry.attr(DW_AT_type).is_none() {
+            return Some(Type::Void);
+        }
+        self.ty(self.referred(die, entry, DW_AT_type)?, depth)
+    }
+
+    /// `depth`: how many entries have led here.
+    pub(super) fn ty(&self, die: Die, depth: u32) -> Option<Type> {
+        if depth > DEPTH {
+            return None;
+        }
+        let entry = self.entry(die)?;
+        match entry.tag() {
+            gimli::DW_TAG_base_type => base(&entry),
+            gimli::DW_TAG_pointer_type | gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type => {
+                // what a pointer leads to may be missing or odd; the pointer is none the worse
+                let to = self.type_of(die, &entry, depth + 1).unwrap_or(Type::Void);
+                Some(to.ptr(Space::User))
+            }
+            gimli::DW_TAG_array_type => self.array(die, &entry, depth),
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => Some(self.aggregate(die, entry)),
+            gimli::DW_TAG_enumeration_type => self.enumeration(die).map(Type::Enum),
+            gimli::DW_TAG_ptr_to_member_type => Some(Type::I64),
+            gimli::DW_TAG_subroutine_type | gimli::DW_TAG_unspecified_type => Some(Type::Void),
+            tag if is_shapeless(tag) => self.type_of(die, &entry, depth + 1),
+            _ => None,
+        }
+    }
+
+    fn aggregate(&self, die: Die, entry: Entry) -> Type {
+        let union = entry.tag() == gimli::DW_TAG_union_type;
+        let name = self.name(die, &entry).unwrap_or_default();
+        let table = if union { TypeName::Union } else { TypeName::Struct };
+        // a declaration stands for the definition elsewhere
+        let (die, entry) = match self.table(table).get(name) {
+            Some(full) if entry.attr(DW_AT_declaration).is_some() => (*full, self.entry(*full).unwrap_or(entry)),
+            _ => (die, entry),
+        };
+        let size = Self::number(&entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        Type::Struct(Arc::new(Struct { name: String::from_utf8_lossy(name).into_owned(), union, size, id: self.id_of(die) }))
+    }
+
+    fn array(&self, die: Die, entry: &Entry, depth: u32) -> Option<Type> {
+        let elem = self.type_of(die, entry, depth + 1)?;
+        let lengths: Vec<u32> = self
+            .children(die)
+            .iter()
+            .filter(|(_, e)| e.tag() == gimli::DW_TAG_subrange_type)
+            .map(|(_, e)| {
+                // no bound: a flexible array member
+                let count = Self::number(e, DW_AT_count);
+                let count = count.or_else(|| Self::number(e, DW_AT_upper_bound)?.checked_add(1));
+                count.and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+            })
+            .collect();
+        let text = elem == Type::int(1);
+        Some(lengths.iter().rev().fold(elem, |ty, n| match ty {
+            Type::Int(_) if text && *n > 0 && ty == Type::int(1) => Type::Str(*n),
+            ty => Type::Array(Box::new(ty), *n),
+        }))
+    }
+
+    fn enumeration(&self, die: Die) -> Option<Arc<Enum>> {
+        let entry = self.entry(die)?;
+        let bytes = Self::number(&entry, DW_AT_byte_size).filter(|n| matches!(n, 1 | 2 | 4 | 8))? as u8;
+        let variants: Vec<(String, i64)> = self
+            .children(die)
+            .iter()
+            .filter(|(_, e)| e.tag() == gimli::DW_TAG_enumerator)
+            .filter_map(|(d, e)| Some((String::from_utf8_lossy(self.name(*d, e)?).into_owned(), variant_value(e)?)))
+            .collect();
+        let signed = match self.type_of(die, &entry, 1).and_then(|t| t.as_int()) {
+            Some(int) => int.signed,
+            None => variants.iter().any(|(_, v)| *v < 0),
+        };
+        let name = String::from_utf8_lossy(self.name(die, &entry).unwrap_or_default()).into_owned();
+        Some(Arc::new(Enum { name, int: Int { bytes, signed }, variants }))
+    }
+
+    // ── Members
+
+    /// Visits named members with the bytes before the struct that holds them, until `visit` says no.
+    fn each_member(
+        &self,
+        of: Die,
+        base: u32,
+        depth: u32,
+        budget: &mut u32,
+        visit: &mut dyn FnMut(Die, &Entry, u32) -> bool,
+    ) -> Option<bool> {
+        if depth > DEPTH {
+            return None;
+        }
+        for (die, entry) in self.children(of) {
+            let inherited = entry.tag() == gimli::DW_TAG_inheritance;
+            // static members of a class have no place in it
+            if !(inherited || entry.tag() == gimli::DW_TAG_member) || entry.attr(DW_AT_declaration).is_some() {
+                continue;
+            }
+            *budget = budget.checked_sub(1)?;
+            if !inherited && self.name(die, &entry).is_some() {
+                if !visit(die, &entry, base) {
+                    return Some(false);
+                }
+                continue;
+            }
+            let Some(Type::Struct(inner)) = self.type_of(die, &entry, 0) else { continue };
+            let at = base.checked_add(self.place(die, &entry)?)?;
+            if !self.each_member(self.by_id(inner.id)?, at, depth + 1, budget, visit)? {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// See [`place`].
+    pub(super) fn place(&self, die: Die, entry: &Entry) -> Option<u32> {
+        place(entry, self.unit(die)?.encoding())
+    }
+
+    fn field(&self, die: Die, entry: &Entry, base: u32) -> Option<Field> {
+        let name = String::from_utf8_lossy(self.name(die, entry)?).into_owned();
+        let ty = self.type_of(die, entry, 0)?;
+        let Some(width) = Self::number(entry, DW_AT_bit_size).and_then(|n| u32::try_from(n).ok()) else {
+            return Some(Field { name, offset: base.checked_add(self.place(die, entry)?)?, bits: None, ty });
+        };
+        let bit = match Self::number(entry, DW_AT_data_bit_offset) {
+            Some(bit) => u32::try_from(bit).ok()?,
+            None => {
+                // before DWARF 4: counted from the most significant bit of a unit of so many bytes
+                let unit = Self::number(entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok()).unwrap_or(ty.size());
+                let from_top = u32::try_from(Self::number(entry, DW_AT_bit_offset)?).ok()?;
+                let within = unit.checked_mul(8)?.checked_sub(from_top)?.checked_sub(width)?;
+                self.place(die, entry)?.checked_mul(8)?.checked_add(within)?
+            }
+        };
+        bit_field(name, base, bit, width, ty)
+    }
+}
+
+/// What stands before a type without changing its shape.
+pub(super) fn is_shapeless(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_typedef
+            | gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_restrict_type
+            | gimli::DW_TAG_atomic_type
+            | gimli::DW_TAG_immutable_type
+            | gimli::DW_TAG_packed_type
+    )
+}
+
+/// Bytes from the start of what holds a member. Of expressions only the one of DWARF 2 counts, that adds a number: those of
+/// virtual base classes need the object.
+fn place(entry: &Entry, encoding: gimli::Encoding) -> Option<u32> {
+    let Some(at) = entry.attr(DW_AT_data_member_location) else { return Some(0) };
+    let bytes = at.udata_value().or_else(|| match at.exprloc_value()?.operations(encoding).next().ok()?? {
+        gimli::Operation::PlusConstant { value } => Some(value),
+        _ => None,
+    })?;
+    u32::try_from(bytes).ok()
+}
+
+fn variant_value(entry: &Entry) -> Option<i64> {
+    let value = entry.attr(DW_AT_const_value)?;
+    value.sdata_value().or_else(|| value.udata_value().map(|v| v as i64))
+}
+
+fn base(entry: &Entry) -> Option<Type> {
+    let size = u32::try_from(BinaryTypes::number(entry, DW_AT_byte_size)?).ok()?;
+    let encoding = match entry.attr(DW_AT_encoding)?.value() {
+        gimli::AttributeValue::Encoding(e) => e,
+        _ => return None,
+    };
+    let int = |signed| match size {
+        1 | 2 | 4 | 8 => Type::Int(Int { bytes: size as u8, signed }),
+        other => raw_bytes(other),
+    };
+    Some(match encoding {
+        gimli::DW_ATE_boolean if size == 1 => Type::Bool,
+        gimli::DW_ATE_signed | gimli::DW_ATE_signed_char => int(true),
+        gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_boolean | gimli::DW_ATE_UTF | gimli::DW_ATE_ASCII => {
+            int(false)
+        }
+        _ => raw_bytes(size),
+    })
+}
