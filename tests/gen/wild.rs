@@ -759,7 +759,7 @@ impl Gen<'_> {
             return Some(self.choice(a, b));
         }
         Some(match ty {
-            Type::Int(Int { bytes: 8, .. }) => self.int(depth),
+            Type::Int(Int { bytes: 8, signed: true }) => self.int(depth),
             Type::Int(_) => format!("({ty})({})", self.int(depth)),
             Type::Bool => self.condition(depth),
             Type::Str(_) => self.text(depth),
@@ -778,7 +778,7 @@ impl Gen<'_> {
                 format!("({})", fields.join(", "))
             }
             Type::Array(elem, _) => format!("({elem}[{}])(uint64)({})", 8 / elem.size().max(1), self.int(less)),
-            Type::Ptr(to, _) if matches!(**to, Type::Struct(_)) => match self.rng.below(3) {
+            Type::Ptr(to, _) if matches!(&**to, Type::Struct(s) if s.name == "task_struct") => match self.rng.below(3) {
                 0 => "curtask".into(),
                 1 => "curtask.real_parent".into(),
                 _ => format!("(struct task_struct *)({})", self.int(less)),
@@ -883,7 +883,11 @@ impl Gen<'_> {
     fn small_int(&mut self) -> String {
         let vars: Vec<String> = self.scopes.iter().flatten().filter(|v| matches!(v.ty, Type::Int(_))).map(|v| v.name.clone()).collect();
         match self.rng.below(5) {
-            0 | 1 if !vars.is_empty() => self.rng.pick(&vars).clone(),
+            // `(word) & x` is a cast
+            0 | 1 if !vars.is_empty() => match self.rng.pick(&vars) {
+                name if name.starts_with('$') => name.clone(),
+                name => format!("(0 + {name})"),
+            },
             2 => (*self.rng.pick(&["pid", "tid", "uid", "cpu", "nsecs", "rand", "elapsed", "ncpus"])).into(),
             _ => self.literal(),
         }
@@ -933,7 +937,7 @@ impl Gen<'_> {
                     e = if self.rng.once_in(3) { format!("{e}[{i}]") } else { format!("{e}.{i}") };
                     ty = parts.get(i)?.clone();
                 }
-                Type::Record(r) => {
+                Type::Record(r) if !r.fields.is_empty() => {
                     let f = self.rng.pick(&r.fields);
                     e = format!("{e}.{}", f.name);
                     ty = f.ty.clone();
