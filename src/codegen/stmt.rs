@@ -118,9 +118,13 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.if_else(c, |g| g.block(then), |g| g.block(otherwise));
             }
             StmtKind::Repeat { times, body } => {
+                let copies = self.e.begin_copies();
                 for _ in 0..*times {
+                    self.e.begin_copy(&copies);
                     self.block(body);
+                    self.e.end_copy();
                 }
+                self.e.end_copies(copies);
             }
             StmtKind::While { cond, body } => self.while_(cond, body),
             StmtKind::ForRange { var, from, to, body } => {

@@ -73,6 +73,14 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// And another's.
+    pub fn add(&mut self, other: Spent) {
+        self.check += other.check;
+        self.compile += other.compile;
+        self.load += other.load;
+        self.run += other.run;
+    }
+
     /// In all.
     pub fn total(&self) -> Duration {
         self.check + self.compile + self.load + self.run

@@ -1,6 +1,6 @@
 //! From a script that fails to the smallest part of it that fails the same way.
 
-use crate::tree::{Cut, Node, count, cut, text};
+use super::tree::{Cut, Node, count, cut, text};
 
 /// Leaves out what may be left out; `fails` says whether a text still fails the same way.
 pub fn shrink(nodes: Vec<Node>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<Node> {

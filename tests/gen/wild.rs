@@ -4,9 +4,9 @@
 //! Calls are drawn from the table of builtins, their arguments from the kinds of their parameters; what a call gives is
 //! asked of the checker. So a new row is tried without a word here.
 
-use crate::machine::Machine;
-use crate::rng::Rng;
-use crate::tree::{self, Node};
+use super::machine::Machine;
+use super::rng::Rng;
+use super::tree::{self, Node};
 use rbt::builtins::{self, Accepts, Builtin, Lower};
 use rbt::check::hir;
 use rbt::probes::{Caps, Context, Env};
@@ -50,6 +50,8 @@ const WORDS: &[(&str, &str, &[&str])] = &[
     ("reg", "name", &["ip", "sp", "di", "ax", "r8"]),
     ("signal", "signal", &["SIGCONT", "WINCH"]),
     ("signal_thread", "signal", &["SIGCONT"]),
+    // a new one each time: `#` is a number
+    ("getopt", "name", &["option#"]),
     ("cgroup_path", "hierarchies", &["unified", "*"]),
 ];
 
@@ -777,7 +779,9 @@ impl Gen<'_> {
                 }
                 format!("({})", fields.join(", "))
             }
-            Type::Array(elem, _) => format!("({elem}[{}])(uint64)({})", 8 / elem.size().max(1), self.int(less)),
+            Type::Array(elem, n) if matches!(**elem, Type::Int(_)) && (*n == 0 || elem.size() * n == 8) => {
+                format!("({elem}[{}])(uint64)({})", 8 / elem.size().max(1), self.int(less))
+            }
             Type::Ptr(to, _) if matches!(&**to, Type::Struct(s) if s.name == "task_struct") => match self.rng.below(3) {
                 0 => "curtask".into(),
                 1 => "curtask.real_parent".into(),
@@ -1121,7 +1125,10 @@ impl Gen<'_> {
             }
             let special = WORDS.iter().find(|(r, n, _)| *r == row.name && *n == p.name);
             let arg = match (special, p.accepts) {
-                (Some((_, _, words)), _) => format!("\"{}\"", self.rng.pick(words)),
+                (Some((_, _, words)), _) => {
+                    let word = (*self.rng.pick(words)).replace('#', &self.rng.below(1 << 30).to_string());
+                    format!("\"{word}\"")
+                }
                 (None, Accepts::Int) => self.int(depth),
                 (None, Accepts::LitInt) => (1 + self.rng.below(64)).to_string(),
                 (None, Accepts::Str) => self.text(depth),
