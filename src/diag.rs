@@ -51,6 +51,19 @@ impl Source {
     }
 }
 
+/// What each source is called where there is no room for its path: the kernel and LLVM keep the last part of a file's name only,
+/// so what else would share one gets a number.
+pub fn short_names(sources: &[Source]) -> Vec<String> {
+    let last = |s: &Source| s.name.rsplit('/').next().unwrap_or("").to_string();
+    let mut names: Vec<String> = Vec::with_capacity(sources.len());
+    for s in sources {
+        let short = last(s);
+        let twins = sources.iter().take(names.len()).filter(|o| last(o) == short).count();
+        names.push(if twins > 0 { format!("{short}~{twins}") } else { short });
+    }
+    names
+}
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -150,7 +163,13 @@ macro_rules! bug {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{Source, nearest, short_names};
+
+    #[test]
+    fn short_names_tell_sources_apart() {
+        let all = ["a.bt", "lib/b.bt", "old/b.bt", "x/a.bt"].map(|name| Source { name: name.into(), text: String::new() });
+        assert_eq!(short_names(&all), ["a.bt", "b.bt", "b.bt~1", "a.bt~1"]);
+    }
 
     #[test]
     fn the_nearest_of_the_same_length_wins() {

@@ -22,6 +22,7 @@ use crate::syntax::{self, ast};
 use crate::system::System;
 use crate::system::live::Live;
 
+mod import;
 mod panic;
 mod start;
 
@@ -79,7 +80,11 @@ pub fn check_text(name: &str, text: &str, sys: &dyn System, settings: &Settings)
 }
 
 fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
-    let tree = syntax::parse(source)?;
+    traced(syntax::parse(source)?, source)
+}
+
+/// A script that has a probe.
+fn traced(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics> {
     if tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
         return Ok(tree);
     }
@@ -116,24 +121,29 @@ fn check(tree: &ast::Script, sys: &dyn System, settings: Settings, mut warnings:
 /// Stages as far as checking, with everything that is said about them.
 struct Front<'a> {
     run: &'a Run,
+    program: Program,
     sources: Vec<Source>,
     clock: Clock,
 }
 
 impl<'a> Front<'a> {
     fn new(run: &'a Run) -> Self {
-        Self { run, sources: Vec::new(), clock: Clock::new(run.verbose) }
+        Self { run, program: run.program.clone(), sources: Vec::new(), clock: Clock::new(run.verbose) }
     }
 
     fn read(&mut self, program: &Program) -> Result<(), Failure> {
         let source = read(program)?;
+        self.program = program.clone();
         self.sources = vec![source];
         Ok(())
     }
 
     fn parse(&mut self) -> Result<ast::Script, Failure> {
-        let Some(source) = self.sources.first() else { return Err(Failure::new("there is no script")) };
-        let tree = parse(source).map_err(|d| self.wrong(d))?;
+        let Some(source) = self.sources.first().cloned() else { return Err(Failure::new("there is no script")) };
+        let tree = syntax::parse(&source).map_err(|d| self.wrong(d))?;
+        let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref()).map_err(|d| self.wrong(d))?;
+        let tree = traced(tree, &source).map_err(|d| self.wrong(d))?;
         self.clock.stage("parse");
         if self.run.dumps.contains(&"ast") {
             dump("ast", &format!("{tree:#?}"))?;
@@ -185,11 +195,11 @@ impl<'a> Front<'a> {
 fn run(run: &Run) -> Result<u8, Failure> {
     let mut front = Front::new(run);
     front.read(&run.program)?;
-    check_script_args(run, &front);
     if let Some(pid) = run.settings.pid {
         alive(pid)?;
     }
     let tree = front.parse()?;
+    check_script_args(run, &front);
     if let Some(text) = help_of_script(run, &tree) {
         to_reader(|out| out.write_all(text.as_bytes()))?;
         // As bpftrace does, whose callers tell by it that nothing ran.
@@ -278,15 +288,18 @@ fn not_compiled(messages: &[String], front: &Front) -> Failure {
 
 /// Parts `script:LINE:COL: ` from what LLVM says. The place may be anywhere in the text.
 fn located(message: &str, sources: &[Source]) -> (Span, String) {
-    let Some(source) = sources.first() else { return (Span::default(), message.into()) };
-    let place = message.split_once(&format!("{}:", source.name)).and_then(|(_, after)| {
+    let names = diag::short_names(sources);
+    let place = sources.iter().zip(&names).enumerate().find_map(|(i, (source, name))| {
+        let (_, after) = message.split_once(&format!("{name}:"))?;
         let mut numbers = after.splitn(3, |c: char| !c.is_ascii_digit());
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        let (line, col) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        Some(Span { source: i as u16, ..span_at(source, line, col) })
     });
     let text = message.lines().next().unwrap_or(message);
     // at its start it is not repeated, nor is the function that it is in
-    let text = text.strip_prefix(&format!("{}:", source.name)).and_then(|t| t.split_once(": ")).map_or(text, |(_, t)| t).to_string();
-    (place.map_or_else(Span::default, |(line, col)| span_at(source, line, col)), text)
+    let named = names.iter().find_map(|name| text.strip_prefix(&format!("{name}:")));
+    let text = named.and_then(|t| t.split_once(": ")).map_or(text, |(_, t)| t).to_string();
+    (place.unwrap_or_default(), text)
 }
 
 /// The span of one character at a line and column, both from 1.
@@ -366,8 +379,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Arguments that look like options, of a script that uses no arguments, are likely slips.
 fn check_script_args(run: &Run, front: &Front) {
-    let text = front.sources.first().map_or("", |s| s.text.as_str());
-    let uses_params = text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
+    let uses = |s: &Source| s.text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
+    let uses_params = front.sources.iter().any(uses);
     let slip = run.settings.params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
     if let (Some(slip), false) = (slip, uses_params) {
         front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));

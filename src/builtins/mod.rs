@@ -10,11 +10,16 @@ mod hist;
 mod machine;
 mod maps;
 mod memory;
+mod meta;
+mod names;
 mod net;
 pub mod options;
+mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod search;
+mod series;
 mod shell;
 mod stacks;
 mod strings;
@@ -111,6 +116,8 @@ pub enum Accepts {
     Str,
     /// A literal string.
     LitStr,
+    /// A literal integer or a literal string.
+    Literal,
     /// An address: an integer or a pointer; a string or an array in memory gives its address.
     Addr,
     /// A pointer, an integer, a string or an array.
@@ -316,6 +323,8 @@ pub enum Lower {
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
     Aggregate(&'static Aggregate),
+    /// Macros of the row's name in the language itself: a use is checked as if their body stood there.
+    Source(&'static str),
 }
 
 /// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
@@ -400,12 +409,21 @@ pub struct Read {
     pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
     pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+    /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
+    pub quotient: Option<QuotientFn>,
 }
+
+/// See [`Read::quotient`].
+pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
 pub struct Tag {
     /// As [`Tagged::tag`] has it, and as messages call the type.
     pub name: &'static str,
+    /// Bytes of the undecoded form.
+    pub size: u32,
+    /// An integer may be cast to it.
+    pub from_int: bool,
     /// Bytes to a value.
     pub decode: fn(&Tagged, &[u8], &mut dyn Host) -> Value,
 }
@@ -421,6 +439,8 @@ const FAMILIES: &[&[Builtin]] = &[
     control::ROWS,
     shell::ROWS,
     strings::ROWS,
+    search::ROWS,
+    names::ROWS,
     memory::ROWS,
     symbols::ROWS,
     stacks::ROWS,
@@ -429,7 +449,10 @@ const FAMILIES: &[&[Builtin]] = &[
     maps::ROWS,
     count::ROWS,
     hist::ROWS,
+    percentiles::ROWS,
+    series::ROWS,
     options::ROWS,
+    meta::ROWS,
 ];
 
 /// Every tag, by family.

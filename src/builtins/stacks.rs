@@ -63,8 +63,8 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 pub(super) const TAGS: &[Tag] = &[
-    Tag { name: KERNEL, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, true)) },
-    Tag { name: USER, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, false)) },
+    Tag { name: KERNEL, size: 8, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, true)) },
+    Tag { name: USER, size: 16, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, false)) },
 ];
 
 fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {

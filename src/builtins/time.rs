@@ -105,6 +105,8 @@ pub(super) const ROWS: &[Builtin] = &[
 
 pub(super) const TAGS: &[Tag] = &[Tag {
     name: TIMESTAMP,
+    size: 8,
+    from_int: false,
     decode: |tag, bytes, host| {
         let ns = super::word(bytes, 0);
         let unix = match ns {

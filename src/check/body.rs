@@ -1,7 +1,8 @@
-//! One probe's body, checked once for one kind of site: names and scopes.
+//! One body (a probe's, or a function's that it calls), checked once for one kind of site: names and scopes.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
+use super::functions::{self, Callee, Callees, Within};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;
@@ -22,8 +23,21 @@ pub struct VarState {
     pub merged: Merged,
     /// Given by `let $x: T`.
     pub fixed: Option<Type>,
+    /// Given so, and decoded late: what is assigned says how.
+    pub opaque: Option<Type>,
     /// Something is assigned to it, be its type known or not.
     pub set: bool,
+}
+
+impl VarState {
+    /// What it is as far as it is known.
+    fn settled(&self) -> Type {
+        match (&self.fixed, &self.opaque) {
+            (Some(ty), _) => ty.clone(),
+            (None, Some(blank)) if self.merged.ty == Type::Void => blank.clone(),
+            (None, _) => self.merged.ty.clone(),
+        }
+    }
 }
 
 /// A body being checked.
@@ -56,6 +70,19 @@ pub struct Body<'a> {
     pub copies: u64,
     /// `for` loops among them, whose bodies are functions of their own.
     pub fors: u32,
+    /// The script's functions that the probe calls.
+    pub callees: &'a mut Callees,
+    /// The function that is being checked; none for the probe's own body.
+    pub function: Option<Within<'a>>,
+}
+
+/// What a pass found of a body, for the next pass to know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Its variables, by declaration.
+    pub vars: Vec<VarState>,
+    /// The functions it calls.
+    pub callees: Vec<Callee>,
 }
 
 /// What checking a body gave.
@@ -64,8 +91,10 @@ pub struct Checked {
     pub vars: Vec<Var>,
     /// Statements, predicate included.
     pub body: Vec<Stmt>,
-    /// State of the variables for the next pass.
-    pub states: Vec<VarState>,
+    /// The functions it calls.
+    pub functions: Vec<super::hir::Function>,
+    /// For the next pass.
+    pub state: State,
     /// What was found wrong.
     pub diags: Vec<Diagnostic>,
     /// Options of the script that calls declare.
@@ -79,10 +108,38 @@ impl<'a> Body<'a> {
         maps: &'a mut Maps,
         site: &'a ProbeSite,
         context: &'a Context,
-        known: &'a [VarState],
+        known: &'a State,
         probe: &ast::Probe,
     ) -> Checked {
-        let mut body = Body {
+        let mut callees = Callees::new(&known.callees);
+        let mut body = Body::new(env, &mut *maps, site, context, &known.vars, &mut callees, None);
+        let cond = probe.predicate.as_ref().map(|p| body.condition(p));
+        let stmts = body.block(&probe.body);
+        let stmts = match cond {
+            Some(cond) => {
+                let span = cond.span;
+                vec![Stmt { kind: StmtKind::If { cond, then: stmts, otherwise: Vec::new() }, span }]
+            }
+            None => stmts,
+        };
+        let (vars, states, mut diags, mut options) = body.finish();
+        let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
+        options.append(&mut callees.options);
+        let state = State { vars: states, callees: callees.finish() };
+        Checked { vars, body: stmts, functions, state, diags, options }
+    }
+
+    /// A body of which nothing has been checked yet.
+    pub fn new(
+        env: &'a World<'a>,
+        maps: &'a mut Maps,
+        site: &'a ProbeSite,
+        context: &'a Context,
+        known: &'a [VarState],
+        callees: &'a mut Callees,
+        function: Option<Within<'a>>,
+    ) -> Self {
+        Body {
             env,
             maps,
             site,
@@ -97,25 +154,25 @@ impl<'a> Body<'a> {
             loops: 0,
             copies: 1,
             fors: 0,
-        };
-        let cond = probe.predicate.as_ref().map(|p| body.condition(p));
-        let stmts = body.block(&probe.body);
-        let stmts = match cond {
-            Some(cond) => {
-                let span = cond.span;
-                vec![Stmt { kind: StmtKind::If { cond, then: stmts, otherwise: Vec::new() }, span }]
-            }
-            None => stmts,
-        };
-        let mut vars: Vec<Var> =
-            body.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
-        vars.append(&mut body.hidden);
-        Checked { vars, body: stmts, states: body.vars, diags: body.diags, options: body.options }
+            callees,
+            function,
+        }
+    }
+
+    /// Its variables, what is known of them, what is wrong, and options of the script.
+    pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
+        let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
+        vars.append(&mut self.hidden);
+        (vars, self.vars, self.diags, self.options)
     }
 
     /// Notes something wrong.
     pub fn report(&mut self, d: Diagnostic) {
-        let d = match &self.frame.usage {
+        if self.frame.library.is_some() && d.code == "no-effect" {
+            return;
+        }
+        let d = Diagnostic { span: self.place(d.span), ..d };
+        let d = match self.frame.own_usage() {
             Some((name, span)) => d.related(*span, format!("in this use of `{name}`")),
             None => d,
         };
@@ -151,7 +208,7 @@ impl<'a> Body<'a> {
     /// A new variable in the innermost scope.
     pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
         let id = self.vars.len();
-        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, set: false });
+        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false });
         self.assigned.push(false);
         if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
@@ -168,9 +225,11 @@ impl<'a> Body<'a> {
 
     /// A variable's type as far as it is known, and where it got it.
     pub fn var_type(&self, id: VarId) -> Merged {
-        let state = self.known.get(id).filter(|v| v.merged.ty != Type::Void || v.fixed.is_some()).or_else(|| self.vars.get(id));
+        let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
-            Some(VarState { fixed: Some(ty), merged, .. }) => Merged { ty: ty.clone(), weak: false, span: merged.span },
+            Some(state) if state.fixed.is_some() || state.opaque.is_some() => {
+                Merged { ty: state.settled(), weak: false, span: state.merged.span }
+            }
             Some(state) => state.merged.clone(),
             None => Merged::default(),
         }
@@ -208,6 +267,12 @@ impl<'a> Body<'a> {
     /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.
     pub fn set_var(&mut self, id: VarId, value: Expr, span: Span) -> StmtKind {
         let (ty, weak) = convert::assigned_type(&value);
+        let blank = self.vars.get(id).and_then(|v| v.opaque.clone());
+        if let Some(blank) = blank.filter(|b| ty != Type::Void && !same_tag(b, &ty)) {
+            let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
+            self.error("type-conflict", value.span, format!("`{name}` is declared as {blank} and cannot hold {ty}"));
+            return StmtKind::SetVar(id, poison(span));
+        }
         if let Some(v) = self.vars.get_mut(id) {
             v.merged.add(&ty, weak, span);
             v.set = true;
@@ -251,6 +316,10 @@ impl<'a> Body<'a> {
         }
         fits
     }
+}
+
+fn same_tag(a: &Type, b: &Type) -> bool {
+    matches!((a, b), (Type::Tagged(a), Type::Tagged(b)) if a.tag == b.tag)
 }
 
 /// Stands for an expression about which something wrong has been said, or whose type is not known yet.

@@ -11,6 +11,7 @@ use super::hir::{Call, Expr, ExprKind};
 use crate::builtins::{Builtin, Facts, Lit, Lower, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
+use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::types::Type;
 
@@ -23,11 +24,11 @@ impl Body<'_> {
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
             };
         }
-        if self.is_macro(name) {
+        if self.is_macro(name, &[]) {
             return self.macro_value(name, &[], span);
         }
-        if self.env.is_function(name) {
-            return self.unsupported(span, "functions of the script's own");
+        if let Some(f) = self.env.function(name) {
+            return self.call_function(f, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -45,11 +46,11 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.is_macro(name) {
+        if self.is_macro(name, args) {
             return self.macro_value(name, args, span);
         }
-        if self.env.is_function(name) {
-            return self.unsupported(span, "functions of the script's own");
+        if let Some(f) = self.env.function(name) {
+            return self.call_function(f, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
@@ -83,6 +84,7 @@ impl Body<'_> {
             Lower::Fold(f) => {
                 let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
                 match lit {
+                    Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
                     Some(Lit::Str(s)) => {
@@ -99,27 +101,32 @@ impl Body<'_> {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
-            Lower::Aggregate(_) => poison(span),
+            Lower::Aggregate(_) | Lower::Source(_) => poison(span),
         }
     }
 
     /// May it be called in this probe, in this place, in this run?
-    fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
+    pub fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
         if !self.context.caps.has(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
             if self.site.kind.offers().has(row.needs) {
                 let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes on this kernel", row.name));
+                let d = self.called_from(d);
                 self.report(d.help("a newer kernel offers it"));
                 return false;
             }
             let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));
+            let d = self.called_from(d);
             self.report(if can.is_empty() { d } else { d.help(format!("it can be used in {}", can.join(", "))) });
             return false;
         }
         if row.risky && !self.env.settings.allow_unsafe {
             let d = Diagnostic::error("unsafe", span, format!("`{}` can change the system it observes", row.name));
             self.report(d.help("allow it with --unsafe"));
+            return false;
+        }
+        if !self.stable_enough(row.name, span) {
             return false;
         }
         let from_context = matches!(row.lower, Lower::Context(_));
@@ -131,6 +138,25 @@ impl Body<'_> {
             return false;
         }
         true
+    }
+
+    /// For a part of the language that may still change: says so, and whether the settings allow it.
+    pub fn stable_enough(&mut self, feature: &str, span: Span) -> bool {
+        let setting = format!("unstable_{feature}");
+        let message = format!("`{feature}` may still change");
+        match self.env.settings.unstable(feature) {
+            Some(Unstable::Error) => {
+                let d = Diagnostic::error("unstable", span, format!("{message}, and is not allowed"));
+                self.report(d.help(format!("allow it with `config = {{ {setting} = enable }}`")));
+                false
+            }
+            Some(Unstable::Warn) => {
+                let d = Diagnostic::warning("unstable", span, message);
+                self.report(d.help(format!("to say that you know: `config = {{ {setting} = enable }}`")));
+                true
+            }
+            Some(Unstable::Enable) | None => true,
+        }
     }
 
     fn context_value(&mut self, row: &'static Builtin, which: &ArgRef, ty: Type, span: Span) -> Expr {
@@ -145,9 +171,18 @@ impl Body<'_> {
                 }));
                 return poison(span);
             }
+            ArgRef::Index(n) => match self.context.arg_types.get(*n as usize) {
+                Some(Some(ty)) => ty.clone(),
+                Some(None) => {
+                    let d = Diagnostic::error("bad-arg", span, format!("{}'s `{}` cannot be read", self.site.name, row.name));
+                    self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
+                    return poison(span);
+                }
+                None => ty,
+            },
             ArgRef::Retval => self.context.retval.clone().map_or(ty, |ty| self.context_type(&ty)),
             ArgRef::All => Type::Args,
-            ArgRef::Index(_) | ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
+            ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
         };
         Expr { kind: ExprKind::Context(which.clone()), ty, span }
     }
@@ -203,7 +238,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name) || self.env.is_function(name) || self.substitute(name).is_some() {
+        if self.is_macro(name, args) || self.env.function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
@@ -231,5 +266,13 @@ impl super::Tables {
     /// Can what this aggregation gathers be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
+    }
+
+    /// Is what this aggregation gives a quotient of two numbers that can be had too?
+    pub fn is_quotient(&self, function: &str) -> bool {
+        (self.row)(function).is_some_and(|row| match row.lower {
+            Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),
+            _ => false,
+        })
     }
 }

@@ -121,6 +121,7 @@ impl Body<'_> {
                 let name = call.row.name;
                 self.fail("no-value", e.span, format!("{name} gives no value"))
             }
+            ExprKind::CallFn(..) if e.ty == Type::Void => self.fail("no-value", e.span, "this function gives no value"),
             ExprKind::Cond(..) | ExprKind::Block(..) if e.ty == Type::Void => poison(e.span),
             _ => e,
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::hir::{Call, CallArg, Expr, ExprKind, Map, Probe, Script, Stmt, StmtKind};
+use super::hir::{Call, CallArg, Expr, ExprKind, Function, Map, Probe, Script, Stmt, StmtKind, Var};
 use crate::probes::ArgRef;
 use crate::syntax::ast::UnOp;
 use crate::types::Type;
@@ -16,35 +16,50 @@ pub fn dump(script: &Script) -> String {
         let _ = writeln!(out, "map {}{key}: {}, {} entries{lru}", m.name, m.value, m.max_entries);
     }
     for p in &script.probes {
-        let mut d = Dump { maps: &script.maps, probe: p, out: &mut out, depth: 0 };
-        d.probe();
+        let mut d = Dump { maps: &script.maps, functions: &p.functions, vars: &p.vars, out: &mut out, depth: 0 };
+        d.probe(p);
+        for f in &p.functions {
+            let mut d = Dump { maps: &script.maps, functions: &p.functions, vars: &f.vars, out: &mut out, depth: 1 };
+            d.function(f);
+        }
     }
     out
 }
 
 struct Dump<'a> {
     maps: &'a [Map],
-    probe: &'a Probe,
+    functions: &'a [Function],
+    vars: &'a [Var],
     out: &'a mut String,
     depth: usize,
 }
 
 impl Dump<'_> {
-    fn probe(&mut self) {
+    fn probe(&mut self, probe: &Probe) {
         const SHOWN: usize = 8;
-        for site in self.probe.sites.iter().take(SHOWN) {
+        for site in probe.sites.iter().take(SHOWN) {
             let _ = writeln!(self.out, "{}", site.name);
         }
-        if self.probe.sites.len() > SHOWN {
-            let _ = writeln!(self.out, "… and {} more", self.probe.sites.len() - SHOWN);
+        if probe.sites.len() > SHOWN {
+            let _ = writeln!(self.out, "… and {} more", probe.sites.len() - SHOWN);
         }
         self.line("{");
+        self.body(0, &probe.body);
+    }
+
+    fn function(&mut self, f: &Function) {
+        let params: Vec<String> = f.vars.iter().take(f.params).map(|v| format!("{}: {}", v.name, v.ty)).collect();
+        self.line(&format!("fn {}({}): {} {{", f.name, params.join(", "), f.returns));
+        self.body(f.params, &f.body);
+    }
+
+    fn body(&mut self, params: usize, body: &[Stmt]) {
         self.depth += 1;
-        for (i, v) in self.probe.vars.iter().enumerate() {
+        for (i, v) in self.vars.iter().enumerate().skip(params) {
             let line = format!("let {}: {};", self.var_name(i), v.ty);
             self.line(&line);
         }
-        self.stmts(&self.probe.body);
+        self.stmts(body);
         self.depth -= 1;
         self.line("}");
     }
@@ -54,8 +69,8 @@ impl Dump<'_> {
     }
 
     fn var_name(&self, id: usize) -> String {
-        let Some(v) = self.probe.vars.get(id) else { return format!("${id}") };
-        let twins = self.probe.vars.iter().filter(|o| o.name == v.name).count();
+        let Some(v) = self.vars.get(id) else { return format!("${id}") };
+        let twins = self.vars.iter().filter(|o| o.name == v.name).count();
         if twins > 1 { format!("{}#{id}", v.name) } else { v.name.clone() }
     }
 
@@ -147,7 +162,7 @@ impl Dump<'_> {
             ExprKind::Cond(c, a, b) => format!("({} ? {} : {})", self.expr(c), self.expr(a), self.expr(b)),
             ExprKind::Block(stmts, value) => {
                 let mut text = String::new();
-                let mut inner = Dump { maps: self.maps, probe: self.probe, out: &mut text, depth: 0 };
+                let mut inner = Dump { maps: self.maps, functions: self.functions, vars: self.vars, out: &mut text, depth: 0 };
                 inner.stmts(stmts);
                 format!("{{ {} {} }}", text.lines().map(str::trim).collect::<Vec<_>>().join(" "), self.expr(value))
             }
@@ -161,6 +176,10 @@ impl Dump<'_> {
             ExprKind::StepVar { var, by, post } => step(&self.var_name(*var), *by, *post),
             ExprKind::StepMap { map, key, by, post } => step(&self.map_name(*map, key.as_deref()), *by, *post),
             ExprKind::Call(call) => self.call(call),
+            ExprKind::CallFn(f, args) => {
+                let name = self.functions.get(*f).map_or("?", |f| f.name.as_str());
+                format!("{name}({})", args.iter().map(|e| self.expr(e)).collect::<Vec<_>>().join(", "))
+            }
         }
     }
 

@@ -48,7 +48,32 @@ pub struct Probe {
     pub vars: Vec<Var>,
     /// The predicate is an `If` around the rest.
     pub body: Vec<Stmt>,
+    /// The script's functions that the body calls, itself or through others, as checked for these sites. None calls itself,
+    /// not even through others.
+    pub functions: Vec<Function>,
     /// Attach points to closing brace.
+    pub span: Span,
+}
+
+/// Index into [`Probe::functions`].
+pub type FunctionId = usize;
+
+/// A function of the script's own, as one probe's sites have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// The first so many variables are its parameters.
+    pub params: usize,
+    /// Scratch variables.
+    pub vars: Vec<Var>,
+    /// What it does. Where it returns something, no way through it ends without `return`.
+    pub body: Vec<Stmt>,
+    /// What it returns, or [`Type::Void`].
+    pub returns: Type,
+    /// It, or what it calls, may end the run.
+    pub stops: bool,
+    /// All of it.
     pub span: Span,
 }
 
@@ -144,7 +169,7 @@ pub enum StmtKind {
     Break,
     /// Next turn of the innermost loop.
     Continue,
-    /// Leave the probe.
+    /// Leave the probe (the value is `int64`) or the function (the value has its type).
     Return(Option<Expr>),
 }
 
@@ -170,7 +195,7 @@ pub enum ExprKind {
     Var(VarId),
     /// A plain map's element, or its zero value.
     Map(MapId, Option<Box<Expr>>),
-    /// An aggregation read across CPUs, as an integer.
+    /// An aggregation read across CPUs, as an integer; a quotient, where this expression's type is a pair, as its two numbers.
     ReadAgg(MapId, Option<Box<Expr>>),
     /// Something the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
     Context(ArgRef),
@@ -217,6 +242,8 @@ pub enum ExprKind {
     },
     /// A builtin whose row emits code or an event.
     Call(Call),
+    /// A function of the script's own; arguments have its parameters' types.
+    CallFn(FunctionId, Vec<Expr>),
 }
 
 /// A call of a builtin.
@@ -341,7 +368,7 @@ impl Expr {
                 b.visit(see);
                 c.visit(see);
             }
-            ExprKind::Tuple(all) => all.iter().for_each(|e| e.visit(see)),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter().for_each(|e| e.visit(see)),
             ExprKind::Call(call) => call.visit(see),
         }
     }

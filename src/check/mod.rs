@@ -6,6 +6,8 @@
 //! | code | meaning |
 //! |---|---|
 //! | `arity` | a builtin got too few or too many arguments |
+//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
+//! | `bad-import` | (from the driver) what `import` names cannot be taken in |
 //! | `bad-arg` | `argN` beyond what the probe has |
 //! | `bad-cast` | a type that cannot be cast to the other |
 //! | `bad-condition` | a condition that is no number, bool or pointer |
@@ -21,6 +23,7 @@
 //! | `in-loop` | something that cannot be had within a `for` loop |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |
+//! | `missing-return` | a way through a function that ends without the value it is to return |
 //! | `misplaced-aggregation` | an aggregation that is not assigned to a map |
 //! | `missing-parameter` | (warning) a positional parameter that was not given |
 //! | `no-address` | the address of something that is not in memory |
@@ -36,7 +39,7 @@
 //! | `out-of-bounds` | a constant index beyond the end |
 //! | `out-of-range` | a literal that its declared type cannot hold |
 //! | `pointer-comparison` | (warning) pointers to different types compared |
-//! | `recursion` | a macro that uses itself |
+//! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
@@ -55,6 +58,7 @@
 //! | `unsafe` | needs `--unsafe` |
 //! | `unset-variable` | (warning) a declared variable read before it is set |
 //! | `unsettled` | types that grow with every use |
+//! | `unstable` | use of something that may still change: a warning, or an error where a setting says so |
 //! | `unsupported` | part of the language that this version does not have |
 //! | `unused-map` | (warning) a map declared and never used |
 //! | `useless-cast` | (warning) a cast to the type it has |
@@ -70,6 +74,7 @@ pub mod dump;
 mod expr;
 mod fold;
 mod format;
+mod functions;
 pub mod hir;
 mod macros;
 mod maps;
@@ -85,14 +90,14 @@ use std::collections::BTreeMap;
 
 use crate::builtins::{self, Builtin};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
-use crate::probes::{Env, KINDS, ProbeKind, can_share};
+use crate::probes::{Attach, Env, KINDS, ProbeKind, can_share};
 use crate::settings::Settings;
 use crate::syntax::ast;
 use crate::system::System;
 use crate::types::Type;
 pub use options::options;
 
-use body::{Body, Checked, VarState};
+use body::{Body, Checked, State};
 use maps::{Declared, Maps};
 use probes::Job;
 
@@ -124,13 +129,16 @@ pub(crate) struct World<'a> {
     tables: &'a Tables,
     /// The script's macros.
     macros: Vec<&'a ast::Macro>,
-    /// Names of the script's functions.
-    functions: Vec<&'a str>,
+    /// The script's functions.
+    functions: Vec<&'a ast::Function>,
+    /// Those of builtins.
+    library: &'a [ast::Macro],
 }
 
 impl World<'_> {
-    fn is_function(&self, name: &str) -> bool {
-        self.functions.contains(&name)
+    /// The script's function of this name: its index.
+    fn function(&self, name: &str) -> Option<usize> {
+        self.functions.iter().position(|f| f.name.name == name)
     }
 }
 
@@ -147,12 +155,14 @@ fn check_with(
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let world = World { sys, settings, tables, macros, functions };
+    let world = World { sys, settings, tables, macros, library: &script.library, functions };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
-    let jobs = probes::expand(script, &world.macros, &Env { sys, settings }, tables, &mut diags);
+    let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
-    let mut states: Vec<Vec<Vec<VarState>>> = jobs.iter().map(|j| vec![Vec::new(); j.contexts.len()]).collect();
+    let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
+    let mut unused = vec![State::default(); world.functions.len()];
     let mut results = Vec::new();
+    let mut unused_diags = Vec::new();
     let mut settled = false;
     for pass in 0..MOST_PASSES {
         maps.start_pass(pass > FREE_PASSES);
@@ -163,14 +173,17 @@ fn check_with(
             for ((first, context), state) in job.contexts.iter().zip(states) {
                 let Some(site) = job.sites.get(*first) else { continue };
                 let checked = Body::check(&world, &mut maps, site, context, state, job.probe);
-                if *state != checked.states {
+                if *state != checked.state {
                     changed = true;
-                    state.clone_from(&checked.states);
+                    state.clone_from(&checked.state);
                 }
                 bodies.push(checked);
             }
             results.push(bodies);
         }
+        let (found, more) = functions::check_unused(&world, &mut maps, &jobs, &mut unused, &results);
+        changed |= more;
+        unused_diags = found;
         changed |= maps.end_pass();
         if !changed {
             settled = true;
@@ -182,6 +195,9 @@ fn check_with(
         diags.push(Diagnostic::error("unsettled", Span::default(), message).help("a tuple may not contain itself"));
     }
     let mut probes = Vec::new();
+    diags.append(&mut unused_diags);
+    let all: Vec<&State> = states.iter().flatten().chain(&unused).collect();
+    functions::recursion(&world, &all, &mut diags);
     for (job, bodies) in jobs.iter().zip(&mut results) {
         for body in bodies.iter_mut() {
             diags.append(&mut body.diags);
@@ -189,6 +205,7 @@ fn check_with(
         circular(job, bodies, &mut diags);
         merge_sites(job, bodies, &mut probes);
     }
+    last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
     options::settle(&mut uses, script, settings, &mut diags);
     let map_table = maps.finish(settings, &mut diags);
@@ -196,9 +213,25 @@ fn check_with(
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
 }
 
+/// What is imported comes before what imports it; with the `end` probes it is the other way round, so that a script may use to the
+/// end what another one set up.
+fn last_imported_last(probes: &mut Vec<hir::Probe>) {
+    let is_end = |p: &hir::Probe| p.sites.iter().any(|s| matches!(s.attach, Attach::End));
+    let (ends, mut rest): (Vec<hir::Probe>, Vec<hir::Probe>) = std::mem::take(probes).into_iter().partition(is_end);
+    let mut by_source: Vec<Vec<hir::Probe>> = Vec::new();
+    for p in ends {
+        match by_source.last_mut().filter(|group| group.last().is_some_and(|l| l.span.source == p.span.source)) {
+            Some(group) => group.push(p),
+            None => by_source.push(vec![p]),
+        }
+    }
+    rest.extend(by_source.into_iter().rev().flatten());
+    *probes = rest;
+}
+
 /// Variables that are assigned only from themselves (`let $x; $x = $x;`), where nothing else is wrong.
 fn circular(job: &Job, bodies: &[Checked], diags: &mut Vec<Diagnostic>) {
-    let unknown = bodies.iter().flat_map(|b| &b.states).find(|v| v.set && v.fixed.is_none() && v.merged.ty == Type::Void);
+    let unknown = bodies.iter().flat_map(|b| &b.state.vars).find(|v| v.set && v.fixed.is_none() && v.merged.ty == Type::Void);
     if let (Some(v), false) = (unknown, failed(diags)) {
         let message = format!("`{}` is assigned from itself only: it has no type", v.name);
         diags.push(Diagnostic::error("undefined-variable", job.probe.span, message));
@@ -241,7 +274,9 @@ fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
     // Code generation reads numbers that serve as addresses in the context's memory: it must be the same.
     let space = |i: usize| job.contexts.get(i).map(|(_, c)| c.space);
     for (i, b) in bodies.iter().enumerate() {
-        let same = |j: usize| space(i) == space(j) && bodies.get(j).is_some_and(|a| a.body == b.body && a.vars == b.vars);
+        let same = |j: usize| {
+            space(i) == space(j) && bodies.get(j).is_some_and(|a| a.body == b.body && a.vars == b.vars && a.functions == b.functions)
+        };
         let equal = canonical.iter().copied().find(|&j| same(j));
         canonical.push(equal.unwrap_or(i));
     }
@@ -256,7 +291,18 @@ fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
             Some(p) => p.sites.push(site.clone()),
             None => {
                 let vars = checked.vars.iter().cloned().map(with_some_type).collect();
-                probes.push(hir::Probe { sites: vec![site.clone()], vars, body: checked.body.clone(), span: job.probe.span });
+                let functions = checked
+                    .functions
+                    .iter()
+                    .cloned()
+                    .map(|f| hir::Function { vars: f.vars.into_iter().map(with_some_type).collect(), ..f });
+                probes.push(hir::Probe {
+                    sites: vec![site.clone()],
+                    vars,
+                    body: checked.body.clone(),
+                    functions: functions.collect(),
+                    span: job.probe.span,
+                });
                 body_of.push(which);
             }
         }
@@ -268,8 +314,8 @@ fn with_some_type(v: hir::Var) -> hir::Var {
     if v.ty == Type::Void { hir::Var { ty: Type::I64, ..v } } else { v }
 }
 
-/// The script's own macros, and names of its functions; notes what cannot be used yet.
-fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a str>) {
+/// The script's own macros and functions; notes what cannot be used yet.
+fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a ast::Function>) {
     let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} cannot be used yet")));
     for item in &script.c_part {
         not_yet(item.span, "C definitions and preprocessor lines");
@@ -281,14 +327,12 @@ fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec
     for item in &script.items {
         match item {
             ast::Item::Macro(m) => macros.push(m),
-            ast::Item::Function(f) => {
-                not_yet(f.name.span, "functions of the script's own");
-                functions.push(f.name.name.as_str());
-            }
+            ast::Item::Function(f) => functions.push(f),
             ast::Item::Probe(_) | ast::Item::MapDecl(_) => {}
         }
     }
     macros::duplicates(&macros, diags);
+    functions::duplicates(&functions, diags);
     (macros, functions)
 }
 

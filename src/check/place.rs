@@ -36,6 +36,10 @@ impl Body<'_> {
             },
             Type::Record(r) => match r.fields.iter().find(|f| f.name == name.name) {
                 Some(field) => {
+                    let at = r.fields.iter().position(|f| f.name == name.name);
+                    if let Some(known) = at.and_then(|i| fold::part(&base, i)) {
+                        return Expr { span, ..known };
+                    }
                     let field = field.clone();
                     member(base, field, space, span)
                 }
@@ -86,6 +90,9 @@ impl Body<'_> {
         match &base.ty {
             Type::Void => poison(span),
             Type::Tuple(elems) if index < elems.len() => {
+                if let Some(known) = fold::part(&base, index) {
+                    return Expr { span, ..known };
+                }
                 let elems = elems.clone();
                 Expr { span, ..tuple_element(base, &elems, index) }
             }

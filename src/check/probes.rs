@@ -4,7 +4,7 @@
 
 use regex::Regex;
 
-use super::{Tables, uses};
+use super::{Tables, World, uses};
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Attach, Caps, Context, Env, ProbeSite};
@@ -24,13 +24,7 @@ pub struct Job<'a> {
 }
 
 /// Expands all probes.
-pub fn expand<'a>(
-    script: &'a ast::Script,
-    macros: &[&ast::Macro],
-    env: &Env,
-    tables: &Tables,
-    diags: &mut Vec<Diagnostic>,
-) -> Vec<Job<'a>> {
+pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
     let filter = match env.settings.probe_filter.as_deref().map(Regex::new) {
         Some(Err(e)) => {
             let why = e.to_string().lines().last().unwrap_or_default().to_string();
@@ -52,7 +46,7 @@ pub fn expand<'a>(
         }
         sites.retain(|s| always_kept(s) || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
         if !sites.is_empty() {
-            jobs.push(with_contexts(probe, sites, macros, env, tables, diags));
+            jobs.push(with_contexts(probe, sites, world, env, tables, diags));
         }
     }
     if jobs.is_empty() && !super::failed(diags) {
@@ -183,7 +177,7 @@ struct Needs {
     fields: bool,
 }
 
-fn needs(probe: &ast::Probe, macros: &[&ast::Macro], tables: &Tables) -> Needs {
+fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
     let mut n = Needs { context: false, fields: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
@@ -196,8 +190,8 @@ fn needs(probe: &ast::Probe, macros: &[&ast::Macro], tables: &Tables) -> Needs {
             }
             _ => return,
         };
-        // A macro's body is not looked at here.
-        if macros.iter().any(|m| m.name.name == name) {
+        // A macro's or function's body is not looked at here.
+        if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
             n = Needs { context: true, fields: true };
             return;
         }
@@ -216,18 +210,23 @@ fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
-    a.caps == b.caps && a.retval == b.retval && a.args == b.args && a.space == b.space && (!fields || a.fields == b.fields)
+    a.caps == b.caps
+        && a.retval == b.retval
+        && a.args == b.args
+        && a.arg_types == b.arg_types
+        && a.space == b.space
+        && (!fields || a.fields == b.fields)
 }
 
 fn with_contexts<'a>(
     probe: &'a ast::Probe,
     sites: Vec<ProbeSite>,
-    macros: &[&ast::Macro],
+    world: &World,
     env: &Env,
     tables: &Tables,
     diags: &mut Vec<Diagnostic>,
 ) -> Job<'a> {
-    let needs = needs(probe, macros, tables);
+    let needs = needs(probe, world, tables);
     let mut contexts: Vec<(usize, Context)> = Vec::new();
     let mut context_of = Vec::with_capacity(sites.len());
     for (i, site) in sites.iter().enumerate() {

@@ -61,7 +61,7 @@ impl Body<'_> {
     }
 
     fn stmt(&mut self, s: &ast::Stmt, out: &mut Vec<Stmt>) {
-        let span = s.span;
+        let span = self.place(s.span);
         let kind = match &s.kind {
             ast::StmtKind::Expr(e) => return self.effect(e, out),
             ast::StmtKind::Discard(e) => StmtKind::Expr(self.expr(e)),
@@ -125,9 +125,14 @@ impl Body<'_> {
                 self.error("in-macro", span, "a macro cannot `return`");
                 return;
             }
+            ast::StmtKind::Return(value) if self.function.is_some() => match self.returned_value(value.as_ref(), span) {
+                Some(kind) => kind,
+                None => return,
+            },
             ast::StmtKind::Return(value) => StmtKind::Return(value.as_ref().map(|e| self.bound(e))),
             ast::StmtKind::Import(_) => {
-                self.unsupported(span, "`import`");
+                let d = Diagnostic::error("unsupported", span, "`import` cannot stand within a block");
+                self.report(d.help("put it at the top of the script, after `config`"));
                 return;
             }
         };
@@ -208,12 +213,16 @@ impl Body<'_> {
 
     /// An expression for its effect: `if`, ternary and block become statements.
     fn effect(&mut self, e: &ast::Expr, out: &mut Vec<Stmt>) {
-        let span = e.span;
+        let span = self.place(e.span);
         match &e.kind {
             ast::ExprKind::If { cond, then, otherwise } => {
                 if let Some(chosen) = self.comptime_choice(cond) {
                     // The other branch is not even checked.
-                    let branch = if chosen { Some(then) } else { otherwise.as_ref() };
+                    let branch = match chosen {
+                        Some(true) => Some(then),
+                        Some(false) => otherwise.as_ref(),
+                        None => None,
+                    };
                     return out.append(&mut branch.map(|b| self.block(b)).unwrap_or_default());
                 }
                 let cond = self.condition(cond);
@@ -228,8 +237,8 @@ impl Body<'_> {
                 self.effect(otherwise, &mut b);
                 out.push(Stmt { kind: StmtKind::If { cond, then: a, otherwise: b }, span });
             }
-            ast::ExprKind::Call { name, args } if self.is_macro(&name.name) => self.macro_effect(&name.name, args, span, out),
-            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name) => {
+            ast::ExprKind::Call { name, args } if self.is_macro(&name.name, args) => self.macro_effect(&name.name, args, span, out),
+            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name, &[]) => {
                 self.macro_effect(name, &[], span, out);
             }
             ast::ExprKind::Block(block) => {
@@ -256,8 +265,16 @@ impl Body<'_> {
             self.redeclared(var);
         }
         let declared = ty.and_then(|t| self.type_expr(t));
-        let open = matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
+        if let (Some(Type::Void), Some(t)) = (&declared, ty) {
+            self.error("bad-type", t.span, "a variable cannot be void: that is no value");
+        }
+        let opaque = declared.clone().filter(|ty| matches!(ty, Type::Tagged(_)));
+        let open = opaque.is_some() || matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
         let id = self.declare(&var.name, declared.clone().filter(|_| !open));
+        if let Some(v) = self.vars.get_mut(id) {
+            v.opaque.clone_from(&opaque);
+        }
+        let declared = declared.filter(|_| opaque.is_none());
         if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {
             let least = match ty {
                 Type::Str(0) => Type::Str(1),
@@ -414,7 +431,7 @@ impl Body<'_> {
 }
 
 /// Does control never pass a statement?
-fn ends(s: &Stmt) -> bool {
+pub fn ends(s: &Stmt) -> bool {
     match &s.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Expr(e) => match &e.kind {
@@ -437,7 +454,7 @@ fn ends(s: &Stmt) -> bool {
 fn has_effect(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),
-        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) => true,
+        ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) => true,
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),
@@ -449,5 +466,5 @@ fn has_effect(e: &Expr) -> bool {
 
 /// A variable-like builtin: takes nothing, gives a value.
 fn is_plain(call: &super::hir::Call) -> bool {
-    call.row.params.is_empty() && call.ty != Type::Void
+    call.args.is_empty() && call.row.params.iter().all(|p| p.optional) && call.ty != Type::Void
 }

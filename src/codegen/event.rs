@@ -67,7 +67,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let kind = EventKind::Builtin(call.row.name.into());
         self.events.push((index, Event { kind, pos, line, literals, args: layout.args }));
         if event.stops {
-            self.e.ret(None);
+            self.stop();
         }
     }
 

@@ -1,12 +1,13 @@
 //! Compiles a checked script: [`hir`] to [`artifact::Artifact`].
 //!
 //! - `probe.rs`: a program and what decides whether its body runs
-//! - `stmt.rs`, `expr.rs`: the body
+//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls
 //! - `event.rs`: what is told to user space
 
 pub mod artifact;
 mod event;
 mod expr;
+mod function;
 mod probe;
 mod stmt;
 
@@ -54,6 +55,11 @@ struct Gen<'a, 'c> {
     /// Number of the program under construction.
     program: usize,
     site: Option<&'a crate::probes::ProbeSite>,
+    /// The functions of the probe under construction, and what has been made of them.
+    functions: &'a [hir::Function],
+    made: Vec<Option<function::Made<'c>>>,
+    /// Where the function under construction leaves its result; none in a program's own body.
+    within: Option<function::Within>,
 }
 
 /// Compiles. It fails only where LLVM finds something that checking should have.
@@ -65,8 +71,7 @@ pub fn compile(
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
     let cx = Context::create();
-    let nothing = Source { name: "stdin".into(), text: String::new() };
-    let mut e = Emit::new(&cx, sources.first().unwrap_or(&nothing), sys.has(Feature::CpuV4), &settings.license);
+    let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
     for (i, m) in script.maps.iter().enumerate() {
@@ -85,6 +90,9 @@ pub fn compile(
         depth: 0,
         program: 0,
         site: None,
+        functions: &[],
+        made: Vec::new(),
+        within: None,
     };
     let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
     let Gen { e, mut events, .. } = g;
@@ -138,10 +146,10 @@ fn place(sources: &[Source], span: Span) -> (Pos, String) {
 impl Gen<'_, '_> {
     /// What is emitted next comes from here.
     fn at(&mut self, span: Span) {
-        self.e.span = span;
         if let Some(s) = self.sources.get(usize::from(span.source)) {
+            self.e.span = span;
             let (line, col) = s.line_col(span.start);
-            self.e.at(line, col);
+            self.e.at(span.source, line, col);
         }
     }
 }

@@ -22,6 +22,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
+        self.functions = &probe.functions;
+        self.made = (0..probe.functions.len()).map(|_| None).collect();
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
@@ -55,6 +57,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
             }
             Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
             | Attach::Begin
             | Attach::End
             | Attach::Tracepoint { .. }
@@ -77,11 +80,11 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
                 self.e.if_(no, |e| e.ret(None));
                 self.e.allow_scratch_here();
-                self.home_vars(probe);
+                self.home_vars(&probe.vars, &probe.body, &[]);
                 self.block(then);
             }
             body => {
-                self.home_vars(probe);
+                self.home_vars(&probe.vars, body, &[]);
                 self.block(body);
             }
         }
@@ -160,7 +163,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }
-            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Perf { .. } => {}
+            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Perf { .. } => {}
         }
     }
 
@@ -172,6 +175,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
             | Attach::Perf { .. } => self.e.leave_when_stopped(),
         }
     }

@@ -40,10 +40,10 @@ const MOST_TURNS: u64 = (8 << 20) - 1;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// Gives each variable a home that lasts as long as the program.
-    pub(super) fn home_vars(&mut self, probe: &hir::Probe) {
-        self.var_types = probe.vars.iter().map(|v| v.ty.clone()).collect();
-        let (loops, inside) = loops_in(&probe.body);
+    /// Gives each variable a home that lasts as long as the program; the first ones may be `given` one, in scratch memory.
+    pub(super) fn home_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
+        self.var_types = vars.iter().map(|v| v.ty.clone()).collect();
+        let (loops, inside) = loops_in(body);
         if loops > 0 {
             let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
             let zero = self.e.int(0);
@@ -57,7 +57,11 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
         }
         let mut scalars = 0;
-        for (i, v) in probe.vars.iter().enumerate() {
+        for (i, v) in vars.iter().enumerate() {
+            if let Some(Some(offset)) = given.get(i) {
+                self.vars.push(Home::Scratch(*offset));
+                continue;
+            }
             scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
             let home = match (inside.contains(&i), v.ty.is_scalar()) {
@@ -146,17 +150,17 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.ret(Some(go_on));
             }
             StmtKind::Return(value) => {
-                let v = value.as_ref().map(|e| {
+                let v = value.as_ref().and_then(|e| {
                     let op = self.expr(e);
-                    self.e.scalar(&op)
+                    self.result(&op)
                 });
                 self.leave(v);
             }
         }
     }
 
-    /// Leaves the probe, from within loops too.
-    fn leave(&mut self, value: Option<IntValue<'c>>) {
+    /// Leaves the probe or function, from within loops too.
+    pub(super) fn leave(&mut self, value: Option<IntValue<'c>>) {
         match (&self.loops, self.depth) {
             (Some(l), 1..) => {
                 let at = l.at;
@@ -283,7 +287,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         match &mut self.loops {
             Some(l) => {
                 l.count += 1;
-                format!("loop_{}_{}", self.program, l.count)
+                match &self.within {
+                    Some(w) => format!("loop_{}_{}_{}", self.program, w.name, l.count),
+                    None => format!("loop_{}_{}", self.program, l.count),
+                }
             }
             None => crate::bug!("loops were counted"),
         }

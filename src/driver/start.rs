@@ -11,6 +11,7 @@ use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
 use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused};
+use crate::settings::MapLayout;
 use crate::system::System;
 use crate::value::Pos;
 
@@ -54,7 +55,11 @@ pub(super) fn start(
     let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, compiled, front))?;
     front.clock.stage("load");
 
-    let render = RenderOptions { trunc_trailer: settings.str_trunc_trailer.clone(), warnings: run.warnings };
+    let render = RenderOptions {
+        trunc_trailer: settings.str_trunc_trailer.clone(),
+        warnings: run.warnings,
+        tables: settings.map_layout == MapLayout::Table,
+    };
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);
     let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, compiled, front))?;
@@ -122,7 +127,9 @@ fn told(diagnostic: Diagnostic, status: u8, front: &Front) -> Failure {
 
 /// The rest of the line, or the whole line where the column is not known to mean more.
 fn place(pos: &Pos, sources: &[Source]) -> Span {
-    let found = sources.iter().enumerate().find(|(_, s)| s.name == pos.file);
+    let short = || diag::short_names(sources).iter().position(|name| *name == pos.file);
+    let index = sources.iter().position(|s| s.name == pos.file).or_else(short);
+    let found = index.and_then(|i| Some((i, sources.get(i)?)));
     let Some((index, source)) = found else { return Span::default() };
     let line = source.line(pos.line);
     let indent = (line.len() - line.trim_start().len()) as u32;
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_line_is_marked_without_its_indent() {
-        let sources = [Source { name: "a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
+        let sources = [Source { name: "dir/a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
         let span = place(&Pos { file: "a.bt".into(), line: 2, col: 1 }, &sources);
         assert_eq!(&sources[0].text[span.start as usize..span.end as usize], "@ = 1;");
         assert_eq!(place(&Pos { file: "other".into(), line: 2, col: 1 }, &sources), Span::default());

@@ -1,22 +1,22 @@
 //! Functions that a helper calls back.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
 use inkwell::debug_info::DILocation;
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
-use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
-use super::{Cmp, Emit, Fun, ok};
+use super::{Emit, Fun, ok};
 
 /// Bytes that [`Emit::lend`] writes.
 pub const LENT: u32 = 24;
 
 /// The function under construction when a callback was begun.
 pub struct Outer<'c> {
-    fun: Option<Fun<'c>>,
-    start: BasicBlock<'c>,
+    pub(super) fun: Option<Fun<'c>>,
+    pub(super) start: BasicBlock<'c>,
     block: Option<BasicBlock<'c>>,
     place: Option<DILocation<'c>>,
 }
@@ -40,6 +40,13 @@ impl<'c> Emit<'c> {
 
     /// Starts a function for a helper to call: what follows is its body.
     pub fn begin_callback(&mut self, name: &str, numbers: &[bool]) -> (Outer<'c>, Vec<BasicValueEnum<'c>>) {
+        let outer = self.begin_inner(name, numbers);
+        let params = self.fun_ref().function.get_params();
+        (outer, params)
+    }
+
+    /// A function within the module, at whose end the one under construction now goes on.
+    pub(super) fn begin_inner(&mut self, name: &str, numbers: &[bool]) -> Outer<'c> {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(Linkage::Internal));
         let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
@@ -55,6 +62,7 @@ impl<'c> Emit<'c> {
         let fun = Fun {
             function,
             scope,
+            scopes: BTreeMap::new(),
             entry,
             exit,
             result,
@@ -80,12 +88,22 @@ impl<'c> Emit<'c> {
         };
         let outer = self.fun.replace(fun);
         self.b.position_at_end(start);
-        self.at(1, 1);
-        (Outer { fun: outer, start, block, place }, function.get_params())
+        self.at(0, 1, 1);
+        Outer { fun: outer, start, block, place }
     }
 
     /// Ends it; the function's address, as a helper takes it.
     pub fn end_callback(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> PointerValue<'c> {
+        let (function, max, used) = self.end_inner(outer, value);
+        if let (true, Some(f)) = (used, &mut self.fun) {
+            f.scratch_used = true;
+            f.scratch_max = f.scratch_max.max(max);
+        }
+        function.as_global_value().as_pointer_value()
+    }
+
+    /// Ends it; gives it, how much scratch memory it takes, and whether it takes any.
+    pub(super) fn end_inner(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> (FunctionValue<'c>, u32, bool) {
         let f = self.fun_ref();
         let (function, entry, exit, result, max, used) = (f.function, f.entry, f.exit, f.result, f.scratch_max, f.scratch_used);
         self.ret(Some(value));
@@ -96,10 +114,6 @@ impl<'c> Emit<'c> {
         let value = ok(self.b.build_load(self.i64t(), result, ""));
         ok(self.b.build_return(Some(&value)));
         self.fun = outer.fun;
-        if let (true, Some(f)) = (used, &mut self.fun) {
-            f.scratch_used = true;
-            f.scratch_max = f.scratch_max.max(max);
-        }
         if let Some(b) = outer.block {
             self.b.position_at_end(b);
         }
@@ -107,7 +121,7 @@ impl<'c> Emit<'c> {
             Some(p) => self.b.set_current_debug_location(p),
             None => self.b.unset_current_debug_location(),
         }
-        function.as_global_value().as_pointer_value()
+        (function, max, used)
     }
 
     /// Writes down what a callback needs of the program that it is called from: see [`Emit::borrow`]. `at` has
@@ -139,7 +153,7 @@ impl<'c> Emit<'c> {
     }
 
     /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned.
-    fn handed(&mut self) -> PointerValue<'c> {
+    pub(super) fn handed(&mut self) -> PointerValue<'c> {
         if let Some(at) = self.fun_ref().handed {
             return at;
         }
@@ -169,51 +183,5 @@ impl<'c> Emit<'c> {
         self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
         let total = self.scratch_at(offset);
         self.load(total, 0, super::mem::U64)
-    }
-
-    /// Does one string contain another, both in memory of these capacities? 1 or 0.
-    pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
-        // each place is tried in a call of its own, so that the verifier walks one only
-        let from = self.callback(&format!("find_text_{cap}_{wanted_cap}"), &[true, false], |e, params| {
-            let (Some(BasicValueEnum::IntValue(at)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
-                return e.int(1);
-            };
-            let byte = crate::types::Int { bytes: 1, signed: false };
-            let at = e.opaque(*at);
-            let outside = e.cmp(Cmp::Uge, at, e.int(cap.into()));
-            e.if_(outside, |e| {
-                let stop = e.int(1);
-                e.ret(Some(stop));
-            });
-            let (text, wanted) = (e.load_ptr(*ctx, 0), e.load_ptr(*ctx, 8));
-            e.count(wanted_cap.into(), |e, i| {
-                let c = e.load(e.offset_by(wanted, i), 0, byte);
-                let end = e.cmp(Cmp::Eq, c, e.int(0));
-                e.if_(end, |e| e.break_());
-                let place = e.opaque(e.add(at, i));
-                let outside = e.cmp(Cmp::Uge, place, e.int(cap.into()));
-                e.if_(outside, |e| {
-                    let stop = e.int(1);
-                    e.ret(Some(stop));
-                });
-                let have = e.load(e.offset_by(text, place), 0, byte);
-                let other = e.cmp(Cmp::Ne, c, have);
-                e.if_(other, |e| {
-                    let go_on = e.int(0);
-                    e.ret(Some(go_on));
-                });
-            });
-            let one = e.int(1);
-            e.store(*ctx, 16, 8, one);
-            one
-        });
-        let ctx = self.handed();
-        self.store_ptr(ctx, 0, text);
-        self.store_ptr(ctx, 8, wanted);
-        let zero = self.int(0);
-        self.store(ctx, 16, 8, zero);
-        let times = self.int(cap.into());
-        self.call(super::Helper::Loop, &[times.into(), from.into(), ctx.into(), zero.into()]);
-        self.load(ctx, 16, super::mem::U64)
     }
 }

@@ -27,6 +27,7 @@ helpers! {
     MapUpdateElem = 2, "map_update_elem";
     MapDeleteElem = 3, "map_delete_elem";
     KtimeGetNs = 5, "ktime_get_ns";
+    TracePrintk = 6, "trace_printk";
     GetPrandomU32 = 7, "get_prandom_u32";
     GetSmpProcessorId = 8, "get_smp_processor_id";
     GetCurrentPidTgid = 14, "get_current_pid_tgid";
@@ -34,7 +35,9 @@ helpers! {
     GetCurrentComm = 16, "get_current_comm";
     GetStackid = 27, "get_stackid";
     GetCurrentTask = 35, "get_current_task";
+    ProbeWriteUser = 36, "probe_write_user";
     GetNumaNodeId = 42, "get_numa_node_id";
+    GetSocketCookie = 46, "get_socket_cookie";
     OverrideReturn = 58, "override_return";
     GetStack = 67, "get_stack";
     GetCurrentCgroupId = 80, "get_current_cgroup_id";

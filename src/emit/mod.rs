@@ -6,27 +6,33 @@
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
-//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
-//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call
+//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
 
 mod bits;
+mod call;
 mod callback;
 mod flow;
 pub mod helper;
+pub mod kernel;
 mod map;
 mod mem;
 mod object;
+mod order;
 mod ring;
 pub mod shared;
 
+pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
@@ -37,7 +43,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::{Builder, BuilderError};
-use inkwell::debug_info::{DICompileUnit, DIFile, DISubprogram, DebugInfoBuilder};
+use inkwell::debug_info::{DICompileUnit, DIFile, DIScope, DISubprogram, DebugInfoBuilder};
 use inkwell::module::{Linkage, Module};
 use inkwell::targets::TargetMachine;
 use inkwell::types::{IntType, PointerType};
@@ -121,7 +127,8 @@ pub struct Emit<'c> {
     b: Builder<'c>,
     di: DebugInfoBuilder<'c>,
     unit: DICompileUnit<'c>,
-    file: DIFile<'c>,
+    /// One for each of the script's sources.
+    files: Vec<DIFile<'c>>,
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
@@ -151,6 +158,8 @@ pub struct Emit<'c> {
 struct Fun<'c> {
     function: FunctionValue<'c>,
     scope: DISubprogram<'c>,
+    /// The same in another file, by source.
+    scopes: BTreeMap<u16, DIScope<'c>>,
     /// Holds the allocas; branches to the body at the end.
     entry: BasicBlock<'c>,
     exit: BasicBlock<'c>,
@@ -235,6 +244,7 @@ impl<'c> Emit<'c> {
         self.fun = Some(Fun {
             function,
             scope,
+            scopes: BTreeMap::new(),
             entry,
             exit,
             result,
@@ -261,7 +271,7 @@ impl<'c> Emit<'c> {
             sleeps: false,
         });
         self.b.position_at_end(body);
-        self.at(1, 1);
+        self.at(0, 1, 1);
     }
 
     /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.

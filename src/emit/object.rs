@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 
 use inkwell::OptimizationLevel;
 use inkwell::context::{AsContextRef, Context};
-use inkwell::debug_info::{AsDIScope, DIFile, DISubprogram, DIType, DWARFEmissionKind, DWARFSourceLanguage};
+use inkwell::debug_info::{AsDIScope, DIFile, DIScope, DISubprogram, DIType, DWARFEmissionKind, DWARFSourceLanguage, DebugInfoBuilder};
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::{FlagBehavior, Linkage, Module};
 use inkwell::passes::PassBuilderOptions;
@@ -16,12 +16,13 @@ use llvm_sys::LLVMDiagnosticSeverity;
 use llvm_sys::core::{
     LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity, LLVMValueAsMetadata,
 };
+use llvm_sys::debuginfo::LLVMDIBuilderCreateLexicalBlockFile;
 use llvm_sys::prelude::LLVMDiagnosticInfoRef;
 
 use super::shared::{SCRATCH, SCRATCH_SLOTS};
 use super::{Emit, MapDef, Problem};
 use crate::bug;
-use crate::diag::Source;
+use crate::diag::{Source, short_names};
 
 /// Messages of LLVM's back end, collected: its own handler would end the process.
 pub(super) type Errors = Vec<String>;
@@ -29,7 +30,7 @@ pub(super) type Errors = Vec<String>;
 /// LLVM could not make code of what it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmitError {
-    /// Its messages; where they name a place, it is `script:line:column`.
+    /// Its messages; where they name a place, it is `script:line:column`, the script by its [`short_names`].
     pub messages: Vec<String>,
 }
 
@@ -77,7 +78,7 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
 
 /// The file of the debug information, with the script's text inside: otherwise LLVM opens a file of that name to print
 /// source lines. LLVM 19's C API cannot say this, its IR can.
-fn source_file<'c>(cx: &'c Context, source: &Source) -> Option<DIFile<'c>> {
+fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFile<'c>> {
     let escape = |text: &str| {
         let mut out = String::with_capacity(text.len() + 16);
         for b in text.bytes() {
@@ -88,11 +89,7 @@ fn source_file<'c>(cx: &'c Context, source: &Source) -> Option<DIFile<'c>> {
         }
         out
     };
-    let ir = format!(
-        "!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n",
-        escape(&source.name),
-        escape(&source.text)
-    );
+    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(&source.text));
     let mut bytes = ir.into_bytes();
     bytes.push(0);
     let buffer = MemoryBuffer::create_from_memory_range_copy(&bytes, "source");
@@ -105,9 +102,18 @@ fn source_file<'c>(cx: &'c Context, source: &Source) -> Option<DIFile<'c>> {
     }
 }
 
+/// A scope's part that is in another file: what was imported.
+fn in_file<'c>(di: &DebugInfoBuilder<'c>, scope: DIScope<'c>, file: DIFile<'c>) -> DIScope<'c> {
+    // SAFETY: both belong to the builder's module, and DIScope is a transparent wrapper of a metadata reference (inkwell 0.11)
+    unsafe {
+        let md = LLVMDIBuilderCreateLexicalBlockFile(di.as_mut_ptr(), scope.as_mut_ptr(), file.as_mut_ptr(), 0);
+        std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIScope<'c>>(md)
+    }
+}
+
 impl<'c> Emit<'c> {
-    /// A module for a script. `v4`: the kernel takes instructions of BPF's CPU version 4.
-    pub fn new(cx: &'c Context, source: &Source, v4: bool, license: &str) -> Self {
+    /// A module for a script, whose own source is the first. `v4`: the kernel takes instructions of BPF's CPU version 4.
+    pub fn new(cx: &'c Context, sources: &[Source], v4: bool, license: &str) -> Self {
         Target::initialize_bpf(&InitializationConfig { asm_parser: false, asm_printer: true, ..Default::default() });
         let mut errors: Box<Errors> = Box::default();
         // SAFETY: the box lives as long as this Emit, which the context outlives; after it nothing is compiled
@@ -139,7 +145,7 @@ impl<'c> Emit<'c> {
         let (di, unit) = module.create_debug_info_builder(
             true,
             DWARFSourceLanguage::C,
-            &source.name,
+            sources.first().map_or(crate::diag::PROGRAM_NAME, |s| &s.name),
             "",
             "rbt",
             true,
@@ -153,7 +159,11 @@ impl<'c> Emit<'c> {
             "",
             "",
         );
-        let file = source_file(cx, source).unwrap_or_else(|| unit.get_file());
+        let files = sources
+            .iter()
+            .zip(short_names(sources))
+            .map(|(s, name)| source_file(cx, &name, s).unwrap_or_else(|| unit.get_file()))
+            .collect();
         let text = cx.const_string(license.as_bytes(), true);
         let license = module.add_global(text.get_type(), None, "LICENSE");
         license.set_initializer(&text);
@@ -165,7 +175,7 @@ impl<'c> Emit<'c> {
             module,
             di,
             unit,
-            file,
+            files,
             errors,
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
@@ -185,20 +195,29 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// What is emitted from here on comes from this line and column of the script, from 1.
-    pub fn at(&mut self, line: u32, column: u32) {
-        if let Some(f) = &self.fun {
-            let here = self.di.create_debug_location(self.cx, line, column, f.scope.as_debug_info_scope(), None);
-            self.b.set_current_debug_location(here);
-        }
+    /// What is emitted from here on comes from this line and column, from 1, of the source of this index.
+    pub fn at(&mut self, source: u16, line: u32, column: u32) {
+        let Some(f) = &mut self.fun else { return };
+        let own = f.scope.as_debug_info_scope();
+        let scope = match self.files.get(usize::from(source)) {
+            Some(file) if source > 0 => *f.scopes.entry(source).or_insert_with(|| in_file(&self.di, own, *file)),
+            _ => own,
+        };
+        let here = self.di.create_debug_location(self.cx, line, column, scope, None);
+        self.b.set_current_debug_location(here);
+    }
+
+    /// The script's own file.
+    pub(super) fn file(&self) -> DIFile<'c> {
+        self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
     pub(super) fn describe_function(&mut self, function: FunctionValue<'c>, name: &str, internal: bool) -> DISubprogram<'c> {
         // without parameters: the kernel wants their names in BTF, and does not ask a program for them
         let long = self.long();
 
-        let ty = self.di.create_subroutine_type(self.file, Some(long), &[], 0);
-        let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file, 1, ty, internal, true, 1, 0, true);
+        let ty = self.di.create_subroutine_type(self.file(), Some(long), &[], 0);
+        let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file(), 1, ty, internal, true, 1, 0, true);
         function.set_subprogram(scope);
         let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");
         function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(nounwind, 0));
@@ -213,7 +232,7 @@ impl<'c> Emit<'c> {
         }
     }
 
-    fn long(&self) -> DIType<'c> {
+    pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
     }
 
@@ -237,7 +256,7 @@ impl<'c> Emit<'c> {
         let words = i64::from(size.div_ceil(8));
         let shape = self.di.create_array_type(self.long(), words as u64 * 64, 64, std::slice::from_ref(&(0..words))).as_type();
         let scope = self.unit.as_debug_info_scope();
-        let var = self.di.create_global_variable_expression(scope, name, "", self.file, 0, shape, false, None, None, 64);
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file(), 0, shape, false, None, None, 64);
         g.set_metadata(var.as_metadata_value(self.cx), 0);
         self.data.insert(name.into(), g);
         g.as_pointer_value()
@@ -264,11 +283,13 @@ impl<'c> Emit<'c> {
             .iter()
             .filter(|(_, _, wanted)| *wanted)
             .enumerate()
-            .map(|(i, (name, n, _))| self.di.create_member_type(scope, name, self.file, 0, 64, 64, i as u64 * 64, 0, number(*n)).as_type())
+            .map(|(i, (name, n, _))| {
+                self.di.create_member_type(scope, name, self.file(), 0, 64, 64, i as u64 * 64, 0, number(*n)).as_type()
+            })
             .collect();
         let bits = members.len() as u64 * 64;
-        let ty = self.di.create_struct_type(scope, "", self.file, 0, bits, 64, 0, None, &members, 0, None, "").as_type();
-        let var = self.di.create_global_variable_expression(scope, name, "", self.file, 0, ty, false, None, None, 64);
+        let ty = self.di.create_struct_type(scope, "", self.file(), 0, bits, 64, 0, None, &members, 0, None, "").as_type();
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file(), 0, ty, false, None, None, 64);
         global.set_metadata(var.as_metadata_value(self.cx), 0);
     }
 

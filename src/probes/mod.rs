@@ -6,6 +6,7 @@ mod special;
 mod timer;
 mod tracepoint;
 mod uprobe;
+mod usdt;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
@@ -115,6 +116,8 @@ pub struct Context {
     pub retval: Option<Type>,
     /// How many `argN` there are.
     pub args: u32,
+    /// Their types, none for one that cannot be read. Without any, all are `uint64`.
+    pub arg_types: Vec<Option<Type>>,
     /// What pointers from here lead into when nothing else says.
     pub space: Option<Space>,
 }
@@ -194,6 +197,19 @@ pub enum Attach {
         /// At the function's return.
         ret: bool,
     },
+    /// A marker in a file: a place, and a counter that tells the program that somebody looks.
+    Usdt {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// Virtual address of the same place, as linked.
+        addr: u64,
+        /// Byte offset of the counter; 0 where there is none.
+        semaphore: u64,
+        /// Where the arguments are, as the marker's note has it.
+        args: String,
+    },
     /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
     /// perf_event_open(2).
     Perf {
@@ -208,11 +224,30 @@ pub enum Attach {
     },
 }
 
+/// A place in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct InFile<'a> {
+    /// The file.
+    pub path: &'a std::path::Path,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// Byte offset of the counter that a marker has; 0 for none.
+    pub semaphore: u64,
+    /// At the return of the function that starts there.
+    pub ret: bool,
+}
+
 impl Attach {
     /// The file that a probe in user space is in.
     pub fn binary(&self) -> Option<&std::path::Path> {
+        self.in_file().map(|place| place.path)
+    }
+
+    /// Where in a file a probe in user space is.
+    pub fn in_file(&self) -> Option<InFile<'_>> {
         match self {
-            Attach::Uprobe { path, .. } => Some(path),
+            Attach::Uprobe { path, offset, ret, .. } => Some(InFile { path, offset: *offset, semaphore: 0, ret: *ret }),
+            Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End
             | Attach::Tracepoint { .. }
@@ -303,6 +338,7 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &rawtracepoint::RawTracepoint,
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
+    &usdt::Usdt,
 ];
 
 /// The kind of this name.
@@ -326,6 +362,7 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite) -> bool {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
         (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => true,
         (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => p == q && x == y,
+        (Attach::Usdt { path: p, args: x, .. }, Attach::Usdt { path: q, args: y, .. }) => p == q && x == y,
         _ => false,
     };
     same_mechanism && a.kind.names() == b.kind.names()

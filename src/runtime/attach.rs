@@ -4,6 +4,7 @@
 //! Sites of a shared program are told apart by the link's cookie, which is the site's index.
 #![allow(unsafe_code)] // bpf(2) and perf ioctls
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_ulong};
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use libbpf_sys::{BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MUL
 use super::perf::{self, Scope};
 use super::sweep;
 use crate::codegen::artifact::{Manifest, Program, Site};
-use crate::probes::{Attach, Every, ProgramType};
+use crate::probes::{Attach, Every, InFile, ProgramType};
 use crate::settings::Settings;
 use crate::system::{Feature, System};
 
@@ -45,8 +46,9 @@ pub(super) struct Links {
     fast: Vec<OwnedFd>,
     slow: Vec<OwnedFd>,
     timers: Vec<OwnedFd>,
-    /// Sites attached.
+    /// Probes attached: a marker counts as one, in however many places it is.
     pub sites: u64,
+    markers: BTreeSet<String>,
 }
 
 impl Links {
@@ -59,6 +61,13 @@ impl Links {
     /// their event is in.)
     pub fn quiet(&self) {
         self.timers.iter().for_each(perf::disable);
+    }
+
+    fn count(&mut self, site: &Site) {
+        let marker = matches!(site.attach, Attach::Usdt { .. });
+        if !marker || self.markers.insert(site.name.clone()) {
+            self.sites += 1;
+        }
     }
 
     fn add(&mut self, made: Made) {
@@ -118,14 +127,14 @@ pub(super) fn attach(
     // One link for all: system calls (the program tells them apart), and the offsets of a file.
     let together = match program.sites.first().map(|s| &s.attach) {
         Some(Attach::Syscall { .. }) => true,
-        Some(Attach::Uprobe { .. }) => program.ty == ProgramType::UprobeMulti && sites.len() > 1,
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => program.ty == ProgramType::UprobeMulti && sites.len() > 1,
         _ => false,
     };
     if together {
         match link(program.ty, &sites, fd, settings, sys) {
             Ok(made) => {
                 links.add(made);
-                links.sites += sites.len() as u64;
+                sites.iter().for_each(|(_, site)| links.count(site));
                 return Ok(());
             }
             Err(why) if program.ty != ProgramType::UprobeMulti => {
@@ -142,7 +151,7 @@ pub(super) fn attach(
         match link(program.ty, std::slice::from_ref(site), fd, settings, sys) {
             Ok(made) => {
                 links.add(made);
-                links.sites += 1;
+                links.count(site.1);
             }
             Err(why) => failed(failure(site.1, &why))?,
         }
@@ -162,11 +171,9 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
             on_event(perf::tracepoint(id)?, program, *cookie).map(Made::Slow)
         }
-        Attach::Uprobe { path, offset, ret, .. } => match ty {
-            ProgramType::UprobeMulti => uprobes(path, sites, *ret, program, settings.pid).map(|link| Made::Slow(vec![link])),
-            ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::PerfEvent => {
-                on_event(perf::uprobe(&c_path(path)?, *offset, *ret, settings.pid)?, program, *cookie).map(Made::Slow)
-            }
+        Attach::Uprobe { .. } | Attach::Usdt { .. } => match site.attach.in_file() {
+            Some(place) => in_file(ty, place, sites, program, settings),
+            None => crate::bug!("{} is in a file", site.name),
         },
         Attach::Perf { ty, config, every, all_cpus } => {
             let (mut events, mut links) = (Vec::new(), Vec::new());
@@ -177,6 +184,18 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
                 links.extend(fds);
             }
             Ok(Made::Perf(events, links))
+        }
+    }
+}
+
+/// Places in a file by one link, or one place by an event of its own: its offset and its semaphore's.
+fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<Made> {
+    let InFile { path, offset, semaphore, ret } = place;
+    match ty {
+        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings.pid).map(|link| Made::Slow(vec![link])),
+        ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::PerfEvent => {
+            let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
+            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.pid)?, program, cookie).map(Made::Slow)
         }
     }
 }
@@ -221,10 +240,12 @@ fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Result<OwnedFd
 fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: Option<u32>) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());
+    let mut counters: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     for (cookie, site) in sites {
-        if let Attach::Uprobe { offset, .. } = &site.attach {
-            offsets.push(*offset);
+        if let Some(place) = site.attach.in_file() {
+            offsets.push(place.offset);
+            counters.push(place.semaphore);
             cookies.push(*cookie);
         }
     }
@@ -234,6 +255,7 @@ fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: 
         cnt: offsets.len() as u32,
         path: path.as_ptr(),
         offsets: offsets.as_ptr(),
+        ref_ctr_offsets: if counters.iter().any(|c| *c != 0) { counters.as_ptr() } else { std::ptr::null() },
         cookies: cookies.as_ptr(),
         pid: pid.unwrap_or(0),
         ..Default::default()
@@ -272,14 +294,20 @@ fn reason(attach: &Attach, why: &io::Error) -> String {
         (Attach::RawTracepoint { .. }, libc::ENOENT) => "no such raw tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
-        (Attach::Uprobe { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
+        (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
         // a machine without such a counter says that there is no such event
         (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "this machine does not count that event".into()
         }
-        (Attach::Uprobe { .. }, libc::ESRCH) | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
-        (Attach::Uprobe { offset, .. }, libc::EINVAL) => format!("the kernel takes no probe at offset {offset:#x} of that file"),
-        (Attach::Uprobe { .. }, libc::EILSEQ | libc::EIO | 524) => "not the start of an instruction, or one that cannot be probed".into(),
+        (Attach::Uprobe { .. } | Attach::Usdt { .. }, libc::ESRCH) | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => {
+            "the process has ended".into()
+        }
+        (Attach::Uprobe { offset, .. } | Attach::Usdt { offset, .. }, libc::EINVAL) => {
+            format!("the kernel takes no probe at offset {offset:#x} of that file")
+        }
+        (Attach::Uprobe { .. } | Attach::Usdt { .. }, libc::EILSEQ | libc::EIO | 524) => {
+            "not the start of an instruction, or one that cannot be probed".into()
+        }
         (Attach::Perf { every: Every::Frequency(_), .. }, libc::EINVAL) => {
             let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
             format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
@@ -298,9 +326,9 @@ pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",
-        Some(Attach::Uprobe { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
-        Some(Attach::Uprobe { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
-        Some(Attach::Uprobe { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
         Some(Attach::Perf { .. }) => "perf event",
         None => "nothing",
     }

@@ -288,7 +288,9 @@ fn is_rare(attach: &Attach) -> bool {
     match attach {
         Attach::Begin | Attach::End => true,
         Attach::Perf { all_cpus, .. } => !all_cpus,
-        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } => false,
+        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } | Attach::Uprobe { .. } | Attach::Usdt { .. } => {
+            false
+        }
     }
 }
 
@@ -300,6 +302,7 @@ fn only_ends(kind: &EventKind) -> bool {
             crate::builtins::Lower::Fold(_)
             | crate::builtins::Lower::Context(_)
             | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Source(_)
             | crate::builtins::Lower::Aggregate(_) => false,
         }),
         EventKind::HelperError { .. } | EventKind::Problem(_) => true,

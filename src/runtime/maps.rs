@@ -12,7 +12,7 @@ use crate::builtins::{self, Aggregate, Lower};
 use crate::codegen::artifact::Map;
 use crate::host::Host;
 use crate::types::{Agg, Type};
-use crate::value::{MapView, Value};
+use crate::value::{MapView, Show, Value};
 
 /// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
 type Entries = (Vec<u8>, Vec<u8>);
@@ -31,7 +31,7 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
             }
         }
     }
-    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, top: None, div: None })
+    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, show: Show::default() })
 }
 
 /// An element by its key's bytes (of which there may be more than the key has); [`Value::None`] when it is not there.
@@ -99,7 +99,7 @@ pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
 fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
     match builtins::find(&agg.function).map(|b| &b.lower) {
         Some(Lower::Aggregate(row)) => Ok(row),
-        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_)) | None => {
+        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_) | Lower::Source(_)) | None => {
             bail!("unknown aggregation {} in the manifest", agg.function)
         }
     }
@@ -110,7 +110,13 @@ fn value(ty: &Type, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Res
     let stride = at.value_size.next_multiple_of(8).max(1);
     let size = agg.size as usize;
     let slots: Vec<&[u8]> = bytes.chunks(stride).filter_map(|slot| slot.get(..size)).collect();
-    Ok((row(agg)?.merge)(agg, &slots))
+    let mut value = (row(agg)?.merge)(agg, &slots);
+    // in the kernel time counts from the start of the machine
+    if let Value::Series(series) = &mut value {
+        let since = i128::from(host.boot_to_unix_ns());
+        series.buckets.iter_mut().for_each(|(start, _)| *start += since);
+    }
+    Ok(value)
 }
 
 fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {

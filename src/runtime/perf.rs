@@ -53,19 +53,30 @@ pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
     open(&attr, Scope::ANYWHERE)
 }
 
-/// A place in a file, or the return of the function that starts there. `pid`: in that process only.
-pub(super) fn uprobe(path: &CStr, offset: u64, ret: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
+/// A place in a file, or the return of the function that starts there. `semaphore`: offset of a counter that the kernel
+/// raises while the probe is there, or 0. `pid`: in that process only.
+pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
     const DEVICE: &str = "/sys/bus/event_source/devices/uprobe";
     let number = |name: &str| -> io::Result<String> { Ok(fs::read_to_string(format!("{DEVICE}/{name}"))?.trim().to_owned()) };
     let unreadable = || io::Error::other(format!("{DEVICE}: not as expected"));
     let ty = number("type")?.parse().map_err(|_| unreadable())?;
-    let config = match ret {
-        true => {
-            let bit: u32 = number("format/retprobe")?.trim_start_matches("config:").parse().map_err(|_| unreadable())?;
-            1u64.checked_shl(bit).ok_or_else(unreadable)?
+    // `config:32-63`: kernel/trace/trace_event_perf.c, PERF_UPROBE_REF_CTR_OFFSET_SHIFT (Linux 4.20)
+    let counter = match semaphore {
+        0 => 0,
+        at => {
+            let bits = number("format/ref_ctr_offset").map_err(|_| io::Error::other("this kernel cannot raise a marker's semaphore"))?;
+            let first: u32 = bits.trim_start_matches("config:").split('-').next().and_then(|b| b.parse().ok()).ok_or_else(unreadable)?;
+            at.checked_shl(first).filter(|c| c >> first == at).ok_or_else(unreadable)?
         }
-        false => 0,
     };
+    let config = counter
+        | match ret {
+            true => {
+                let bit: u32 = number("format/retprobe")?.trim_start_matches("config:").parse().map_err(|_| unreadable())?;
+                1u64.checked_shl(bit).ok_or_else(unreadable)?
+            }
+            false => 0,
+        };
     let mut attr = attr(ty, config);
     attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
     attr.__bindgen_anon_4.probe_offset = offset;

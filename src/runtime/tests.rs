@@ -125,7 +125,7 @@ macro_rules! object {
     ($e:ident, $body:block) => {{
         let cx = Context::create();
         let source = Source { name: "t.bt".into(), text: "one\ntwo\nthree\n".into() };
-        let mut $e = Emit::new(&cx, &source, false, "GPL");
+        let mut $e = Emit::new(&cx, std::slice::from_ref(&source), false, "GPL");
         $body
         $e.build(Dumps::default()).unwrap_or_else(|e| panic!("{:?}", e.messages)).elf
     }};
@@ -349,13 +349,13 @@ fn refused_programs_name_their_line() {
     }
     let elf = object!(e, {
         e.begin_program("bad", "raw_tp", &["bad".into()]);
-        e.at(2, 5);
+        e.at(0, 2, 5);
         let map = e.declare_map("map_0", COUNTS);
         let key = e.alloc(8);
         let zero = e.int(0);
         e.store(key, 0, 8, zero);
         let found = e.lookup(map, key);
-        e.at(3, 1);
+        e.at(0, 3, 1);
         let beyond = e.load(found, 0, Int { bytes: 8, signed: false });
         e.ret(Some(beyond));
         e.end_program(0);

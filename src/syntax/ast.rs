@@ -22,7 +22,12 @@ pub struct Script {
     pub imports: Vec<(String, Span)>,
     /// Probes, macros, functions and map declarations in order.
     pub items: Vec<Item>,
+    /// Macros of builtins that the script may use; their places are in [`LIBRARY`].
+    pub library: Vec<Macro>,
 }
+
+/// The source that macros of builtins are in: none that a user sees.
+pub const LIBRARY: u16 = u16::MAX;
 
 /// A piece of the C part.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@
 
 use super::ast::*;
 use super::read::{Pair, Reader, zero};
-use super::{Rule, literal};
+use super::{Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
 /// A binary operator and its level: the higher binds the tighter.
@@ -366,6 +366,9 @@ impl Reader {
         let mut parts = pair.into_inner();
         let Some(first) = parts.next() else { return (ExprKind::Int(0), span) };
         let name = self.ident(&first);
+        if rule == Rule::call {
+            self.library.extend(words::library_word(&name.name));
+        }
         let Some(rest) = parts.next() else {
             let kind = if rule == Rule::map { ExprKind::Map { name: name.name, key: None } } else { ExprKind::Ident(name.name) };
             return (kind, name.span);

@@ -4,6 +4,8 @@
 //! finds the pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's
 //! pairs into the tree; `explain` turns pest's errors into the user's terms.
 
+use std::collections::BTreeSet;
+
 use pest::Parser;
 
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
@@ -56,8 +58,9 @@ pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics>
         Ok(mut pairs) => match pairs.next() {
             Some(script) => {
                 let mut reader = read::Reader::new(index, 0);
-                let tree = reader.script(script);
+                let mut tree = reader.script(script);
                 if reader.diags.is_empty() {
+                    tree.library = library(reader.library);
                     return Ok(tree);
                 }
                 reader.diags
@@ -67,6 +70,23 @@ pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics>
         Err(error) => recover(source, index, scan, &error),
     };
     Err(Diagnostics(found))
+}
+
+/// The macros of these builtins, and of those that they use in turn.
+fn library(mut wanted: BTreeSet<&'static str>) -> Vec<ast::Macro> {
+    let (mut found, mut done) = (Vec::new(), BTreeSet::new());
+    while let Some(name) = wanted.pop_first() {
+        let Some(text) = words::source(name).filter(|_| done.insert(name)) else { continue };
+        let mut reader = read::Reader::new(ast::LIBRARY, 0);
+        let tree = match Grammar::parse(Rule::script, text).map(|mut pairs| pairs.next()) {
+            Ok(Some(script)) => reader.script(script),
+            Ok(None) => continue,
+            Err(e) => crate::bug!("the macro {name}: {e}"),
+        };
+        wanted.append(&mut reader.library);
+        found.extend(tree.items.into_iter().filter_map(|item| if let ast::Item::Macro(m) = item { Some(m) } else { None }));
+    }
+    found
 }
 
 /// Why a script does not parse: what the scan found, and the first error of each piece that the scan finds whole.

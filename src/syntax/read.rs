@@ -23,12 +23,14 @@ pub struct Reader {
     pub height: usize,
     /// Names that the script defines as values.
     values: BTreeSet<String>,
+    /// Builtins it names that are macros.
+    pub library: BTreeSet<&'static str>,
 }
 
 impl Reader {
     /// For the source at `source`; the pairs' positions count from its byte `base`.
     pub fn new(source: u16, base: usize) -> Self {
-        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new() }
+        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new(), library: BTreeSet::new() }
     }
 
     /// Of [`Rule::script`] or [`Rule::piece`].
@@ -110,6 +112,10 @@ impl Reader {
     }
 
     fn settings(&mut self, pair: Pair, into: &mut Vec<ConfigItem>) {
+        if let Some(first) = into.first() {
+            let d = Diagnostic::error("redeclared", self.span(&pair), "a script has one block of settings");
+            self.diags.push(d.related(first.name.span, "this is the first").help("put them all into the first"));
+        }
         for part in pair.into_inner() {
             if part.as_rule() == Rule::ident && part.as_str() != "config" {
                 let (span, name) = (self.span(&part), part.as_str());

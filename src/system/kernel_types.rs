@@ -164,6 +164,19 @@ impl KernelTypes {
         self.prototype(id, self.entry(id)?.size_or_type, 0)
     }
 
+    /// BTF id of a function of the kernel proper.
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
+    }
+
+    /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
+    pub fn variable_section(&self, name: &str) -> Option<String> {
+        let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;
+        let holds = |e: &Entry| e.kind == Kind::Datasec && e.parts::<3>().any(|[ty, _, _]| ty == id);
+        let (_, section) = self.base.entries().find(|(_, e)| holds(e))?;
+        self.base.string(section.name).map(str::to_owned)
+    }
+
     /// A raw tracepoint's arguments. The typedef `btf_trace_<name>` has their types (and its id is what a `tp_btf` program
     /// attaches by); the function `__traceiter_<name>` has their names too (`include/linux/tracepoint.h`), on older
     /// kernels only `__bpf_trace_<name>` may. All begin with the registrar's own `void *`, which is left out.

@@ -16,7 +16,7 @@ use super::dwarf::BinaryTypes;
 use super::features::Features;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::Tracefs;
-use super::{Argument, Binary, Feature, Function, Missing, System, Tracepoint, TypeName, elf, syscalls};
+use super::{Argument, Binary, Feature, Function, Marker, Missing, System, Tracepoint, TypeName, elf, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -158,6 +158,18 @@ impl System for Live {
         syscalls::number(name)
     }
 
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.types().ok()?.function_id(name)
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.types().ok()?.variable_section(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.kernel_function(function).is_some_and(|id| self.features.may_call(id, program_type))
+    }
+
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         if let Some(known) = self.symbols.borrow().get(name) {
             return *known;
@@ -178,6 +190,10 @@ impl System for Live {
         let opened = Arc::new(elf::open(path)?);
         self.binaries.borrow_mut().insert(path.to_owned(), opened.clone());
         Ok(opened)
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        usdt::markers(path)
     }
 
     fn has(&self, feature: Feature) -> bool {

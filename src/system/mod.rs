@@ -13,14 +13,17 @@ pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod registers;
 pub mod rights;
 pub mod syscalls;
 pub mod tracefs;
+pub mod usdt;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use dwarf::{Argument, ArgumentPlace};
+pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -168,6 +171,19 @@ pub trait System {
     /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
     fn syscall_number(&self, name: &str) -> Option<u32>;
 
+    /// BTF id of a function of the kernel proper (not of a module).
+    fn kernel_function(&self, _name: &str) -> Option<u32> {
+        None
+    }
+    /// The section of a global variable of the kernel that its BTF describes.
+    fn kernel_variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+    /// May a BPF program of this type (`BPF_PROG_TYPE_…`) call this kernel function?
+    fn may_call(&self, _function: &str, _program_type: u32) -> bool {
+        false
+    }
+
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
 
@@ -176,6 +192,11 @@ pub trait System {
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
     /// Opens and indexes an ELF file; later calls share the first one's work.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
+
+    /// A binary's markers (USDT), in the order in which it has them.
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        Err(Missing { what: format!("{} has no markers", path.display()), help: None })
+    }
 
     /// Asks the kernel, once per run.
     fn has(&self, feature: Feature) -> bool;

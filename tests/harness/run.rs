@@ -38,7 +38,11 @@ pub fn rbt() -> PathBuf {
 
 fn attempt(case: &Case, place: &Place) -> Result<(), String> {
     for (name, body) in &case.files {
-        std::fs::write(place.dir.join(name), place.fill(body)).map_err(|e| format!("FILE {name}: {e}"))?;
+        let file = place.dir.join(name);
+        if let Some(parent) = file.parent() {
+            let _ = std::fs::create_dir_all(parent);
+        }
+        std::fs::write(file, place.fill(body)).map_err(|e| format!("FILE {name}: {e}"))?;
     }
     if let Some(setup) = case.text("SETUP") {
         let out = place.shell(&format!("set -e\n{}", place.fill(setup))).output().map_err(|e| format!("SETUP: {e}"))?;

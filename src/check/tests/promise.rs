@@ -8,8 +8,25 @@ pub fn holds(script: &Script) {
         assert!(!p.sites.is_empty());
         assert!(p.vars.iter().all(|v| v.ty != Type::Void), "{:?}", p.vars);
         stmts(&p.body, p, script);
+        functions(p, script);
     }
     assert!(script.maps.iter().all(|m| m.value != Type::Void && m.key != Some(Type::Void)), "{:?}", script.maps);
+}
+
+/// A function's statements are checked as if they were a probe's, but for what they return.
+fn functions(p: &Probe, script: &Script) {
+    for f in &p.functions {
+        assert!(f.vars.iter().all(|v| v.ty != Type::Void) && f.params <= f.vars.len(), "{:?}", f.vars);
+        let sites = p.sites.clone();
+        let of = Probe { sites, vars: f.vars.clone(), body: Vec::new(), functions: p.functions.clone(), span: f.span };
+        super::super::hir::visit(&f.body, &mut |n| {
+            if let super::super::hir::Node::Stmt(Stmt { kind: StmtKind::Return(value), .. }) = n {
+                assert_eq!(value.as_ref().map_or(&Type::Void, |e| &e.ty), &f.returns);
+            }
+        });
+        let body: Vec<Stmt> = f.body.iter().filter(|s| !matches!(s.kind, StmtKind::Return(_))).cloned().collect();
+        stmts(&body, &of, script);
+    }
 }
 
 fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
@@ -17,6 +34,7 @@ fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
         match &stmt.kind {
             StmtKind::Expr(e) => match &e.kind {
                 ExprKind::Call(c) => call(c, p, s),
+                ExprKind::CallFn(_, args) => args.iter().for_each(|e| value(e, p, s)),
                 _ => value(e, p, s),
             },
             StmtKind::SetVar(v, e) => {
@@ -50,7 +68,7 @@ fn stmts(body: &[Stmt], p: &Probe, s: &Script) {
                 stmts(body, p, s);
             }
             StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
-            StmtKind::Return(Some(e)) => assert_eq!(e.ty, Type::I64),
+            StmtKind::Return(Some(e)) => value(e, p, s),
         }
     }
 }
@@ -107,6 +125,14 @@ fn value(e: &Expr, p: &Probe, s: &Script) {
             assert_eq!((&a.ty, &b.ty), (&e.ty, &e.ty));
             value(a, p, s);
             value(b, p, s);
+        }
+        ExprKind::CallFn(f, args) => {
+            assert_eq!(p.functions[*f].returns, e.ty);
+            assert_eq!(args.len(), p.functions[*f].params);
+            for (a, v) in args.iter().zip(&p.functions[*f].vars) {
+                assert_eq!(a.ty, v.ty);
+                value(a, p, s);
+            }
         }
         ExprKind::Block(body, v) => {
             stmts(body, p, s);

@@ -1,0 +1,384 @@
+//! The script's own functions: each is checked once for each kind of site whose probe calls it, so that what a probe offers
+//! can be used in a function wherever all its callers offer it.
+//!
+//! Parameters and results have written types. `string` and `buffer` without a size, and pointers whose address space is not
+//! said, take those from the arguments and from what is returned.
+
+use super::World;
+use super::body::{Body, Checked, State, VarState, poison};
+use super::convert::assigned_type;
+use super::hir::{self, Expr, ExprKind, FunctionId, Node, StmtKind};
+use super::maps::Maps;
+use super::probes::Job;
+use super::stmt::ends;
+use super::types::Merged;
+use crate::builtins::Lower;
+use crate::builtins::options::ScriptOption;
+use crate::diag::{Diagnostic, Span};
+use crate::probes::{Context, ProbeSite};
+use crate::syntax::ast;
+use crate::types::{Space, Type};
+
+/// A function that a probe calls, itself or through others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Callee {
+    /// Which of the script's.
+    pub index: usize,
+    /// Its first call.
+    pub used: Span,
+    /// What is given, by parameter.
+    pub params: Vec<Merged>,
+    /// What is returned.
+    pub result: Merged,
+    /// Its variables, parameters first.
+    pub vars: Vec<VarState>,
+    /// What it calls, and where.
+    pub calls: Vec<(FunctionId, Span)>,
+}
+
+/// All functions that a probe calls, in order of finding: a place in it is a [`FunctionId`].
+pub struct Callees {
+    known: Vec<Callee>,
+    found: Vec<Callee>,
+    /// Options of the script that they declare.
+    pub options: Vec<ScriptOption>,
+}
+
+impl Callees {
+    /// None yet; `known` is what the pass before found.
+    pub fn new(known: &[Callee]) -> Self {
+        Self { known: known.to_vec(), found: Vec::new(), options: Vec::new() }
+    }
+
+    /// What this pass found.
+    pub fn finish(self) -> Vec<Callee> {
+        self.found
+    }
+
+    fn known(&self, index: usize) -> Option<&Callee> {
+        self.known.iter().find(|c| c.index == index)
+    }
+
+    fn id(&mut self, index: usize, params: usize, span: Span) -> FunctionId {
+        if let Some(id) = self.found.iter().position(|c| c.index == index) {
+            return id;
+        }
+        let params = vec![Merged::default(); params];
+        self.found.push(Callee { index, used: span, params, result: Merged::default(), vars: Vec::new(), calls: Vec::new() });
+        self.found.len() - 1
+    }
+}
+
+/// The function that is being checked.
+#[derive(Clone, Debug)]
+pub struct Within<'a> {
+    /// It.
+    pub id: FunctionId,
+    /// As written.
+    pub of: &'a ast::Function,
+    /// Where it is called.
+    pub used: Span,
+    /// What it returns: as declared, or what the pass before made of an open type. None when that means nothing.
+    returns: Option<Type>,
+    /// Was that declared in full?
+    fixed: bool,
+    /// What is returned.
+    result: Merged,
+}
+
+/// Does the use decide something of this type?
+fn open(ty: &Type) -> bool {
+    matches!(ty, Type::Str(0) | Type::Buf(0) | Type::Ptr(_, Space::Unknown))
+}
+
+impl Body<'_> {
+    /// A call of the script's function of this index.
+    pub fn call_function(&mut self, index: usize, args: &[ast::Arg], span: Span) -> Expr {
+        let Some(f) = self.env.functions.get(index).copied() else { return poison(span) };
+        let id = self.callees.id(index, f.params.len(), span);
+        if let Some(within) = &self.function {
+            let caller = within.id;
+            if let Some(c) = self.callees.found.get_mut(caller) {
+                c.calls.push((id, span));
+            }
+        }
+        let mut values = Vec::new();
+        for arg in args {
+            values.push(match arg {
+                ast::Arg::Expr(e) => self.stored(e),
+                ast::Arg::Type(t) => self.fail("no-value", t.span, "a function takes values, and this is a type"),
+            });
+        }
+        if values.len() != f.params.len() {
+            let (want, have) = (f.params.len(), values.len());
+            let s = if want == 1 { "" } else { "s" };
+            let d = Diagnostic::error("arity", span, format!("{} takes {want} argument{s}, {have} given", f.name.name));
+            self.report(d.related(f.name.span, "defined here"));
+            return poison(span);
+        }
+        for (i, v) in values.iter().enumerate() {
+            let (ty, weak) = assigned_type(v);
+            if let Some(p) = self.callees.found.get_mut(id).and_then(|c| c.params.get_mut(i)) {
+                p.add(&ty, weak, v.span);
+            }
+        }
+        // In the first pass nothing is known of the function.
+        let Some(known) = self.callees.known(index).cloned() else { return poison(span) };
+        let mut given = Vec::new();
+        for ((value, (name, _)), var) in values.into_iter().zip(&f.params).zip(&known.vars) {
+            let ty = var.fixed.clone().unwrap_or_else(|| var.merged.ty.clone());
+            let target = Merged { ty, weak: false, span: name.span };
+            given.push(self.assigned_value(value, &target, &format!("${}", name.name), var.fixed.is_some()));
+        }
+        let declared = self.signature(f).map(|(_, returns)| returns);
+        let ty = match declared {
+            Some(ty) if !open(&ty) => ty,
+            Some(ty) if known.result.ty == Type::Void => {
+                if matches!(ty, Type::Ptr(..)) {
+                    ty
+                } else {
+                    return poison(span);
+                }
+            }
+            Some(_) => known.result.ty,
+            None => return poison(span),
+        };
+        if given.len() != f.params.len() || given.iter().any(|e| e.ty == Type::Void) {
+            return poison(span);
+        }
+        Expr { kind: ExprKind::CallFn(id, given), ty, span }
+    }
+
+    /// What its parameters and its result are declared to be; nothing where a type means nothing.
+    fn signature(&mut self, f: &ast::Function) -> Option<(Vec<Type>, Type)> {
+        // A macro's words mean nothing there.
+        let frame = std::mem::replace(&mut self.frame, super::macros::Frame::of_probe());
+        let mut types: Vec<Option<Type>> = f.params.iter().map(|(_, t)| self.kept_type(t)).collect();
+        let returns = self.kept_type(&f.returns);
+        self.frame = frame;
+        for ((name, t), ty) in f.params.iter().zip(&mut types) {
+            if *ty == Some(Type::Void) {
+                self.error("bad-type", t.span, format!("`${}` cannot be void", name.name));
+                *ty = None;
+            }
+        }
+        Some((types.into_iter().collect::<Option<_>>()?, returns?))
+    }
+
+    /// A written type as a value of it is kept: a struct is copied whole.
+    fn kept_type(&mut self, t: &ast::TypeExpr) -> Option<Type> {
+        let ty = self.type_expr(t)?;
+        let Type::Struct(s) = &ty else { return Some(ty) };
+        let record = self.env.sys.expand(s).map(|r| Type::Record(std::sync::Arc::new(r)));
+        if record.is_none() {
+            self.error("unknown-type", t.span, format!("the members of {ty} are not known"));
+        }
+        record
+    }
+
+    /// `return` in a function.
+    pub fn returned_value(&mut self, value: Option<&ast::Expr>, span: Span) -> Option<StmtKind> {
+        let within = self.function.clone()?;
+        let name = &within.of.name;
+        let value = value.map(|e| self.stored(e));
+        let Some(returns) = within.returns else { return Some(StmtKind::Return(None)) };
+        let Some(value) = value else {
+            if returns != Type::Void || !within.fixed {
+                let d = Diagnostic::error("missing-return", span, format!("`{}` returns {}", name.name, self.written(&within.of.returns)));
+                self.report(d.related(within.of.returns.span, "declared here").help("write `return` and a value"));
+            }
+            return Some(StmtKind::Return(None));
+        };
+        if returns == Type::Void && within.fixed {
+            let d = Diagnostic::error("type-mismatch", value.span, format!("`{}` returns nothing", name.name));
+            self.report(d.related(within.of.returns.span, "declared here").help("declare the type that it returns in place of `void`"));
+            return Some(StmtKind::Return(None));
+        }
+        let (ty, weak) = assigned_type(&value);
+        if let Some(w) = &mut self.function {
+            w.result.add(&ty, weak, value.span);
+        }
+        let target = Merged { ty: returns, weak: false, span: within.of.returns.span };
+        let value = self.assigned_value(value, &target, &format!("the result of {}", name.name), within.fixed);
+        Some(StmtKind::Return(Some(value)))
+    }
+
+    fn written(&mut self, t: &ast::TypeExpr) -> String {
+        match self.type_expr(t) {
+            Some(Type::Str(0)) => "string".into(),
+            Some(Type::Buf(0)) => "buffer".into(),
+            Some(ty) => ty.to_string(),
+            None => "a value".into(),
+        }
+    }
+
+    /// Says which probe a function was called from, where what it does is wrong there.
+    pub fn called_from(&self, d: Diagnostic) -> Diagnostic {
+        match &self.function {
+            Some(w) => d.related(w.used, format!("`{}` is called from {} here", w.of.name.name, self.site.name)),
+            None => d,
+        }
+    }
+}
+
+/// Checks all functions that a probe has been found to call; those that they call are found on the way.
+pub fn check_all(
+    env: &World,
+    maps: &mut Maps,
+    site: &ProbeSite,
+    context: &Context,
+    callees: &mut Callees,
+    diags: &mut Vec<Diagnostic>,
+) -> Vec<hir::Function> {
+    let mut done: Vec<hir::Function> = Vec::new();
+    while let Some(callee) = callees.found.get(done.len()).cloned() {
+        let Some(of) = env.functions.get(callee.index).copied() else { break };
+        done.push(check_one(env, maps, site, context, callees, diags, of, done.len()));
+    }
+    // What a function calls may come after it.
+    for _ in 0..done.len() {
+        for (i, callee) in callees.found.iter().enumerate() {
+            let stops = callee.calls.iter().any(|(to, _)| done.get(*to).is_some_and(|f| f.stops));
+            if let Some(f) = done.get_mut(i) {
+                f.stops |= stops;
+            }
+        }
+    }
+    done
+}
+
+#[allow(clippy::too_many_arguments)] // what a body is checked with
+fn check_one(
+    env: &World,
+    maps: &mut Maps,
+    site: &ProbeSite,
+    context: &Context,
+    callees: &mut Callees,
+    diags: &mut Vec<Diagnostic>,
+    of: &ast::Function,
+    id: FunctionId,
+) -> hir::Function {
+    let Some(callee) = callees.found.get(id).cloned() else { crate::bug!("a function was found") };
+    let known = callees.known(callee.index).cloned();
+    let vars = known.as_ref().map(|k| k.vars.clone()).unwrap_or_default();
+    let given = known.as_ref().map_or(&callee.params, |k| &k.params).clone();
+    let mut body = Body::new(env, maps, site, context, &vars, callees, None);
+    let signature = body.signature(of);
+    let returns = signature.as_ref().map(|(_, r)| r.clone());
+    let fixed = returns.as_ref().is_some_and(|r| !open(r));
+    let returns = match returns {
+        Some(r) if open(&r) => Some(known.map(|k| k.result.ty).filter(|ty| *ty != Type::Void).unwrap_or(match r {
+            Type::Ptr(..) => r,
+            _ => Type::Void,
+        })),
+        other => other,
+    };
+    body.function = Some(Within { id, of, used: callee.used, returns: returns.clone(), fixed, result: Merged::default() });
+    let types = signature.map(|(types, _)| types).unwrap_or_default();
+    for (i, (name, t)) in of.params.iter().enumerate() {
+        if body.find_var(&name.name).is_some() {
+            body.error("redeclared", name.span, format!("`{}` has two parameters `${}`", of.name.name, name.name));
+        }
+        let declared = types.get(i).cloned();
+        let var = body.declare(&name.name, declared.clone().filter(|ty| !open(ty)));
+        let least = match declared {
+            Some(Type::Str(0)) => Type::Str(1),
+            Some(ty) => ty,
+            None => Type::Void,
+        };
+        let given = given.get(i).cloned().unwrap_or_default();
+        if let Some(v) = body.vars.get_mut(var) {
+            v.merged.add(&least, false, t.span);
+            if v.fixed.is_none() {
+                v.merged.add(&given.ty, given.weak, t.span);
+            }
+            v.set = true;
+        }
+        if let Some(done) = body.assigned.get_mut(var) {
+            *done = true;
+        }
+    }
+    let stmts = body.block(&of.body);
+    if returns.as_ref().is_some_and(|r| *r != Type::Void || !fixed) && !stmts.last().is_some_and(ends) {
+        let at = Span { start: of.body.span.end.saturating_sub(1), ..of.body.span };
+        let d = Diagnostic::error("missing-return", at, format!("`{}` can end here without returning a value", of.name.name));
+        let d = d.related(of.returns.span, "it is declared to return one");
+        let value = of.body.value.is_some();
+        body.report(d.help(if value { "write `return` before the last expression" } else { "end it with `return` and a value" }));
+    }
+    let result = body.function.as_ref().map(|w| w.result.clone()).unwrap_or_default();
+    let (vars, states, mut found, mut options) = body.finish();
+    diags.append(&mut found);
+    callees.options.append(&mut options);
+    if let Some(c) = callees.found.get_mut(id) {
+        (c.vars, c.result) = (states, result);
+    }
+    let stops = stops(&stmts);
+    let returns = returns.unwrap_or(Type::Void);
+    hir::Function { name: of.name.name.clone(), params: of.params.len(), vars, body: stmts, returns, stops, span: of.span }
+}
+
+fn stops(body: &[hir::Stmt]) -> bool {
+    let mut found = false;
+    hir::visit(body, &mut |n| {
+        found |= matches!(n, Node::Expr(Expr { kind: ExprKind::Call(call), .. }) if matches!(call.row.lower, Lower::Event(e) if e.stops));
+    });
+    found
+}
+
+/// Checks functions that no probe calls, as if the first probe did: they may be wrong in themselves. With what is wrong comes
+/// whether anything is new.
+pub fn check_unused(env: &World, maps: &mut Maps, jobs: &[Job], states: &mut [State], results: &[Vec<Checked>]) -> (Vec<Diagnostic>, bool) {
+    let (mut all, mut changed) = (Vec::new(), false);
+    let Some((job, (first, context))) = jobs.first().and_then(|j| Some((j, j.contexts.first()?))) else { return (all, changed) };
+    let Some(site) = job.sites.get(*first) else { return (all, changed) };
+    for (index, (f, state)) in env.functions.iter().zip(states).enumerate() {
+        let called = results.iter().flatten().flat_map(|c| &c.state.callees).any(|c| c.index == index);
+        if called {
+            continue;
+        }
+        let mut callees = Callees::new(&state.callees);
+        callees.id(index, f.params.len(), f.name.span);
+        let mut diags = Vec::new();
+        check_all(env, maps, site, context, &mut callees, &mut diags);
+        // What a probe does not offer is not this function's fault.
+        all.extend(diags.into_iter().filter(|d| !matches!(d.code, "not-here" | "bad-arg" | "unknown-field")));
+        let found = State { vars: Vec::new(), callees: callees.finish() };
+        changed |= *state != found;
+        *state = found;
+    }
+    (all, changed)
+}
+
+/// Functions that call themselves, be it through others.
+pub fn recursion(env: &World, states: &[&State], diags: &mut Vec<Diagnostic>) {
+    for state in states {
+        let callees = &state.callees;
+        for (id, callee) in callees.iter().enumerate() {
+            let mut seen = vec![false; callees.len()];
+            let mut way: Vec<(FunctionId, Span)> = callee.calls.clone();
+            while let Some((to, span)) = way.pop() {
+                if to == id {
+                    let name = env.functions.get(callee.index).map_or("", |f| f.name.name.as_str());
+                    let d = Diagnostic::error("recursion", span, format!("`{name}` calls itself"));
+                    diags.push(d.help("a BPF program's stack is too small for that: use a loop, `for $i : 0..n { … }`"));
+                    break;
+                }
+                let Some(next) = seen.get_mut(to).filter(|s| !**s) else { continue };
+                *next = true;
+                // What is pointed at is the call within the function itself.
+                way.extend(callees.get(to).iter().flat_map(|c| &c.calls).map(|(next, _)| (*next, span)));
+            }
+        }
+    }
+}
+
+/// Two functions of one name.
+pub fn duplicates(functions: &[&ast::Function], diags: &mut Vec<Diagnostic>) {
+    for (i, f) in functions.iter().enumerate() {
+        if let Some(first) = functions.iter().take(i).find(|o| o.name.name == f.name.name) {
+            let d = Diagnostic::error("redeclared", f.name.span, format!("there is a function `{}` already", f.name.name));
+            diags.push(d.related(first.name.span, "here"));
+        }
+    }
+}

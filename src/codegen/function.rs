@@ -1,0 +1,145 @@
+//! The script's functions: a subprogram for each that a program calls, made at its first call.
+//!
+//! Numbers are given in registers as far as those go; what is not a number, and more numbers, lie in the frame, and so does a
+//! result that is not a number.
+
+use super::Gen;
+use crate::check::hir::{self, Expr};
+use crate::emit::{IN_NUMBERS, IntValue, Operand, Subprogram};
+use crate::types::{Int, Type};
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// A function as a program has it.
+#[derive(Clone)]
+pub(super) struct Made<'c> {
+    code: Subprogram<'c>,
+    /// Where in the frame each parameter is; none for those that are given in registers.
+    params: Vec<Option<u32>>,
+    /// Where in the frame the result is; none for numbers.
+    result: Option<u32>,
+}
+
+/// The function under construction.
+#[derive(Clone)]
+pub(super) struct Within {
+    /// Its name in the object.
+    pub name: String,
+    returns: Type,
+    result: Option<u32>,
+}
+
+impl<'a, 'c> Gen<'a, 'c> {
+    pub(super) fn call_function(&mut self, id: hir::FunctionId, args: &[Expr]) -> Operand<'c> {
+        let Some(f) = self.functions.get(id) else { crate::bug!("a function that is called is there") };
+        let made = match self.made.get(id) {
+            Some(Some(made)) => made.clone(),
+            _ => {
+                let made = self.make(id, f);
+                if let Some(place) = self.made.get_mut(id) {
+                    *place = Some(made.clone());
+                }
+                made
+            }
+        };
+        let ops: Vec<Operand<'c>> = args.iter().map(|e| self.expr(e)).collect();
+        let frame = self.e.frame(&made.code);
+        let mut numbers = Vec::new();
+        for ((op, place), e) in ops.iter().zip(&made.params).zip(args) {
+            match (place, frame) {
+                (Some(offset), Some(frame)) => {
+                    let at = self.e.place(frame + offset);
+                    if e.ty.is_scalar() {
+                        let v = self.e.scalar(op);
+                        self.e.store(at, 0, 8, v);
+                    } else {
+                        self.e.put(at, 8, op, &e.ty);
+                    }
+                }
+                _ => numbers.push(self.e.scalar(op)),
+            }
+        }
+        if let (true, Some(frame)) = (f.stops, frame) {
+            let at = self.e.scratch_at(frame);
+            let zero = self.e.int(0);
+            self.e.store(at, 0, 8, zero);
+        }
+        let value = self.e.call_subprogram(&made.code, frame, &numbers);
+        if let (true, Some(frame)) = (f.stops, frame) {
+            let at = self.e.scratch_at(frame);
+            let stopped = self.e.load(at, 0, U64);
+            let branch = self.e.begin_if(stopped);
+            self.stop();
+            self.e.else_(&branch);
+            self.e.end_if(branch);
+        }
+        match (&f.returns, made.result, frame) {
+            (Type::Void, ..) => Operand::void(),
+            (ty, Some(offset), Some(frame)) => self.e.result_at(ty, frame, offset),
+            (ty, ..) => Operand::reg(ty.clone(), value),
+        }
+    }
+
+    /// Makes a function's subprogram, in the middle of the one that calls it.
+    fn make(&mut self, id: hir::FunctionId, f: &'a hir::Function) -> Made<'c> {
+        let name = format!("fn_{}_{id}_{}", self.program, f.name);
+        let mut registers = 0;
+        let in_register: Vec<bool> = f
+            .vars
+            .iter()
+            .take(f.params)
+            .map(|v| {
+                let given = v.ty.is_scalar() && registers < IN_NUMBERS;
+                registers += usize::from(given);
+                given
+            })
+            .collect();
+        let (outer, numbers) = self.e.begin_subprogram(&name, registers);
+        let span = self.e.span;
+        let vars = std::mem::take(&mut self.vars);
+        let types = std::mem::take(&mut self.var_types);
+        let loops = self.loops.take();
+        let depth = std::mem::take(&mut self.depth);
+        let room = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
+        let mut params = Vec::new();
+        for (v, given) in f.vars.iter().zip(&in_register) {
+            params.push(if *given { None } else { Some(self.e.alloc_scratch(room(&v.ty))) });
+        }
+        let result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| self.e.alloc_scratch(room(&f.returns)));
+        let within = self.within.replace(Within { name, returns: f.returns.clone(), result });
+        self.at(f.span);
+        if f.stops {
+            // the frame has the word that says so
+            self.e.alloc_scratch(8);
+        }
+        self.home_vars(&f.vars, &f.body, &params);
+        let homes: Vec<usize> = in_register.iter().enumerate().filter(|(_, given)| **given).map(|(i, _)| i).collect();
+        for (i, v) in homes.into_iter().zip(numbers) {
+            let at = self.home(i);
+            self.e.store(at, 0, 8, v);
+        }
+        self.block(&f.body);
+        let code = self.e.end_subprogram(outer);
+        (self.vars, self.var_types, self.loops, self.depth, self.within) = (vars, types, loops, depth, within);
+        self.e.span = span;
+        Made { code, params, result }
+    }
+
+    /// What `return` gives: a number, or nothing once the value lies where the caller looks for it.
+    pub(super) fn result(&mut self, op: &Operand<'c>) -> Option<IntValue<'c>> {
+        let Some(Within { returns, result: Some(offset), .. }) = self.within.clone() else { return Some(self.e.scalar(op)) };
+        let at = self.e.place(offset);
+        self.e.put(at, 8, op, &returns);
+        None
+    }
+
+    /// Leaves the program, from within functions too.
+    pub(super) fn stop(&mut self) {
+        if self.within.is_some() {
+            let at = self.e.scratch_at(0);
+            let one = self.e.int(1);
+            self.e.store(at, 0, 8, one);
+        }
+        self.leave(None);
+    }
+}

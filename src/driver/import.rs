@@ -1,0 +1,162 @@
+//! `import "x";`: reads what a script names, and what that names, into one tree.
+//!
+//! A path counts from the script that names it, and each file is taken once, so that scripts may import each other. What is
+//! imported comes before what imports it, so its `begin` probes run first. Who can write to such a file can make a privileged
+//! run do anything, so one that everybody can write to is refused.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::reason;
+use crate::diag::{Diagnostic, Diagnostics, Source, Span};
+use crate::syntax::{self, ast};
+
+/// So many files may be taken in.
+const MOST_FILES: usize = 1000;
+/// So deep may imports be nested.
+const DEEPEST: usize = 100;
+/// `S_IWOTH` of inode(7): everybody may write.
+const WORLD_WRITABLE: u32 = 0o002;
+
+/// The script with all that it imports, directly or not; `sources` grows by what was read. `path` is the script's own, where
+/// it is a file; else imports count from the current directory.
+///
+/// # Errors
+/// What cannot be read, and what does not parse, at its place. Code: `bad-import`, and those of [`syntax::parse`].
+pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>) -> Result<ast::Script, Diagnostics> {
+    if root.imports.is_empty() {
+        return Ok(root);
+    }
+    let mut work = Work { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0 };
+    if let Some(path) = path {
+        work.seen.extend(path.canonicalize());
+    }
+    work.tree.config.clone_from(&root.config);
+    let dir = path.and_then(Path::parent).unwrap_or(Path::new("")).to_path_buf();
+    work.take(root, &dir);
+    if work.diags.is_empty() { Ok(work.tree) } else { Err(Diagnostics(work.diags)) }
+}
+
+struct Work<'a> {
+    sources: &'a mut Vec<Source>,
+    /// Without links and dots: what was taken in.
+    seen: BTreeSet<PathBuf>,
+    diags: Vec<Diagnostic>,
+    tree: ast::Script,
+    depth: usize,
+}
+
+impl Work<'_> {
+    /// Adds a script, after what it imports; relative paths count from `dir`.
+    fn take(&mut self, script: ast::Script, dir: &Path) {
+        for (name, span) in &script.imports {
+            if let Err(d) = self.import(&dir.join(name), *span) {
+                self.diags.push(d);
+            }
+        }
+        self.tree.c_part.extend(script.c_part);
+        self.tree.items.extend(script.items);
+    }
+
+    fn import(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {
+        let fault = |why: String| Diagnostic::error("bad-import", span, format!("cannot import {}: {why}", path.display()));
+        let real = path.canonicalize().map_err(|e| {
+            let missing = e.kind() == std::io::ErrorKind::NotFound;
+            let d = fault(if missing { "there is no such file".into() } else { reason(&e) });
+            if missing { d.help("paths count from the directory of the script that imports") } else { d }
+        })?;
+        if self.seen.contains(&real) {
+            return Ok(());
+        }
+        let shown = path.display();
+        if real.is_dir() {
+            self.seen.insert(real);
+            only_ours(path).map_err(|(why, help)| fault(why).help(help))?;
+            let entries = std::fs::read_dir(path).map_err(|e| fault(reason(&e)))?;
+            let mut files: Vec<PathBuf> =
+                entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| kind(p).is_some() && p.is_file()).collect();
+            files.sort();
+            return files.iter().try_for_each(|file| self.import(file, span));
+        }
+        for place in [Some(path), real.parent()].into_iter().flatten() {
+            only_ours(place).map_err(|(why, help)| fault(why).help(help))?;
+        }
+        let kind = kind(path).ok_or_else(|| {
+            fault("its name does not say what it is".into())
+                .help("rbt scripts end in .bt and C headers in .h; a directory's are imported together")
+        })?;
+        self.seen.insert(real);
+        match kind {
+            Kind::Script => self.script(path, span),
+            Kind::Header => {
+                // handed to what reads `#include`, which has the same rules
+                self.tree.c_part.push(ast::CItem { text: format!("#include \"{shown}\""), span });
+                Ok(())
+            }
+            Kind::CSource => Err(fault("rbt does not compile C".into()).help(format!(
+                "write what it does as `fn`s in a .bt file; types and constants alone can be imported from a .h file ({shown})"
+            ))),
+            Kind::Object => Err(fault("rbt does not link BPF objects".into()).help("write what it does as `fn`s in a .bt file")),
+        }
+    }
+
+    fn script(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {
+        let fault = |why: String| Diagnostic::error("bad-import", span, format!("cannot import {}: {why}", path.display()));
+        let Some(index) = u16::try_from(self.sources.len()).ok().filter(|i| usize::from(*i) < MOST_FILES) else {
+            return Err(fault(format!("that would be more than {MOST_FILES} files")));
+        };
+        if self.depth >= DEEPEST {
+            return Err(fault(format!("imports are nested more than {DEEPEST} deep")));
+        }
+        let bytes = std::fs::read(path).map_err(|e| fault(reason(&e)))?;
+        let text = String::from_utf8(bytes).map_err(|_| fault("it is not UTF-8 text".into()))?;
+        let source = Source { name: path.display().to_string(), text };
+        let tree = syntax::parse_as(&source, index);
+        self.sources.push(source);
+        let tree = match tree {
+            Ok(tree) => tree,
+            Err(found) => {
+                self.diags.extend(found.0);
+                return Ok(());
+            }
+        };
+        if let Some(item) = tree.config.first() {
+            let d = Diagnostic::error("bad-import", item.name.span, "an imported script cannot have a `config` block");
+            self.diags.push(d.related(span, "imported here").help("settings belong to the script that is run: move the block there"));
+        }
+        self.depth += 1;
+        self.take(tree, path.parent().unwrap_or(Path::new("")));
+        self.depth -= 1;
+        Ok(())
+    }
+}
+
+/// What can be imported.
+#[derive(Clone, Copy)]
+enum Kind {
+    Script,
+    Header,
+    CSource,
+    Object,
+}
+
+/// By the end of its name.
+fn kind(path: &Path) -> Option<Kind> {
+    const ENDS: [(&str, Kind); 4] = [(".bt", Kind::Script), (".h", Kind::Header), (".bpf.c", Kind::CSource), (".bpf.o", Kind::Object)];
+    let name = path.file_name()?.to_str()?;
+    ENDS.iter().find(|(end, _)| name.ends_with(end) && name.len() > end.len()).map(|(_, kind)| *kind)
+}
+
+/// Refuses what everybody may write to: why, and the remedy.
+fn only_ours(path: &Path) -> Result<(), (String, String)> {
+    let meta =
+        std::fs::metadata(if path.as_os_str().is_empty() { Path::new(".") } else { path }).map_err(|e| (reason(&e), String::new()))?;
+    if meta.mode() & WORLD_WRITABLE == 0 {
+        return Ok(());
+    }
+    let what = if meta.is_dir() { "directory" } else { "file" };
+    let remedy = if meta.is_dir() { "move it to a directory of your own, or" } else { "" };
+    let remedy = format!("{remedy} chmod o-w {}", path.display());
+    Err((format!("everybody may write to the {what} {}", path.display()), remedy.trim_start().to_string()))
+}

@@ -1,0 +1,107 @@
+//! Functions that programs call: BPF subprograms.
+//!
+//! One gets a frame in its caller's scratch memory, the program's context and a few numbers; all else is put into the frame
+//! before the call, and found there after it. The verifier walks it anew from each call, so it knows what the frame is.
+//! LLVM may put a small one in place of its call.
+
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
+
+use super::mem::U64;
+use super::{Emit, Operand, Outer, ok};
+use crate::bug;
+use crate::types::Type;
+
+/// So many numbers are given in registers: BPF has five for arguments, and two are taken.
+pub const IN_NUMBERS: usize = 3;
+/// A frame starts with a word for the caller and the callee to agree about, and the number of the site that fired.
+const FRAME_HEAD: u32 = 16;
+/// Stack that a subprogram's own temporaries may take; all frames together have 512 bytes.
+const STACK: u32 = 32;
+
+/// A finished subprogram.
+#[derive(Clone, Copy)]
+pub struct Subprogram<'c> {
+    function: FunctionValue<'c>,
+    /// Bytes of its frame; 0 when it needs none.
+    frame: u32,
+}
+
+impl<'c> Emit<'c> {
+    /// Starts a subprogram that gets so many numbers (at most [`IN_NUMBERS`]): what follows is its body.
+    pub fn begin_subprogram(&mut self, name: &str, numbers: usize) -> (Outer<'c>, Vec<IntValue<'c>>) {
+        let mut kinds = vec![false, false];
+        kinds.resize(2 + numbers, true);
+        let outer = self.begin_inner(name, &kinds);
+        let params = self.fun_ref().function.get_params();
+        let (Some(BasicValueEnum::PointerValue(frame)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
+            bug!("a subprogram gets a frame and the context")
+        };
+        let home = self.fun_ref().slot;
+        ok(self.b.build_store(home, *frame));
+        if let Some(of) = &outer.fun {
+            let (sites, frames) = (of.sites.clone(), of.own_frames);
+            let many = sites.len() > 1;
+            let f = self.fun();
+            (f.sites, f.own_frames, f.context) = (sites, frames, Some(*ctx));
+            (f.scratch_top, f.scratch_max) = (FRAME_HEAD, FRAME_HEAD);
+            f.stack_bytes = super::mem::STACK_BUDGET - STACK;
+            if many {
+                let at = self.scratch_at(0);
+                let site = self.load(at, 8, U64);
+                self.fun().site = Some(site);
+            }
+        }
+        let numbers = params.iter().skip(2).filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None });
+        (outer, numbers.collect())
+    }
+
+    /// Ends it.
+    pub fn end_subprogram(&mut self, outer: Outer<'c>) -> Subprogram<'c> {
+        let none = self.int(0);
+        let (function, max, used) = self.end_inner(outer, none);
+        Subprogram { function, frame: if used { max } else { 0 } }
+    }
+
+    /// Memory for the frame of a call: its offset in the scratch memory, if one is needed.
+    pub fn frame(&mut self, of: &Subprogram<'c>) -> Option<u32> {
+        if of.frame == 0 {
+            return None;
+        }
+        let frame = self.alloc_scratch(of.frame);
+        let many = self.fun_ref().sites.len() > 1;
+        if many {
+            let site = self.site();
+            let at = self.scratch_at(frame);
+            self.store(at, 8, 8, site);
+        }
+        Some(frame)
+    }
+
+    /// A place in scratch memory that is made anew wherever it is used.
+    pub fn place(&mut self, offset: u32) -> PointerValue<'c> {
+        let at = self.scratch_at(offset);
+        self.fun().places.insert(at, offset);
+        at
+    }
+
+    /// Calls it; gives the number that it returns.
+    pub fn call_subprogram(&mut self, of: &Subprogram<'c>, frame: Option<u32>, numbers: &[IntValue<'c>]) -> IntValue<'c> {
+        let frame = match frame {
+            Some(offset) => self.scratch_at(offset),
+            None => self.null(),
+        };
+        let ctx = self.ctx();
+        let mut args: Vec<BasicMetadataValueEnum> = vec![frame.into(), ctx.into()];
+        args.extend(numbers.iter().map(|n| BasicMetadataValueEnum::from(*n)));
+        let call = ok(self.b.build_call(of.function, &args, ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("a subprogram gives a number"),
+        }
+    }
+
+    /// A result in memory.
+    pub fn result_at(&mut self, ty: &Type, frame: u32, offset: u32) -> Operand<'c> {
+        Operand::mem(ty.clone(), self.place(frame + offset))
+    }
+}
