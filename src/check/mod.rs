@@ -41,6 +41,7 @@
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
+//! | `too-deep` | loops and functions within each other beyond what the kernel calls |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |
@@ -74,6 +75,7 @@ pub mod dump;
 mod expr;
 mod fold;
 mod format;
+mod frames;
 mod functions;
 pub mod hir;
 mod macros;
@@ -204,6 +206,9 @@ fn check_with(
         }
         circular(job, bodies, &mut diags);
         merge_sites(job, bodies, &mut probes);
+    }
+    if !failed(&diags) {
+        diags.extend(probes.iter().filter_map(frames::check));
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();

@@ -49,7 +49,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             let zero = self.e.int(0);
             self.e.store(at, RETURNED, 8, zero);
             self.loops = Some(Loops { at, count: 0 });
-            if has_while(&probe.body) {
+            if has_while(body) {
                 let offset = self.e.alloc_scratch(8);
                 let turns = self.e.scratch_at(offset);
                 self.e.store(turns, 0, 8, zero);

@@ -157,7 +157,8 @@ impl Machine {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         if run {
             let since = Instant::now();
-            let render = RenderOptions { trunc_trailer: self.settings.str_trunc_trailer.clone(), warnings: true };
+            let render =
+                RenderOptions { trunc_trailer: self.settings.str_trunc_trailer.clone(), warnings: true, ..RenderOptions::default() };
             let Some(format) = render::find("text") else { return Outcome::Machine("no text format".into()) };
             let mut renderer = (format.make)(&render);
             if let Err(e) = session.run(&mut *renderer, &mut out, &mut err) {
