@@ -62,16 +62,6 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// An address as a number like others: put away in scratch memory and read back, so that the verifier lets the program
-    /// calculate with it. What it leads to can then be had through helpers alone.
-    pub fn mere_number(&mut self, addr: IntValue<'c>) -> IntValue<'c> {
-        let offset = self.alloc_scratch(8);
-        let at = self.scratch_at(offset);
-        self.store(at, 0, 8, addr);
-        let at = self.scratch_at(offset);
-        self.load(at, 0, U64)
-    }
-
     /// A number put away in scratch memory until it is wanted.
     pub fn park(&mut self, op: Operand<'c>) -> Operand<'c> {
         let Repr::Reg(v) = op.repr else { return op };

@@ -152,7 +152,8 @@ impl Inventor {
             body.push(S::Set(p.clone(), e, false, false));
         }
         if self.rng.once_in(2) {
-            let e = self.exactly(&I64, 2);
+            // what it is by itself depends on the arguments
+            let e = E::Cast(I64, boxed(self.int(2)));
             let name = format!("$t{i}");
             self.s.vars.insert(name.clone(), I64);
             body.push(S::Set(name.clone(), e, true, false));

@@ -95,6 +95,16 @@ enum Param {
     Map(usize),
 }
 
+/// A function of the script: its parameters' types.
+#[derive(Clone, Debug)]
+struct Function {
+    name: String,
+    params: Vec<Type>,
+    returns: Type,
+    /// As text.
+    whole: String,
+}
+
 #[derive(Clone, Debug)]
 struct Macro {
     name: String,
@@ -122,7 +132,9 @@ impl<'a> Wild<'a> {
                 points.push(Point { text, context });
             }
         }
-        Self { machine, points, rows: builtins::all().collect() }
+        // what a machine's policy may forbid
+        let forbidden = |row: &&'static Builtin| row.risky && machine.try_script(row.example, false).0.class() != "fine";
+        Self { machine, points, rows: builtins::all().filter(|row| !forbidden(row)).collect() }
     }
 
     /// The attach points there are.
@@ -138,6 +150,7 @@ impl<'a> Wild<'a> {
             point: &self.points[0],
             maps: Vec::new(),
             macros: Vec::new(),
+            functions: Vec::new(),
             scopes: Vec::new(),
             names: 0,
             fors: 0,
@@ -155,6 +168,7 @@ struct Gen<'a> {
     point: &'a Point,
     maps: Vec<Map>,
     macros: Vec<Macro>,
+    functions: Vec<Function>,
     scopes: Vec<Vec<Var>>,
     names: usize,
     fors: usize,
@@ -188,6 +202,10 @@ impl Gen<'_> {
             let node = self.new_macro();
             out.push(node);
         }
+        for _ in 0..self.rng.below(3) {
+            let node = self.new_function();
+            out.push(node);
+        }
         let probes = 1 + self.rng.below(3);
         for i in 0..probes {
             self.point = &self.home.points[self.rng.below(self.home.points.len())];
@@ -204,7 +222,8 @@ impl Gen<'_> {
                     body.push(Node::line(made(&map)));
                 }
             }
-            body.extend(self.stmts(3));
+            let depth = if self.rng.once_in(8) { 6 } else { 3 };
+            body.extend(self.stmts(depth));
             out.push(Node::with(head, body));
         }
         out
@@ -322,6 +341,63 @@ impl Gen<'_> {
         Node::with(format!("macro {name}({})", names.join(", ")), body)
     }
 
+    fn new_function(&mut self) -> Node {
+        let name = format!("fun{}", self.functions.len());
+        let returns = match self.rng.below(5) {
+            0 => Type::Bool,
+            1 => self.int_type(),
+            2 => Type::Str(32),
+            _ => Type::I64,
+        };
+        self.scopes = vec![Vec::new()];
+        let (mut params, mut written) = (Vec::new(), Vec::new());
+        for i in 0..self.rng.below(4) {
+            let ty = match self.rng.below(4) {
+                0 => Type::Str(32),
+                1 => self.int_type(),
+                _ => Type::I64,
+            };
+            let var = format!("$a{i}");
+            written.push(format!("{var}: {ty}"));
+            self.add_var(Var { name: var.clone(), made: format!("{var} = {};", plain(&ty)), ty: ty.clone(), fixed: true, free: true });
+            params.push(ty);
+        }
+        // what a function does must be possible in any probe
+        self.in_macro = true;
+        self.point = &self.home.points[0];
+        self.room = 1 + self.rng.below(6) as i64;
+        let macros = std::mem::take(&mut self.macros);
+        let mut body = self.stmts(2);
+        let value = match &returns {
+            Type::Str(_) => "\"a text\"".to_string(),
+            ty => format!("({ty})({})", self.int(2)),
+        };
+        body.push(Node::line(format!("return {value};")));
+        self.macros = macros;
+        self.in_macro = false;
+        let node = Node::with(format!("fn {name}({}): {returns}", written.join(", ")), body);
+        let whole = tree::text(std::slice::from_ref(&node));
+        self.functions.push(Function { name, params, returns, whole });
+        node
+    }
+
+    /// A call of one of the script's functions.
+    fn function_call(&mut self, depth: u32) -> Option<(String, Type)> {
+        // loops and functions may be six deep in all
+        if self.functions.is_empty() || self.in_macro || self.fors > 1 || self.loops > 2 {
+            return None;
+        }
+        let f = self.rng.pick(&self.functions.clone()).clone();
+        let mut args = Vec::new();
+        for ty in &f.params {
+            args.push(match ty {
+                Type::Str(_) => (*self.rng.pick(&["comm", "\"abc\""])).to_string(),
+                ty => format!("({ty})({})", self.int(depth)),
+            });
+        }
+        Some((format!("{}({})", f.name, args.join(", ")), f.returns.clone()))
+    }
+
     fn add_var(&mut self, var: Var) {
         if let Some(scope) = self.scopes.last_mut() {
             scope.push(var);
@@ -354,8 +430,17 @@ impl Gen<'_> {
         for var in self.scopes.iter().flatten().filter(|v| stmts.contains(&v.name)) {
             body += &var.made;
         }
+        let own: String =
+            self.functions.iter().filter(|f| body.contains(&f.name) || stmts.contains(&f.name)).map(|f| f.whole.clone()).collect();
+        if own.contains('@') {
+            for map in &self.maps {
+                if !begin.contains(&made(map)) {
+                    begin += &made(map);
+                }
+            }
+        }
         let body = if self.fors > 0 { format!("for $turn : 0..1 {{ {body} {stmts} }}") } else { format!("{body} {stmts}") };
-        self.home.machine.check(&format!("begin {{ {begin} }} {} {{ {body} }}", self.point.text)).ok()
+        self.home.machine.check(&format!("{own} begin {{ {begin} }} {} {{ {body} }}", self.point.text)).ok()
     }
 
     // ---------------------------------------------------------------- statements
@@ -726,6 +811,7 @@ impl Gen<'_> {
                     self.of(&ty, depth).map(|e| (e, ty))
                 }
                 8 => self.any_var(),
+                9 if self.rng.once_in(3) => self.function_call(depth.min(1)),
                 9 => self.field_walk(),
                 _ => self.call(depth),
             };
@@ -874,7 +960,11 @@ impl Gen<'_> {
                 24 => self.field_walk().filter(|(_, t)| matches!(t, Type::Int(_))).map(|(e, _)| e),
                 25..27 => self.call(less).filter(|(_, t)| matches!(t, Type::Int(_))).map(|(e, _)| e),
                 27 => self.context_int(),
-                28 => Some(format!("(int64)({})", self.condition(less))),
+                28 => match self.rng.below(3) {
+                    0 => Some(format!("(int64)({})", self.condition(less))),
+                    1 => self.function_call(less).filter(|(_, t)| matches!(t, Type::Int(_))).map(|(e, _)| e),
+                    _ => self.through_address(),
+                },
                 _ => self.through_pointer(),
             };
             if let Some(e) = found {
@@ -981,6 +1071,33 @@ impl Gen<'_> {
         let ty = *self.rng.pick(SIMPLE);
         let space = *self.rng.pick(&["", "kptr", "uptr"]);
         Some(format!("*({ty} *){space}({})", self.int(1)))
+    }
+
+    /// Through the address of a variable or of a map's element.
+    fn through_address(&mut self) -> Option<String> {
+        let vars: Vec<String> = self
+            .scopes
+            .iter()
+            .flatten()
+            .filter(|v| v.name.starts_with('$') && matches!(v.ty, Type::Int(_)))
+            .map(|v| v.name.clone())
+            .collect();
+        let address = if !vars.is_empty() && self.rng.once_in(2) {
+            format!("&{}", self.rng.pick(&vars))
+        } else {
+            let maps: Vec<Map> = self.maps.iter().filter(|m| matches!(&m.value, Held::Plain(Type::Int(_)))).cloned().collect();
+            if maps.is_empty() {
+                return None;
+            }
+            let map = self.rng.pick(&maps).clone();
+            format!("&{}", self.element(&map, 1))
+        };
+        Some(match self.rng.below(4) {
+            0 => format!("(uint64)({address})"),
+            1 => format!("*({address} + ({}))", self.int(1)),
+            2 => format!("(int64)({address} == 0)"),
+            _ => format!("*({address})"),
+        })
     }
 
     /// From a struct of the kernel's, or the probe's own fields, through members and pointers.
@@ -1130,7 +1247,7 @@ impl Gen<'_> {
                     format!("\"{word}\"")
                 }
                 (None, Accepts::Int) => self.int(depth),
-                (None, Accepts::LitInt) => (1 + self.rng.below(64)).to_string(),
+                (None, Accepts::LitInt) => (1 + self.rng.below(32)).to_string(),
                 (None, Accepts::Str) => self.text(depth),
                 (None, Accepts::LitStr) => "\"abc\"".into(),
                 (None, Accepts::Addr) => self.address(depth),
