@@ -3,12 +3,24 @@
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::{Caps, InFile};
+use crate::probes::{Caps, Env, InFile, ProgramType};
 use crate::system::registers::{self, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
+
+/// What lies behind a perf event's context (include/linux/perf_event.h). Programs are shown `struct bpf_perf_event_data`
+/// (include/uapi/linux/bpf_perf_event.h), but only where they read it directly, through no variable.
+const PERF_CONTEXT: &str = "bpf_perf_event_data_kern";
+/// Members that only the shown one has, and the way to them.
+const SHOWN_MEMBERS: &[(&str, &[&str])] = &[("sample_period", &["data", "period"]), ("addr", &["data", "addr"])];
+
+/// How to come to a member that a structure seems to have.
+pub fn shown_member(structure: &str, member: &str) -> Option<&'static [&'static str]> {
+    let row = SHOWN_MEMBERS.iter().find(|(name, _)| *name == member)?;
+    (structure == PERF_CONTEXT).then_some(row.1)
+}
 
 const IP: u32 = registers::IP;
 const CS: u32 = 136;
@@ -38,16 +50,24 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "usermode",
         params: &[],
-        returns: Returns::Always(Type::uint(1)),
-        needs: Caps::REGS,
+        returns: Returns::By(|f| {
+            // Without registers it is not known, but that this program itself ran begin and end.
+            let special = f.site.kind.probetype() != f.site.kind.name();
+            f.keep(&[f.site.kind.offers().has(Caps::REGS).into(), special.into()]);
+            Ok(Type::uint(1))
+        }),
+        needs: Caps::NONE,
         risky: false,
         // user_mode() of arch/x86/include/asm/ptrace.h
         lower: Lower::Code(|e, u, _| {
+            if u.kept(0) == 0 {
+                return Operand::reg(u.ty.clone(), e.int(u.kept(1) as u64));
+            }
             let cs = e.load_ctx(CS, U64);
             let ring = e.and(cs, e.int(3));
             Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Ne, ring, e.int(0)))
         }),
-        doc: "1 when the processor was in user mode where the probe fired, else 0.",
+        doc: "1 when the processor was in user mode where the probe fired, else 0; 0 where a probe has no registers, 1 in begin and end.",
         example: "profile:hz:99 { @[usermode] = count(); }",
     },
     Builtin {
@@ -192,8 +212,13 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "bswap",
         params: &[Param::new("integer", Accepts::Int)],
         returns: Returns::By(|f| {
-            let int = f.args.first().and_then(|a| a.ty.as_int());
-            Ok(Type::uint(int.map_or(8, |i| i.bytes)))
+            let arg = f.args.first();
+            let bytes = match arg.and_then(|a| a.lit.as_ref()).filter(|_| arg.is_some_and(|a| a.ty == Type::I64)) {
+                // a literal is as wide as it must be
+                Some(Lit::Int(n)) => [1u8, 2, 4].into_iter().find(|b| n >> (8 * b - 1) == n >> 63).unwrap_or(8),
+                _ => arg.and_then(|a| a.ty.as_int()).map_or(8, |i| i.bytes),
+            };
+            Ok(Type::uint(bytes))
         }),
         needs: Caps::NONE,
         risky: false,
@@ -259,10 +284,15 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     Ok(Type::uint(bytes).ptr(Space::User))
 }
 
-/// `struct pt_regs *`, where the kernel's types are known.
+/// `struct pt_regs *` or what a perf event has, where the kernel's types are known.
 pub(super) fn context_type(f: &Facts) -> Type {
-    match f.sys.type_named(TypeName::Struct, "pt_regs") {
-        Some(regs) => regs.ptr(Space::Kernel),
+    let env = Env { sys: f.sys, settings: f.settings };
+    let name = match f.site.kind.program(f.site, &env) {
+        ProgramType::PerfEvent => PERF_CONTEXT,
+        _ => "pt_regs",
+    };
+    match f.sys.type_named(TypeName::Struct, name) {
+        Some(context) => context.ptr(Space::Kernel),
         None => Type::U64,
     }
 }

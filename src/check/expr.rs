@@ -59,11 +59,6 @@ impl Body<'_> {
         }
     }
 
-    /// For what the language has and this version does not.
-    pub fn unsupported(&mut self, span: Span, what: &str) -> Expr {
-        self.fail("unsupported", span, format!("{what} cannot be used yet"))
-    }
-
     /// A literal string, which must fit the usual capacity.
     pub fn string(&mut self, s: &[u8], span: Span) -> Expr {
         let max = self.env.settings.max_strlen;

@@ -52,16 +52,23 @@ impl Body<'_> {
     /// Does a use of this name mean a macro? A row of the same name is meant where the script's own does not fit.
     pub fn is_macro(&self, name: &str, args: &[ast::Arg]) -> bool {
         match (self.env.tables.row)(name) {
-            Some(Builtin { lower: Lower::Source(_), .. }) => true,
+            Some(Builtin { lower: Lower::Source(_), .. }) => {
+                self.own_function(name).is_none() || self.own_macros(name).any(|m| fits(&m.params, args))
+            }
             Some(_) => self.own_macros(name).any(|m| fits(&m.params, args)),
             None => self.own_macros(name).next().is_some(),
         }
     }
 
+    /// The script's own function of this name; a builtin's macro does not see it.
+    pub fn own_function(&self, name: &str) -> Option<usize> {
+        self.env.function(name).filter(|_| self.frame.library.is_none())
+    }
+
     /// The script's own macros of this name; a builtin's macro does not see them.
     fn own_macros<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b ast::Macro> {
         let visible = self.frame.library.is_none();
-        self.env.macros.iter().copied().filter(move |m| visible && m.name.name == name)
+        own(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name)
     }
 
     /// A place in a builtin's macro is that of its use.
@@ -134,6 +141,10 @@ impl Body<'_> {
             of: Some(found.name.clone()),
             ..Frame::default()
         };
+        if self.frame.library.is_none() && is_of_c(env, name) {
+            // C's macros are text: they see what stands around their use.
+            (frame.scopes, frame.maps) = (self.frame.scopes.clone(), self.frame.maps.clone());
+        }
         for (param, arg) in found.params.iter().zip(args) {
             match (param, arg) {
                 (MacroParam::Var(p), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Var(v), span })) => {
@@ -170,8 +181,17 @@ impl Body<'_> {
 fn fitting<'a>(env: &World<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
     let by_reference = |m: &&ast::Macro| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
     let fit = |m: &&ast::Macro| m.name.name == name && fits(&m.params, args);
-    let found = env.macros.iter().copied().filter(|m| own && fit(m)).max_by_key(by_reference);
+    let found = self::own(env, name).iter().copied().filter(|m| own && fit(m)).max_by_key(by_reference);
     found.or_else(|| env.library.iter().filter(fit).max_by_key(by_reference))
+}
+
+/// Where the script defines a name: `#define` comes before `macro`.
+fn own<'w, 'a>(env: &'w World<'a>, name: &str) -> &'w [&'a ast::Macro] {
+    if is_of_c(env, name) { &env.defines } else { &env.macros }
+}
+
+fn is_of_c(env: &World, name: &str) -> bool {
+    env.defines.iter().any(|m| m.name.name == name)
 }
 
 fn fits(params: &[MacroParam], args: &[ast::Arg]) -> bool {

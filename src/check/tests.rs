@@ -213,6 +213,7 @@ const TABLES: Tables = Tables {
 };
 
 const MACHINE: &str = "
+    feature PerfCookie;
     enum state { IDLE, BUSY = 4 };
     typedef int pid_t;
     struct inner { long a; unsigned char bytes[4]; };

@@ -1,6 +1,9 @@
 //! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
 
 mod counter;
+mod fentry;
+mod kernel;
+mod kprobe;
 mod rawtracepoint;
 mod special;
 mod timer;
@@ -41,6 +44,10 @@ impl Caps {
     pub const SIGNAL: Caps = Caps(1 << 7);
     /// A stack to take.
     pub const STACK: Caps = Caps(1 << 8);
+    /// A function's entry where it can be made to return at once: `override`.
+    pub const OVERRIDE: Caps = Caps(1 << 9);
+    /// Pointers among the arguments of which the verifier knows what they lead to: `path`.
+    pub const TRUSTED: Caps = Caps(1 << 10);
 
     /// Both sets.
     pub const fn and(self, other: Caps) -> Caps {
@@ -148,6 +155,14 @@ pub enum ProgramType {
     UprobeMulti,
     /// `BPF_PROG_TYPE_PERF_EVENT`.
     PerfEvent,
+    /// `BPF_PROG_TYPE_KPROBE` on an instruction of the kernel's, or on a function's return.
+    Kprobe,
+    /// The same for the entries, or the returns, of many functions by one link (`kprobe.multi`).
+    KprobeMulti,
+    /// The same for the entries and the returns of functions (`kprobe.session`): the first half of the sites are entries.
+    KprobeSession,
+    /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
+    Tracing,
 }
 
 /// When a perf event fires.
@@ -196,6 +211,28 @@ pub enum Attach {
         function: String,
         /// At the function's return.
         ret: bool,
+    },
+    /// A function of the kernel, or an instruction in it.
+    Kprobe {
+        /// The module that it is in; none for the kernel itself.
+        module: Option<String>,
+        /// Its name; empty for an address.
+        function: String,
+        /// Bytes from the function's start, or the address where there is no name.
+        place: u64,
+        /// At the function's return.
+        ret: bool,
+        /// Found by a wildcard: others come with it.
+        many: bool,
+    },
+    /// A function of the kernel that BTF describes, by a trampoline.
+    Trampoline {
+        /// The module that it is in, or `vmlinux`.
+        module: String,
+        /// Its name.
+        function: String,
+        /// At its exit.
+        exit: bool,
     },
     /// A marker in a file: a place, and a counter that tells the program that somebody looks.
     Usdt {
@@ -253,6 +290,8 @@ impl Attach {
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
             | Attach::Perf { .. } => None,
         }
     }
@@ -336,6 +375,10 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &counter::HARDWARE,
     &tracepoint::Tracepoint,
     &rawtracepoint::RawTracepoint,
+    &kprobe::KPROBE,
+    &kprobe::KRETPROBE,
+    &fentry::FENTRY,
+    &fentry::FEXIT,
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
     &usdt::Usdt,
@@ -356,13 +399,18 @@ impl PartialEq for ProbeSite {
     }
 }
 
-/// May sites share one program: same kind, and a mechanism that tells them apart at run time?
-pub fn can_share(a: &ProbeSite, b: &ProbeSite) -> bool {
+/// May sites share one program: same kind, and a mechanism that tells them apart at run time? `cookies`: perf's links carry
+/// numbers.
+pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
     let same_mechanism = match (&a.attach, &b.attach) {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
-        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => true,
-        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => p == q && x == y,
-        (Attach::Usdt { path: p, args: x, .. }, Attach::Usdt { path: q, args: y, .. }) => p == q && x == y,
+        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies,
+        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => cookies && p == q && x == y,
+        // registers are read at the same places; `func` counts from the offset
+        (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
+            cookies && (p, m, x) == (q, n, y)
+        }
+        (Attach::Usdt { path: p, args: x, .. }, Attach::Usdt { path: q, args: y, .. }) => cookies && p == q && x == y,
         _ => false,
     };
     same_mechanism && a.kind.names() == b.kind.names()
@@ -404,9 +452,11 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
     })
 }
 
-/// A whole number as scripts may write one in an attach point: `100`, `1_000`, `1e6`.
+/// A whole number as scripts may write one in an attach point, in any form of an integer: `100`, `1_000`, `0x64`, `1e6`; a
+/// duration is in nanoseconds.
 fn whole_number(s: &str) -> Option<u64> {
-    s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64)
+    let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
+    crate::settings::parse_int(s).ok().filter(|_| !scaled)
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.

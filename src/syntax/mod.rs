@@ -16,6 +16,7 @@ mod expr;
 mod literal;
 mod read;
 mod scan;
+pub mod shape;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -46,6 +47,18 @@ pub fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
 
 /// Like [`parse`], for the source at `index` (an imported script): its spans say so.
 pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics> {
+    parse_both(source, index).map(|(script, _, _)| script)
+}
+
+/// Like [`parse`], and the script's [`shape`] too.
+pub fn parse_with_shape(source: &Source) -> Result<(ast::Script, Option<shape::Node>), Diagnostics> {
+    let (script, pair, casts) = parse_both(source, 0)?;
+    Ok((script, pair.map(|p| shape::shape(p, &casts))))
+}
+
+type Both<'s> = (ast::Script, Option<read::Pair<'s>>, std::collections::BTreeSet<u32>);
+
+fn parse_both(source: &Source, index: u16) -> Result<Both<'_>, Diagnostics> {
     let text = source.text.as_str();
     if u32::try_from(text.len()).is_err() {
         return Err(Diagnostic::error("syntax", Span { source: index, ..Span::default() }, "a script of over 4 GB").into());
@@ -58,14 +71,14 @@ pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics>
         Ok(mut pairs) => match pairs.next() {
             Some(script) => {
                 let mut reader = read::Reader::new(index, 0);
-                let mut tree = reader.script(script);
+                let mut tree = reader.script(script.clone());
                 if reader.diags.is_empty() {
                     tree.library = library(reader.library);
-                    return Ok(tree);
+                    return Ok((tree, Some(script), reader.casts));
                 }
                 reader.diags
             }
-            None => return Ok(ast::Script::default()),
+            None => return Ok((ast::Script::default(), None, std::collections::BTreeSet::new())),
         },
         Err(error) => recover(source, index, scan, &error),
     };

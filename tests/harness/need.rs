@@ -3,6 +3,8 @@
 #![allow(unsafe_code)] // geteuid
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Is a case that cannot run a failure?
 pub fn required() -> bool {
@@ -20,15 +22,35 @@ fn met(need: &str) -> bool {
         // SAFETY: takes nothing and cannot fail
         "root" => unsafe { libc::geteuid() == 0 },
         "user" => !met("root"),
+        // `tests/tools.sh fetch` puts them there
+        "tools" => tools().is_dir(),
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
+        // what only a try can tell: rbt has tried it
+        "fentry" | "kprobe_multi" | "kprobe_session" => info().lines().any(|l| l.split_whitespace().eq([need, "yes"])),
         "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
         _ => match need.strip_prefix("kernel>=") {
             Some(version) => kernel() >= numbers(version),
             None => on_path(need),
         },
     }
+}
+
+/// Where the tools of Debian's bpftrace package are.
+fn tools() -> std::path::PathBuf {
+    let home = || std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|c| !c.is_empty()).map(Into::into).or_else(home);
+    std::env::var_os("RBT_TOOLS").map_or_else(|| cache.unwrap_or_default().join("rbt-tools"), Into::into)
+}
+
+/// What `rbt info` says.
+fn info() -> &'static str {
+    static INFO: OnceLock<String> = OnceLock::new();
+    INFO.get_or_init(|| {
+        let out = Command::new(env!("CARGO_BIN_EXE_rbt")).arg("info").stdin(Stdio::null()).output();
+        out.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default()
+    })
 }
 
 fn on_path(command: &str) -> bool {
