@@ -225,7 +225,8 @@ pub(super) const ROWS: &[Builtin] = &[
         lower: Lower::Code(|e, u, args| {
             let v = args.first().map_or(e.int(0), |a| e.scalar(a));
             let bytes = u.ty.size() as u8;
-            Operand::reg(u.ty.clone(), if bytes < 2 { v } else { e.swap_bytes(v, bytes) })
+            let v = if bytes < 2 { e.fit(v, Int { bytes: 1, signed: false }) } else { e.swap_bytes(v, bytes) };
+            Operand::reg(u.ty.clone(), v)
         }),
         doc: "An integer with its bytes in reverse order, in the same width.",
         example: "begin { printf(\"%x\\n\", bswap((uint16)0x1234)); }",

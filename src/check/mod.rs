@@ -48,6 +48,7 @@
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
+//! | `too-deep` | loops and functions within each other beyond what the kernel calls |
 //! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
@@ -83,6 +84,7 @@ pub mod dump;
 mod expr;
 mod fold;
 mod format;
+mod frames;
 mod functions;
 pub mod hir;
 mod macros;
@@ -227,6 +229,9 @@ fn check_with(
         }
         circular(job, bodies, &mut diags);
         merge_sites(job, bodies, cookies, &mut probes);
+    }
+    if !failed(&diags) {
+        diags.extend(probes.iter().filter_map(frames::check));
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();

@@ -72,7 +72,7 @@ impl Body<'_> {
             ast::StmtKind::Assign { target, op, value } => return self.assign(target, *op, value, span, out),
             ast::StmtKind::Let { var, ty, value } => return self.declare_var(var, ty.as_ref(), value.as_ref(), span, out),
             ast::StmtKind::While { cond, body } => {
-                let d = Diagnostic::warning("deprecated", span, "`while` is deprecated: the verifier must find its end by itself");
+                let d = Diagnostic::warning("deprecated", span, "`while` is deprecated: it is left after 8388607 turns, ended or not");
                 self.report(d.help("use `for $i : 0..n { … }` or `unroll(n) { … }`"));
                 let cond = self.condition(cond);
                 self.loops += 1;

@@ -61,6 +61,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 } else {
                     self.place(x)
                 };
+                let addr = self.e.mere_number(addr);
                 Operand::reg(e.ty.clone(), addr)
             }
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b, &e.ty),

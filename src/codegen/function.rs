@@ -98,7 +98,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let span = self.e.span;
         let vars = std::mem::take(&mut self.vars);
         let types = std::mem::take(&mut self.var_types);
-        let loops = self.loops.take();
+        let (loops, turns) = (self.loops.take(), self.turns.take());
         let depth = std::mem::take(&mut self.depth);
         let chunks = self.chunks.take();
         let room = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
@@ -122,6 +122,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.block(&f.body);
         let code = self.e.end_subprogram(outer);
         (self.vars, self.var_types, self.loops, self.depth, self.within, self.chunks) = (vars, types, loops, depth, within, chunks);
+        self.turns = turns;
         self.e.span = span;
         Made { code, params, result }
     }

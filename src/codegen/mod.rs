@@ -54,6 +54,8 @@ struct Gen<'a, 'c> {
     vars: Vec<stmt::Home<'c>>,
     var_types: Vec<Type>,
     loops: Option<stmt::Loops<'c>>,
+    /// Where in scratch memory the turns of all `while`s are counted.
+    turns: Option<u32>,
     /// How many loops' functions deep.
     depth: u32,
     /// Number of the program under construction.
@@ -100,6 +102,7 @@ pub fn compile(
         vars: Vec::new(),
         var_types: Vec::new(),
         loops: None,
+        turns: None,
         depth: 0,
         program: 0,
         site: None,

@@ -35,6 +35,8 @@ const DEEPEST: u32 = 8;
 
 /// So many numbers are kept in registers, or on the stack when those run out; more of them are in scratch memory.
 const IN_REGISTERS: u32 = 10;
+/// `BPF_MAX_LOOPS` of include/linux/bpf.h, less one.
+const MOST_TURNS: u64 = (8 << 20) - 1;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
@@ -43,6 +45,13 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
         self.expect_loops(loops);
+        if loops > 0 && has_while(body) {
+            let zero = self.e.int(0);
+            let offset = self.e.alloc_scratch(8);
+            let turns = self.e.scratch_at(offset);
+            self.e.store(turns, 0, 8, zero);
+            self.turns = Some(offset);
+        }
         let mut scalars = 0;
         for (i, v) in vars.iter().enumerate() {
             if let Some(Some(offset)) = given.get(i) {
@@ -153,11 +162,15 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.if_else(c, |g| g.block(then), |g| g.block(otherwise));
             }
             StmtKind::Repeat { times, body } => {
+                let copies = self.e.begin_copies();
                 for _ in 0..*times {
+                    self.e.begin_copy(&copies);
                     self.block(body);
+                    self.e.end_copy();
                 }
+                self.e.end_copies(copies);
             }
-            StmtKind::While { cond, body } => self.loop_(|g| g.condition(cond), |g| g.block(body), |_| ()),
+            StmtKind::While { cond, body } => self.while_(cond, body),
             StmtKind::ForRange { var, from, to, body } => {
                 let (first, end) = (self.expr(from), self.expr(to));
                 let (first, end) = (self.e.scalar(&first), self.e.scalar(&end));
@@ -237,6 +250,45 @@ impl<'a, 'c> Gen<'a, 'c> {
         let kept = self.e.scratch_at(offset);
         let times = self.e.load(kept, 0, I64);
         let r = self.e.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+        self.e.check(Helper::Loop, r, 1);
+        self.after_loop();
+    }
+
+    /// `while`: the kernel counts the turns, so that the verifier need not find the end by itself. One that has none is
+    /// left after [`MOST_TURNS`], however deep it stands in others, and that is told.
+    fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
+        let name = self.loop_name();
+        let at = self.lent();
+        self.e.lend(at);
+        let turns = match self.turns {
+            Some(turns) => turns,
+            None => crate::bug!("loops were counted"),
+        };
+        let (outer, params) = self.e.begin_callback(&name, &[true, false]);
+        let saved = self.enter(&outer, params.get(1));
+        let counter = self.e.scratch_at(turns);
+        let turn = self.e.load(counter, 0, I64);
+        let turn = self.e.add(turn, self.e.int(1));
+        self.e.store(counter, 0, 8, turn);
+        let endless = self.e.cmp(Cmp::Sgt, turn, self.e.int(MOST_TURNS));
+        self.e.if_(endless, |e| {
+            let first = e.cmp(Cmp::Eq, turn, e.int(MOST_TURNS + 1));
+            e.if_(first, |e| e.problem("`while` was left after 8388607 turns"));
+            let stop = e.int(1);
+            e.ret(Some(stop));
+        });
+        let go_on = self.condition(cond);
+        let over = self.e.cmp(Cmp::Eq, go_on, self.e.int(0));
+        self.e.if_(over, |e| {
+            let stop = e.int(1);
+            e.ret(Some(stop));
+        });
+        self.block(body);
+        let callback = self.exit_loop(outer, saved);
+        let at = self.lent();
+        // one more than there may be, so that it is noticed
+        let (most, none) = (self.e.int(MOST_TURNS + 1), self.e.int(0));
+        let r = self.e.call(Helper::Loop, &[most.into(), callback.into(), at.into(), none.into()]);
         self.e.check(Helper::Loop, r, 1);
         self.after_loop();
     }
@@ -416,16 +468,6 @@ impl<'a, 'c> Gen<'a, 'c> {
         otherwise(self);
         self.e.end_if(branch);
     }
-
-    fn loop_(&mut self, cond: impl FnOnce(&mut Self) -> IntValue<'c>, body: impl FnOnce(&mut Self), step: impl FnOnce(&mut Self)) {
-        let turn = self.e.begin_loop();
-        let c = cond(self);
-        self.e.loop_body(&turn, c);
-        body(self);
-        self.e.loop_step(&turn);
-        step(self);
-        self.e.end_loop(turn);
-    }
 }
 
 /// How many loops' bodies become functions, and the variables that are used in these.
@@ -438,12 +480,23 @@ fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
             inside.insert(*var);
             hir::visit(body, &mut |n| inside.extend(variable(n)));
         }
+        if let StmtKind::While { cond, body } = &s.kind {
+            loops += 1;
+            cond.visit(&mut |n| inside.extend(variable(n)));
+            hir::visit(body, &mut |n| inside.extend(variable(n)));
+        }
         // its body is emitted so many times over
         if let StmtKind::Repeat { times, body } = &s.kind {
             loops += (times - 1) * loops_in(body).0;
         }
     });
     (loops, inside)
+}
+
+fn has_while(stmts: &[Stmt]) -> bool {
+    let mut found = false;
+    hir::visit(stmts, &mut |n| found |= matches!(n, hir::Node::Stmt(Stmt { kind: StmtKind::While { .. }, .. })));
+    found
 }
 
 pub(super) fn variable(n: hir::Node) -> Option<hir::VarId> {

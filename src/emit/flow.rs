@@ -15,6 +15,11 @@ pub(super) struct Loop<'c> {
     done: BasicBlock<'c>,
 }
 
+/// A loop that is written out.
+pub struct Copies<'c> {
+    done: BasicBlock<'c>,
+}
+
 /// A branch whose sides are emitted one after the other.
 pub struct Branch<'c> {
     no: BasicBlock<'c>,
@@ -195,6 +200,35 @@ impl<'c> Emit<'c> {
         self.go(turn.head);
         self.fun().once.pop();
         self.b.position_at_end(turn.done);
+    }
+
+    /// Starts a loop that is written out: copies of its body follow.
+    pub fn begin_copies(&mut self) -> Copies<'c> {
+        Copies { done: self.new_block("done") }
+    }
+
+    /// What follows is one copy of the body.
+    pub fn begin_copy(&mut self, copies: &Copies<'c>) {
+        let next = self.new_block("next");
+        let f = self.fun();
+        f.loops.push(Loop { next, done: copies.done });
+        f.once.push(HashMap::new());
+    }
+
+    /// The copy is done.
+    pub fn end_copy(&mut self) {
+        let f = self.fun();
+        f.once.pop();
+        if let Some(l) = f.loops.pop() {
+            self.go(l.next);
+            self.b.position_at_end(l.next);
+        }
+    }
+
+    /// The last copy is done.
+    pub fn end_copies(&mut self, copies: Copies<'c>) {
+        self.go(copies.done);
+        self.b.position_at_end(copies.done);
     }
 
     /// `while (cond) body`, with a step between turns.

@@ -570,6 +570,16 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// An address as a number like others: put away in scratch memory and read back, so that the verifier lets the program
+    /// calculate with it. What it leads to can then be had through helpers alone.
+    pub fn mere_number(&mut self, addr: IntValue<'c>) -> IntValue<'c> {
+        let offset = self.alloc_scratch(8);
+        let at = self.scratch_at(offset);
+        self.store(at, 0, 8, addr);
+        let at = self.scratch_at(offset);
+        self.load(at, 0, mem::U64)
+    }
+
     /// A pointer's address as a number.
     pub fn addr(&self, ptr: PointerValue<'c>) -> IntValue<'c> {
         ok(self.b.build_ptr_to_int(ptr, self.i64t(), ""))

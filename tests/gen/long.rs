@@ -1,0 +1,14 @@
+//! Scripts made up at random, as many as wanted: `cargo bench --bench generate -- wild 50000 [SEED]`, and `exact` in place
+//! of `wild` for those of which it is known what they print. What fails is made small and printed with its seed, and kept
+//! in `target/tmp/generated`; the same seed gives the same script. `-- show wild SEED` prints one, `-- try wild SEED` has it go.
+
+#[path = "mod.rs"]
+mod generate;
+
+fn main() -> std::process::ExitCode {
+    let args: Vec<String> = match std::env::var(generate::WORK) {
+        Ok(work) => work.split(' ').map(String::from).collect(),
+        Err(_) => std::env::args().skip(1).filter(|a| a != "--bench").collect(),
+    };
+    generate::main(&args)
+}

@@ -1,0 +1,311 @@
+//! Scripts by the thousand, made up at random: `wild` ones over the whole grammar, which must check, compile and pass the
+//! verifier; `exact` ones of which it is known what they print.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+mod eval;
+mod exact;
+mod invent;
+mod machine;
+mod rng;
+mod shrink;
+mod tree;
+mod wild;
+
+use exact::{S, Script};
+use machine::{Machine, Outcome, Spent};
+use wild::Wild;
+
+/// `KIND N FIRST`: tries so many scripts from that seed on, in a process of their own, which is started again after the
+/// script that ended it. `show KIND SEED` prints one, `try KIND SEED` has it go.
+pub fn main(args: &[String]) -> ExitCode {
+    let word = |i: usize| args.get(i).map_or("", String::as_str);
+    let number = |i: usize, otherwise: u64| word(i).parse().unwrap_or(otherwise);
+    match word(0) {
+        "show" => println!("{}", text_of(word(1), number(2, 1))),
+        "try" => {
+            let (text, machine) = (text_of(word(1), number(2, 1)), Machine::new());
+            let (outcome, spent) = attempt(&machine, word(1), number(2, 1), &text);
+            println!("{text}\n{}: {}\n{spent:?}", outcome.class(), outcome.story());
+        }
+        "work" => return work(word(1), number(2, 500), number(3, 1)),
+        kind @ ("wild" | "exact") => return watch(kind, number(1, 500), number(2, 1)),
+        _ => {
+            println!("wild|exact N [SEED], show wild|exact SEED, try wild|exact SEED");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn text_of(kind: &str, seed: u64) -> String {
+    match kind {
+        "exact" => invent::invent(seed).text(),
+        _ => {
+            let machine = Machine::new();
+            wild::text(&Wild::new(&machine, &fixture()).script(seed))
+        }
+    }
+}
+
+/// Runs `work` until it has come to the end: what crashes it is a failure like others.
+fn watch(kind: &str, n: u64, first: u64) -> ExitCode {
+    let (mut from, mut failed) = (first, false);
+    let Ok(me) = std::env::current_exe() else { return ExitCode::FAILURE };
+    while from < first + n {
+        let place = place().join(format!("at-{}", std::process::id()));
+        let mut worker = Command::new(&me);
+        worker.env(WORK, format!("work {kind} {} {from}", first + n - from)).env("RBT_GENERATE_AT", &place);
+        let status = match worker.status() {
+            Ok(status) => status,
+            Err(e) => {
+                println!("{e}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let at: u64 = std::fs::read_to_string(&place).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(from);
+        let _ = std::fs::remove_file(&place);
+        failed |= !status.success();
+        match status.code() {
+            Some(0 | 1) => break,
+            _ => {
+                println!("seed {at}: crash ({status})");
+                from = at + 1;
+            }
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The arguments of a worker.
+pub const WORK: &str = "RBT_GENERATE";
+
+fn place() -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/generated");
+    let _ = std::fs::create_dir_all(&dir);
+    dir
+}
+
+/// A program for uprobes to sit on: the test suite's own, where it has been built.
+fn fixture() -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/fixtures/args").display().to_string()
+}
+
+fn work(kind: &str, n: u64, first: u64) -> ExitCode {
+    let machine = Machine::new();
+    let wild = (kind == "wild").then(|| Wild::new(&machine, &fixture()));
+    if let Some(wild) = &wild {
+        println!("attach points: {}", wild.points().join(" "));
+    }
+    let at = std::env::var("RBT_GENERATE_AT").unwrap_or_default();
+    let (mut spent, mut making, mut failed, mut skipped) = (Spent::default(), Duration::ZERO, 0, 0);
+    let mut slowest: Vec<(Duration, u64)> = Vec::new();
+    for seed in first..first + n {
+        if !at.is_empty() {
+            let _ = std::fs::write(&at, seed.to_string());
+        }
+        let since = Instant::now();
+        let (outcome, took) = match &wild {
+            Some(wild) => {
+                let nodes = wild.script(seed);
+                making += since.elapsed();
+                let (outcome, took) = machine.try_script(&wild::text(&nodes), false);
+                if !matches!(outcome, Outcome::Fine(..)) {
+                    let small = shrink::shrink(nodes, &mut same(&machine, &outcome, 120));
+                    report(seed, &outcome, &wild::text(&small), &machine.try_script(&wild::text(&small), false).0);
+                }
+                (outcome, took)
+            }
+            None => {
+                let script = invent::invent(seed);
+                making += since.elapsed();
+                if eval::expected(&script).is_err() {
+                    skipped += 1;
+                    continue;
+                }
+                let (outcome, took) = compare(&machine, &script);
+                if !matches!(outcome, Outcome::Fine(..)) {
+                    let small = smaller(&machine, script, &outcome);
+                    report(seed, &outcome, &small.text(), &compare(&machine, &small).0);
+                }
+                (outcome, took)
+            }
+        };
+        failed += u64::from(!matches!(outcome, Outcome::Fine(..)));
+        spent.add(took);
+        slowest.push((took.total(), seed));
+        if (seed - first) % 100 == 99 || seed + 1 == first + n {
+            slowest.sort_by(|a, b| b.cmp(a));
+            slowest.truncate(3);
+            let done = seed - first + 1;
+            let per = |d: Duration| d.as_secs_f64() * 1e3 / done as f64;
+            println!(
+                "{kind}: {done} done, {failed} failed, {skipped} skipped; ms each: generate {:.1}, check {:.1}, compile {:.1}, load {:.1}, run {:.1}; slowest {:?}",
+                per(making),
+                per(spent.check),
+                per(spent.compile),
+                per(spent.load),
+                per(spent.run),
+                slowest.iter().map(|(d, s)| (d.as_millis(), *s)).collect::<Vec<_>>()
+            );
+            let _ = std::io::stdout().flush();
+        }
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn attempt(machine: &Machine, kind: &str, seed: u64, text: &str) -> (Outcome, Spent) {
+    if kind == "exact" { compare(machine, &invent::invent(seed)) } else { machine.try_script(text, false) }
+}
+
+/// Does a text fail as another did? For so many seconds: then nothing does.
+fn same<'a>(machine: &'a Machine, outcome: &Outcome, patience: u64) -> impl FnMut(&str) -> bool + 'a {
+    let since = Instant::now();
+    let wanted = (outcome.class(), complaint(outcome));
+    move |text| {
+        let now = (since.elapsed().as_secs() < patience).then(|| machine.try_script(text, false).0);
+        now.is_some_and(|now| (now.class(), complaint(&now)) == wanted)
+    }
+}
+
+/// What is said, but for numbers and names.
+fn complaint(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Check(said) => said.split(']').next().unwrap_or("").to_string(),
+        Outcome::Refused(why, _) => why.rsplit(": ").next().unwrap_or("").chars().filter(|c| c.is_alphabetic()).take(30).collect(),
+        _ => String::new(),
+    }
+}
+
+fn report(seed: u64, outcome: &Outcome, text: &str, last: &Outcome) {
+    let class = outcome.class();
+    let story = format!("seed {seed}: {class}\n{text}\n{}\n", last.story());
+    println!("{story}");
+    let _ = std::fs::write(place().join(format!("{class}-{seed}.txt")), story);
+}
+
+/// Runs a script, and compares what it printed with what it should have.
+fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
+    let Ok((wanted, divided)) = eval::expected(script) else { return (Outcome::Wrong("does too much".into()), Spent::default()) };
+    let (outcome, spent) = machine.try_script(&script.text(), true);
+    let Outcome::Fine(out, err) = &outcome else { return (outcome, spent) };
+    let (out, err) = (String::from_utf8_lossy(out), String::from_utf8_lossy(err));
+    if *out != wanted {
+        let mut story = String::new();
+        for (i, (a, b)) in wanted.lines().zip(out.lines()).enumerate().filter(|(_, (a, b))| a != b).take(3) {
+            let _ = writeln!(story, "line {}: {b:?}, not {a:?}", i + 1);
+        }
+        let _ = writeln!(
+            story,
+            "{} lines, not {}\n--- printed\n{out}\n--- expected\n{wanted}\n--- errors\n{err}",
+            out.lines().count(),
+            wanted.lines().count()
+        );
+        return (Outcome::Wrong(story), spent);
+    }
+    let told: u64 = err.lines().filter(|l| l.contains("by zero")).map(told).sum();
+    if told != divided {
+        return (Outcome::Wrong(format!("{told} divisions by zero told, not {divided}\n{err}")), spent);
+    }
+    (outcome, spent)
+}
+
+/// How often a line says that something happened.
+fn told(line: &str) -> u64 {
+    // "30 times in all, of which the first 10 were shown"
+    let number = |text: &str| text.split(' ').next_back().and_then(|n| n.parse::<u64>().ok());
+    match line.split_once(" times in all, of which the first ") {
+        Some((before, after)) => number(before).unwrap_or(0) - after.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
+        None => 1,
+    }
+}
+
+/// Is each map still given its type at the start?
+fn sound(script: &Script) -> bool {
+    let text = script.text();
+    let first = |name: &String| {
+        let sets = |s: &S| matches!(s, S::SetMap(n, ..) | S::Aggregate(n, ..) if n == name);
+        script.probes.first().is_some_and(|(_, body)| body.iter().any(sets))
+    };
+    script.maps.keys().filter(|name| eval::mentions(&text, name)).all(first)
+}
+
+/// With statements left out as long as it fails the same way.
+fn smaller(machine: &Machine, mut script: Script, outcome: &Outcome) -> Script {
+    let since = Instant::now();
+    let wanted = (outcome.class(), complaint(outcome));
+    loop {
+        let mut any = false;
+        let mut at = script.probes.iter().map(|(_, b)| exact_size(b)).sum::<usize>();
+        while at > 0 && since.elapsed().as_secs() < 120 {
+            at -= 1;
+            let mut less = script.clone();
+            let mut left = at;
+            for (_, body) in &mut less.probes {
+                if drop_one(body, &mut left) {
+                    break;
+                }
+            }
+            if !sound(&less) || eval::expected(&less).is_err() {
+                continue;
+            }
+            let now = compare(machine, &less).0;
+            if (now.class(), complaint(&now)) == wanted {
+                (script, any) = (less, true);
+            }
+        }
+        if !any {
+            break;
+        }
+    }
+    // maps and macros that are used no more
+    let text = script.text();
+    let mut less = script.clone();
+    less.maps.retain(|name, _| eval::mentions(&text, name));
+    less.macros.retain(|m| text.matches(&format!("{}(", m.name)).count() > 1);
+    if compare(machine, &less).0.class() == wanted.0 { less } else { script }
+}
+
+fn exact_size(stmts: &[S]) -> usize {
+    stmts.iter().map(|s| 1 + bodies(s).iter().map(|b| exact_size(b)).sum::<usize>()).sum()
+}
+
+fn bodies(s: &S) -> Vec<&Vec<S>> {
+    match s {
+        S::If(_, a, b) => vec![a, b],
+        S::Range(_, _, _, a) | S::Each(_, _, a) | S::While(_, a) | S::Unroll(_, a) | S::Scope(a) => vec![a],
+        _ => Vec::new(),
+    }
+}
+
+/// Leaves out the statement of that number; numbers are in the order of the text.
+fn drop_one(stmts: &mut Vec<S>, at: &mut usize) -> bool {
+    let mut i = 0;
+    while i < stmts.len() {
+        if *at == 0 {
+            let gone = stmts.remove(i);
+            // what stood in it comes in its place, if nothing is lost by that
+            if let S::Scope(inner) = gone {
+                stmts.splice(i..i, inner);
+            }
+            return true;
+        }
+        *at -= 1;
+        let inner: Vec<&mut Vec<S>> = match &mut stmts[i] {
+            S::If(_, a, b) => vec![a, b],
+            S::Range(_, _, _, a) | S::Each(_, _, a) | S::While(_, a) | S::Unroll(_, a) | S::Scope(a) => vec![a],
+            _ => Vec::new(),
+        };
+        for body in inner {
+            if drop_one(body, at) {
+                return true;
+            }
+        }
+        i += 1;
+    }
+    false
+}
