@@ -78,7 +78,9 @@ fn section(name: &str) -> String {
         "environment" => ENV_ONLY.iter().map(|(n, doc)| item(&format!("RBT_{}", n.to_uppercase()), &[format!("{doc}.")], "")).collect(),
         "formats" => render::FORMATS.iter().map(|f| item(f.name, &[f.doc.into()], "")).collect(),
         "stages" => cli::STAGES.iter().map(stage).collect(),
-        "differences" => render::DIFFERENCES.iter().map(|(topic, doc)| item(topic, &[(*doc).into()], "")).collect(),
+        "differences" => {
+            render::DIFFERENCES.iter().chain(rbt::cdecl::DIFFERENCES).map(|(topic, doc)| item(topic, &[(*doc).into()], "")).collect()
+        }
         _ => panic!("no table is called {name}"),
     }
 }

@@ -3,7 +3,8 @@
 #
 #   tests/setup.sh build   to build it
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 6.1
-#                          and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed)
+#                          and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
+#                          and the scripts of Debian's bpftrace package (tests/tools.sh)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
@@ -18,8 +19,9 @@ main() {
             install $build $test
             command -v rustfmt >/dev/null || ! command -v rustup >/dev/null || rustup component add rustfmt
             machine || { as_root apt-get -q update && machine; }
+            "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;
-        *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 }
 

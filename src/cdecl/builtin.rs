@@ -87,6 +87,14 @@ pub const MACHINE: &str = "__aarch64__ 1\n__CHAR_UNSIGNED__ 1\n__AARCH64EL__ 1\n
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub const MACHINE: &str = "";
 
+/// What kernel headers define as macros only, so that BTF lacks it, and kernels have shown to user space unchanged for decades: the
+/// states of a task that `sched_switch` and /proc/PID/stat report (include/linux/sched.h), and address families (linux/socket.h).
+/// By the header that a script includes.
+pub const KERNELS: [(&str, &[(&str, i64)]); 2] = [
+    ("linux/sched.h", &[("TASK_RUNNING", 0), ("TASK_INTERRUPTIBLE", 1), ("TASK_UNINTERRUPTIBLE", 2)]),
+    ("linux/socket.h", &[("AF_UNSPEC", 0), ("AF_UNIX", 1), ("AF_INET", 2), ("AF_INET6", 10), ("AF_NETLINK", 16), ("AF_PACKET", 17)]),
+];
+
 /// A header of the compiler's own.
 pub fn header(name: &str) -> Option<&'static str> {
     HEADERS.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)

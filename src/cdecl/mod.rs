@@ -46,6 +46,17 @@ use types::{FIRST_ID, MOST, Types, View};
 /// Ids of structs that kernel headers declare, which may be read later than all others.
 const LATE_IDS: u32 = FIRST_ID + MOST;
 
+/// Where this differs from bpftrace on purpose. For the man page.
+pub const DIFFERENCES: &[(&str, &str)] = &[
+    (
+        "C: a type of the kernel's defined anew",
+        "counts for that name alone; bpftrace then does without the kernel's types (BTF) in the whole script.",
+    ),
+    ("C: kernel headers", "need not be installed: types come from BTF, and a header that is missing is an error only where a name is."),
+    ("C: #define with parameters", "works where its text is an expression; bpftrace refuses it."),
+    ("C: typedefs", "may stand in the script, and so may the language's own names of integers (uint32) in a struct."),
+];
+
 /// Something that is not understood, at its place.
 #[derive(Clone, Debug)]
 pub struct Fault {

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::types::{TagKind, index};
-use super::{Declarations, Unit};
+use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::kernel_types::Prototype;
 use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
 enum Said {
@@ -51,6 +51,15 @@ impl Unit<'_> {
 }
 
 impl Declarations<'_> {
+    /// A constant of a kernel header that the script includes and this machine need not have.
+    fn well_known(&self, name: &str) -> Option<CMacro> {
+        let value = builtin::KERNELS.iter().filter(|(header, _)| self.text.contains(&format!("<{header}>"))).find_map(|(_, all)| {
+            let (_, value) = all.iter().find(|(n, _)| *n == name)?;
+            Some(*value)
+        })?;
+        Some(CMacro::Int(value, Int { bytes: 4, signed: true }))
+    }
+
     /// The reading that declares this struct.
     fn with_owner<T>(&self, of: &Struct, ask: impl FnOnce(&Unit<'_>) -> Option<T>) -> Option<Option<T>> {
         let first = self.unit.borrow();
@@ -128,7 +137,8 @@ impl System for Declarations<'_> {
 
     fn c_macro(&self, name: &str) -> Option<CMacro> {
         let found = self.unit.borrow_mut().constant(name, self.sys);
-        found.or_else(|| self.late()?.borrow_mut().constant(name, self.sys)).or_else(|| self.sys.c_macro(name))
+        let found = found.or_else(|| self.late()?.borrow_mut().constant(name, self.sys));
+        found.or_else(|| self.well_known(name)).or_else(|| self.sys.c_macro(name))
     }
 
     /// Headers that are not there, or a declaration that was not understood.
@@ -226,6 +236,10 @@ impl System for Declarations<'_> {
 
     fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
         self.sys.markers(path)
+    }
+
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        self.sys.error_injectable(function)
     }
 
     fn has(&self, feature: Feature) -> bool {

@@ -107,7 +107,7 @@ impl Body<'_> {
 
     /// Adds which headers may be at fault, when a name is not known.
     pub fn explain_headers(&self, name: &str, d: Diagnostic) -> Diagnostic {
-        match self.env.sys.why_unknown(name) {
+        match self.env.sys.why_unknown(name).filter(|_| d.help.is_none()) {
             Some(why) => Diagnostic { help: Some(why), ..d },
             None => d,
         }

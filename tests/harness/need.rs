@@ -22,6 +22,8 @@ fn met(need: &str) -> bool {
         // SAFETY: takes nothing and cannot fail
         "root" => unsafe { libc::geteuid() == 0 },
         "user" => !met("root"),
+        // `tests/tools.sh fetch` puts them there
+        "tools" => tools().is_dir(),
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
@@ -33,6 +35,13 @@ fn met(need: &str) -> bool {
             None => on_path(need),
         },
     }
+}
+
+/// Where the tools of Debian's bpftrace package are.
+fn tools() -> std::path::PathBuf {
+    let home = || std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|c| !c.is_empty()).map(Into::into).or_else(home);
+    std::env::var_os("RBT_TOOLS").map_or_else(|| cache.unwrap_or_default().join("rbt-tools"), Into::into)
 }
 
 /// What `rbt info` says.

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Checks and compiles the tools of Debian's bpftrace package, unmodified. Nothing is attached.
+#
+#   tests/tools.sh fetch   puts the tools into a cache (nothing is installed)
+#   tests/tools.sh         a line for each tool; status 1 when one fails that this kernel could run
+#
+# A tool fails for the machine's sake where a function, a binary or a member that it names is not there.
+# RBT is the program (default target/debug/rbt), RBT_TOOLS the cache.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+tools=${RBT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-tools}
+rbt=${RBT:-$root/target/debug/rbt}
+machine='no-match|unknown-symbol|missing-binary|unknown-tracepoint|unknown-kernel-symbol|missing-probe|not-readable'
+# members that kernels since then have renamed
+gone='cfs_rq has no field .nr_running'
+
+fetch() {
+    [ -z "$(ls "$tools" 2>/dev/null)" ] || return 0
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    (cd "$work" && apt-get -q download bpftrace >/dev/null 2>&1 && dpkg-deb -x bpftrace_*.deb .)
+    mkdir -p "$tools"
+    cp "$work"/usr/sbin/*.bt "$tools"/
+}
+
+check() {
+    good=0 machines=0 bad=0
+    for tool in "$tools"/*.bt; do
+        name=${tool##*/}
+        if said=$("$rbt" --mode codegen "$tool" 2>&1); then
+            good=$((good + 1))
+            echo "ok       $name"
+        elif errors=$(echo "$said" | grep '^error\['); echo "$errors" | grep -qE "^error\[($machine)\]|$gone"; then
+            machines=$((machines + 1))
+            echo "machine  $name: $(echo "$errors" | head -1 | sed 's/^[^:]*://')"
+        else
+            bad=$((bad + 1))
+            echo "FAILED   $name"
+            echo "$said" | sed 's/^/    /'
+        fi
+    done
+    echo "$good compile, $machines cannot on this machine, $bad failed"
+    [ "$bad" = 0 ] && [ "$good" -gt 0 ]
+}
+
+case ${1:-check} in
+    fetch) fetch ;;
+    check) fetch && check ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
