@@ -36,7 +36,7 @@ fn body(text: &str) -> String {
 #[test]
 fn knows_every_shape() {
     // Kept as they are, or silent: the grammar makes no pair of them.
-    const WORDS: &str = "EOI WHITESPACE COMMENT gap piece top_item shebang c_item c_line c_definition c_word c_attribute c_parens c_braces \
+    const WORDS: &str = "EOI WHITESPACE COMMENT gap piece replacement top_item shebang c_item c_line c_definition c_word c_attribute c_parens c_braces \
         bare_value points tight_points attach_point tight_point label provider segment tight_segment segment_text tight_text tight_char \
         predicate_end braced simple simple_stmt for_head assign_op run prefix bang binary_op question colon block_atom atom argument \
         member paren_item comma postfix step digits star any_suffix number string boolean variable param param_total map_name \
