@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // fcntl
 
+mod completions;
 pub mod fmt;
 mod split;
 mod usage;
@@ -19,6 +20,7 @@ use crate::diag::nearest;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
+pub use completions::completions;
 use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
@@ -351,16 +353,6 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
     resolve(raw, rest)
-}
-
-/// Writes a shell's completions.
-pub fn completions(shell: clap_complete::Shell, to: &mut dyn std::io::Write) {
-    // to parse, these are words where a script's name may stand
-    let info = clap::Command::new("info").about("Report what this machine and this build can do");
-    let shells = clap::Arg::new("SHELL").value_parser(["bash", "zsh", "fish"]);
-    let completions = clap::Command::new("completions").about("Write a shell's completions").arg(shells);
-    let mut all = command().subcommands([fmt::command().name("fmt"), info, completions]);
-    clap_complete::generate(shell, &mut all, "rbt", to);
 }
 
 /// The definition of all options, with the long help's tables.
@@ -728,14 +720,5 @@ mod tests {
         assert!(short.len() < text.len() / 2 && short.contains("Examples:"));
         let Ok(Command::Say(version)) = parse_words(&["-V"]) else { panic!() };
         assert_eq!(version, format!("rbt v{}\n", crate::VERSION));
-    }
-
-    #[test]
-    fn completions_are_written() {
-        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-            let mut text = Vec::new();
-            completions(shell, &mut text);
-            assert!(String::from_utf8_lossy(&text).contains("notify-fd"), "{shell}");
-        }
     }
 }

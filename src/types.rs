@@ -269,6 +269,10 @@ impl std::fmt::Display for Type {
             Type::Int(i) => write!(f, "{}int{}", if i.signed { "" } else { "u" }, u32::from(i.bytes) * 8),
             Type::Enum(e) if e.name.is_empty() => f.write_str("enum"),
             Type::Enum(e) => write!(f, "enum {}", e.name),
+            // Of no size yet: the use decides.
+            Type::Str(0) => f.write_str("string"),
+            Type::Buf(0) => f.write_str("buffer"),
+            Type::Array(elem, 0) => write!(f, "{elem}[]"),
             Type::Str(cap) => write!(f, "string[{cap}]"),
             Type::Buf(cap) => write!(f, "buffer[{cap}]"),
             Type::Ptr(to, _) => write!(f, "{to} *"),

@@ -24,7 +24,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("anyhow", &[]),
     ("blazesym", &["src/runtime/symbolize.rs"]),
     ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),
-    ("clap_complete", &["src/cli.rs", "src/completions.rs"]),
+    ("clap_complete", &["src/cli.rs", "src/cli/"]),
     ("gimli", &["src/system/dwarf/"]),
     ("iced_x86", &["src/system/instructions.rs"]),
     ("inkwell", &["src/emit/"]),

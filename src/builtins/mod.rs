@@ -15,6 +15,7 @@ mod meta;
 mod names;
 mod net;
 pub mod options;
+mod packets;
 mod percentiles;
 mod print;
 mod probe;
@@ -193,6 +194,8 @@ pub struct Fact {
     pub lit: Option<Lit>,
     /// The map, when it is one or an element of one.
     pub map: Option<MapFact>,
+    /// The builtin that gives it, and the bare word that it was given.
+    pub made_by: Option<(&'static str, Option<String>)>,
 }
 
 /// What is known of a map while types are still being merged.
@@ -384,8 +387,31 @@ pub enum Arg {
     Value(Value),
     /// A whole map.
     Map(usize),
+    /// A whole map that is to be emptied at once; with `keys`, these stay, with zeros.
+    Taken {
+        /// Which.
+        map: usize,
+        /// They stay.
+        keys: bool,
+    },
     /// An element: the map, and its key's bytes.
     Element(usize, Vec<u8>),
+}
+
+/// What a call does with a whole map. Of one that is shown and then emptied, a single moment is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It is shown; the row's handler takes [`Arg::Taken`] too.
+    Shown,
+    /// Its elements are removed.
+    Cleared,
+    /// Its values become zero.
+    Zeroed,
+}
+
+/// What this row does with a whole map.
+pub fn whole(row: &Builtin) -> Option<Whole> {
+    [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// An aggregation's layout and its four uses.
@@ -447,6 +473,7 @@ const FAMILIES: &[&[Builtin]] = &[
     kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
+    packets::ROWS,
     cgroup::ROWS,
     maps::ROWS,
     count::ROWS,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind};
+use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
-use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::system::TypeName;
 use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
@@ -262,15 +262,8 @@ impl Body<'_> {
     /// `typeinfo(e)`: what is known of a type, as a record of constants.
     pub fn typeinfo(&mut self, arg: &ast::Arg, span: Span) -> Expr {
         let written = span.source != ast::LIBRARY && self.frame.library.is_none();
-        match self.env.settings.unstable_typeinfo {
-            Unstable::Enable => {}
-            Unstable::Warn if written => self.warn("unstable", span, "`typeinfo` may change in later versions"),
-            Unstable::Error if written => {
-                let d = Diagnostic::error("unstable", span, "`typeinfo` may change in later versions");
-                self.report(d.help("allow it with `config = { unstable_typeinfo = enable }`"));
-                return poison(span);
-            }
-            Unstable::Warn | Unstable::Error => {}
+        if written && !self.stable_enough("typeinfo", span) {
+            return poison(span);
         }
         let Some(ty) = self.type_of_arg(arg) else { return poison(span) };
         let parts = [
@@ -307,6 +300,13 @@ impl Body<'_> {
             return self.substituted_type(&arg);
         }
         let found = self.find_type(name).or_else(|| self.named(TypeName::Struct, name));
+        if found.is_none()
+            && let Some(function) = self.aggregate_type(name)
+        {
+            let d = Diagnostic::error("bad-type", span, format!("`{name}` is for the values of maps alone"));
+            self.report(d.help(format!("a map gets it by `@m = {function}(…)`")));
+            return None;
+        }
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
             let d = self.explain_types(d.suggest(name, PLAIN.iter().map(|(n, _)| *n)));
@@ -314,6 +314,13 @@ impl Body<'_> {
             self.report(d);
         }
         found
+    }
+
+    /// The aggregation that fills maps of this type: `count_t`, `usum_t`.
+    fn aggregate_type(&self, name: &str) -> Option<&'static str> {
+        let stem = name.strip_suffix("_t")?;
+        let row = |stem: &str| (self.env.tables.row)(stem).filter(|r| matches!(r.lower, Lower::Aggregate(_)));
+        row(stem).or_else(|| row(stem.strip_prefix('u')?)).map(|r| r.name)
     }
 
     fn tagged_type(&mut self, kind: TypeName, word: &str, name: &str, span: Span) -> Option<Type> {

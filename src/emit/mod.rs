@@ -21,6 +21,7 @@ pub mod helper;
 pub mod kernel;
 mod map;
 mod mem;
+mod moments;
 mod object;
 mod order;
 mod ring;
@@ -37,6 +38,7 @@ pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
+pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
@@ -133,6 +135,12 @@ pub struct Emit<'c> {
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
+    /// The script's maps that are there twice, and their bits.
+    doubles: BTreeMap<usize, u32>,
+    /// Helpers' calls are not to be merged with equal ones.
+    apart: bool,
+    /// The program under construction may sleep: see `moments.rs`.
+    announces: bool,
     texts: HashMap<Vec<u8>, GlobalValue<'c>>,
     fun: Option<Fun<'c>>,
     scratch_size: u32,
@@ -141,6 +149,8 @@ pub struct Emit<'c> {
     pub on_stack_limit: u32,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
     pub pad: bool,
+    /// What the call under way gives is not looked at.
+    pub discarded: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
@@ -257,6 +267,7 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
+        self.announces = in_user_space && !self.shared_stacks;
         self.fun = Some(Fun {
             function,
             scope,
@@ -283,7 +294,7 @@ impl<'c> Emit<'c> {
             own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
-            can_sleep: in_user_space && !self.shared_stacks,
+            can_sleep: self.announces,
             sleeps: false,
         });
         self.b.position_at_end(body);

@@ -200,10 +200,12 @@ impl<'s> Items<'_, 's> {
     fn probe(&mut self, t: &Tree) {
         let several = t.parts.iter().any(|p| self.is(p, ","));
         self.push(Item::Open { indent: 0, how: How::All, broken: several });
-        for part in &t.parts {
+        for (n, part) in t.parts.iter().enumerate() {
             match part {
                 Part::Tree(b) if b.rule == Rule::block => {
-                    self.push(Item::Break);
+                    // the last two of three slashes would hide the brace's line from the first, which then begins a predicate
+                    let slashes = t.parts.get(n.saturating_sub(1)).and_then(Part::first).and_then(|i| self.words.get(i));
+                    self.push(if slashes.is_some_and(|w| w.text.contains("///")) { Item::Space } else { Item::Break });
                     self.push(Item::Close);
                     self.block(&b.parts, Style::Lines);
                 }

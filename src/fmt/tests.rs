@@ -143,6 +143,8 @@ fn expressions() {
 #[test]
 fn attach_points_may_look_like_brackets() {
     assert_eq!(fmt("a(1,) {}"), "a(1,\n)\n{}\n");
+    let long = format!("a:b:/{}c {{}}\n", "/".repeat(100));
+    assert_eq!(fmt(&long), long);
 }
 
 #[test]

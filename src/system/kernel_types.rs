@@ -62,6 +62,9 @@ pub struct KernelTypes {
     variants: RefCell<BTreeMap<String, Option<(u32, i64)>>>,
     /// By name and set of kinds: what `find` has found.
     found: RefCell<BTreeMap<(String, u32), Option<u32>>>,
+    /// What variables' sections were found, and of functions whether they are tagged as callable.
+    sections: RefCell<BTreeMap<String, Option<String>>>,
+    callable: RefCell<BTreeMap<String, Option<u32>>>,
     /// Does this BTF say which enums are signed? Before 6.0 there was no flag for it, and it can only be guessed from values.
     signs_known: OnceCell<bool>,
     /// What a forward declaration (by id) stands for.
@@ -109,6 +112,8 @@ impl KernelTypes {
             enums: RefCell::default(),
             variants: RefCell::default(),
             found: RefCell::default(),
+            sections: RefCell::default(),
+            callable: RefCell::default(),
             forwards: RefCell::default(),
             functions_asked: Cell::default(),
             functions: OnceCell::new(),
@@ -181,8 +186,35 @@ impl KernelTypes {
         self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
     }
 
+    /// The same for a function that BPF programs may be made to call. Kernels since 6.10 tag these; on others it may be any.
+    pub fn callable_id(&self, name: &str) -> Option<u32> {
+        if let Some(known) = self.callable.borrow().get(name) {
+            return *known;
+        }
+        let found = self.find_callable(name);
+        self.callable.borrow_mut().insert(name.to_owned(), found);
+        found
+    }
+
+    fn find_callable(&self, name: &str) -> Option<u32> {
+        let id = self.function_id(name)?;
+        let tags = self.base.find_string("bpf_kfunc");
+        let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
+        let mut tagged = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).peekable();
+        (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
+    }
+
     /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
     pub fn variable_section(&self, name: &str) -> Option<String> {
+        if let Some(known) = self.sections.borrow().get(name) {
+            return known.clone();
+        }
+        let found = self.find_section(name);
+        self.sections.borrow_mut().insert(name.to_owned(), found.clone());
+        found
+    }
+
+    fn find_section(&self, name: &str) -> Option<String> {
         let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;
         let holds = |e: &Entry| e.kind == Kind::Datasec && e.parts::<3>().any(|[ty, _, _]| ty == id);
         let (_, section) = self.base.entries().find(|(_, e)| holds(e))?;

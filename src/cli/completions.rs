@@ -1,0 +1,88 @@
+//! Completions for shells, from the definition of the options.
+
+use std::io::Write;
+
+use clap::{Arg, Command};
+use clap_complete::Shell;
+
+use super::{FEATURES, MODES, STAGES};
+use crate::render::FORMATS;
+
+/// Writes a shell's completions.
+pub fn completions(shell: Shell, to: &mut dyn Write) {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut definition(), "rbt", &mut text);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = match shell {
+        Shell::Zsh => with_scripts(&text),
+        // Scripts, where no subcommand is yet; and an option that lacks its value is no reason to offer nothing.
+        Shell::Fish => {
+            let text = text.replacen("2>/dev/null\n    or return\n", "2>/dev/null\n    or return 0\n", 1);
+            format!("{text}complete -c rbt -n \"__fish_rbt_needs_command\" -F\n")
+        }
+        _ => text,
+    };
+    // who reads it may have gone
+    let _ = to.write_all(text.as_bytes());
+}
+
+/// In zsh's: a word that is no subcommand is a script, and what follows are its arguments.
+fn with_scripts(text: &str) -> String {
+    const COMMANDS: &str = "_describe -t commands 'rbt commands' commands \"$@\"";
+    let text = text.replace(COMMANDS, &format!("{COMMANDS}\n    _files"));
+    // the end of the choice by subcommand
+    match text.rfind("\n        esac\n") {
+        Some(end) => format!("{}\n(*)\n_files\n;;{}", &text[..end], &text[end..]),
+        None => text,
+    }
+}
+
+/// What parsing knows, as shells should see it: without options that are accepted and no more, with the words that an option takes,
+/// and with subcommands, which to parsing are words where a script's name may stand.
+fn definition() -> Command {
+    let all = super::command();
+    let shown = all.get_arguments().filter(|a| !a.is_hide_set() && !a.is_positional()).cloned().map(|a| {
+        let words: Vec<&'static str> = match a.get_id().as_str() {
+            "format" => FORMATS.iter().map(|f| f.name).collect(),
+            "buffering" => vec!["line", "full", "none"],
+            "color" => vec!["auto", "always", "never"],
+            "mode" => MODES.to_vec(),
+            "no_feature" => FEATURES.to_vec(),
+            "debug" => STAGES.iter().map(|s| s.name).chain(["all"]).collect(),
+            _ => return a,
+        };
+        a.value_parser(words)
+    });
+    let shells = ["bash", "zsh", "fish"].map(|s| Command::new(s).about(format!("Those of {s}")));
+    let fmt = Command::new("fmt").about("Put scripts in canonical form").args(super::fmt::command().get_arguments().cloned());
+    let fmt = fmt.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
+    let info = Command::new("info").about("Report what this machine and this build can do");
+    let completions = Command::new("completions").about("Write a shell's completions").subcommands(shells);
+    let all = Command::new("rbt").version(crate::VERSION).args(shown).subcommands([fmt, info, completions.disable_help_subcommand(true)]);
+    all.disable_help_subcommand(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_are_written() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut text = Vec::new();
+            completions(shell, &mut text);
+            let text = String::from_utf8_lossy(&text);
+            for word in ["notify-fd", "in-place", "kprobe_multi", "completions"] {
+                assert!(text.contains(word), "{shell}: {word}");
+            }
+            assert!(!text.contains("dwarf-pid"), "{shell}");
+            // what is made of them
+            if shell == Shell::Fish {
+                assert!(text.contains("or return 0\n"), "{text}");
+            }
+            if shell == Shell::Zsh {
+                assert!(text.contains("\n    _files") && text.contains("\n(*)\n_files\n;;"), "{text}");
+            }
+        }
+    }
+}
