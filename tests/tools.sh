@@ -11,8 +11,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 tools=${RBT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-tools}
 rbt=${RBT:-$root/target/debug/rbt}
 machine='no-match|unknown-symbol|missing-binary|unknown-tracepoint|unknown-kernel-symbol|missing-probe|not-readable'
-# members that kernels since then have renamed
-gone='cfs_rq has no field .nr_running'
+# functions and members that this kernel does not have, or under another name
+gone='the kernel has no function|cfs_rq has no field .nr_running'
 
 fetch() {
     [ -z "$(ls "$tools" 2>/dev/null)" ] || return 0

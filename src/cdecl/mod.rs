@@ -54,6 +54,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("C: kernel headers", "need not be installed: types come from BTF, and a header that is missing is an error only where a name is."),
     ("C: #define with parameters", "works where its text is an expression; bpftrace refuses it."),
+    (
+        "variables: read outside the block that assigns them",
+        "belong to the whole probe, as before bpftrace 0.22, with a warning; later ones refuse it.",
+    ),
     ("C: typedefs", "may stand in the script, and so may the language's own names of integers (uint32) in a struct."),
 ];
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
+use std::collections::BTreeMap;
+
 use super::functions::{self, Callee, Callees, Within};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
@@ -74,6 +76,8 @@ pub struct Body<'a> {
     pub callees: &'a mut Callees,
     /// The function that is being checked; none for the probe's own body.
     pub function: Option<Within<'a>>,
+    /// See [`State::spread`]: what this pass found.
+    spread: BTreeMap<String, Span>,
 }
 
 /// What a pass found of a body, for the next pass to know.
@@ -83,6 +87,8 @@ pub struct State {
     pub vars: Vec<VarState>,
     /// The functions it calls.
     pub callees: Vec<Callee>,
+    /// Variables that are read outside the block that assigns them, and where: they belong to the whole body.
+    pub spread: BTreeMap<String, Span>,
 }
 
 /// What checking a body gave.
@@ -113,6 +119,11 @@ impl<'a> Body<'a> {
     ) -> Checked {
         let mut callees = Callees::new(&known.callees);
         let mut body = Body::new(env, &mut *maps, site, context, &known.vars, &mut callees, None);
+        for (name, span) in &known.spread {
+            body.declare(name, None);
+            let message = format!("`${name}` is read outside the block that assigns it");
+            body.report(Diagnostic::warning("deprecated", *span, message).help(format!("declare it before that block: `let ${name};`")));
+        }
         let cond = probe.predicate.as_ref().map(|p| body.condition(p));
         let stmts = body.block(&probe.body);
         let stmts = match cond {
@@ -122,10 +133,14 @@ impl<'a> Body<'a> {
             }
             None => stmts,
         };
+        let mut spread = known.spread.clone();
+        spread.extend(std::mem::take(&mut body.spread));
         let (vars, states, mut diags, mut options) = body.finish();
         let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
         options.append(&mut callees.options);
-        let state = State { vars: states, callees: callees.finish() };
+        // With other variables before them, what is known of these is of no use.
+        let vars_now = if spread.len() == known.spread.len() { states } else { Vec::new() };
+        let state = State { vars: vars_now, callees: callees.finish(), spread };
         Checked { vars, body: stmts, functions, state, diags, options }
     }
 
@@ -156,6 +171,7 @@ impl<'a> Body<'a> {
             fors: 0,
             callees,
             function,
+            spread: BTreeMap::new(),
         }
     }
 
@@ -242,7 +258,12 @@ impl<'a> Body<'a> {
             let written = format!("${name}");
             let d = Diagnostic::error("undefined-variable", span, format!("`{written}` has no value here"));
             let d = d.suggest(&written, names.iter().map(String::as_str));
-            let elsewhere = d.help.is_none() && self.vars.iter().any(|v| v.name == written);
+            let elsewhere = self.vars.iter().any(|v| v.name == written);
+            // Until bpftrace 0.22 a variable belonged to the whole probe: such scripts go on working. The next pass finds it.
+            if elsewhere && self.function.is_none() && self.frame.usage.is_none() {
+                self.spread.entry(name.to_string()).or_insert(span);
+                return poison(span);
+            }
             self.report(if elsewhere {
                 d.help(format!("`{written}` belongs to another block; declare it before that block: `let {written};`"))
             } else {
