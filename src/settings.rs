@@ -110,8 +110,12 @@ pub struct Settings {
     pub options: Vec<(String, Option<String>)>,
     /// `-I`
     pub include_dirs: Vec<std::path::PathBuf>,
+    /// `-v`
+    pub verbose: bool,
     /// `--include`
     pub includes: Vec<String>,
+    /// Where headers in quotes are sought first: the script's own folder.
+    pub script_dir: std::path::PathBuf,
     /// `--debuginfo`: where separate debug files are looked for.
     pub debug_dirs: Vec<String>,
     /// `--probe-filter`, a regular expression.
@@ -152,7 +156,9 @@ impl Default for Settings {
             params: Vec::new(),
             options: Vec::new(),
             include_dirs: Vec::new(),
+            verbose: false,
             includes: Vec::new(),
+            script_dir: std::path::PathBuf::new(),
             debug_dirs: Vec::new(),
             probe_filter: None,
             no_features: Vec::new(),
@@ -335,6 +341,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 /// What only the environment may say: it is needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "A raw BTF file to use in place of the kernel's"),
+    ("cache", "Where lists of traceable functions are kept between runs; empty: nowhere"),
     ("color", "auto, always or never: colour in messages; --color wins"),
     ("kernel_build", "Kernel headers, generated part; only with RBT_KERNEL_SOURCE"),
     ("kernel_source", "Kernel headers"),

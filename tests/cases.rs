@@ -168,6 +168,10 @@ fn examples() -> String {
     let mut add = |name: String, command: &str| {
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         let wait = "timeout --foreground --preserve-status -s INT 2 \"$RBT\"";
+        if command.starts_with("fmt") {
+            text += &format!("\nNAME {name}\nSH printf 'begin {{}}\\n' | tee old.bt > a.bt; \"$RBT\" {command}\n");
+            return;
+        }
         let attached = match command {
             // one that lists or tells does not attach
             c if c.starts_with("-l") || c.starts_with("info") => "EXPECT_RE .\n",

@@ -56,6 +56,16 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { @seen[1] = 1; if (has_key(@seen, 1)) { printf(\"yes\\n\"); } }",
     },
     Builtin {
+        name: "find",
+        params: &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key), Param::new("variable", Accepts::Any)],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source("macro find(@map, key, $value) { if (has_key(@map, key)) { $value = @map[key]; true } else { false } }"),
+        doc: "Has the map an element of this key? If so, its value is copied to the variable.",
+        example: "begin { @name[1] = \"one\"; let $name = \"\"; if (find(@name, 1, $name)) { printf(\"%s\\n\", $name); } }",
+    },
+    Builtin {
         name: "len",
         params: &[Param::new("map_or_stack", Accepts::MapOrValue)],
         returns: Returns::By(|f| match f.args.first() {

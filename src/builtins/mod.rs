@@ -10,13 +10,16 @@ mod hist;
 mod kernel;
 mod machine;
 mod maps;
-mod memory;
+pub mod memory;
+mod meta;
+mod names;
 mod net;
 pub mod options;
 mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod search;
 mod series;
 mod shell;
 mod stacks;
@@ -321,6 +324,8 @@ pub enum Lower {
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
     Aggregate(&'static Aggregate),
+    /// Macros of the row's name in the language itself: a use is checked as if their body stood there.
+    Source(&'static str),
 }
 
 /// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
@@ -435,6 +440,8 @@ const FAMILIES: &[&[Builtin]] = &[
     control::ROWS,
     shell::ROWS,
     strings::ROWS,
+    search::ROWS,
+    names::ROWS,
     memory::ROWS,
     symbols::ROWS,
     kernel::ROWS,
@@ -447,6 +454,7 @@ const FAMILIES: &[&[Builtin]] = &[
     percentiles::ROWS,
     series::ROWS,
     options::ROWS,
+    meta::ROWS,
 ];
 
 /// Every tag, by family.
@@ -465,6 +473,10 @@ fn word(bytes: &[u8], i: usize) -> u64 {
 pub fn all() -> impl Iterator<Item = &'static Builtin> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
+
+/// Names that scripts had once (`*` is any run), and what to write instead.
+pub const REMOVED: &[(&str, &str)] =
+    &[("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first")];
 
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {

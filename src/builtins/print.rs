@@ -1,7 +1,8 @@
 //! What a script says.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, Lower, Param, Returns};
 use crate::diag::Diagnostic;
+use crate::emit::{BasicMetadataValue, Helper, Operand};
 use crate::host::Host;
 use crate::probes::Caps;
 use crate::render::format;
@@ -54,6 +55,34 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { if (ncpus > 512) { warnf(\"%d processors\", ncpus); } }",
     },
     Builtin {
+        name: "debugf",
+        params: FORMAT,
+        returns: Returns::By(debug_format),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let mut format = u.text(0).unwrap_or_default().to_vec();
+            format.push(0);
+            let (text, size) = (e.text(&format), e.int(format.len() as u64));
+            let mut given: Vec<BasicMetadataValue> = vec![text.into(), size.into()];
+            for a in args.iter().skip(1) {
+                let value = if a.ty.is_scalar() {
+                    e.scalar(a)
+                } else {
+                    {
+                        let at = e.in_memory(a);
+                        e.addr(at)
+                    }
+                };
+                given.push(value.into());
+            }
+            e.call(Helper::TracePrintk, &given);
+            Operand::void()
+        }),
+        doc: "Writes to the kernel's own trace (trace_pipe in tracefs) at once: at most three values, by %d, %u, %x, %p and %s.",
+        example: "begin { debugf(\"in %s\", comm); }",
+    },
+    Builtin {
         name: "print",
         params: &[
             Param::new("value", Accepts::MapOrValue),
@@ -98,6 +127,28 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },
 ];
+
+/// What `bpf_trace_printk` takes, which is less than what others do.
+fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
+    if f.args.len() > 4 {
+        return Err(Diagnostic::error("arity", f.span(4), format!("{} shows at most 3 values", f.name)));
+    }
+    let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
+    for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
+        let plain = spec.source.trim_start_matches(|c: char| c == '%' || c == 'l');
+        if !["d", "u", "x", "p", "s"].contains(&plain) {
+            let message = format!("{} knows %d, %u, %x, %p and %s, and not `{}`", f.name, spec.source);
+            return Err(Diagnostic::error("format", f.span(0), message));
+        }
+        let fits = if plain == "s" { matches!(arg.ty, Type::Str(_)) } else { arg.ty.is_scalar() };
+        if !fits && arg.ty != Type::Void {
+            return Err(Diagnostic::error("format", arg.span, format!("`{}` of {} does not show {}", spec.source, f.name, arg.ty)));
+        }
+    }
+    let message = format!("{} is for looking into a program: it writes to the kernel's trace, which all share", f.name);
+    f.warn(Diagnostic::warning("debugging", f.span, message).help("read it in trace_pipe of tracefs; for output use printf"));
+    Ok(Type::Void)
+}
 
 /// Makes text of a record's arguments, by the format that is argument 0.
 pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {

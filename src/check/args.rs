@@ -51,7 +51,8 @@ impl Body<'_> {
         Some(given)
     }
 
-    fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
+    /// Is it called with as many arguments as it takes?
+    pub fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
         let least = row.params.iter().filter(|p| !p.optional).count();
         let most = if row.params.last().is_some_and(|p| p.rest) { usize::MAX } else { row.params.len() };
         if (least..=most).contains(&n) {
@@ -76,15 +77,14 @@ impl Body<'_> {
                 let Some(arg) = self.substitute(name) else { return CallArg::Type(Type::Void) };
                 return self.in_caller(|b| b.argument(row, param, &arg, key_follows, map));
             }
+            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Typeof(inner), span }) => {
+                let ty = self.type_of_arg(inner);
+                return self.type_argument(row, param, ty, *span);
+            }
             ast::Arg::Expr(e) => e,
             ast::Arg::Type(t) => {
-                let ty = self.type_expr(t).unwrap_or(Type::Void);
-                if param.accepts != Accepts::Any && ty != Type::Void {
-                    let message = format!("{} wants a value as its `{}`, and this is a type", row.name, param.name);
-                    self.error("type-mismatch", t.span, message);
-                    return CallArg::Type(Type::Void);
-                }
-                return CallArg::Type(ty);
+                let ty = self.type_expr(t);
+                return self.type_argument(row, param, ty, t.span);
             }
         };
         if let Some(arg) = self.by_reference(row, param, e, key_follows, map) {
@@ -110,6 +110,15 @@ impl Body<'_> {
             }
             accepts => self.accept(row, param, accepts, e),
         }
+    }
+
+    fn type_argument(&mut self, row: &Builtin, param: &Param, ty: Option<Type>, span: Span) -> CallArg {
+        if param.accepts != Accepts::Any && ty.is_some() {
+            let message = format!("{} wants a value as its `{}`, and this is a type", row.name, param.name);
+            self.error("type-mismatch", span, message);
+            return CallArg::Type(Type::Void);
+        }
+        CallArg::Type(ty.unwrap_or(Type::Void))
     }
 
     /// A map or its element where the parameter takes one by reference; nothing when it is to be read as a value.

@@ -168,7 +168,11 @@ impl<'a> Body<'a> {
 
     /// Notes something wrong.
     pub fn report(&mut self, d: Diagnostic) {
-        let d = match &self.frame.usage {
+        if self.frame.library.is_some() && d.code == "no-effect" {
+            return;
+        }
+        let d = Diagnostic { span: self.place(d.span), ..d };
+        let d = match self.frame.own_usage() {
             Some((name, span)) => d.related(*span, format!("in this use of `{name}`")),
             None => d,
         };

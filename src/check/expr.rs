@@ -15,7 +15,7 @@ use crate::types::{Space, Type};
 impl Body<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
-        let span = e.span;
+        let span = self.place(e.span);
         match &e.kind {
             ast::ExprKind::Int(n) => fold::literal(*n, span),
             ast::ExprKind::Str(s) => self.string(s, span),
@@ -43,8 +43,12 @@ impl Body<'_> {
                 None => poison(span),
             },
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
-            ast::ExprKind::Typeof(_) => self.unsupported(span, "`typeof` as a value"),
-            ast::ExprKind::Typeinfo(_) => self.unsupported(span, "`typeinfo`"),
+            ast::ExprKind::Typeof(_) => {
+                let d = Diagnostic::error("no-value", span, "`typeof` is a type, and a value is wanted here");
+                self.report(d.help("it can stand where a type does: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
+                poison(span)
+            }
+            ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
             ast::ExprKind::Comptime(inner) => {
                 let e = self.value(inner);
                 if e.ty != Type::Void && !fold::is_known(&e) {
@@ -53,11 +57,6 @@ impl Body<'_> {
                 e
             }
         }
-    }
-
-    /// For what the language has and this version does not.
-    pub fn unsupported(&mut self, span: Span, what: &str) -> Expr {
-        self.fail("unsupported", span, format!("{what} cannot be used yet"))
     }
 
     /// A literal string, which must fit the usual capacity.
@@ -271,8 +270,11 @@ impl Body<'_> {
 
     fn if_value(&mut self, cond: &ast::Expr, then: &ast::Block, otherwise: Option<&ast::Block>, span: Span) -> Expr {
         if let (Some(chosen), Some(other)) = (self.comptime_choice(cond), otherwise) {
-            let branch = if chosen { then } else { other };
-            return self.block_value(branch, span);
+            return match chosen {
+                Some(true) => self.block_value(then, span),
+                Some(false) => self.block_value(other, span),
+                None => poison(span),
+            };
         }
         let cond = self.condition(cond);
         let Some(otherwise) = otherwise else {
@@ -283,11 +285,11 @@ impl Body<'_> {
         self.choose(cond, then, otherwise, span)
     }
 
-    /// What `if comptime e` decides.
-    pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<bool> {
+    /// What `if comptime e` decides; not known while a type in it is not. Nothing when the condition is an ordinary one.
+    pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<Option<bool>> {
         let ast::ExprKind::Comptime(_) = cond.kind else { return None };
         let e = self.condition(cond);
-        fold::constant(&e).map(|n| n != 0)
+        Some(fold::constant(&e).map(|n| n != 0))
     }
 
     /// `{ …; e }` as a value.

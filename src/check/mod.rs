@@ -6,6 +6,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | `arity` | a builtin got too few or too many arguments |
+//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
 //! | `bad-import` | (from the driver) what `import` names cannot be taken in |
 //! | `bad-arg` | `argN` beyond what the probe has |
 //! | `bad-cast` | a type that cannot be cast to the other |
@@ -16,6 +17,9 @@
 //! | `bad-type` | a type's length is not a positive constant |
 //! | `bad-unroll` | `unroll` wants a constant from 1 to 100 |
 //! | `bad-word` | a word that the parameter does not know |
+//! | `c-declaration` | a struct, union, enum or typedef of the script that is not understood |
+//! | `c-include` | a header that is not there |
+//! | `c-preprocessor` | a `#` line that is not understood, or an `#error` |
 //! | `deprecated` | (warning) works, and has a better successor |
 //! | `format` | a format and its arguments do not agree |
 //! | `in-macro` | something that a macro cannot do |
@@ -93,6 +97,7 @@ mod uses;
 use std::collections::BTreeMap;
 
 use crate::builtins::{self, Builtin};
+use crate::cdecl;
 use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Attach, Env, KINDS, ProbeKind, can_share};
 use crate::settings::Settings;
@@ -135,6 +140,10 @@ pub(crate) struct World<'a> {
     macros: Vec<&'a ast::Macro>,
     /// The script's functions.
     functions: Vec<&'a ast::Function>,
+    /// Those of builtins.
+    library: &'a [ast::Macro],
+    /// The C part's `#define`s that are expressions.
+    defines: Vec<&'a ast::Macro>,
 }
 
 impl World<'_> {
@@ -157,7 +166,17 @@ fn check_with(
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let world = World { sys, settings, tables, macros, functions };
+    let declared = cdecl::wanted(script, settings).then(|| cdecl::read(script, sys, settings)).map(|(declared, found)| {
+        diags.extend(found);
+        if settings.verbose {
+            diags.extend(declared.notes().into_iter().map(|(span, note)| Diagnostic::warning("c-include", span, note)));
+        }
+        declared
+    });
+    let sys = declared.as_ref().map_or(sys, |d| d as &dyn System);
+    let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
+    let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
+    let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
@@ -320,9 +339,6 @@ fn with_some_type(v: hir::Var) -> hir::Var {
 /// The script's own macros and functions; notes what cannot be used yet.
 fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a ast::Function>) {
     let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} cannot be used yet")));
-    for item in &script.c_part {
-        not_yet(item.span, "C definitions and preprocessor lines");
-    }
     for (_, span) in &script.imports {
         not_yet(*span, "`import`");
     }

@@ -61,7 +61,7 @@ impl Body<'_> {
     }
 
     fn stmt(&mut self, s: &ast::Stmt, out: &mut Vec<Stmt>) {
-        let span = s.span;
+        let span = self.place(s.span);
         let kind = match &s.kind {
             ast::StmtKind::Expr(e) => return self.effect(e, out),
             ast::StmtKind::Discard(e) => StmtKind::Expr(self.expr(e)),
@@ -213,12 +213,16 @@ impl Body<'_> {
 
     /// An expression for its effect: `if`, ternary and block become statements.
     fn effect(&mut self, e: &ast::Expr, out: &mut Vec<Stmt>) {
-        let span = e.span;
+        let span = self.place(e.span);
         match &e.kind {
             ast::ExprKind::If { cond, then, otherwise } => {
                 if let Some(chosen) = self.comptime_choice(cond) {
                     // The other branch is not even checked.
-                    let branch = if chosen { Some(then) } else { otherwise.as_ref() };
+                    let branch = match chosen {
+                        Some(true) => Some(then),
+                        Some(false) => otherwise.as_ref(),
+                        None => None,
+                    };
                     return out.append(&mut branch.map(|b| self.block(b)).unwrap_or_default());
                 }
                 let cond = self.condition(cond);
@@ -233,8 +237,8 @@ impl Body<'_> {
                 self.effect(otherwise, &mut b);
                 out.push(Stmt { kind: StmtKind::If { cond, then: a, otherwise: b }, span });
             }
-            ast::ExprKind::Call { name, args } if self.is_macro(&name.name) => self.macro_effect(&name.name, args, span, out),
-            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name) => {
+            ast::ExprKind::Call { name, args } if self.is_macro(&name.name, args) => self.macro_effect(&name.name, args, span, out),
+            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name, &[]) => {
                 self.macro_effect(name, &[], span, out);
             }
             ast::ExprKind::Block(block) => {
@@ -462,5 +466,5 @@ fn has_effect(e: &Expr) -> bool {
 
 /// A variable-like builtin: takes nothing, gives a value.
 fn is_plain(call: &super::hir::Call) -> bool {
-    call.row.params.is_empty() && call.ty != Type::Void
+    call.args.is_empty() && call.row.params.iter().all(|p| p.optional) && call.ty != Type::Void
 }

@@ -59,12 +59,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                     let slot = self.e.lookup(handle, at);
                     self.e.addr(slot)
                 } else {
-                    let op = self.expr(x);
-                    match op.repr {
-                        Repr::At(addr, _) => addr,
-                        Repr::Mem(ptr, _) => self.e.addr(ptr),
-                        Repr::Reg(_) | Repr::None => self.e.int(0),
-                    }
+                    self.place(x)
                 };
                 Operand::reg(e.ty.clone(), addr)
             }
@@ -88,6 +83,31 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::StepMap { map, key, by, post } => self.step_map(*map, key.as_deref(), *by, *post, &e.ty),
             ExprKind::Call(call) => self.call(call),
             ExprKind::CallFn(f, args) => self.call_function(*f, args),
+        }
+    }
+
+    /// Where a place is: a scalar there is not read.
+    fn place(&mut self, e: &Expr) -> IntValue<'c> {
+        if let ExprKind::Deref(ptr, _) = &e.kind {
+            let op = self.expr(ptr);
+            return self.e.scalar(&op);
+        }
+        if let ExprKind::Field(base, field) = &e.kind {
+            let at = self.place(base);
+            return self.e.add(at, self.e.int(field.offset.into()));
+        }
+        if let ExprKind::Index(base, index) = &e.kind {
+            let at = self.place(base);
+            let i = self.expr(index);
+            let i = self.e.scalar(&i);
+            let by = self.e.mul(i, self.e.int(e.ty.size().into()));
+            return self.e.add(at, by);
+        }
+        let op = self.expr(e);
+        match op.repr {
+            Repr::At(addr, _) => addr,
+            Repr::Mem(ptr, _) => self.e.addr(ptr),
+            Repr::Reg(_) | Repr::None => self.e.int(0),
         }
     }
 
@@ -505,7 +525,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 Operand::void()
             }
             Lower::Context(which) => self.context(which, &call.ty),
-            Lower::Fold(_) | Lower::Aggregate(_) => crate::bug!("`{}` is not called at run time", call.row.name),
+            Lower::Fold(_) | Lower::Aggregate(_) | Lower::Source(_) => crate::bug!("`{}` is not called at run time", call.row.name),
         }
     }
 

@@ -144,8 +144,8 @@ fn place(sources: &[Source], span: Span) -> (Pos, String) {
 impl Gen<'_, '_> {
     /// What is emitted next comes from here.
     fn at(&mut self, span: Span) {
-        self.e.span = span;
         if let Some(s) = self.sources.get(usize::from(span.source)) {
+            self.e.span = span;
             let (line, col) = s.line_col(span.start);
             self.e.at(span.source, line, col);
         }

@@ -28,6 +28,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
+        if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
+            self.e.shared_stacks = self.env.sys.has(Feature::SharedStacks);
+        }
         match part {
             true => self.e.begin_part(&function, &names),
             false => self.e.begin_program(&function, &section(ty, &first.attach), &names),

@@ -86,12 +86,13 @@ impl Work<'_> {
             fault("its name does not say what it is".into())
                 .help("rbt scripts end in .bt and C headers in .h; a directory's are imported together")
         })?;
+        let header = format!("#include \"{}\"", real.display());
         self.seen.insert(real);
         match kind {
             Kind::Script => self.script(path, span),
             Kind::Header => {
                 // handed to what reads `#include`, which has the same rules
-                self.tree.c_part.push(ast::CItem { text: format!("#include \"{shown}\""), span });
+                self.tree.c_part.push(ast::CItem { text: header, span, define: None });
                 Ok(())
             }
             Kind::CSource => Err(fault("rbt does not compile C".into()).help(format!(

@@ -13,6 +13,7 @@ use crate::types::Type;
 pub enum MapKind {
     Hash = 1,
     Array = 2,
+    ProgArray = 3,
     PercpuHash = 5,
     PercpuArray = 6,
     LruHash = 9,

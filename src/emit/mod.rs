@@ -6,8 +6,9 @@
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
-//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
+//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
 //! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -17,9 +18,11 @@ mod call;
 mod callback;
 mod flow;
 pub mod helper;
+pub mod kernel;
 mod map;
 mod mem;
 mod object;
+mod order;
 mod ring;
 mod session;
 pub mod shared;
@@ -29,7 +32,8 @@ pub use callback::{LENT, Outer};
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
@@ -141,6 +145,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
+    pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     problems: Vec<Problem>,
@@ -243,6 +249,7 @@ impl<'c> Emit<'c> {
         function.set_section(section);
         let scope = self.describe_function(function, name, section.is_none());
         let section = section.unwrap_or("");
+        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let entry = self.cx.append_basic_block(function, "entry");
         let acquire = self.cx.append_basic_block(function, "acquire");
         let body = self.cx.append_basic_block(function, "body");
@@ -276,11 +283,28 @@ impl<'c> Emit<'c> {
             own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
-            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            can_sleep: in_user_space && !self.shared_stacks,
             sleeps: false,
         });
         self.b.position_at_end(body);
         self.at(0, 1, 1);
+        if in_user_space && self.shared_stacks {
+            self.keep_own_stack();
+        }
+    }
+
+    /// Has the program run on the task's own stack. Since Linux 6.13 the JIT may give a program one stack per CPU instead
+    /// (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), on the ground that no program of its type runs twice at a time on a
+    /// CPU. A uprobe's does, when its task sleeps or is preempted and another comes to the same place: the two then write
+    /// over each other's stack, and the kernel crashes. Programs with a tail call are left out of this; so here is one
+    /// that never happens.
+    fn keep_own_stack(&mut self) {
+        let never = self.start(std::mem::offset_of!(shared::Start, never));
+        let programs = self.declare_map("none", MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
+        self.if_(never, |e| {
+            let (ctx, first) = (e.ctx(), e.int(0));
+            e.call(Helper::TailCall, &[ctx.into(), programs.into(), first.into()]);
+        });
     }
 
     /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.

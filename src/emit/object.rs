@@ -187,6 +187,7 @@ impl<'c> Emit<'c> {
             pad: true,
             space: crate::types::Space::Unknown,
             at_entry: false,
+            shared_stacks: true,
             warning_level: 1,
             problems: Vec::new(),
             next_event: 0,
@@ -234,11 +235,6 @@ impl<'c> Emit<'c> {
 
     pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
-    }
-
-    /// `void *`: there is no other way to say "no type" but a name that is only declared.
-    pub(super) fn void_pointer(&self) -> DIType<'c> {
-        self.di.create_pointer_type("", self.long(), 64, 64, AddressSpace::default()).as_type()
     }
 
     /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must

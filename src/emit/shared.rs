@@ -21,6 +21,8 @@ pub struct Start {
     pub boot_ns: u64,
     /// CPUs that may ever be there.
     pub cpus: u64,
+    /// Always 0, which the verifier knows and the compiler does not.
+    pub never: u64,
 }
 
 /// Shared with the running programs; mapped into this process.

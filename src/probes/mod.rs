@@ -452,9 +452,11 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
     })
 }
 
-/// A whole number as scripts may write one in an attach point: `100`, `1_000`, `1e6`.
+/// A whole number as scripts may write one in an attach point, in any form of an integer: `100`, `1_000`, `0x64`, `1e6`; a
+/// duration is in nanoseconds.
 fn whole_number(s: &str) -> Option<u64> {
-    s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64)
+    let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
+    crate::settings::parse_int(s).ok().filter(|_| !scaled)
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.

@@ -222,7 +222,7 @@ fn prepare_maps(
     for mut map in object.maps_mut() {
         match map.name().to_str() {
             Some(START_SECTION) => {
-                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into() };
+                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
                 let words = [start.child, start.boot_ns, start.cpus].map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
@@ -306,6 +306,7 @@ fn only_ends(kind: &EventKind) -> bool {
             crate::builtins::Lower::Fold(_)
             | crate::builtins::Lower::Context(_)
             | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Source(_)
             | crate::builtins::Lower::Aggregate(_) => false,
         }),
         EventKind::HelperError { .. } | EventKind::Problem(_) => true,

@@ -73,7 +73,8 @@ pub fn read(program: &str, log: &str) -> Refused {
 }
 
 /// What helps, where an older kernel says no more than what is wrong: by words of its reason.
-const REMEDIES: [(&str, &str); 10] = [
+const REMEDIES: [(&str, &str); 11] = [
+    ("bpf_probe_write_user", "this kernel is locked down against writes by BPF programs (/sys/kernel/security/lockdown)"),
     ("number of maps per program", "give the probe fewer maps, or one map with a key in place of many"),
     ("infinite loop", "the loop must end by itself: count to a constant, as in `for $i : 0..100 { … }`"),
     ("too complex", "loop less often, or do less in the loop's body"),

@@ -312,6 +312,7 @@ impl Reader {
                         Feature::CpuV4,
                         Feature::Btf,
                         Feature::Loop,
+                        Feature::SharedStacks,
                         Feature::KprobeMulti,
                         Feature::KprobeSession,
                         Feature::Kprobe,

@@ -16,6 +16,7 @@ use super::Feature;
 #[derive(Default)]
 pub struct Features {
     known: RefCell<BTreeMap<Feature, bool>>,
+    calls: RefCell<BTreeMap<(u32, u32), bool>>,
 }
 
 impl Features {
@@ -27,6 +28,11 @@ impl Features {
         let answer = ask(feature);
         self.known.borrow_mut().insert(feature, answer);
         answer
+    }
+
+    /// May a program of this type call the kernel function of this BTF id?
+    pub fn may_call(&self, function: u32, program_type: u32) -> bool {
+        *self.calls.borrow_mut().entry((function, program_type)).or_insert_with(|| may_call(function, program_type))
     }
 }
 
@@ -54,6 +60,8 @@ fn ask(feature: Feature) -> bool {
         }
         // A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is
         // refused for its arguments, of one that does not for the helper; the log tells which.
+        // told by the kernel's types: see `Live`
+        Feature::SharedStacks => true,
         Feature::Loop => {
             let mut log = [0u8; 4096];
             match load(prog_type::RAW_TRACEPOINT, 0, &CALL_LOOP, Some(&mut log)) {
@@ -65,6 +73,21 @@ fn ask(feature: Feature) -> bool {
                     !log.trim_matches('\0').is_empty() && !refused
                 }
             }
+        }
+    }
+}
+
+/// A call without arguments: whether the program may make it is looked at before what it passes, and the log tells
+/// (`check_kfunc_call` of kernel/bpf/verifier.c).
+fn may_call(function: u32, program_type: u32) -> bool {
+    const KERNEL_FUNCTION: u8 = 2 << 4; // BPF_PSEUDO_KFUNC_CALL as source register
+    let call = [Insn(0x85, KERNEL_FUNCTION, 0, function as i32), Insn(0xb7, 0, 0, 0), EXIT];
+    let mut log = [0u8; 4096];
+    match load(program_type, 0, &call, Some(&mut log)) {
+        Ok(_) => true,
+        Err(_) => {
+            let log = String::from_utf8_lossy(&log);
+            !log.trim_matches('\0').is_empty() && !log.contains("is not allowed") && !log.contains("not supported")
         }
     }
 }

@@ -176,6 +176,19 @@ impl KernelTypes {
         self.prototype(id, self.entry(id)?.size_or_type, 0)
     }
 
+    /// BTF id of a function of the kernel proper.
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
+    }
+
+    /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
+    pub fn variable_section(&self, name: &str) -> Option<String> {
+        let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;
+        let holds = |e: &Entry| e.kind == Kind::Datasec && e.parts::<3>().any(|[ty, _, _]| ty == id);
+        let (_, section) = self.base.entries().find(|(_, e)| holds(e))?;
+        self.base.string(section.name).map(str::to_owned)
+    }
+
     /// After some questions all functions' names are sorted once, which takes as long as some twenty answers without that.
     fn function_in(&self, module: u32, name: &str) -> Option<u32> {
         const WITHOUT: u32 = 16;

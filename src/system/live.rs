@@ -18,7 +18,8 @@ use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
-use super::{Argument, Binary, Feature, Function, Home, Marker, Missing, System, Tracepoint, TypeName, elf, syscalls, usdt};
+use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
+use super::{elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -203,6 +204,14 @@ impl System for Live {
         self.types().err()
     }
 
+    fn file(&self, path: &Path) -> Option<String> {
+        headers::text(path)
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        headers::folders()
+    }
+
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
         let all = self.tracepoints.get_or_init(|| self.tracefs()?.events());
         all.as_deref().map_err(Clone::clone)
@@ -227,6 +236,18 @@ impl System for Live {
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
         syscalls::number(name)
+    }
+
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.types().ok()?.function_id(name)
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.types().ok()?.variable_section(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.kernel_function(function).is_some_and(|id| self.features.may_call(id, program_type))
     }
 
     fn functions(&self) -> Result<&Functions, Missing> {
@@ -300,6 +321,10 @@ impl System for Live {
         let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
         if feature == Feature::Btf && (self.types.get().is_some() || given()) {
             return self.types().is_ok();
+        }
+        if feature == Feature::SharedStacks {
+            // where nothing is known, what is safe everywhere
+            return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
         if feature == Feature::Trampoline {
             return *self.trampoline.get_or_init(|| {

@@ -9,6 +9,7 @@ pub mod elf;
 pub mod fake;
 pub mod features;
 pub mod functions;
+mod headers;
 pub mod index;
 pub mod instructions;
 pub mod kernel_types;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 pub use dwarf::{Argument, ArgumentPlace};
 pub use usdt::Marker;
 
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
 use functions::{Functions, Symbols};
 use kernel_types::Prototype;
 
@@ -124,6 +125,8 @@ pub enum Feature {
     Btf,
     /// `bpf_loop`.
     Loop,
+    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
+    SharedStacks,
     /// `BPF_LINK_TYPE_KPROBE_MULTI`.
     KprobeMulti,
     /// One program for a function's entry and its return (`BPF_TRACE_KPROBE_SESSION`).
@@ -174,10 +177,27 @@ pub trait System {
     fn expand(&self, of: &Struct) -> Option<Record>;
     /// An enum that has this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
+    /// What a macro of C headers stands for, wholly expanded.
+    fn c_macro(&self, _name: &str) -> Option<CMacro> {
+        None
+    }
+    /// Why a type, constant or function of this name may be unknown, where there is a particular reason.
+    fn why_unknown(&self, _name: &str) -> Option<String> {
+        None
+    }
     /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
     /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
+
+    /// A header's text, if there is such a file.
+    fn file(&self, _path: &Path) -> Option<String> {
+        None
+    }
+    /// Where C headers are sought, in order: the kernel's and the platform's.
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        Vec::new()
+    }
 
     /// Events as (category, name), sorted.
     fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
@@ -192,6 +212,18 @@ pub trait System {
     /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
     fn syscall_number(&self, name: &str) -> Option<u32>;
 
+    /// BTF id of a function of the kernel proper (not of a module).
+    fn kernel_function(&self, _name: &str) -> Option<u32> {
+        None
+    }
+    /// The section of a global variable of the kernel that its BTF describes.
+    fn kernel_variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+    /// May a BPF program of this type (`BPF_PROG_TYPE_…`) call this kernel function?
+    fn may_call(&self, _function: &str, _program_type: u32) -> bool {
+        false
+    }
     /// The kernel's functions that can be traced. Reads a long list the first time.
     fn functions(&self) -> Result<&Functions, Missing>;
     /// Where a function of this name can be traced; without reading the long list where the types or an index tell.
@@ -231,6 +263,30 @@ pub trait System {
     fn online_cpus(&self) -> Vec<u32>;
     /// The id of the cgroup (v2) at a path: `cgroupid()`.
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing>;
+}
+
+/// A macro of C.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CMacro {
+    /// An integer: its bits and its type.
+    Int(i64, Int),
+    /// A string literal's bytes.
+    Text(Vec<u8>),
+    /// Another name.
+    Name(String),
+    /// It takes arguments.
+    Function,
+    /// What cannot be used as a value: its text.
+    Other(String),
+}
+
+/// A folder of C headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderFolder {
+    /// Where.
+    pub path: PathBuf,
+    /// The kernel's own, not its interface for user space.
+    pub kernel: bool,
 }
 
 /// Which name space of C a type's name is in.
