@@ -341,6 +341,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 /// What only the environment may say: it is needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
     ("btf", "A raw BTF file to use in place of the kernel's"),
+    ("cache", "Where lists of traceable functions are kept between runs; empty: nowhere"),
     ("color", "auto, always or never: colour in messages; --color wins"),
     ("kernel_build", "Kernel headers, generated part; only with RBT_KERNEL_SOURCE"),
     ("kernel_source", "Kernel headers"),

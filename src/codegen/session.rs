@@ -26,8 +26,7 @@ impl Gen<'_, '_> {
                 Some((j, ret)) => {
                     let (entry, ret) = (self.program(i, probe, true), self.program(j, ret, true));
                     let function = format!("session_{i}");
-                    let takes_context = self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| !p.params.is_empty());
-                    self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN, takes_context);
+                    self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
                     programs.push(Program { function, ty: ProgramType::KprobeSession, sites });
                 }
@@ -53,7 +52,9 @@ impl Gen<'_, '_> {
                 (only(&entries, wanted) && only(&returns, wanted)).then(|| returns.iter().position(|r| r.as_ref() == Some(wanted)))?
             })
             .collect();
-        if pairs.iter().all(Option::is_none) || !self.env.sys.has(Feature::KprobeSession) { none } else { pairs }
+        // that function is called as the kernel of today has it: without arguments
+        let has = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| p.params.is_empty());
+        if pairs.iter().all(Option::is_none) || !self.env.sys.has(Feature::KprobeSession) || !has() { none } else { pairs }
     }
 }
 

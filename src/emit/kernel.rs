@@ -31,8 +31,8 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// Calls a function that returns a number.
-    pub fn call_kernel_int(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+    /// Calls a function that returns a number, of which its type's bytes count.
+    pub fn call_kernel_number(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
         match self.kernel_call(name, types, args) {
             Some(BasicValueEnum::IntValue(v)) => v,
             _ => bug!("{name} returns a number"),

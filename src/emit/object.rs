@@ -314,11 +314,6 @@ impl<'c> Emit<'c> {
         self.basic("long", 64)
     }
 
-    /// `void *`: there is no other way to say "no type" but a name that is only declared.
-    pub(super) fn void_pointer(&self) -> DIType<'c> {
-        self.di.create_pointer_type("", self.long(), 64, 64, AddressSpace::default()).as_type()
-    }
-
     /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must
     /// not believe its first value.
     pub(super) fn data_global(&mut self, name: &str, section: &str, size: u32) -> PointerValue<'c> {

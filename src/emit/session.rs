@@ -1,7 +1,6 @@
 //! One program for a function's entry and its return: a function for each, and one that calls the right one.
 
 use inkwell::attributes::{Attribute, AttributeLoc};
-use inkwell::values::BasicMetadataValueEnum;
 
 use super::kernel::KernelType;
 use super::{Cmp, Emit, ok};
@@ -9,13 +8,11 @@ use crate::bug;
 
 impl<'c> Emit<'c> {
     /// A program in `section` that calls one of two functions made by [`Emit::begin_part`]: the second where the kernel's
-    /// function of this name says so, which takes the context if `takes_context`.
-    pub fn session(&mut self, name: &str, section: &str, parts: [&str; 2], ask: &str, takes_context: bool) {
+    /// function of this name says so.
+    pub fn session(&mut self, name: &str, section: &str, parts: [&str; 2], ask: &str) {
         self.begin_program(name, section, &[]);
-        let ctx = self.ctx();
-        let args: &[BasicMetadataValueEnum<'c>] = if takes_context { &[ctx.into()] } else { &[] };
-        let types: &[KernelType] = if takes_context { &[KernelType::Number, KernelType::Anything] } else { &[KernelType::Number] };
-        let second = self.call_kernel_int(ask, types, args);
+        let second = self.call_kernel_number(ask, &[KernelType::Number], &[]);
+        // a bool, of which the lowest byte counts
         let second = self.cmp(Cmp::Ne, self.and(second, self.int(0xff)), self.int(0));
         let [entry, ret] = parts.map(str::to_owned);
         self.if_else(second, |e| e.call_part(&ret), |e| e.call_part(&entry));
