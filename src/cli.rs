@@ -5,7 +5,9 @@
 
 #![allow(unsafe_code)] // fcntl
 
+pub mod fmt;
 mod split;
+mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -17,6 +19,7 @@ use crate::diag::nearest;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
+use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub enum Command {
     },
     /// `rbt info`
     Info,
+    /// `rbt fmt`, `--fmt`
+    Fmt(fmt::Fmt),
     /// `rbt completions`
     Completions(clap_complete::Shell),
     /// Something to say on standard output, and that is all: help, version.
@@ -96,6 +101,7 @@ impl Command {
     pub fn color(&self) -> bool {
         match self {
             Command::Run(run) | Command::List { run, .. } => run.color,
+            Command::Fmt(fmt) => fmt.color,
             Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
         }
     }
@@ -219,6 +225,9 @@ struct Raw {
     /// List probes that match a pattern (`*` for any text), or that a script would attach to; with -v their arguments too
     #[arg(short, long, help_heading = "What to run")]
     list: bool,
+    /// Write the script in canonical form to standard output (or -o) and stop; `rbt fmt --help` tells of more
+    #[arg(long, help_heading = "What to run")]
+    fmt: bool,
     /// Report what this machine and this build can do
     #[arg(long, help_heading = "What to run")]
     info: bool,
@@ -298,7 +307,7 @@ struct Raw {
     /// Mechanisms not to use, commas between them: kprobe_multi, kprobe_session, raw_syscalls, uprobe_multi
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
     no_feature: Vec<String>,
-    /// `codegen`: compile the script and stop
+    /// `codegen`: compile the script and stop; `format`: the same as --fmt
     #[arg(long, value_name = "MODE", help_heading = "Looking inside")]
     mode: Option<String>,
 
@@ -309,8 +318,6 @@ struct Raw {
     test: bool,
     #[arg(long, hide = true)]
     bench: bool,
-    #[arg(long, hide = true)]
-    fmt: bool,
     #[arg(long, hide = true, value_name = "FILE")]
     aot: Option<PathBuf>,
     #[arg(long, hide = true, value_name = "PID")]
@@ -323,17 +330,14 @@ struct Raw {
     btf: bool,
 }
 
-const USAGE: &str = "rbt [OPTIONS] FILE [ARGS]
-       rbt [OPTIONS] -e PROGRAM [ARGS]
-       rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
-       rbt info
-       rbt completions bash|zsh|fish";
-
 /// Reads the arguments, the program's own name first. The environment is asked for colour only.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let mut args: Vec<OsString> = args.into_iter().skip(1).collect();
     if args.is_empty() {
         return Err(Failure::new(short_usage()));
+    }
+    if args.first().is_some_and(|a| a == "fmt") {
+        return fmt::parse(args.get(1..).unwrap_or(&[]));
     }
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
@@ -351,7 +355,12 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
 
 /// Writes a shell's completions.
 pub fn completions(shell: clap_complete::Shell, to: &mut dyn std::io::Write) {
-    clap_complete::generate(shell, &mut command(), "rbt", to);
+    // to parse, these are words where a script's name may stand
+    let info = clap::Command::new("info").about("Report what this machine and this build can do");
+    let shells = clap::Arg::new("SHELL").value_parser(["bash", "zsh", "fish"]);
+    let completions = clap::Command::new("completions").about("Write a shell's completions").arg(shells);
+    let mut all = command().subcommands([fmt::command().name("fmt"), info, completions]);
+    clap_complete::generate(shell, &mut all, "rbt", to);
 }
 
 /// The definition of all options, with the long help's tables.
@@ -379,86 +388,6 @@ fn quoted(text: &str) -> String {
     if text.contains(|c: char| !c.is_alphanumeric() && c != '_') { format!("\"{text}\"") } else { text.to_string() }
 }
 
-const EXAMPLES: &str = "Examples:
-  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'
-                            who opens which file
-  rbt -e 'tracepoint:raw_syscalls:sys_enter { @[comm] = count(); }'
-                            system calls by program; Ctrl-C prints the counts
-  rbt -e 'tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @bytes = hist(args.ret); }' -c 'make'
-                            sizes of reads while a command runs
-  rbt -e 'uprobe:libc:malloc { @[comm] = sum(arg0); }' -p 1234
-                            what a process allocates
-  rbt -l 'tracepoint:sched:*'
-                            probes by name; -lv shows their arguments
-  rbt script.bt 42 --name=value
-                            a file, with $1 and a named option
-";
-
-const STATUS: &str = "
-Exit status:
-  0    the run ended well, or exit() was called without a number
-  1    wrong use, a script with errors, a right that is missing, nothing to attach to
-  2    an error of rbt itself, or a setting in the environment that is not valid
-  255  the kernel refused to load or to attach
-  any  exit(n); with --propagate-status what the -c command exits with
-";
-
-fn short_usage() -> String {
-    format!(
-        "nothing to run\n\nUsage: {USAGE}\n
-Examples:
-  rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
-  rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
-  rbt -l 'tracepoint:*open*'     what can be traced
-
-More: rbt --help"
-    )
-}
-
-/// What clap has against the words, as ours; an unknown option is shown at its place.
-fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
-    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) = (e.kind(), e.get(ContextKind::InvalidArg)) {
-        let near = match e.get(ContextKind::SuggestedArg) {
-            Some(ContextValue::String(near)) => Some(near.clone()),
-            _ => None,
-        };
-        let failure = Failure::new(format!("there is no option `{option}`{}", at_word(option, words))).code("unknown-option");
-        return match near {
-            Some(near) => failure.help(format!("did you mean `{near}`?")),
-            None => failure.help("`rbt --help` lists the options; what is meant for the script follows `--`"),
-        };
-    }
-    let text = e.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let first = text.split("\n\n").next().unwrap_or(text).trim_end();
-    Failure::new(first).help("`rbt --help` explains the options")
-}
-
-/// The command line and a caret under the word; nothing where that is more than a line.
-fn at_word(word: &str, words: &[String]) -> String {
-    // a letter may stand among others: `-qx`
-    let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);
-    let among = |w: &String| letter.is_some_and(|l| w.starts_with('-') && !w.starts_with("--") && w.contains(l));
-    let Some(at) = words.iter().position(|w| w.starts_with(word)).or_else(|| words.iter().position(among)) else {
-        return String::new();
-    };
-    let mut line = String::from("rbt");
-    let mut column = 0;
-    for (i, w) in words.iter().enumerate() {
-        line.push(' ');
-        if i == at {
-            column = line.chars().count();
-        }
-        line.push_str(&shlex::try_quote(w).unwrap_or_default());
-    }
-    if line.contains('\n') || line.chars().count() > 100 {
-        return String::new();
-    }
-    let rest = "~".repeat(words.get(at).map_or(1, |w| w.chars().count()).saturating_sub(1));
-    format!("\n    {line}\n    {:column$}^{rest}", "")
-}
-
 /// An option after the script, which has none, that was likely meant for us.
 pub fn misspelt_option(name: &str) -> Option<Failure> {
     let command = Raw::command();
@@ -481,6 +410,9 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
         return shell(Some(name));
     }
     refuse_later_work(&raw)?;
+    if raw.fmt || raw.mode.as_deref() == Some("format") {
+        return fmt::compatible(&raw, rest.next());
+    }
 
     let list = raw.list;
     let verbose = raw.verbose;
@@ -545,11 +477,9 @@ fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
     let asked = [
         (raw.test || mode == Some("test"), "--test"),
         (raw.bench || mode == Some("bench"), "--bench"),
-        (raw.fmt || mode == Some("format"), "--fmt"),
         (mode == Some("compiler-bench"), "--mode compiler-bench"),
         (raw.aot.is_some(), "--aot"),
         (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
-        (!raw.include.is_empty(), "--include"),
     ];
     match asked.iter().find(|(given, _)| *given) {
         Some((_, name)) => Err(Failure::new(format!("{name} is not supported yet"))),
@@ -597,6 +527,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         no_features: raw.no_feature.clone(),
         include_dirs: raw.include_dir.clone(),
         includes: raw.include.clone(),
+        verbose: raw.verbose,
         debug_dirs: raw.debuginfo.iter().flat_map(|d| d.split(':')).filter(|d| !d.is_empty()).map(String::from).collect(),
         ..Settings::default()
     };
@@ -769,8 +700,6 @@ mod tests {
             (&["-k", "-k", "x"], "once"),
             (&["-k", "--no-warnings", "x"], "contradict"),
             (&["-d", "asx", "x"], "no stage"),
-            (&["--fmt", "x"], "not supported yet"),
-            (&["--include", "a.h", "x"], "not supported yet"),
             (&["--traceable-functions", "/nonexistent", "x"], "cannot read /nonexistent"),
             (&["--mode", "test", "x"], "not supported yet"),
             (&["--mode", "tset", "x"], "no mode"),

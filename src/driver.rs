@@ -24,6 +24,7 @@ use crate::system::live::Live;
 
 mod import;
 mod panic;
+mod rewrite;
 mod start;
 
 /// Runs the command line; the first argument is the program's own name. Gives the exit status.
@@ -50,6 +51,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
             let (sys, settings) = (Live::new(), Settings::default());
             to_reader(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
         }
+        Command::Fmt(fmt) => rewrite::rewrite(&fmt),
         Command::Completions(shell) => to_reader(|out| {
             let mut text = Vec::new();
             cli::completions(shell, &mut text);
@@ -154,6 +156,9 @@ impl<'a> Front<'a> {
     /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
     fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
+        if let Program::File(path) = &self.run.program {
+            settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
+        }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
         let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))? {
@@ -219,7 +224,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
         (Some(command), false) => Some(start::child(command)?),
         _ => None,
     };
-    let sys = Live::new();
+    let sys = Live::with_functions(run.traceable_functions.clone());
     let checked = front.check(&tree, &sys)?;
     let compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
@@ -311,7 +316,7 @@ fn span_at(source: &Source, line: u32, col: u32) -> Span {
 }
 
 fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let sys = Live::new();
+    let sys = Live::with_functions(run.traceable_functions.clone());
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     match what {
         Listed::Script(program) => {
@@ -368,7 +373,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         let missing = cannot("there is no such file");
         // A program without -e looks like the name of a file that is not there.
         let program = path.to_string_lossy().contains('{');
-        let near = diag::nearest(&path.to_string_lossy(), ["info", "completions"]);
+        let near = diag::nearest(&path.to_string_lossy(), ["info", "fmt", "completions"]);
         match (program, near) {
             (true, _) => missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'"),
             (false, Some(near)) => missing.help(format!("did you mean `rbt {near}`?")),

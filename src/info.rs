@@ -116,6 +116,10 @@ fn features(sys: &dyn System, may_ask: bool) -> Rows {
         },
     ));
     for (feature, name) in [
+        (Feature::Kprobe, "kprobe"),
+        (Feature::KprobeMulti, "kprobe_multi"),
+        (Feature::KprobeSession, "kprobe_session"),
+        (Feature::Trampoline, "fentry"),
         (Feature::UprobeMulti, "uprobe_multi"),
         (Feature::PerfCookie, "cookie of perf links"),
         (Feature::RawTracepointCookie, "cookie of raw tracepoints"),

@@ -64,7 +64,8 @@ pub mod settings;
 pub mod types;
 pub mod value;
 
-// --- what a kernel offers, and BPF code in our words
+// --- what a kernel offers, what C text declares, and BPF code in our words
+pub mod cdecl;
 pub mod emit;
 pub mod system;
 
@@ -76,6 +77,7 @@ pub mod render;
 // --- stages
 pub mod check;
 pub mod codegen;
+pub mod fmt;
 pub mod runtime;
 pub mod syntax;
 

@@ -28,6 +28,15 @@ pub enum CacheUserSymbols {
     None,
 }
 
+/// How maps with keys are laid out as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapLayout {
+    /// `@name[key]: value`, a line per entry.
+    List,
+    /// In aligned columns.
+    Table,
+}
+
 /// Leave to use something that may still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unstable {
@@ -42,11 +51,11 @@ pub enum Unstable {
 /// Resolved settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whose symbols are kept; none: decided by `-c` and address randomisation.
+    /// Whose symbols are kept; none: nothing is said, so they are kept.
     pub cache_user_symbols: Option<CacheUserSymbols>,
     /// Demangle C++ and Rust names in stacks and `usym`.
     pub cpp_demangle: bool,
-    /// Resolve user symbols when they are printed.
+    /// Without effect: see its row.
     pub lazy_symbolication: bool,
     /// The BPF object's licence.
     pub license: String,
@@ -54,6 +63,8 @@ pub struct Settings {
     pub log_size: u64,
     /// Programs after wildcards.
     pub max_bpf_progs: u64,
+    /// See [`MapLayout`].
+    pub map_layout: MapLayout,
     /// Bytes that `cat()` prints.
     pub max_cat_bytes: u64,
     /// Entries of a keyed map that is not declared.
@@ -99,8 +110,12 @@ pub struct Settings {
     pub options: Vec<(String, Option<String>)>,
     /// `-I`
     pub include_dirs: Vec<std::path::PathBuf>,
+    /// `-v`
+    pub verbose: bool,
     /// `--include`
     pub includes: Vec<String>,
+    /// Where headers in quotes are sought first: the script's own folder.
+    pub script_dir: std::path::PathBuf,
     /// `--debuginfo`: where separate debug files are looked for.
     pub debug_dirs: Vec<String>,
     /// `--probe-filter`, a regular expression.
@@ -118,6 +133,7 @@ impl Default for Settings {
             license: "GPL".into(),
             log_size: 1_000_000,
             max_bpf_progs: 1024,
+            map_layout: MapLayout::List,
             max_cat_bytes: 10240,
             max_map_keys: 4096,
             max_probes: 1024,
@@ -140,7 +156,9 @@ impl Default for Settings {
             params: Vec::new(),
             options: Vec::new(),
             include_dirs: Vec::new(),
+            verbose: false,
             includes: Vec::new(),
+            script_dir: std::path::PathBuf::new(),
             debug_dirs: Vec::new(),
             probe_filter: None,
             no_features: Vec::new(),
@@ -192,7 +210,7 @@ macro_rules! switch {
     ($field:ident, $doc:literal) => {
         Setting {
             name: stringify!($field),
-            values: "true, false",
+            values: SWITCH,
             doc: $doc,
             set: |s, text| parse_bool(text).map(|b| s.$field = b),
             get: |s| s.$field.to_string(),
@@ -224,12 +242,27 @@ macro_rules! unstable {
     };
 }
 
+/// What a setting of two values takes.
+pub const SWITCH: &str = "true, false";
+/// What a setting of any text takes.
+pub const TEXT: &str = "text";
+/// The value of a setting that the run decides by itself.
+pub const UNDECIDED: &str = "auto";
+
+impl Settings {
+    /// May this part of the language be used that may still change? None: it is not such a part.
+    pub fn unstable(&self, feature: &str) -> Option<Unstable> {
+        let row = SETTINGS.iter().find(|row| row.name.strip_prefix("unstable_") == Some(feature))?;
+        parse_unstable(&(row.get)(self)).ok()
+    }
+}
+
 /// All of them, in order of name.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_user_symbols",
         values: "PER_PID, PER_PROGRAM, NONE",
-        doc: "Whose user symbols are kept for a run; auto: chosen by -c and ASLR",
+        doc: "NONE looks a user symbol up each time it is printed; PER_PID and PER_PROGRAM keep it, by file and offset, so that they are the same",
         set: |s, text| {
             s.cache_user_symbols = match text {
                 "1" => None,
@@ -238,10 +271,13 @@ pub const SETTINGS: &[Setting] = &[
             };
             Ok(())
         },
-        get: |s| s.cache_user_symbols.map_or("auto", |c| name_of(c, CACHES)).to_string(),
+        get: |s| s.cache_user_symbols.map_or(UNDECIDED, |c| name_of(c, CACHES)).to_string(),
     },
     switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
-    switch!(lazy_symbolication, "Resolve user symbols when they are printed, not when the run starts"),
+    switch!(
+        lazy_symbolication,
+        "No effect: user symbols are looked up when they are printed, and what a process maps is noted while it lives, so that none is lost"
+    ),
     Setting {
         name: "license",
         values: "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL",
@@ -254,20 +290,21 @@ pub const SETTINGS: &[Setting] = &[
         get: |s| s.license.clone(),
     },
     number!(log_size, "bytes", 1, "Room for the verifier's log"),
+    word!(map_layout, MAP_LAYOUTS, "list, table", "How maps with keys are printed as text: an entry per line, or in aligned columns"),
     number!(max_bpf_progs, "count", 1, "Most BPF programs a script may expand to"),
     number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
     number!(max_probes, "count", 1, "Most places a script may attach to"),
     number!(max_strlen, "bytes", 1, "Capacity of what str(), buf() and path() give"),
     word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
-    number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack"),
+    number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack; at least 8 and at most 64 counts"),
     number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses by the memory there is"),
     switch!(print_maps_on_exit, "Print all maps when the run ends"),
     switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
     Setting {
         name: "str_trunc_trailer",
-        values: "text",
+        values: TEXT,
         doc: "Ends a string that was cut; may be empty",
         set: |s, text| {
             s.str_trunc_trailer = text.to_string();
@@ -429,6 +466,7 @@ const CACHES: &[(&str, CacheUserSymbols)] =
     &[("PER_PID", CacheUserSymbols::PerPid), ("PER_PROGRAM", CacheUserSymbols::PerProgram), ("NONE", CacheUserSymbols::None)];
 const MISSING: &[(&str, MissingProbes)] =
     &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
+const MAP_LAYOUTS: &[(&str, MapLayout)] = &[("list", MapLayout::List), ("table", MapLayout::Table)];
 const STACK_MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 const UNSTABLE: &[(&str, Unstable)] = &[("enable", Unstable::Enable), ("warn", Unstable::Warn), ("error", Unstable::Error)];

@@ -49,6 +49,46 @@ pub enum Value {
     Stats(Stats),
     /// `avg()`: rendered as an integer.
     Avg(Stats),
+    /// `percentiles()`.
+    Percentiles(Percentiles),
+    /// `tseries()`.
+    Series(Series),
+}
+
+impl Value {
+    /// A scalar as a number with its sign: false is 0, an enumeration its value, a pointer its address.
+    pub fn number(&self) -> Option<i128> {
+        match self {
+            Value::Bool(v) => Some(i128::from(*v)),
+            Value::Int(v) | Value::Enum { value: v, .. } => Some(i128::from(*v)),
+            Value::Uint(v) | Value::Ptr(v) => Some(i128::from(*v)),
+            Value::None
+            | Value::Str { .. }
+            | Value::Bytes(_)
+            | Value::List(_)
+            | Value::Tuple(_)
+            | Value::Record(_)
+            | Value::Text(_)
+            | Value::Stack(_)
+            | Value::Hist(_)
+            | Value::Stats(_)
+            | Value::Avg(_)
+            | Value::Percentiles(_)
+            | Value::Series(_) => None,
+        }
+    }
+
+    /// The named numbers of an aggregation that has several: what it is shown by, and can be sorted by.
+    pub fn fields(&self) -> Option<Vec<(&'static str, Value)>> {
+        let of = |s: &Stats| vec![("count", Value::Uint(s.count)), ("average", s.average()), ("total", s.sum())];
+        if let Value::Stats(s) = self {
+            return Some(of(s));
+        }
+        let Value::Percentiles(p) = self else { return None };
+        let mut fields = of(&p.stats);
+        fields.extend(p.points.iter().cloned());
+        Some(fields)
+    }
 }
 
 /// Count and total of an aggregation; the average is [`Stats::average`].
@@ -105,6 +145,24 @@ pub struct Hist {
     pub scale: Scale,
     /// Count of each bucket.
     pub counts: Vec<u64>,
+}
+
+/// Points of a distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Percentiles {
+    /// How many values, and their sum.
+    pub stats: Stats,
+    /// Names and values, ascending: `min`, `p50`, …, `max`; zeros where there is no value.
+    pub points: Vec<(&'static str, Value)>,
+}
+
+/// A series of intervals of equal length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Their length, nanoseconds.
+    pub interval: u64,
+    /// Start (nanoseconds since 1970) and value of each interval that has one, ascending.
+    pub buckets: Vec<(i128, Value)>,
 }
 
 /// How frames are written.
@@ -166,16 +224,38 @@ pub struct Pos {
 pub struct MapView {
     /// With its `@`.
     pub name: String,
-    /// JSON's `type`: `map`, `stats`, `hist`, `tseries`.
+    /// JSON's `type`: `map`, `stats`, `hist`, `percentiles`, `tseries`.
     pub kind: &'static str,
     /// False for a scalar, which has exactly one entry with key [`Value::None`].
     pub keyed: bool,
     /// Key and value.
     pub entries: Vec<(Value, Value)>,
+    /// What `print` was told.
+    pub show: Show,
+}
+
+/// How a map is to be shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Show {
     /// Only the last so many of the order.
     pub top: Option<u64>,
     /// Divide integers by this.
     pub div: Option<u64>,
+    /// The field to sort by ([`Value::fields`]); of values without fields, or without this one, their own order.
+    pub by: Option<String>,
+    /// What the numbers count; text only.
+    pub unit: Option<Unit>,
+    /// In aligned columns; text only.
+    pub table: bool,
+}
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds: `1.50 ms`.
+    Duration,
+    /// Bytes: `1.5 KiB`.
+    Size,
 }
 
 /// All that a run can say. Where it goes (output or standard error) and what it looks like is the renderer's.

@@ -44,7 +44,7 @@ fn the_page_is_well_formed() {
 #[test]
 fn nothing_is_left_out() {
     let page = std::fs::read_to_string(page()).unwrap();
-    for name in ["options", "probes", "builtins", "settings", "environment", "formats", "stages", "differences"] {
+    for name in ["options", "fmt", "probes", "builtins", "settings", "environment", "formats", "stages", "differences"] {
         assert!(page.contains(&format!("{FROM}{name}\n")), "no section {name}");
     }
 }
@@ -70,7 +70,8 @@ fn filled(page: &str) -> String {
 
 fn section(name: &str) -> String {
     match name {
-        "options" => options(),
+        "options" => options(&cli::command()),
+        "fmt" => options(&cli::fmt::command()),
         "probes" => KINDS.iter().map(|k| item(k.usage(), &[k.doc().into()], k.example())).collect(),
         "builtins" => builtins(),
         "settings" => SETTINGS.iter().map(setting).collect(),
@@ -94,14 +95,15 @@ fn item(term: &str, about: &[String], example: &str) -> String {
     out
 }
 
-fn options() -> String {
-    let command = cli::command();
+fn options(command: &clap::Command) -> String {
     let mut headings: Vec<&str> = command.get_arguments().filter_map(|a| a.get_help_heading()).collect();
     headings.dedup();
     let mut out = String::new();
     // clap adds its own two, without a heading, at the end
-    for heading in headings.into_iter().map(Some).chain([None]) {
-        out += &format!(".SS {}\n", heading.unwrap_or("About rbt"));
+    for heading in headings.iter().copied().map(Some).chain([None]) {
+        if !headings.is_empty() {
+            out += &format!(".SS {}\n", heading.unwrap_or("About rbt"));
+        }
         for a in command.get_arguments().filter(|a| a.get_help_heading() == heading && !a.is_hide_set() && !a.is_positional()) {
             let short = a.get_short().map(|c| format!("-{c}"));
             let long = a.get_long().map(|l| format!("--{l}"));
@@ -113,7 +115,7 @@ fn options() -> String {
             let about = a.get_help().map(|h| h.to_string()).unwrap_or_default();
             out += &item(&term.join(", "), &[format!("{about}.")], "");
         }
-        if heading.is_none() {
+        if heading.is_none() && !headings.is_empty() {
             out += &item("-h, --help", &["A summary of the options; with settings, environment and examples when long.".into()], "");
             out += &item("-V, --version", &["The version.".into()], "");
         }

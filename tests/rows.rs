@@ -32,10 +32,24 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     rbt.args(["--dry-run", "--unsafe", "-q", "-e", example, "-c", "true", "1", "2"]);
     let out = rbt.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
-    // a virtual machine has no counters of its own; the program was compiled and loaded by then
-    let uncounted = said.contains("this machine does not count that event");
-    if uncounted || (out.status.success() && said.is_empty()) {
+    // a virtual machine has no counters of its own, and a kernel may keep things to itself; that is found late
+    let unable =
+        ["this machine does not count that event", "this kernel does not say where its variables are", "this kernel is locked down"];
+    let unable = unable.iter().any(|t| said.contains(t));
+    // one builtin is for looking into programs, and says so
+    let fine = said.is_empty() || said.starts_with("warning[debugging]") && !said.contains("\nerror");
+    if unable || (out.status.success() && fine) {
         return Ok(Completion::Completed);
+    }
+    // a kernel without such probes: the cases that run in a virtual machine attach them
+    let lacking =
+        ["this kernel has no kprobes", "policy forbids it to load", "CONFIG_BPF_KPROBE_OVERRIDE"].iter().any(|what| said.contains(what));
+    if lacking {
+        let compiled = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "--unsafe", "-e", example]).output();
+        let compiled = compiled.map_err(|e| e.to_string())?;
+        if compiled.status.success() && compiled.stderr.is_empty() {
+            return Ok(Completion::ignored_with("compiled, but this kernel has no such probes"));
+        }
     }
     Err(format!("{}\n{example}\n{said}", out.status).into())
 }

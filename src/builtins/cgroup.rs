@@ -60,6 +60,8 @@ pub(super) const ROWS: &[Builtin] = &[
 
 pub(super) const TAGS: &[Tag] = &[Tag {
     name: PATH,
+    size: 8,
+    from_int: false,
     decode: |tag, bytes, _| {
         let id = super::word(bytes, 0);
         if !pattern_matches(&tag.text, "unified") {

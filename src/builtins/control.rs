@@ -92,6 +92,12 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
+/// A signal's name with its `SIG`; none for a number that is none.
+pub(super) fn signal_name(number: i32) -> Option<String> {
+    let found = SIGNALS.iter().find(|(_, n)| *n == number)?;
+    Some(format!("SIG{}", found.0))
+}
+
 /// Finds a literal signal's number, which is kept.
 fn number(f: &Facts) -> Result<Type, Diagnostic> {
     if let Some(name) = f.text(0) {

@@ -1,4 +1,4 @@
-//! Aggregations that keep one or two numbers per processor.
+//! Aggregations that keep one or two numbers per processor, and what others share with them.
 
 use super::{Accepts, Aggregate, Builtin, Facts, Lower, Param, Read, Returns};
 use crate::diag::Diagnostic;
@@ -11,13 +11,10 @@ const U64: Int = Int { bytes: 8, signed: false };
 const N: &[Param] = &[Param::new("n", Accepts::Int)];
 
 pub(super) const ROWS: &[Builtin] = &[
-    Builtin {
-        name: "count",
-        params: &[],
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+    row(
+        "count",
+        &[],
+        &Aggregate {
             layout: |f| Ok(Agg { signed: false, ..layout(f, 8) }),
             update: |e, _, slot, _| {
                 let one = e.int(1);
@@ -25,18 +22,15 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             merge: |_, slots| Value::Uint(total(slots, 0)),
             kind: "map",
-            read: Some(&Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum }),
-        }),
-        doc: "Counts how often it is called.",
-        example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
-    },
-    Builtin {
-        name: "sum",
-        params: N,
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+            read: Some(&ADDED),
+        },
+        "Counts how often it is called.",
+        "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
+    ),
+    row(
+        "sum",
+        N,
+        &Aggregate {
             layout: |f| Ok(layout(f, 8)),
             update: |e, _, slot, args| {
                 let n = number(e, args);
@@ -44,53 +38,54 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             merge: |agg, slots| signed(agg, total(slots, 0)),
             kind: "map",
-            read: Some(&Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum }),
-        }),
-        doc: "Adds up its argument.",
-        example: "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = sum(args.ret); }",
-    },
-    Builtin {
-        name: "min",
-        params: N,
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+            read: Some(&ADDED),
+        },
+        "Adds up its argument.",
+        "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = sum(args.ret); }",
+    ),
+    row(
+        "min",
+        N,
+        &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
             merge: |agg, slots| extreme(agg, slots, false),
             kind: "map",
-            read: Some(&Read { init: [0, 0], step: |e, now, slot| pick(e, now, &slot, false), finish: |_, [value, _]| value }),
-        }),
-        doc: "Keeps the smallest value of its argument.",
-        example: "tracepoint:syscalls:sys_exit_read { @[comm] = min(args.ret); }",
-    },
-    Builtin {
-        name: "max",
-        params: N,
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+            read: Some(&Read {
+                init: [0, 0],
+                step: |e, now, slot| pick(e, now, &slot, false),
+                finish: |_, [value, _]| value,
+                quotient: None,
+            }),
+        },
+        "Keeps the smallest value of its argument.",
+        "tracepoint:syscalls:sys_exit_read { @[comm] = min(args.ret); }",
+    ),
+    row(
+        "max",
+        N,
+        &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
             merge: |agg, slots| extreme(agg, slots, true),
             kind: "map",
-            read: Some(&Read { init: [0, 0], step: |e, now, slot| pick(e, now, &slot, true), finish: |_, [value, _]| value }),
-        }),
-        doc: "Keeps the largest value of its argument.",
-        example: "tracepoint:syscalls:sys_exit_read { @[comm] = max(args.ret); }",
-    },
-    Builtin {
-        name: "avg",
-        params: N,
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+            read: Some(&Read {
+                init: [0, 0],
+                step: |e, now, slot| pick(e, now, &slot, true),
+                finish: |_, [value, _]| value,
+                quotient: None,
+            }),
+        },
+        "Keeps the largest value of its argument.",
+        "tracepoint:syscalls:sys_exit_read { @[comm] = max(args.ret); }",
+    ),
+    row(
+        "avg",
+        N,
+        &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| add_up(e, &slot, args),
-            merge: |agg, slots| Value::Avg(stats(agg, slots)),
+            merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             kind: "stats",
             read: Some(&Read {
                 init: [0, 0],
@@ -102,33 +97,56 @@ pub(super) const ROWS: &[Builtin] = &[
                     [add(e, &sum, &slot, 0), Operand::u64(count)]
                 },
                 finish: |e, [sum, count]| Operand::u64(quotient(e, &sum, &count)),
+                quotient: Some(|e, [sum, count]| {
+                    let count = e.and(e.scalar(&count), e.int(u64::MAX >> 1));
+                    // of no values the average is zero
+                    let none = e.cmp(Cmp::Eq, count, e.int(0));
+                    [sum, Operand::u64(e.add(count, none))]
+                }),
             }),
-        }),
-        doc: "The average of its argument, an integer.",
-        example: "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = avg(args.ret); }",
-    },
-    Builtin {
-        name: "stats",
-        params: N,
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+        },
+        "The average of its argument, an integer; %.2f shows it with decimals.",
+        "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = avg(args.ret); }",
+    ),
+    row(
+        "stats",
+        N,
+        &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| add_up(e, &slot, args),
-            merge: |agg, slots| Value::Stats(stats(agg, slots)),
+            merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             kind: "stats",
             read: None,
-        }),
-        doc: "Count, average and total of its argument.",
-        example: "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = stats(args.ret); }",
-    },
+        },
+        "Count, average and total of its argument.",
+        "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = stats(args.ret); }",
+    ),
 ];
+
+/// What is the same in all of them.
+pub(super) const fn row(
+    name: &'static str,
+    params: &'static [Param],
+    aggregate: &'static Aggregate,
+    doc: &'static str,
+    example: &'static str,
+) -> Builtin {
+    let lower = Lower::Aggregate(aggregate);
+    Builtin { name, params, returns: Returns::Always(Type::Void), needs: Caps::NONE, risky: false, lower, doc, example }
+}
+
+/// The sum of what the processors have added up.
+const ADDED: Read =
+    Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum, quotient: None };
 
 /// A layout without parameters.
 fn layout(f: &Facts, size: u32) -> Agg {
-    let signed = f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
-    Agg { function: f.name.into(), signed, params: Vec::new(), size }
+    Agg { function: f.name.into(), signed: has_sign(f), params: Vec::new(), size }
+}
+
+/// Is what is aggregated signed?
+pub(super) fn has_sign(f: &Facts) -> bool {
+    f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed)
 }
 
 fn is_signed(ty: &Type) -> bool {
@@ -169,7 +187,7 @@ fn keep_extreme<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>], 
     });
 }
 
-fn beats(signed: bool, largest: bool) -> Cmp {
+pub(super) fn beats(signed: bool, largest: bool) -> Cmp {
     match (signed, largest) {
         (true, true) => Cmp::Sgt,
         (true, false) => Cmp::Slt,
@@ -215,7 +233,7 @@ fn signed(agg: &Agg, n: u64) -> Value {
     if agg.signed { Value::Int(n as i64) } else { Value::Uint(n) }
 }
 
-fn stats(agg: &Agg, slots: &[&[u8]]) -> Stats {
+pub(super) fn stats_of(agg: &Agg, slots: &[&[u8]]) -> Stats {
     Stats { total: total(slots, 0), count: total(slots, 1), signed: agg.signed }
 }
 

@@ -1,28 +1,23 @@
 //! Histograms: which bucket a value falls into, on both sides.
 
-use super::count::{literal, number, pointer};
-use super::{Accepts, Aggregate, Builtin, Lower, Param, Returns};
+use super::count::{has_sign, literal, number, pointer, row};
+use super::{Accepts, Aggregate, Builtin, Param};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand};
-use crate::probes::Caps;
-use crate::types::{Agg, Type};
+use crate::types::Agg;
 use crate::value::{Hist, Scale, Value};
 
 /// Most inner buckets of a linear histogram.
 const MOST_BUCKETS: i64 = 1000;
 
 pub(super) const ROWS: &[Builtin] = &[
-    Builtin {
-        name: "hist",
-        params: &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)],
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+    row(
+        "hist",
+        &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)],
+        &Aggregate {
             layout: |f| {
                 let k = if f.args.len() > 1 { literal(f, 1, "k", 0..=5)? } else { 0 };
-                let signed = f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
-                Ok(Agg { function: f.name.into(), signed, params: vec![k], size: log2_buckets(k as u32) * 8 })
+                Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![k], size: log2_buckets(k as u32) * 8 })
             },
             update: |e, u, slot, args| {
                 let k = u.agg.as_ref().and_then(|a| a.params.first()).map_or(0, |k| *k as u64);
@@ -36,22 +31,19 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             kind: "hist",
             read: None,
-        }),
-        doc: "A histogram with a bucket per power of two, or 2^k of them (k from 0 to 5).",
-        example: "tracepoint:syscalls:sys_exit_read { @bytes = hist(args.ret); }",
-    },
-    Builtin {
-        name: "lhist",
-        params: &[
+        },
+        "A histogram with a bucket per power of two, or 2^k of them (k from 0 to 5).",
+        "tracepoint:syscalls:sys_exit_read { @bytes = hist(args.ret); }",
+    ),
+    row(
+        "lhist",
+        &[
             Param::new("n", Accepts::Int),
             Param::new("min", Accepts::LitInt),
             Param::new("max", Accepts::LitInt),
             Param::new("step", Accepts::LitInt),
         ],
-        returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
-        risky: false,
-        lower: Lower::Aggregate(&Aggregate {
+        &Aggregate {
             layout: |f| {
                 let min = literal(f, 1, "min", 0..=i64::MAX)?;
                 let max = literal(f, 2, "max", 0..=i64::MAX)?;
@@ -68,8 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let message = format!("{} has at most {MOST_BUCKETS} buckets, and this makes {inner}", f.name);
                     return Err(Diagnostic::error("out-of-range", f.span, message).help("make the step wider"));
                 }
-                let signed = f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed);
-                Ok(Agg { function: f.name.into(), signed, params: vec![min, max, step], size: (inner as u32 + 2) * 8 })
+                Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![min, max, step], size: (inner as u32 + 2) * 8 })
             },
             update: |e, u, slot, args| {
                 let [min, max, step] = u.agg.as_ref().map_or([0, 1, 1], |a| bounds(a));
@@ -83,10 +74,10 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             kind: "hist",
             read: None,
-        }),
-        doc: "A histogram with equal buckets from min to max, and one for all below and one for all from max on.",
-        example: "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
-    },
+        },
+        "A histogram with equal buckets from min to max, and one for all below and one for all from max on.",
+        "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
+    ),
 ];
 
 fn bounds(agg: &Agg) -> [i64; 3] {

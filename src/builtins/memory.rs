@@ -3,40 +3,28 @@
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::{Attach, Caps};
+use crate::probes::{Caps, Env, InFile, ProgramType};
+use crate::system::registers::{self, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h): names, and offsets in bytes.
-const REGISTERS: &[(&str, u32)] = &[
-    ("r15", 0),
-    ("r14", 8),
-    ("r13", 16),
-    ("r12", 24),
-    ("bp", 32),
-    ("bx", 40),
-    ("r11", 48),
-    ("r10", 56),
-    ("r9", 64),
-    ("r8", 72),
-    ("ax", 80),
-    ("cx", 88),
-    ("dx", 96),
-    ("si", 104),
-    ("di", 112),
-    ("orig_rax", 120),
-    ("ip", IP),
-    ("pc", IP),
-    ("cs", CS),
-    ("flags", 144),
-    ("sp", SP),
-    ("ss", 160),
-];
-const IP: u32 = 128;
+/// What lies behind a perf event's context (include/linux/perf_event.h). Programs are shown `struct bpf_perf_event_data`
+/// (include/uapi/linux/bpf_perf_event.h), but only where they read it directly, through no variable.
+const PERF_CONTEXT: &str = "bpf_perf_event_data_kern";
+/// Members that only the shown one has, and the way to them.
+const SHOWN_MEMBERS: &[(&str, &[&str])] = &[("sample_period", &["data", "period"]), ("addr", &["data", "addr"])];
+
+/// How to come to a member that a structure seems to have.
+pub fn shown_member(structure: &str, member: &str) -> Option<&'static [&'static str]> {
+    let row = SHOWN_MEMBERS.iter().find(|(name, _)| *name == member)?;
+    (structure == PERF_CONTEXT).then_some(row.1)
+}
+
+const IP: u32 = registers::IP;
 const CS: u32 = 136;
-pub(super) const SP: u32 = 152;
+pub(super) const SP: u32 = registers::SP;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -62,16 +50,24 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "usermode",
         params: &[],
-        returns: Returns::Always(Type::uint(1)),
-        needs: Caps::REGS,
+        returns: Returns::By(|f| {
+            // Without registers it is not known, but that this program itself ran begin and end.
+            let special = f.site.kind.probetype() != f.site.kind.name();
+            f.keep(&[f.site.kind.offers().has(Caps::REGS).into(), special.into()]);
+            Ok(Type::uint(1))
+        }),
+        needs: Caps::NONE,
         risky: false,
         // user_mode() of arch/x86/include/asm/ptrace.h
         lower: Lower::Code(|e, u, _| {
+            if u.kept(0) == 0 {
+                return Operand::reg(u.ty.clone(), e.int(u.kept(1) as u64));
+            }
             let cs = e.load_ctx(CS, U64);
             let ring = e.and(cs, e.int(3));
             Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Ne, ring, e.int(0)))
         }),
-        doc: "1 when the processor was in user mode where the probe fired, else 0.",
+        doc: "1 when the processor was in user mode where the probe fired, else 0; 0 where a probe has no registers, 1 in begin and end.",
         example: "profile:hz:99 { @[usermode] = count(); }",
     },
     Builtin {
@@ -111,6 +107,84 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { printf(\"%p\\n\", kaddr(\"vfs_read\")); }",
     },
     Builtin {
+        name: "percpu_kaddr",
+        params: &[Param::new("symbol", Accepts::LitStr), Param::optional("cpu", Accepts::Int)],
+        returns: Returns::By(per_cpu_address),
+        needs: Caps::NONE,
+        risky: false,
+        // kept: where the kernel has the offsets of its CPUs' areas, the symbol's own offset, and how many CPUs there are
+        lower: Lower::Code(|e, u, args| {
+            let cpu = match args.get(1) {
+                Some(cpu) => e.scalar(cpu),
+                None => e.call(Helper::GetSmpProcessorId, &[]),
+            };
+            let there = e.cmp(crate::emit::Cmp::Ult, cpu, e.int(u.kept(2) as u64));
+            let (table, symbol) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64));
+            let addr = e.choose(
+                there,
+                |e| {
+                    let at = e.add(table, e.mul(cpu, e.int(8)));
+                    let area = e.read_int(Space::Kernel, at, U64);
+                    e.add(area, symbol)
+                },
+                |e| e.int(0),
+            );
+            Operand::u64(addr)
+        }),
+        doc: "Address of a CPU's own copy of a kernel variable, of the current CPU without a number; 0 where there is no such CPU.",
+        example: "begin { printf(\"%p\\n\", percpu_kaddr(\"runqueues\", 0)); }",
+    },
+    Builtin {
+        name: "container_of",
+        params: &[Param::new("pointer", Accepts::Addr), Param::new("type", Accepts::Any), Param::new("member", Accepts::Any)],
+        returns: Returns::By(|f| Ok(f.args.get(1).map_or(Type::U64, |t| t.ty.clone().ptr(Space::Unknown)))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source("macro container_of(ptr, type, member) { (typeof(type) *)((uint8 *)ptr - offsetof(type, member)) }"),
+        doc: "The structure whose member a pointer leads to, as `container_of(pointer, typeof(struct name), member)`.",
+        example: "begin { print(container_of(&curtask.pid, typeof(struct task_struct), pid) == curtask); }",
+    },
+    Builtin {
+        name: "write_user",
+        params: &[Param::new("to", Accepts::Addr), Param::new("from", Accepts::StrOrAddr), Param::new("length", Accepts::Int)],
+        returns: Returns::By(|f| match f.int(2) {
+            Some(n) if !(0..=f.settings.max_strlen as i64).contains(&n) => {
+                let message = format!("{} writes up to {} bytes", f.name, f.settings.max_strlen);
+                Err(Diagnostic::error("out-of-range", f.span(2), message).help("raise it with the setting max_strlen"))
+            }
+            _ => {
+                f.keep(&[f.settings.max_strlen as i64]);
+                Ok(Type::Bool)
+            }
+        }),
+        needs: Caps::NONE,
+        risky: true,
+        lower: Lower::Code(|e, u, args| {
+            let (Some(to), Some(from), Some(n)) = (args.first(), args.get(1), args.get(2)) else { return Operand::void() };
+            let most = u.int(2).unwrap_or(u.kept(0)).max(0) as u64;
+            let to = e.scalar(to);
+            let n = e.scalar(n);
+            let n = e.at_most(n, most);
+            let (addr, space) = e.address(from);
+            let bytes = e.alloc(most as u32);
+            e.read_bounded(space, bytes, n, addr);
+            let r = e.call(Helper::ProbeWriteUser, &[to.into(), bytes.into(), n.into()]);
+            Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))
+        }),
+        doc: "Writes bytes into the current process's memory; true if that could be done.",
+        example: "uprobe:libc:getenv /comm == \"nobody\"/ { write_user(arg0, \"HOME\", 5); }",
+    },
+    Builtin {
+        name: "unwatch",
+        params: &[Param::new("address", Accepts::Addr)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Does nothing: watchpoints end with the run. It is there for scripts that have it.",
+        example: "begin { unwatch(0); }",
+    },
+    Builtin {
         name: "uaddr",
         params: &[Param::new("symbol", Accepts::LitStr)],
         returns: Returns::By(user_address),
@@ -138,8 +212,13 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "bswap",
         params: &[Param::new("integer", Accepts::Int)],
         returns: Returns::By(|f| {
-            let int = f.args.first().and_then(|a| a.ty.as_int());
-            Ok(Type::uint(int.map_or(8, |i| i.bytes)))
+            let arg = f.args.first();
+            let bytes = match arg.and_then(|a| a.lit.as_ref()).filter(|_| arg.is_some_and(|a| a.ty == Type::I64)) {
+                // a literal is as wide as it must be
+                Some(Lit::Int(n)) => [1u8, 2, 4].into_iter().find(|b| n >> (8 * b - 1) == n >> 63).unwrap_or(8),
+                _ => arg.and_then(|a| a.ty.as_int()).map_or(8, |i| i.bytes),
+            };
+            Ok(Type::uint(bytes))
         }),
         needs: Caps::NONE,
         risky: false,
@@ -160,12 +239,28 @@ fn pointer(f: &Facts, space: Space) -> Type {
     }
 }
 
+/// The kernel keeps a symbol's offset within each CPU's area, and the areas' places in an array (mm/percpu.c).
+fn per_cpu_address(f: &Facts) -> Result<Type, Diagnostic> {
+    let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
+    let per_cpu = f.sys.kernel_variable(&name).is_some_and(|section| section.starts_with(".data..percpu"));
+    if !per_cpu {
+        let d = Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no variable `{name}` per CPU"));
+        return Err(d.help("it must be described in the kernel's BTF"));
+    }
+    let (Some(symbol), Some(table)) = (f.sys.kernel_symbol(&name), f.sys.kernel_symbol("__per_cpu_offset")) else {
+        let d = Diagnostic::error("unknown-symbol", f.span(0), "this kernel does not say where its variables are");
+        return Err(d.help("it is built without CONFIG_KALLSYMS_ALL, or /proc/kallsyms may not be read"));
+    };
+    f.keep(&[table as i64, symbol as i64, f.sys.possible_cpus().into()]);
+    Ok(Type::U64)
+}
+
 fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
-    let Attach::Uprobe { path, offset, ret, .. } = &f.site.attach else {
+    let Some(InFile { path, offset, ret, .. }) = f.site.attach.in_file() else {
         return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
     };
-    if *ret && !f.sys.has(Feature::UprobeMulti) {
+    if ret && !f.sys.has(Feature::UprobeMulti) {
         // see the uretprobe's own context
         let d = Diagnostic::error("not-here", f.span, format!("{} cannot be used at returns on this kernel", f.name));
         return Err(d.help("a newer kernel offers it"));
@@ -177,8 +272,8 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("unknown-symbol", f.span(0), format!("{} has no symbol `{name}`", path.display()));
         return Err(d.suggest(&name, names));
     };
-    match binary.addr_of_offset(*offset) {
-        Some(here) if binary.pie => f.keep(&[addr as i64, if *ret { 2 } else { 1 }, here as i64]),
+    match binary.addr_of_offset(offset) {
+        Some(here) if binary.pie => f.keep(&[addr as i64, if ret { 2 } else { 1 }, here as i64]),
         _ => f.keep(&[addr as i64, 0]),
     }
     let bytes = match size {
@@ -188,10 +283,15 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
     Ok(Type::uint(bytes).ptr(Space::User))
 }
 
-/// `struct pt_regs *`, where the kernel's types are known.
+/// `struct pt_regs *` or what a perf event has, where the kernel's types are known.
 pub(super) fn context_type(f: &Facts) -> Type {
-    match f.sys.type_named(TypeName::Struct, "pt_regs") {
-        Some(regs) => regs.ptr(Space::Kernel),
+    let env = Env { sys: f.sys, settings: f.settings };
+    let name = match f.site.kind.program(f.site, &env) {
+        ProgramType::PerfEvent => PERF_CONTEXT,
+        _ => "pt_regs",
+    };
+    match f.sys.type_named(TypeName::Struct, name) {
+        Some(context) => context.ptr(Space::Kernel),
         None => Type::U64,
     }
 }

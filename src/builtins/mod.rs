@@ -7,14 +7,21 @@ mod cgroup;
 mod control;
 mod count;
 mod hist;
+mod kernel;
 mod machine;
 mod maps;
-mod memory;
+pub mod memory;
+mod meta;
+mod names;
 mod net;
 pub mod options;
+mod packets;
+mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod search;
+mod series;
 mod shell;
 mod stacks;
 mod strings;
@@ -111,6 +118,8 @@ pub enum Accepts {
     Str,
     /// A literal string.
     LitStr,
+    /// A literal integer or a literal string.
+    Literal,
     /// An address: an integer or a pointer; a string or an array in memory gives its address.
     Addr,
     /// A pointer, an integer, a string or an array.
@@ -185,6 +194,8 @@ pub struct Fact {
     pub lit: Option<Lit>,
     /// The map, when it is one or an element of one.
     pub map: Option<MapFact>,
+    /// The builtin that gives it, and the bare word that it was given.
+    pub made_by: Option<(&'static str, Option<String>)>,
 }
 
 /// What is known of a map while types are still being merged.
@@ -316,6 +327,8 @@ pub enum Lower {
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
     Aggregate(&'static Aggregate),
+    /// Macros of the row's name in the language itself: a use is checked as if their body stood there.
+    Source(&'static str),
 }
 
 /// Both ends of an asynchronous builtin. The record's layout is computed from the arguments' types (`codegen::event`):
@@ -374,8 +387,31 @@ pub enum Arg {
     Value(Value),
     /// A whole map.
     Map(usize),
+    /// A whole map that is to be emptied at once; with `keys`, these stay, with zeros.
+    Taken {
+        /// Which.
+        map: usize,
+        /// They stay.
+        keys: bool,
+    },
     /// An element: the map, and its key's bytes.
     Element(usize, Vec<u8>),
+}
+
+/// What a call does with a whole map. Of one that is shown and then emptied, a single moment is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It is shown; the row's handler takes [`Arg::Taken`] too.
+    Shown,
+    /// Its elements are removed.
+    Cleared,
+    /// Its values become zero.
+    Zeroed,
+}
+
+/// What this row does with a whole map.
+pub fn whole(row: &Builtin) -> Option<Whole> {
+    [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// An aggregation's layout and its four uses.
@@ -400,12 +436,21 @@ pub struct Read {
     pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
     pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+    /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
+    pub quotient: Option<QuotientFn>,
 }
+
+/// See [`Read::quotient`].
+pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
 pub struct Tag {
     /// As [`Tagged::tag`] has it, and as messages call the type.
     pub name: &'static str,
+    /// Bytes of the undecoded form.
+    pub size: u32,
+    /// An integer may be cast to it.
+    pub from_int: bool,
     /// Bytes to a value.
     pub decode: fn(&Tagged, &[u8], &mut dyn Host) -> Value,
 }
@@ -421,15 +466,22 @@ const FAMILIES: &[&[Builtin]] = &[
     control::ROWS,
     shell::ROWS,
     strings::ROWS,
+    search::ROWS,
+    names::ROWS,
     memory::ROWS,
     symbols::ROWS,
+    kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
+    packets::ROWS,
     cgroup::ROWS,
     maps::ROWS,
     count::ROWS,
     hist::ROWS,
+    percentiles::ROWS,
+    series::ROWS,
     options::ROWS,
+    meta::ROWS,
 ];
 
 /// Every tag, by family.
@@ -448,6 +500,12 @@ fn word(bytes: &[u8], i: usize) -> u64 {
 pub fn all() -> impl Iterator<Item = &'static Builtin> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
+
+/// Names that scripts had once (`*` is any run), and what to write instead.
+pub const REMOVED: &[(&str, &str)] = &[
+    ("unwatch", "watchpoints end with the run: leave the call out"),
+    ("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first"),
+];
 
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {

@@ -89,6 +89,8 @@ pub(super) const ROWS: &[Builtin] = &[
 pub(super) const TAGS: &[Tag] = &[
     Tag {
         name: INET,
+        size: 20,
+        from_int: false,
         decode: |_, bytes, _| {
             let family = bytes.first().copied().unwrap_or(0);
             let v4: Option<[u8; 4]> = bytes.get(4..8).and_then(|b| b.try_into().ok());
@@ -102,6 +104,8 @@ pub(super) const TAGS: &[Tag] = &[
     },
     Tag {
         name: MAC,
+        size: 6,
+        from_int: false,
         decode: |_, bytes, _| {
             let octets: Vec<String> = bytes.iter().take(6).map(|b| format!("{b:02X}")).collect();
             Value::Text(octets.join(":"))

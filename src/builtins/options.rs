@@ -1,28 +1,42 @@
 //! What a script lets its user choose: named options after `--`, and the settings that the run has.
 
+use std::sync::Arc;
+
 use super::{Accepts, Builtin, Fact, Facts, Lit, Lower, Param, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::Caps;
-use crate::settings::{parse_bool, parse_int};
-use crate::types::Type;
+use crate::settings::{SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
+use crate::types::{Field, Record, Type};
 
 const GETOPT: &str = "getopt";
 
-pub(super) const ROWS: &[Builtin] = &[Builtin {
-    name: GETOPT,
-    params: &[
-        Param::new("name", Accepts::LitStr),
-        Param::optional("default", Accepts::Any),
-        Param::optional("description", Accepts::LitStr),
-    ],
-    returns: Returns::By(|f| given(f).map(|(ty, _)| ty)),
-    needs: Caps::NONE,
-    risky: false,
-    lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
-    doc: "What was given after -- as --name=value; else the default, whose type (bool, integer, string) it has, false without one. \
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: GETOPT,
+        params: &[
+            Param::new("name", Accepts::LitStr),
+            Param::optional("default", Accepts::Any),
+            Param::optional("description", Accepts::LitStr),
+        ],
+        returns: Returns::By(|f| given(f).map(|(ty, _)| ty)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
+        doc: "What was given after -- as --name=value; else the default, whose type (bool, integer, string) it has, false without one. \
           -- --help lists a script's options with their descriptions.",
-    example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
-}];
+        example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
+    },
+    Builtin {
+        name: "config",
+        params: &[],
+        returns: Returns::By(|f| Ok(settings(f.settings).0)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Str(settings(f.settings).1))),
+        doc: "A record of all settings of the run: numbers, bools and, for words, strings. Known before the script runs.",
+        example: "begin { if comptime (config.max_strlen < 64) { printf(\"short strings\\n\"); } }",
+    },
+];
 
 /// A named option, as one place in a script declares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +116,30 @@ fn given(f: &Facts) -> Result<(Type, Lit), Diagnostic> {
         (Default::Str(text), None) => Ok((Type::Str(0), string(text, f)?)),
         (Default::Str(_), Some(Some(text))) => Ok((Type::Str(0), string(text, f)?)),
     }
+}
+
+/// All settings as a record, and its bytes.
+fn settings(s: &Settings) -> (Type, Vec<u8>) {
+    // Whose symbols are kept is decided when the run starts.
+    let told = SETTINGS.iter().filter(|row| (row.get)(s) != UNDECIDED);
+    let values: Vec<(&str, Type, Vec<u8>)> = told
+        .map(|row| {
+            let text = (row.get)(s);
+            match (parse_bool(&text), text.parse::<u64>()) {
+                (Ok(b), _) if row.values == SWITCH => (row.name, Type::Bool, vec![b.into()]),
+                (_, Ok(n)) if row.values != TEXT => (row.name, Type::U64, n.to_le_bytes().to_vec()),
+                _ => (row.name, Type::Str(text.len() as u32 + 1), text.into_bytes()),
+            }
+        })
+        .collect();
+    let types: Vec<Type> = values.iter().map(|(_, ty, _)| ty.clone()).collect();
+    let size = Type::Tuple(types.clone()).size();
+    let (mut fields, mut bytes) = (Vec::new(), vec![0; size as usize]);
+    for ((name, ty, value), offset) in values.into_iter().zip(Type::tuple_offsets(&types)) {
+        bytes.iter_mut().skip(offset as usize).zip(&value).for_each(|(to, from)| *to = *from);
+        fields.push(Field { name: name.into(), offset, bits: None, ty });
+    }
+    (Type::Record(Arc::new(Record { name: String::new(), size, fields })), bytes)
 }
 
 fn number(default: i64) -> Type {

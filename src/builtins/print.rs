@@ -1,12 +1,13 @@
 //! What a script says.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, Lower, Param, Returns, Whole};
 use crate::diag::Diagnostic;
+use crate::emit::{BasicMetadataValue, Helper, Operand};
 use crate::host::Host;
 use crate::probes::Caps;
 use crate::render::format;
 use crate::types::Type;
-use crate::value::{Output, Value};
+use crate::value::{MapView, Output, Show, Unit, Value};
 
 /// A format and its arguments.
 pub(super) const FORMAT: &[Param] = &[Param::new("format", Accepts::Format), Param::rest("arguments", Accepts::Printable)];
@@ -54,30 +55,101 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { if (ncpus > 512) { warnf(\"%d processors\", ncpus); } }",
     },
     Builtin {
+        name: "debugf",
+        params: FORMAT,
+        returns: Returns::By(debug_format),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let mut format = u.text(0).unwrap_or_default().to_vec();
+            format.push(0);
+            let (text, size) = (e.text(&format), e.int(format.len() as u64));
+            let mut given: Vec<BasicMetadataValue> = vec![text.into(), size.into()];
+            for a in args.iter().skip(1) {
+                let value = if a.ty.is_scalar() {
+                    e.scalar(a)
+                } else {
+                    {
+                        let at = e.in_memory(a);
+                        e.addr(at)
+                    }
+                };
+                given.push(value.into());
+            }
+            e.call(Helper::TracePrintk, &given);
+            Operand::void()
+        }),
+        doc: "Writes to the kernel's own trace (trace_pipe in tracefs) at once: at most three values, by %d, %u, %x, %p and %s.",
+        example: "begin { debugf(\"in %s\", comm); }",
+    },
+    Builtin {
         name: "print",
         params: &[
             Param::new("value", Accepts::MapOrValue),
-            Param::optional("top", Accepts::LitInt),
-            Param::optional("div", Accepts::LitInt),
+            Param::optional("top", Accepts::Literal),
+            Param::optional("div", Accepts::Literal),
+            Param::rest("layout", Accepts::LitStr),
         ],
         returns: Returns::By(|f| {
             let whole = f.args.first().is_some_and(|a| a.map.is_some());
             if f.args.len() > 1 && !whole {
-                return Err(Diagnostic::error("arity", f.span(1), "`top` and `div` are for whole maps"));
+                return Err(Diagnostic::error("arity", f.span(1), "`top`, `div` and a layout are for whole maps"));
             }
-            match (f.int(1), f.int(2)) {
-                (Some(n), _) if n < 0 => Err(Diagnostic::error("out-of-range", f.span(1), "`top` cannot be negative")),
-                (_, Some(n)) if n < 1 => Err(Diagnostic::error("out-of-range", f.span(2), "`div` must be at least 1")),
-                _ => Ok(Type::Void),
+            let mut words = false;
+            for i in 1..f.args.len() {
+                match (f.int(i), f.text(i)) {
+                    (Some(_), _) if words => return Err(Diagnostic::error("type-mismatch", f.span(i), "numbers come before words")),
+                    (Some(n), _) if i == 1 && n < 0 => {
+                        return Err(Diagnostic::error("out-of-range", f.span(1), "`top` cannot be negative"));
+                    }
+                    (Some(n), _) if i == 2 && n < 1 => {
+                        return Err(Diagnostic::error("out-of-range", f.span(2), "`div` must be at least 1"));
+                    }
+                    (_, Some(word)) => {
+                        words = true;
+                        let word = String::from_utf8_lossy(word);
+                        if !FIELDS.contains(&&*word) && layout(&word).is_none() {
+                            let d = Diagnostic::error("bad-word", f.span(i), format!("`{word}` is no layout and no field to sort by"));
+                            let known: Vec<_> = LAYOUTS.iter().map(|l| l.0).chain(FIELDS.iter().copied()).collect();
+                            return Err(d.help(format!("it takes {}", known.join(", "))));
+                        }
+                    }
+                    (_, _) => {}
+                }
             }
+            Ok(Type::Void)
         }),
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: print }),
-        doc: "Prints a value, or a whole map: the last `top` entries of its order, integers divided by `div`.",
+        doc: "Prints a value, or a whole map: the last `top` entries of its order, integers divided by `div`; words say how it is laid \
+              out: a field to sort by, \"duration\" or \"size\" for numbers of that unit, \"table\".",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },
 ];
+
+pub(super) const WHOLE: &[(&str, Whole)] = &[("print", Whole::Shown)];
+/// What `bpf_trace_printk` takes, which is less than what others do.
+fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
+    if f.args.len() > 4 {
+        return Err(Diagnostic::error("arity", f.span(4), format!("{} shows at most 3 values", f.name)));
+    }
+    let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
+    for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
+        let plain = spec.source.trim_start_matches(|c: char| c == '%' || c == 'l');
+        if !["d", "u", "x", "p", "s"].contains(&plain) {
+            let message = format!("{} knows %d, %u, %x, %p and %s, and not `{}`", f.name, spec.source);
+            return Err(Diagnostic::error("format", f.span(0), message));
+        }
+        let fits = if plain == "s" { matches!(arg.ty, Type::Str(_)) } else { arg.ty.is_scalar() };
+        if !fits && arg.ty != Type::Void {
+            return Err(Diagnostic::error("format", arg.span, format!("`{}` of {} does not show {}", spec.source, f.name, arg.ty)));
+        }
+    }
+    let message = format!("{} is for looking into a program: it writes to the kernel's trace, which all share", f.name);
+    f.warn(Diagnostic::warning("debugging", f.span, message).help("read it in trace_pipe of tracefs; for output use printf"));
+    Ok(Type::Void)
+}
 
 /// Makes text of a record's arguments, by the format that is argument 0.
 pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {
@@ -89,7 +161,7 @@ pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &
             .skip(1)
             .map(|a| match a {
                 Arg::Value(v) => v.clone(),
-                Arg::Map(_) | Arg::Element(..) => Value::None,
+                Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..) => Value::None,
             })
             .collect();
         format::format(&pieces, &values, &|v| host.text(v))
@@ -106,16 +178,31 @@ fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
     }))
 }
 
+/// Words that say how a map is laid out.
+const LAYOUTS: &[(&str, fn(&mut Show))] =
+    &[("duration", |s| s.unit = Some(Unit::Duration)), ("size", |s| s.unit = Some(Unit::Size)), ("table", |s| s.table = true)];
+
+/// What can be sorted by: the fields of [`Value::fields`].
+const FIELDS: &[&str] = &["count", "average", "total", "min", "p50", "p90", "p99", "p99.9", "max"];
+
+fn layout(word: &str) -> Option<fn(&mut Show)> {
+    LAYOUTS.iter().find(|l| l.0 == word).map(|l| l.1)
+}
+
 fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
     let whole = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
-    let (top, div) = (whole(spec.int(1)), whole(spec.int(2)));
+    let mut show = Show { top: whole(spec.int(1)), div: whole(spec.int(2)), ..Show::default() };
+    for word in (1..spec.literals.len()).filter_map(|i| spec.text(i)) {
+        let word = String::from_utf8_lossy(word).into_owned();
+        match layout(&word) {
+            Some(set) => set(&mut show),
+            None => show.by = Some(word),
+        }
+    }
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
-            Some(Arg::Map(map)) => {
-                let mut view = host.map(*map)?;
-                (view.top, view.div) = (top, div);
-                Output::Map(view)
-            }
+            Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
+            Some(Arg::Taken { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),
             Some(Arg::Value(v)) => Output::Value(v.clone()),
             None => Output::Value(Value::None),

@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: Caps::CTX,
         risky: false,
         lower: Lower::Context(ArgRef::Ctx),
-        doc: "The probe's context: the address of the processor's registers.",
+        doc: "The probe's context: the registers (struct pt_regs), and of a perf event these as .regs with .sample_period and .addr.",
         example: "profile:hz:99 { printf(\"%p\\n\", ctx); }",
     },
 ];

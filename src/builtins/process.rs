@@ -1,9 +1,9 @@
 //! Who runs: processes, threads, users.
 
-use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Tag, Use};
+use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Tag, Use, meta};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
-use crate::emit::{Cmp, Emit, Helper, IntValue, Operand};
+use crate::emit::{Cmp, Emit, Helper, IntValue, KernelType, Operand};
 use crate::probes::Caps;
 use crate::system::TypeName;
 use crate::types::{Int, Space, Tagged, Type};
@@ -13,10 +13,17 @@ const U32: Int = Int { bytes: 4, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;
+/// What the language has for the name of another process.
+const NAMED: u32 = 64;
+/// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
+const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
 
 const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init", "curr_ns"]))];
+
+/// A `struct task_struct *`.
+const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -29,7 +36,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.shr(both, e.int(32), false))
         }),
-        doc: "Process id (thread group id) of the current task: in the initial pid namespace, or with curr_ns in the one that rbt runs in.",
+        doc: "Process id (thread group id) of the current task: in the pid namespace that rbt runs in (curr_ns), or with init in the initial one.",
         example: "tracepoint:syscalls:sys_enter_openat { @[pid] = count(); }",
     },
     Builtin {
@@ -89,11 +96,15 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     Builtin {
         name: "comm",
-        params: &[],
-        returns: Returns::Always(Type::Str(COMM)),
+        params: &[Param::optional("pid", Accepts::Int)],
+        returns: Returns::By(comm_type),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        lower: Lower::Code(|e, u, args| {
+            if let Some(pid) = args.first() {
+                let pid = e.scalar(pid);
+                return comm_of(e, u, pid);
+            }
             let at = e.once_ptr("comm", |e| {
                 let at = e.alloc_kept(COMM);
                 let (size, zero) = (e.int(COMM.into()), e.int(0));
@@ -104,7 +115,7 @@ pub(super) const ROWS: &[Builtin] = &[
             });
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "Name of the current thread, at most 15 bytes.",
+        doc: "Name of the current thread, at most 15 bytes; of another process where the kernel lets such a probe look for it.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
     },
     Builtin {
@@ -122,34 +133,55 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     Builtin {
         name: "ppid",
-        params: &[],
-        returns: Returns::By(|f| {
-            let member = |name: &str| match f.sys.type_named(TypeName::Struct, "task_struct") {
-                Some(Type::Struct(task)) => f.sys.member(&task, name).map(|m| i64::from(m.offset)),
-                _ => None,
-            };
-            match (member("real_parent"), member("tgid")) {
-                (Some(parent), Some(tgid)) => {
-                    f.keep(&[parent, tgid]);
-                    Ok(Type::uint(4))
-                }
-                _ => Err(Diagnostic::error("no-types", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name))),
-            }
-        }),
+        params: TASK,
+        returns: Returns::Always(Type::int(4)),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
-            let v = e.once("ppid", |e| {
-                let task = current_task(e);
-                let at = e.add(task, e.int(u.kept(0) as u64));
-                let parent = e.read_int(Space::Kernel, at, U64);
-                let at = e.add(parent, e.int(u.kept(1) as u64));
-                e.read_int(Space::Kernel, at, U32)
-            });
-            Operand::reg(u.ty.clone(), v)
-        }),
-        doc: "Process id of the current task's parent.",
+        lower: Lower::Source(
+            "macro ppid() { curtask.real_parent.tgid }
+             macro ppid(task) { ((struct task_struct *)kptr(task)).real_parent.tgid }",
+        ),
+        doc: "Process id of a task's parent; of the current task's without one.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\\n\", ppid, pid); }",
+    },
+    Builtin {
+        name: "pcomm",
+        params: TASK,
+        returns: Returns::Always(Type::Str(COMM)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source(
+            "macro pcomm() { curtask.real_parent.comm }
+             macro pcomm(task) { ((struct task_struct *)kptr(task)).real_parent.comm }",
+        ),
+        doc: "Name of a task's parent; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s -> %s\\n\", pcomm, comm); }",
+    },
+    Builtin {
+        name: "leader_tid",
+        params: TASK,
+        returns: Returns::Always(Type::int(4)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source(
+            "macro leader_tid() { curtask.group_leader.pid }
+             macro leader_tid(task) { ((struct task_struct *)kptr(task)).group_leader.pid }",
+        ),
+        doc: "Thread id of a task's group leader; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_openat /leader_tid != tid/ { @[comm] = count(); }",
+    },
+    Builtin {
+        name: "leader_comm",
+        params: TASK,
+        returns: Returns::Always(Type::Str(COMM)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source(
+            "macro leader_comm() { curtask.group_leader.comm }
+             macro leader_comm(task) { ((struct task_struct *)kptr(task)).group_leader.comm }",
+        ),
+        doc: "Name of a task's group leader; of the current task's without one.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[leader_comm, comm] = count(); }",
     },
     Builtin {
         name: "cpid",
@@ -194,16 +226,70 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[Tag { name: USERNAME, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
+pub(super) const TAGS: &[Tag] =
+    &[Tag { name: USERNAME, size: 8, from_int: true, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
 
 const USERNAME: &str = "username_t";
 
+/// The kernel's functions to look for a task, and to be done with it.
+const TASK_FROM_PID: &str = "bpf_task_from_pid";
+const TASK_RELEASE: &str = "bpf_task_release";
+
+/// Of another process: keeps where a task has its name, where it may be looked for.
+fn comm_type(f: &Facts) -> Result<Type, Diagnostic> {
+    if f.args.is_empty() {
+        return Ok(Type::Str(COMM));
+    }
+    let name = match f.sys.type_named(TypeName::Struct, "task_struct") {
+        Some(Type::Struct(task)) => f.sys.member(&task, "comm"),
+        _ => None,
+    };
+    match name.filter(|_| meta::may_call(f, TASK_FROM_PID)) {
+        Some(name) => f.keep(&[name.offset.into()]),
+        None => {
+            let message = format!("{} of a process is not known here: this kernel lets no such probe look for it", f.name);
+            f.warn(Diagnostic::warning("no-kfunc", f.span, message).help("it is shown as [unknown]"));
+        }
+    }
+    Ok(Type::Str(NAMED))
+}
+
+fn comm_of<'c>(e: &mut Emit<'c>, u: &Use, pid: IntValue<'c>) -> Operand<'c> {
+    let word = |e: &mut Emit<'c>, text: &str| {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.resize(NAMED as usize, 0);
+        e.text(&bytes)
+    };
+    let Some(offset) = u.consts.first() else {
+        let text = word(e, "[unknown]");
+        return Operand::mem(u.ty.clone(), text);
+    };
+    let at = e.alloc(NAMED);
+    e.zero(at, NAMED, 8);
+    let task = e.call_kernel_ptr(TASK_FROM_PID, &[KernelType::Struct("task_struct"), KernelType::Number], &[pid.into()]);
+    let found = e.not_null(task);
+    let branch = e.begin_if(found);
+    let name = e.add(e.addr(task), e.int(*offset as u64));
+    e.read_str(Space::Kernel, at, COMM, name);
+    e.call_kernel(TASK_RELEASE, &[KernelType::Nothing, KernelType::Struct("task_struct")], &[task.into()]);
+    e.else_(&branch);
+    let here = e.fresh(at);
+    e.store_bytes(here, b"N/A\0");
+    e.problem("there is no process of this id");
+    e.end_if(branch);
+    let at = e.fresh(at);
+    Operand::mem(u.ty.clone(), at)
+}
+
 fn in_namespace(f: &Facts) -> Result<Type, Diagnostic> {
-    if f.word(0) == Some("curr_ns") {
+    if f.word(0) != Some("init") {
         use std::os::unix::fs::MetadataExt;
         let ns = std::fs::metadata("/proc/self/ns/pid");
         let ns = ns.map_err(|e| Diagnostic::error("no-namespace", f.span, format!("/proc/self/ns/pid: {e}")))?;
-        f.keep(&[ns.dev() as i64, ns.ino() as i64]);
+        // there the numbers are those that come without asking
+        if ns.ino() != INITIAL_NAMESPACE {
+            f.keep(&[ns.dev() as i64, ns.ino() as i64]);
+        }
     }
     Ok(Type::uint(4))
 }

@@ -273,7 +273,8 @@ fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'
         }
         None => {
             let wanted = e.in_memory(needle);
-            e.find_text(text, cap, wanted, needle.ty.size())
+            let place = e.find_text(text, cap, wanted, needle.ty.size());
+            e.cmp(Cmp::Ne, place, e.int(0))
         }
     };
     Operand::reg(u.ty.clone(), found)

@@ -57,6 +57,8 @@ pub(super) const ROWS: &[Builtin] = &[
 pub(super) const TAGS: &[Tag] = &[
     Tag {
         name: KERNEL,
+        size: 8,
+        from_int: false,
         decode: |_, bytes, host| {
             let addr = super::word(bytes, 0);
             shown(addr, host.kernel_symbol(addr))
@@ -64,6 +66,8 @@ pub(super) const TAGS: &[Tag] = &[
     },
     Tag {
         name: USER,
+        size: 16,
+        from_int: false,
         decode: |_, bytes, host| {
             let addr = super::word(bytes, 0);
             shown(addr, host.user_symbol(super::word(bytes, 1) as u32, addr))

@@ -6,7 +6,7 @@ use super::body::{Body, poison};
 use super::convert::{assigned_type, cast};
 use super::expr::widen;
 use super::fold;
-use super::hir::{CallArg, Expr};
+use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
@@ -46,11 +46,13 @@ impl Body<'_> {
         }
         if let Some(at) = row.params.iter().position(|p| p.accepts == Accepts::Format) {
             self.check_format(row, at, &given, span);
+            self.fractions(at, &mut given, args);
         }
         Some(given)
     }
 
-    fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
+    /// Is it called with as many arguments as it takes?
+    pub fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
         let least = row.params.iter().filter(|p| !p.optional).count();
         let most = if row.params.last().is_some_and(|p| p.rest) { usize::MAX } else { row.params.len() };
         if (least..=most).contains(&n) {
@@ -75,15 +77,14 @@ impl Body<'_> {
                 let Some(arg) = self.substitute(name) else { return CallArg::Type(Type::Void) };
                 return self.in_caller(|b| b.argument(row, param, &arg, key_follows, map));
             }
+            ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Typeof(inner), span }) => {
+                let ty = self.type_of_arg(inner);
+                return self.type_argument(row, param, ty, *span);
+            }
             ast::Arg::Expr(e) => e,
             ast::Arg::Type(t) => {
-                let ty = self.type_expr(t).unwrap_or(Type::Void);
-                if param.accepts != Accepts::Any && ty != Type::Void {
-                    let message = format!("{} wants a value as its `{}`, and this is a type", row.name, param.name);
-                    self.error("type-mismatch", t.span, message);
-                    return CallArg::Type(Type::Void);
-                }
-                return CallArg::Type(ty);
+                let ty = self.type_expr(t);
+                return self.type_argument(row, param, ty, t.span);
             }
         };
         if let Some(arg) = self.by_reference(row, param, e, key_follows, map) {
@@ -109,6 +110,15 @@ impl Body<'_> {
             }
             accepts => self.accept(row, param, accepts, e),
         }
+    }
+
+    fn type_argument(&mut self, row: &Builtin, param: &Param, ty: Option<Type>, span: Span) -> CallArg {
+        if param.accepts != Accepts::Any && ty.is_some() {
+            let message = format!("{} wants a value as its `{}`, and this is a type", row.name, param.name);
+            self.error("type-mismatch", span, message);
+            return CallArg::Type(Type::Void);
+        }
+        CallArg::Type(ty.unwrap_or(Type::Void))
     }
 
     /// A map or its element where the parameter takes one by reference; nothing when it is to be read as a value.
@@ -207,6 +217,9 @@ impl Body<'_> {
             Accepts::LitInt | Accepts::WordOrInt(_) => (fold::constant(&value).is_some(), "a constant integer"),
             Accepts::Str => (matches!(value.ty, Type::Str(_)), "a string"),
             Accepts::LitStr | Accepts::Format => (fold::text(&value).is_some(), "a literal string"),
+            Accepts::Literal => {
+                (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
+            }
             Accepts::Addr | Accepts::StrOrAddr => {
                 (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
             }
@@ -224,7 +237,7 @@ impl Body<'_> {
             return CallArg::Value(self.fail("type-mismatch", e.span, message));
         }
         let value = match accepts {
-            Accepts::LitInt | Accepts::WordOrInt(_) => match fold::constant(&value) {
+            Accepts::LitInt | Accepts::WordOrInt(_) | Accepts::Literal => match fold::constant(&value) {
                 Some(n) => fold::signed(n, e.span),
                 None => value,
             },
@@ -283,12 +296,16 @@ impl Body<'_> {
                     None => fold::constant(e).map(Lit::Int),
                 };
                 let ty = if fold::is_literal(e) { assigned_type(e).0 } else { e.ty.clone() };
-                Fact { ty, span: e.span, lit, map: None }
+                let made_by = match &e.kind {
+                    ExprKind::Call(call) => Some((call.row.name, call.word(0))),
+                    _ => None,
+                };
+                Fact { ty, span: e.span, lit, map: None, made_by }
             }
             CallArg::Map(id) => self.map_fact(*id, call),
             CallArg::Element(id, key) => self.map_fact(*id, key.span),
-            CallArg::Word(w) => Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None },
-            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None },
+            CallArg::Word(w) => Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None },
+            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None, made_by: None },
         }
     }
 
@@ -296,7 +313,7 @@ impl Body<'_> {
         let found = self.maps.by_id(id);
         let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
-        Fact { ty, span, lit: None, map: Some(MapFact { id, key }) }
+        Fact { ty, span, lit: None, map: Some(MapFact { id, key }), made_by: None }
     }
 }
 

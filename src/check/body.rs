@@ -23,8 +23,21 @@ pub struct VarState {
     pub merged: Merged,
     /// Given by `let $x: T`.
     pub fixed: Option<Type>,
+    /// Given so, and decoded late: what is assigned says how.
+    pub opaque: Option<Type>,
     /// Something is assigned to it, be its type known or not.
     pub set: bool,
+}
+
+impl VarState {
+    /// What it is as far as it is known.
+    fn settled(&self) -> Type {
+        match (&self.fixed, &self.opaque) {
+            (Some(ty), _) => ty.clone(),
+            (None, Some(blank)) if self.merged.ty == Type::Void => blank.clone(),
+            (None, _) => self.merged.ty.clone(),
+        }
+    }
 }
 
 /// A body being checked.
@@ -148,15 +161,18 @@ impl<'a> Body<'a> {
 
     /// Its variables, what is known of them, what is wrong, and options of the script.
     pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
-        let mut vars: Vec<Var> =
-            self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.fixed.clone().unwrap_or(v.merged.ty.clone()) }).collect();
+        let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
         vars.append(&mut self.hidden);
         (vars, self.vars, self.diags, self.options)
     }
 
     /// Notes something wrong.
     pub fn report(&mut self, d: Diagnostic) {
-        let d = match &self.frame.usage {
+        if self.frame.library.is_some() && d.code == "no-effect" {
+            return;
+        }
+        let d = Diagnostic { span: self.place(d.span), ..d };
+        let d = match self.frame.own_usage() {
             Some((name, span)) => d.related(*span, format!("in this use of `{name}`")),
             None => d,
         };
@@ -192,7 +208,7 @@ impl<'a> Body<'a> {
     /// A new variable in the innermost scope.
     pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
         let id = self.vars.len();
-        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, set: false });
+        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false });
         self.assigned.push(false);
         if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
@@ -209,9 +225,11 @@ impl<'a> Body<'a> {
 
     /// A variable's type as far as it is known, and where it got it.
     pub fn var_type(&self, id: VarId) -> Merged {
-        let state = self.known.get(id).filter(|v| v.merged.ty != Type::Void || v.fixed.is_some()).or_else(|| self.vars.get(id));
+        let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
-            Some(VarState { fixed: Some(ty), merged, .. }) => Merged { ty: ty.clone(), weak: false, span: merged.span },
+            Some(state) if state.fixed.is_some() || state.opaque.is_some() => {
+                Merged { ty: state.settled(), weak: false, span: state.merged.span }
+            }
             Some(state) => state.merged.clone(),
             None => Merged::default(),
         }
@@ -249,6 +267,12 @@ impl<'a> Body<'a> {
     /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.
     pub fn set_var(&mut self, id: VarId, value: Expr, span: Span) -> StmtKind {
         let (ty, weak) = convert::assigned_type(&value);
+        let blank = self.vars.get(id).and_then(|v| v.opaque.clone());
+        if let Some(blank) = blank.filter(|b| ty != Type::Void && !same_tag(b, &ty)) {
+            let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
+            self.error("type-conflict", value.span, format!("`{name}` is declared as {blank} and cannot hold {ty}"));
+            return StmtKind::SetVar(id, poison(span));
+        }
         if let Some(v) = self.vars.get_mut(id) {
             v.merged.add(&ty, weak, span);
             v.set = true;
@@ -272,6 +296,12 @@ impl<'a> Body<'a> {
             return poison(value.span);
         }
         let (span, ty) = (value.span, convert::assigned_type(&value).0);
+        if loses_sign(&value, &target.ty) {
+            let message = format!("`{name}` is {}: a {ty} may change its sign here", target.ty);
+            self.report(
+                Diagnostic::warning("sign-change", span, message).related(target.span, format!("it got its type here: {}", target.ty)),
+            );
+        }
         match self.coerce(value, &target.ty) {
             Some(value) => value,
             None => {
@@ -292,6 +322,18 @@ impl<'a> Body<'a> {
         }
         fits
     }
+}
+
+/// Is it an integer of the same width and the other sign, not known before the program runs?
+fn loses_sign(value: &Expr, target: &Type) -> bool {
+    match (&value.ty, target) {
+        (Type::Int(a), Type::Int(b)) => a.bytes == b.bytes && a.signed != b.signed && !super::fold::is_known(value),
+        _ => false,
+    }
+}
+
+fn same_tag(a: &Type, b: &Type) -> bool {
+    matches!((a, b), (Type::Tagged(a), Type::Tagged(b)) if a.tag == b.tag)
 }
 
 /// Stands for an expression about which something wrong has been said, or whose type is not known yet.

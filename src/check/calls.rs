@@ -8,10 +8,12 @@ use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Call, Expr, ExprKind};
-use crate::builtins::{Builtin, Facts, Lit, Lower, Returns};
+use crate::builtins::{Builtin, Facts, Lit, Lower, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
+use crate::settings::Unstable;
 use crate::syntax::ast;
+use crate::system::CMacro;
 use crate::types::Type;
 
 impl Body<'_> {
@@ -23,11 +25,12 @@ impl Body<'_> {
                 ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
             };
         }
-        if self.is_macro(name) {
-            return self.macro_value(name, &[], span);
-        }
-        if let Some(f) = self.env.function(name) {
+        // the script's own before the library's
+        if let Some(f) = self.own_function(name) {
             return self.call_function(f, &[], span);
+        }
+        if self.is_macro(name, &[]) {
+            return self.macro_value(name, &[], span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, &[], span);
@@ -36,27 +39,41 @@ impl Body<'_> {
         if let Some((e, value)) = own.or_else(|| self.env.sys.enumerator(name)) {
             return fold::typed(value, Type::Enum(e), span);
         }
+        if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function) {
+            return self.c_constant(name, value, span);
+        }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
-        let d = self.explain_types(d.suggest(name, rows.iter().map(|r| r.name)));
+        let d = match instead_of(name) {
+            Some(instead) => d.help(instead),
+            None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
+        };
+        let d = self.explain_headers(name, d);
         self.report(d);
         poison(span)
     }
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if self.is_macro(name) {
-            return self.macro_value(name, args, span);
-        }
-        if let Some(f) = self.env.function(name) {
+        if let Some(f) = self.own_function(name) {
             return self.call_function(f, args, span);
+        }
+        if self.is_macro(name, args) {
+            return self.macro_value(name, args, span);
         }
         if let Some(row) = (self.env.tables.row)(name) {
             return self.call_row(row, args, span);
         }
         let d = Diagnostic::error("unknown-function", name_span, format!("there is no function `{name}`"));
         let rows = (self.env.tables.rows)();
-        self.report(d.suggest(name, rows.iter().map(|r| r.name)));
+        let d = match instead_of(name) {
+            Some(instead) => d.help(instead),
+            None => d.suggest(name, rows.iter().map(|r| r.name)),
+        };
+        let of_header = self.env.sys.c_macro(name) == Some(CMacro::Function);
+        let help = "a macro with parameters can be used where its text is an expression of the language, written in the script";
+        let d = if of_header { Diagnostic { help: Some(help.into()), ..d } } else { self.explain_headers(name, d) };
+        self.report(d);
         for arg in args {
             if let ast::Arg::Expr(e) = arg {
                 // Faults in the arguments are told too; a bare map may have been meant as a whole.
@@ -66,6 +83,34 @@ impl Body<'_> {
             }
         }
         poison(span)
+    }
+
+    /// The value of a C macro that is not an expression of the language.
+    fn c_constant(&mut self, name: &str, value: CMacro, span: Span) -> Expr {
+        match value {
+            // A literal as if written here: what it is compared with decides its sign.
+            CMacro::Int(n, int) if n >= 0 || !int.signed => fold::literal(n as u64, span),
+            CMacro::Int(n, _) => fold::signed(n, span),
+            CMacro::Text(text) => self.string(&text, span),
+            CMacro::Name(other) if other != name => {
+                let e = ast::Expr { kind: ast::ExprKind::Ident(other), span };
+                self.expr(&e)
+            }
+            CMacro::Name(_) | CMacro::Function => self.fail("recursion", span, format!("macro `{name}` uses itself")),
+            CMacro::Other(text) => {
+                let d = Diagnostic::error("c-preprocessor", span, format!("`{name}` has no value that can be used here: `{text}`"));
+                self.report(d.help("write the value, or `#define` it in the script as an expression of its language"));
+                poison(span)
+            }
+        }
+    }
+
+    /// Adds which headers may be at fault, when a name is not known.
+    pub fn explain_headers(&self, name: &str, d: Diagnostic) -> Diagnostic {
+        match self.env.sys.why_unknown(name) {
+            Some(why) => Diagnostic { help: Some(why), ..d },
+            None => d,
+        }
     }
 
     fn call_row(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Expr {
@@ -83,6 +128,7 @@ impl Body<'_> {
             Lower::Fold(f) => {
                 let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
                 match lit {
+                    Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
                     Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
                     Some(Lit::Int(n)) => fold::signed(n, span),
                     Some(Lit::Str(s)) => {
@@ -99,12 +145,12 @@ impl Body<'_> {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
-            Lower::Aggregate(_) => poison(span),
+            Lower::Aggregate(_) | Lower::Source(_) => poison(span),
         }
     }
 
     /// May it be called in this probe, in this place, in this run?
-    fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
+    pub fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
         if !self.context.caps.has(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
@@ -124,6 +170,9 @@ impl Body<'_> {
             self.report(d.help("allow it with --unsafe"));
             return false;
         }
+        if !self.stable_enough(row.name, span) {
+            return false;
+        }
         let from_context = matches!(row.lower, Lower::Context(_));
         let stops = matches!(row.lower, Lower::Event(e) if e.stops);
         if self.fors > 0 && (from_context || stops) {
@@ -133,6 +182,25 @@ impl Body<'_> {
             return false;
         }
         true
+    }
+
+    /// For a part of the language that may still change: says so, and whether the settings allow it.
+    pub fn stable_enough(&mut self, feature: &str, span: Span) -> bool {
+        let setting = format!("unstable_{feature}");
+        let message = format!("`{feature}` may still change");
+        match self.env.settings.unstable(feature) {
+            Some(Unstable::Error) => {
+                let d = Diagnostic::error("unstable", span, format!("{message}, and is not allowed"));
+                self.report(d.help(format!("allow it with `config = {{ {setting} = enable }}`")));
+                false
+            }
+            Some(Unstable::Warn) => {
+                let d = Diagnostic::warning("unstable", span, message);
+                self.report(d.help(format!("to say that you know: `config = {{ {setting} = enable }}`")));
+                true
+            }
+            Some(Unstable::Enable) | None => true,
+        }
     }
 
     fn context_value(&mut self, row: &'static Builtin, which: &ArgRef, ty: Type, span: Span) -> Expr {
@@ -147,9 +215,18 @@ impl Body<'_> {
                 }));
                 return poison(span);
             }
+            ArgRef::Index(n) => match self.context.arg_types.get(*n as usize) {
+                Some(Some(ty)) => ty.clone(),
+                Some(None) => {
+                    let d = Diagnostic::error("bad-arg", span, format!("{}'s `{}` cannot be read", self.site.name, row.name));
+                    self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
+                    return poison(span);
+                }
+                None => ty,
+            },
             ArgRef::Retval => self.context.retval.clone().map_or(ty, |ty| self.context_type(&ty)),
             ArgRef::All => Type::Args,
-            ArgRef::Index(_) | ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
+            ArgRef::Ctx | ArgRef::Func | ArgRef::Named(_) => ty,
         };
         Expr { kind: ExprKind::Context(which.clone()), ty, span }
     }
@@ -205,7 +282,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name) || self.env.function(name).is_some() || self.substitute(name).is_some() {
+        if self.is_macro(name, args) || self.own_function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))
@@ -224,6 +301,11 @@ impl Body<'_> {
     }
 }
 
+/// What to write instead of a name that is gone.
+fn instead_of(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name)).map(|(_, instead)| *instead)
+}
+
 impl super::Tables {
     /// Names of the probe kinds that offer these.
     fn kinds_offering(&self, caps: Caps) -> Vec<&'static str> {
@@ -233,5 +315,13 @@ impl super::Tables {
     /// Can what this aggregation gathers be read as an integer?
     pub fn can_read(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
+    }
+
+    /// Is what this aggregation gives a quotient of two numbers that can be had too?
+    pub fn is_quotient(&self, function: &str) -> bool {
+        (self.row)(function).is_some_and(|row| match row.lower {
+            Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),
+            _ => false,
+        })
     }
 }

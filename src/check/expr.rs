@@ -15,7 +15,7 @@ use crate::types::{Space, Type};
 impl Body<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
-        let span = e.span;
+        let span = self.place(e.span);
         match &e.kind {
             ast::ExprKind::Int(n) => fold::literal(*n, span),
             ast::ExprKind::Str(s) => self.string(s, span),
@@ -43,21 +43,20 @@ impl Body<'_> {
                 None => poison(span),
             },
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
-            ast::ExprKind::Typeof(_) => self.unsupported(span, "`typeof` as a value"),
-            ast::ExprKind::Typeinfo(_) => self.unsupported(span, "`typeinfo`"),
+            ast::ExprKind::Typeof(_) => {
+                let d = Diagnostic::error("no-value", span, "`typeof` is a type, and a value is wanted here");
+                self.report(d.help("it can stand where a type does: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
+                poison(span)
+            }
+            ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
             ast::ExprKind::Comptime(inner) => {
                 let e = self.value(inner);
-                if e.ty != Type::Void && fold::constant(&e).is_none() && fold::text(&e).is_none() {
+                if e.ty != Type::Void && !fold::is_known(&e) {
                     return self.fail("not-constant", span, "this is not known before the program runs");
                 }
                 e
             }
         }
-    }
-
-    /// For what the language has and this version does not.
-    pub fn unsupported(&mut self, span: Span, what: &str) -> Expr {
-        self.fail("unsupported", span, format!("{what} cannot be used yet"))
     }
 
     /// A literal string, which must fit the usual capacity.
@@ -271,8 +270,11 @@ impl Body<'_> {
 
     fn if_value(&mut self, cond: &ast::Expr, then: &ast::Block, otherwise: Option<&ast::Block>, span: Span) -> Expr {
         if let (Some(chosen), Some(other)) = (self.comptime_choice(cond), otherwise) {
-            let branch = if chosen { then } else { other };
-            return self.block_value(branch, span);
+            return match chosen {
+                Some(true) => self.block_value(then, span),
+                Some(false) => self.block_value(other, span),
+                None => poison(span),
+            };
         }
         let cond = self.condition(cond);
         let Some(otherwise) = otherwise else {
@@ -283,11 +285,11 @@ impl Body<'_> {
         self.choose(cond, then, otherwise, span)
     }
 
-    /// What `if comptime e` decides.
-    pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<bool> {
+    /// What `if comptime e` decides; not known while a type in it is not. Nothing when the condition is an ordinary one.
+    pub fn comptime_choice(&mut self, cond: &ast::Expr) -> Option<Option<bool>> {
         let ast::ExprKind::Comptime(_) = cond.kind else { return None };
         let e = self.condition(cond);
-        fold::constant(&e).map(|n| n != 0)
+        Some(fold::constant(&e).map(|n| n != 0))
     }
 
     /// `{ …; e }` as a value.
@@ -408,6 +410,13 @@ impl Body<'_> {
             (Type::Int(_), Type::Array(elem, _)) if elem.as_int().is_some() => {
                 let literal = fold::is_literal(&e) && to.size() <= 8;
                 literal || e.ty.size() == to.size()
+            }
+            (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Tagged(t)) => crate::builtins::find_tag(&t.tag).is_some_and(|t| t.from_int),
+            (Type::Array(a, _), Type::Array(elem, 0))
+                if a.is_scalar() && elem.is_scalar() && e.ty.size().is_multiple_of(elem.size().max(1)) =>
+            {
+                let n = e.ty.size() / elem.size().max(1);
+                return made(e, Type::Array(elem.clone(), n));
             }
             (Type::Array(a, _), Type::Int(_) | Type::Array(..)) => a.is_scalar() && e.ty.size() == to.size(),
             (Type::Str(n), Type::Array(elem, 0)) if elem.size() == 1 => {

@@ -41,6 +41,37 @@ pub fn string(s: &[u8], span: Span) -> Expr {
     Expr { kind: ExprKind::Str(Rc::from(s)), ty: Type::Str(s.len() as u32 + 1), span }
 }
 
+/// A constant of a record made of numbers, bools and strings, from its bytes.
+pub fn from_bytes(bytes: &[u8], ty: &Type, span: Span) -> Expr {
+    let Type::Record(record) = ty else { return Expr { kind: ExprKind::Tuple(Vec::new()), ty: Type::Void, span } };
+    let values = record.fields.iter().map(|f| {
+        let own: Vec<u8> = bytes.iter().copied().skip(f.offset as usize).take(f.ty.size() as usize).collect();
+        match &f.ty {
+            Type::Str(_) => {
+                let text: Vec<u8> = own.into_iter().take_while(|b| *b != 0).collect();
+                Expr { ty: f.ty.clone(), ..string(&text, span) }
+            }
+            Type::Record(_) => from_bytes(&own, &f.ty, span),
+            ty => typed(own.iter().rev().fold(0, |n, b| n << 8 | i64::from(*b)), ty.clone(), span),
+        }
+    });
+    Expr { kind: ExprKind::Tuple(values.collect()), ty: ty.clone(), span }
+}
+
+/// Part `i` of a tuple or record all of whose parts are constants.
+pub fn part(e: &Expr, i: usize) -> Option<Expr> {
+    let ExprKind::Tuple(parts) = &e.kind else { return None };
+    parts.iter().all(is_known).then(|| parts.get(i).cloned()).flatten()
+}
+
+/// Is it known before the program runs?
+pub fn is_known(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Tuple(parts) => e.ty != Type::Void && parts.iter().all(is_known),
+        _ => constant(e).is_some() || text(e).is_some(),
+    }
+}
+
 /// A constant of a known type, its bits cut to the type's width.
 pub fn typed(n: i64, ty: Type, span: Span) -> Expr {
     let bits = ty.as_int().map_or(n as u64, |i| wrap(n as u64, i));

@@ -1,18 +1,23 @@
 //! Formats against their arguments.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
 use super::args::Given;
 use super::body::Body;
-use super::hir::CallArg;
+use super::expr::widen;
+use super::fold;
+use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::Builtin;
 use crate::diag::{Diagnostic, Span};
 use crate::render::format;
+use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
 
 impl Body<'_> {
     /// Checks the arguments after the format at position `at` against it.
     pub fn check_format(&mut self, row: &'static Builtin, at: usize, given: &Given, span: Span) {
         let (Some(fact), Some(CallArg::Value(literal))) = (given.facts.get(at), given.args.get(at)) else { return };
-        let Some(text) = super::fold::text(literal) else { return };
+        let Some(text) = fold::text(literal) else { return };
         let pieces = match format::parse(text) {
             Ok(pieces) => pieces,
             Err(e) => return self.error("format", fact.span, e.message),
@@ -31,6 +36,42 @@ impl Body<'_> {
                 let d = Diagnostic::error("format", arg.span, message);
                 self.report(d.help("`%s` shows any value"));
             }
+        }
+    }
+
+    /// Where a conversion shows decimals, a quotient is sent as its two numbers: the kernel knows integers only.
+    pub fn fractions(&mut self, at: usize, given: &mut Given, args: &[ast::Arg]) {
+        let Some(CallArg::Value(literal)) = given.args.get(at) else { return };
+        let Some(Ok(pieces)) = fold::text(literal).map(format::parse) else { return };
+        for ((spec, arg), written) in format::specs(&pieces).zip(given.args.iter_mut().skip(at + 1)).zip(args.iter().skip(at + 1)) {
+            if let (true, CallArg::Value(e)) = (spec.takes_fractions(), &mut *arg)
+                && let Some(pair) = self.fraction(e, written)
+            {
+                *e = pair;
+            }
+        }
+    }
+
+    fn fraction(&mut self, e: &Expr, written: &ast::Arg) -> Option<Expr> {
+        let of = |parts: Vec<Expr>| {
+            let ty = Type::Tuple(parts.iter().map(|p| p.ty.clone()).collect());
+            Expr { kind: ExprKind::Tuple(parts), ty, span: e.span }
+        };
+        match (&e.kind, written) {
+            (ExprKind::Binary(BinOp::Div, a, b), _) => Some(of(vec![widen(a.as_ref().clone()), widen(b.as_ref().clone())])),
+            // Of constants the quotient is known already, but not what is below the point.
+            (ExprKind::Int(_), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Binary(BinOp::Div, a, b), .. })) => {
+                let (a, b) = (self.value(a), self.value(b));
+                let number = |e: &Expr| fold::constant(e).map(|n| fold::signed(n, e.span));
+                Some(of(vec![number(&a)?, number(&b)?]))
+            }
+            (ExprKind::ReadAgg(map, key), _) => {
+                let Type::Agg(agg) = self.maps.by_id(*map)?.value.ty.clone() else { return None };
+                let quotient = self.env.tables.is_quotient(&agg.function);
+                let ty = Type::Tuple(vec![e.ty.clone(), Type::U64]);
+                quotient.then(|| Expr { kind: ExprKind::ReadAgg(*map, key.clone()), ty, span: e.span })
+            }
+            _ => None,
         }
     }
 }

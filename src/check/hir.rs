@@ -195,7 +195,7 @@ pub enum ExprKind {
     Var(VarId),
     /// A plain map's element, or its zero value.
     Map(MapId, Option<Box<Expr>>),
-    /// An aggregation read across CPUs, as an integer.
+    /// An aggregation read across CPUs, as an integer; a quotient, where this expression's type is a pair, as its two numbers.
     ReadAgg(MapId, Option<Box<Expr>>),
     /// Something the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
     Context(ArgRef),
@@ -283,6 +283,14 @@ impl Call {
             CallArg::Value(Expr { kind: ExprKind::Int(n), .. }) => Some(Lit::Int(*n as i64)),
             CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => Some(Lit::Str(s.to_vec())),
             CallArg::Word(w) => Some(Lit::Word(w.clone())),
+            CallArg::Value(_) | CallArg::Map(_) | CallArg::Element(..) | CallArg::Type(_) => None,
+        }
+    }
+
+    /// The bare word given as argument `i`.
+    pub fn word(&self, i: usize) -> Option<String> {
+        match self.args.get(i)? {
+            CallArg::Word(w) => Some(w.clone()),
             CallArg::Value(_) | CallArg::Map(_) | CallArg::Element(..) | CallArg::Type(_) => None,
         }
     }

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::World;
 use super::body::{Body, poison};
 use super::hir::{Expr, Stmt, VarId};
+use crate::builtins::{Builtin, Lower};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, MacroParam};
 
@@ -22,6 +24,10 @@ pub struct Frame {
     args: BTreeMap<String, Rc<ast::Arg>>,
     /// The macro in use, and where it is used; none for the probe itself.
     pub usage: Option<(String, Span)>,
+    /// Its definition's name.
+    of: Option<ast::Ident>,
+    /// For a builtin's macro: the place in the script, which stands for all that is in it.
+    pub library: Option<Span>,
     /// Where it is used from.
     caller: Option<Box<Frame>>,
 }
@@ -32,15 +38,42 @@ impl Frame {
         Self { scopes: vec![Vec::new()], ..Self::default() }
     }
 
-    fn uses(&self, name: &str) -> bool {
-        self.usage.as_ref().is_some_and(|(n, _)| n == name) || self.caller.as_ref().is_some_and(|c| c.uses(name))
+    fn uses(&self, of: &ast::Macro) -> bool {
+        self.of.as_ref() == Some(&of.name) || self.caller.as_ref().is_some_and(|c| c.uses(of))
+    }
+
+    /// The macro of the script that is in use.
+    pub fn own_usage(&self) -> Option<&(String, Span)> {
+        if self.library.is_none() { self.usage.as_ref() } else { self.caller.as_ref()?.own_usage() }
     }
 }
 
 impl Body<'_> {
-    /// Is this a macro?
-    pub fn is_macro(&self, name: &str) -> bool {
-        self.env.macros.iter().any(|m| m.name.name == name)
+    /// Does a use of this name mean a macro? A row of the same name is meant where the script's own does not fit.
+    pub fn is_macro(&self, name: &str, args: &[ast::Arg]) -> bool {
+        match (self.env.tables.row)(name) {
+            Some(Builtin { lower: Lower::Source(_), .. }) => {
+                self.own_function(name).is_none() || self.own_macros(name).any(|m| fits(&m.params, args))
+            }
+            Some(_) => self.own_macros(name).any(|m| fits(&m.params, args)),
+            None => self.own_macros(name).next().is_some(),
+        }
+    }
+
+    /// The script's own function of this name; a builtin's macro does not see it.
+    pub fn own_function(&self, name: &str) -> Option<usize> {
+        self.env.function(name).filter(|_| self.frame.library.is_none())
+    }
+
+    /// The script's own macros of this name; a builtin's macro does not see them.
+    fn own_macros<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b ast::Macro> {
+        let visible = self.frame.library.is_none();
+        own(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name)
+    }
+
+    /// A place in a builtin's macro is that of its use.
+    pub fn place(&self, span: Span) -> Span {
+        self.frame.library.filter(|_| span.source == ast::LIBRARY).unwrap_or(span)
     }
 
     /// The script's name of a map.
@@ -76,19 +109,42 @@ impl Body<'_> {
     }
 
     fn in_macro<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
-        if self.frame.uses(name) {
-            self.error("recursion", span, format!("macro `{name}` uses itself"));
-            return None;
-        }
         let env = self.env;
-        let fitting = env.macros.iter().filter(|m| m.name.name == name && fits(&m.params, args));
-        let Some(found) = fitting.max_by_key(|m| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count()) else {
-            let forms: Vec<String> = env.macros.iter().filter(|m| m.name.name == name).map(|m| form(m)).collect();
+        let row = (env.tables.row)(name).filter(|r| matches!(r.lower, Lower::Source(_)));
+        let Some(found) = fitting(env, self.frame.library.is_none(), name, args) else {
+            let own: Vec<String> = self.own_macros(name).map(form).collect();
+            if let Some(row) = row.filter(|_| own.is_empty())
+                && !self.arity(row, args.len(), span)
+            {
+                return None;
+            }
             let d = Diagnostic::error("arity", span, format!("no macro `{name}` takes these arguments"));
+            let library = env.library.iter().filter(|m| m.name.name == name).map(form);
+            let forms: Vec<String> = own.into_iter().chain(library).collect();
             self.report(d.help(format!("there is {}", forms.join(" and "))));
             return None;
         };
-        let mut frame = Frame { scopes: vec![Vec::new()], usage: Some((name.to_string(), span)), ..Frame::default() };
+        if self.frame.uses(found) {
+            self.error("recursion", span, format!("macro `{name}` uses itself"));
+            return None;
+        }
+        let library = (found.name.span.source == ast::LIBRARY).then_some(span);
+        if let (Some(_), Some(row)) = (library, row)
+            && !self.may_call(row, span)
+        {
+            return None;
+        }
+        let mut frame = Frame {
+            scopes: vec![Vec::new()],
+            usage: Some((name.to_string(), span)),
+            library,
+            of: Some(found.name.clone()),
+            ..Frame::default()
+        };
+        if self.frame.library.is_none() && is_of_c(env, name) {
+            // C's macros are text: they see what stands around their use.
+            (frame.scopes, frame.maps) = (self.frame.scopes.clone(), self.frame.maps.clone());
+        }
         for (param, arg) in found.params.iter().zip(args) {
             match (param, arg) {
                 (MacroParam::Var(p), ast::Arg::Expr(ast::Expr { kind: ast::ExprKind::Var(v), span })) => {
@@ -118,6 +174,24 @@ impl Body<'_> {
         self.loops = loops;
         Some(result)
     }
+}
+
+/// The macro that fits a use best, the script's own before a builtin's; and one that takes variables and maps by reference
+/// before one that takes expressions.
+fn fitting<'a>(env: &World<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
+    let by_reference = |m: &&ast::Macro| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
+    let fit = |m: &&ast::Macro| m.name.name == name && fits(&m.params, args);
+    let found = self::own(env, name).iter().copied().filter(|m| own && fit(m)).max_by_key(by_reference);
+    found.or_else(|| env.library.iter().filter(fit).max_by_key(by_reference))
+}
+
+/// Where the script defines a name: `#define` comes before `macro`.
+fn own<'w, 'a>(env: &'w World<'a>, name: &str) -> &'w [&'a ast::Macro] {
+    if is_of_c(env, name) { &env.defines } else { &env.macros }
+}
+
+fn is_of_c(env: &World, name: &str) -> bool {
+    env.defines.iter().any(|m| m.name.name == name)
 }
 
 fn fits(params: &[MacroParam], args: &[ast::Arg]) -> bool {

@@ -6,6 +6,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | `arity` | a builtin got too few or too many arguments |
+//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
 //! | `bad-import` | (from the driver) what `import` names cannot be taken in |
 //! | `bad-arg` | `argN` beyond what the probe has |
 //! | `bad-cast` | a type that cannot be cast to the other |
@@ -16,10 +17,14 @@
 //! | `bad-type` | a type's length is not a positive constant |
 //! | `bad-unroll` | `unroll` wants a constant from 1 to 100 |
 //! | `bad-word` | a word that the parameter does not know |
+//! | `c-declaration` | a struct, union, enum or typedef of the script that is not understood |
+//! | `c-include` | a header that is not there |
+//! | `c-preprocessor` | a `#` line that is not understood, or an `#error` |
 //! | `deprecated` | (warning) works, and has a better successor |
 //! | `format` | a format and its arguments do not agree |
 //! | `in-macro` | something that a macro cannot do |
 //! | `in-loop` | something that cannot be had within a `for` loop |
+//! | `inlined` | a kernel function of which the compiler left no code, or only parts |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |
 //! | `missing-return` | a way through a function that ends without the value it is to return |
@@ -32,14 +37,18 @@
 //! | `no-value` | a value is wanted where there is none |
 //! | `not-assignable` | the left side is no variable and no map |
 //! | `not-constant` | a constant is wanted |
+//! | `not-described` | a kernel function that BTF does not describe, where its types are needed |
 //! | `not-here` | the probe kind does not offer what a builtin needs |
 //! | `not-in-loop` | `break` or `continue` outside a loop |
+//! | `not-injectable` | `override` on a function that must run |
 //! | `not-readable` | an aggregation that is no single number is read |
+//! | `not-traceable` | a kernel function that is there, but lets no probe in |
 //! | `out-of-bounds` | a constant index beyond the end |
 //! | `out-of-range` | a literal that its declared type cannot hold |
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
+//! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |
@@ -47,7 +56,8 @@
 //! | `undefined-map` | a map that is never assigned |
 //! | `undefined-variable` | a variable that has no value there |
 //! | `unknown-field` | no such member |
-//! | `unknown-function` | no such function |
+//! | `unknown-function` | no such function: a builtin, or one of the kernel's |
+//! | `unknown-module` | no such kernel module |
 //! | `unknown-option` | a named option that the script does not have |
 //! | `option-conflict` | a named option declared in two ways |
 //! | `unknown-name` | no such builtin or constant |
@@ -57,6 +67,7 @@
 //! | `unsafe` | needs `--unsafe` |
 //! | `unset-variable` | (warning) a declared variable read before it is set |
 //! | `unsettled` | types that grow with every use |
+//! | `unstable` | use of something that may still change: a warning, or an error where a setting says so |
 //! | `unsupported` | part of the language that this version does not have |
 //! | `unused-map` | (warning) a map declared and never used |
 //! | `useless-cast` | (warning) a cast to the type it has |
@@ -87,11 +98,12 @@ mod uses;
 use std::collections::BTreeMap;
 
 use crate::builtins::{self, Builtin};
+use crate::cdecl;
 use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Attach, Env, KINDS, ProbeKind, can_share};
 use crate::settings::Settings;
 use crate::syntax::ast;
-use crate::system::System;
+use crate::system::{Feature, System};
 use crate::types::Type;
 pub use options::options;
 
@@ -129,6 +141,10 @@ pub(crate) struct World<'a> {
     macros: Vec<&'a ast::Macro>,
     /// The script's functions.
     functions: Vec<&'a ast::Function>,
+    /// Those of builtins.
+    library: &'a [ast::Macro],
+    /// The C part's `#define`s that are expressions.
+    defines: Vec<&'a ast::Macro>,
 }
 
 impl World<'_> {
@@ -151,7 +167,17 @@ fn check_with(
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
-    let world = World { sys, settings, tables, macros, functions };
+    let declared = cdecl::wanted(script, settings).then(|| cdecl::read(script, sys, settings)).map(|(declared, found)| {
+        diags.extend(found);
+        if settings.verbose {
+            diags.extend(declared.notes().into_iter().map(|(span, note)| Diagnostic::warning("c-include", span, note)));
+        }
+        declared
+    });
+    let sys = declared.as_ref().map_or(sys, |d| d as &dyn System);
+    let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
+    let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
+    let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
     let mut maps = Maps::new(declarations(script, settings, &mut diags));
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
@@ -194,12 +220,13 @@ fn check_with(
     diags.append(&mut unused_diags);
     let all: Vec<&State> = states.iter().flatten().chain(&unused).collect();
     functions::recursion(&world, &all, &mut diags);
+    let cookies = jobs.iter().any(|j| j.sites.len() > 1) && sys.has(Feature::PerfCookie);
     for (job, bodies) in jobs.iter().zip(&mut results) {
         for body in bodies.iter_mut() {
             diags.append(&mut body.diags);
         }
         circular(job, bodies, &mut diags);
-        merge_sites(job, bodies, &mut probes);
+        merge_sites(job, bodies, cookies, &mut probes);
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
@@ -260,8 +287,8 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     Diagnostics(kept)
 }
 
-/// One program for sites whose bodies came out equal, where the mechanism can tell them apart.
-fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
+/// One program for sites whose bodies came out equal, where the mechanism can tell them apart. `cookies`: see [`can_share`].
+fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hir::Probe>) {
     let from = probes.len();
     // Which body each new probe has.
     let mut body_of: Vec<usize> = Vec::new();
@@ -280,7 +307,7 @@ fn merge_sites(job: &Job, bodies: &[Checked], probes: &mut Vec<hir::Probe>) {
         let Some(&which) = canonical.get(*context) else { continue };
         let Some(checked) = bodies.get(which) else { continue };
         let home = probes.iter_mut().skip(from).zip(&body_of).find_map(|(p, b)| {
-            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site));
+            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site, cookies));
             shares.then_some(p)
         });
         match home {
@@ -313,9 +340,6 @@ fn with_some_type(v: hir::Var) -> hir::Var {
 /// The script's own macros and functions; notes what cannot be used yet.
 fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a ast::Function>) {
     let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} cannot be used yet")));
-    for item in &script.c_part {
-        not_yet(item.span, "C definitions and preprocessor lines");
-    }
     for (_, span) in &script.imports {
         not_yet(*span, "`import`");
     }

@@ -9,6 +9,7 @@ use super::convert::{cast, tuple_element};
 use super::fold;
 use super::hir::{Expr, ExprKind};
 use super::types::in_space;
+use crate::builtins::memory::shown_member;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::ArgRef;
 use crate::syntax::ast::{self, BinOp};
@@ -18,7 +19,11 @@ impl Body<'_> {
     /// `base.name`, through any number of pointers.
     pub fn field(&mut self, base: &ast::Expr, name: &ast::Ident, span: Span) -> Expr {
         let name = &self.member_name(name);
-        let mut base = self.value(base);
+        let base = self.value(base);
+        self.member_of(base, name, span)
+    }
+
+    fn member_of(&mut self, mut base: Expr, name: &ast::Ident, span: Span) -> Expr {
         while matches!(base.ty, Type::Ptr(..)) {
             base = self.deref_value(base, span);
         }
@@ -28,6 +33,10 @@ impl Body<'_> {
             Type::Args => self.args_field(name, span),
             Type::Struct(s) => match self.env.sys.member(s, &name.name) {
                 Some(field) => member(base, field, space, span),
+                None if shown_member(&s.name, &name.name).is_some() => {
+                    let path = shown_member(&s.name, &name.name).unwrap_or_default();
+                    path.iter().fold(base, |e, part| self.member_of(e, &ast::Ident { name: (*part).to_string(), span: name.span }, span))
+                }
                 None => {
                     let names: Vec<String> =
                         self.env.sys.expand(s).map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default();
@@ -36,6 +45,10 @@ impl Body<'_> {
             },
             Type::Record(r) => match r.fields.iter().find(|f| f.name == name.name) {
                 Some(field) => {
+                    let at = r.fields.iter().position(|f| f.name == name.name);
+                    if let Some(known) = at.and_then(|i| fold::part(&base, i)) {
+                        return Expr { span, ..known };
+                    }
                     let field = field.clone();
                     member(base, field, space, span)
                 }
@@ -86,6 +99,9 @@ impl Body<'_> {
         match &base.ty {
             Type::Void => poison(span),
             Type::Tuple(elems) if index < elems.len() => {
+                if let Some(known) = fold::part(&base, index) {
+                    return Expr { span, ..known };
+                }
                 let elems = elems.clone();
                 Expr { span, ..tuple_element(base, &elems, index) }
             }

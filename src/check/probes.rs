@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{Tables, World, uses};
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Span};
-use crate::probes::{ArgRef, Attach, Caps, Context, Env, ProbeSite};
+use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
 use crate::settings::{MissingProbes, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind};
 
@@ -94,8 +94,7 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
         return Err(Diagnostic::error("unknown-probe", point.span, "an attach point starts with a probe kind"));
     };
     if provider.text.contains('*') && !provider.quoted {
-        let d = Diagnostic::error("unsupported", provider.span, "a wildcard for the probe kind cannot be used yet");
-        return Err(d.help("name the kind: `tracepoint:…`"));
+        return named(any_kind(&point, env, tables)?, &point);
     }
     let Some(kind) = (tables.kind)(&provider.text) else {
         let kinds = (tables.kinds)();
@@ -110,9 +109,40 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
             d.help(format!("the kinds are {}", all.join(", ")))
         });
     };
-    let mut sites = kind.expand(&point, env)?;
+    named(kind.expand(&point, env)?, &point)
+}
+
+/// Sites of every kind that the pattern of kinds matches, those left out for which the rest makes no sense: kinds within
+/// binaries where there is one (`-p`, or a path), else the kernel's.
+fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<ProbeSite>, Diagnostic> {
+    let Some((provider, rest)) = point.segments.split_first() else { return Ok(Vec::new()) };
+    let pattern = provider.text.to_ascii_lowercase();
+    let matching: Vec<_> = (tables.kinds)().into_iter().filter(|k| probes::matches(&pattern, k.name())).collect();
+    if matching.is_empty() {
+        let all: Vec<&str> = (tables.kinds)().iter().map(|k| k.name()).collect();
+        let d = Diagnostic::error("unknown-probe", provider.span, format!("`{}` matches no probe kind", provider.text));
+        return Err(d.help(format!("the kinds are {}", all.join(", "))));
+    }
+    let in_binary = env.settings.pid.is_some() || rest.first().is_some_and(|s| s.text.contains('/'));
+    let mut sites = Vec::new();
+    for kind in matching {
+        let own_moment = kind.probetype() != kind.name();
+        if own_moment || kind.offers().has(Caps::BINARY) != in_binary {
+            continue;
+        }
+        let mut point = point.clone();
+        if let Some(first) = point.segments.first_mut() {
+            first.text = kind.name().into();
+        }
+        sites.extend(kind.expand(&point, env).unwrap_or_default());
+    }
+    Ok(sites)
+}
+
+/// Sites of a point, which must be some, by the name that the script gives them.
+fn named(mut sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite>, Diagnostic> {
     if sites.is_empty() {
-        return Err(no_match(&point));
+        return Err(no_match(point));
     }
     if let Some(name) = &point.name {
         for site in &mut sites {
@@ -210,7 +240,12 @@ fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
-    a.caps == b.caps && a.retval == b.retval && a.args == b.args && a.space == b.space && (!fields || a.fields == b.fields)
+    a.caps == b.caps
+        && a.retval == b.retval
+        && a.args == b.args
+        && a.arg_types == b.arg_types
+        && a.space == b.space
+        && (!fields || a.fields == b.fields)
 }
 
 fn with_contexts<'a>(

@@ -61,10 +61,14 @@ impl Body<'_> {
     }
 
     fn stmt(&mut self, s: &ast::Stmt, out: &mut Vec<Stmt>) {
-        let span = s.span;
+        let span = self.place(s.span);
         let kind = match &s.kind {
             ast::StmtKind::Expr(e) => return self.effect(e, out),
-            ast::StmtKind::Discard(e) => StmtKind::Expr(self.expr(e)),
+            // in a block of its own: the script has said that it does not want the value
+            ast::StmtKind::Discard(e) => {
+                let e = self.expr(e);
+                StmtKind::Expr(Expr { ty: e.ty.clone(), span, kind: ExprKind::Block(Vec::new(), Box::new(e)) })
+            }
             ast::StmtKind::Assign { target, op, value } => return self.assign(target, *op, value, span, out),
             ast::StmtKind::Let { var, ty, value } => return self.declare_var(var, ty.as_ref(), value.as_ref(), span, out),
             ast::StmtKind::While { cond, body } => {
@@ -213,12 +217,16 @@ impl Body<'_> {
 
     /// An expression for its effect: `if`, ternary and block become statements.
     fn effect(&mut self, e: &ast::Expr, out: &mut Vec<Stmt>) {
-        let span = e.span;
+        let span = self.place(e.span);
         match &e.kind {
             ast::ExprKind::If { cond, then, otherwise } => {
                 if let Some(chosen) = self.comptime_choice(cond) {
                     // The other branch is not even checked.
-                    let branch = if chosen { Some(then) } else { otherwise.as_ref() };
+                    let branch = match chosen {
+                        Some(true) => Some(then),
+                        Some(false) => otherwise.as_ref(),
+                        None => None,
+                    };
                     return out.append(&mut branch.map(|b| self.block(b)).unwrap_or_default());
                 }
                 let cond = self.condition(cond);
@@ -233,8 +241,8 @@ impl Body<'_> {
                 self.effect(otherwise, &mut b);
                 out.push(Stmt { kind: StmtKind::If { cond, then: a, otherwise: b }, span });
             }
-            ast::ExprKind::Call { name, args } if self.is_macro(&name.name) => self.macro_effect(&name.name, args, span, out),
-            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name) => {
+            ast::ExprKind::Call { name, args } if self.is_macro(&name.name, args) => self.macro_effect(&name.name, args, span, out),
+            ast::ExprKind::Ident(name) if self.substitute(name).is_none() && self.is_macro(name, &[]) => {
                 self.macro_effect(name, &[], span, out);
             }
             ast::ExprKind::Block(block) => {
@@ -261,8 +269,16 @@ impl Body<'_> {
             self.redeclared(var);
         }
         let declared = ty.and_then(|t| self.type_expr(t));
-        let open = matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
+        if let (Some(Type::Void), Some(t)) = (&declared, ty) {
+            self.error("bad-type", t.span, "a variable cannot be void: that is no value");
+        }
+        let opaque = declared.clone().filter(|ty| matches!(ty, Type::Tagged(_)));
+        let open = opaque.is_some() || matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
         let id = self.declare(&var.name, declared.clone().filter(|_| !open));
+        if let Some(v) = self.vars.get_mut(id) {
+            v.opaque.clone_from(&opaque);
+        }
+        let declared = declared.filter(|_| opaque.is_none());
         if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {
             let least = match ty {
                 Type::Str(0) => Type::Str(1),
@@ -454,5 +470,5 @@ fn has_effect(e: &Expr) -> bool {
 
 /// A variable-like builtin: takes nothing, gives a value.
 fn is_plain(call: &super::hir::Call) -> bool {
-    call.row.params.is_empty() && call.ty != Type::Void
+    call.args.is_empty() && call.row.params.iter().all(|p| p.optional) && call.ty != Type::Void
 }

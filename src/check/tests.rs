@@ -32,7 +32,7 @@ fn finish<'c>(_: &mut Emit<'c>, [a, _]: [Operand<'c>; 2]) -> Operand<'c> {
 
 static EVENT: Event = Event { stops: false, capture: None, prepare: |_| anyhow::bail!("no") };
 static STOP: Event = Event { stops: true, capture: None, prepare: |_| anyhow::bail!("no") };
-static READ: Read = Read { init: [0, 0], step, finish };
+static READ: Read = Read { init: [0, 0], step, finish, quotient: None };
 
 fn agg(f: &Facts, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
@@ -213,6 +213,7 @@ const TABLES: Tables = Tables {
 };
 
 const MACHINE: &str = "
+    feature PerfCookie;
     enum state { IDLE, BUSY = 4 };
     typedef int pid_t;
     struct inner { long a; unsigned char bytes[4]; };

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
-use super::body::Body;
+use super::body::{Body, poison};
 use super::fold;
+use super::hir::{Expr, ExprKind};
 use crate::diag::{Diagnostic, Span};
+use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Field, Int, Record, Space, Type};
+use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,6 +161,27 @@ const PLAIN: &[(&str, Type)] = &[
     ("buffer", Type::Buf(0)),
 ];
 
+/// What kind of type it is, in a word.
+fn base_type(ty: &Type) -> &str {
+    match ty {
+        Type::Void => "void",
+        Type::Bool => "bool",
+        Type::Int(_) => "int",
+        Type::Enum(_) => "enum",
+        Type::Str(_) => "string",
+        Type::Buf(_) => "buffer",
+        Type::Ptr(..) => "pointer",
+        Type::Array(..) => "array",
+        Type::Struct(s) if s.union => "union",
+        Type::Struct(_) => "struct",
+        Type::Record(r) if r.name.is_empty() => "record",
+        Type::Record(_) | Type::Args => "struct",
+        Type::Tuple(_) => "tuple",
+        Type::Tagged(t) => &t.tag,
+        Type::Agg(_) => "aggregation",
+    }
+}
+
 impl Body<'_> {
     /// What a written type means; a diagnostic and nothing when it means nothing. `string` alone is `Str(0)`, `T[]` an
     /// array of no elements: the use decides.
@@ -180,6 +203,8 @@ impl Body<'_> {
                     match ty {
                         Type::Str(0) => Type::Str(n),
                         Type::Buf(0) => Type::Buf(n),
+                        // An address's length: it has room for both kinds.
+                        Type::Tagged(t) => Type::Tagged(t),
                         ty => Type::Array(Box::new(ty), n),
                     }
                 }
@@ -215,14 +240,52 @@ impl Body<'_> {
                         return Some(ty);
                     }
                 }
+                if let ast::ExprKind::Typeof(inner) = &e.kind {
+                    return self.type_of_arg(inner);
+                }
+                // a map's type, be it one that can be read as a value or not
+                if let ast::ExprKind::Map { name, key } = &e.kind {
+                    let name = self.map_name(name);
+                    if let Some(key) = key.as_deref().map(|k| self.key_value(k, e.span)) {
+                        self.use_key(&name, Some(key), e.span);
+                    }
+                    let ty = self.maps.value(&name).ty;
+                    self.use_map(&name, e.span);
+                    return (ty != Type::Void).then_some(ty);
+                }
                 let e = self.value(e);
                 (e.ty != Type::Void).then_some(e.ty)
             }
         }
     }
 
+    /// `typeinfo(e)`: what is known of a type, as a record of constants.
+    pub fn typeinfo(&mut self, arg: &ast::Arg, span: Span) -> Expr {
+        let written = span.source != ast::LIBRARY && self.frame.library.is_none();
+        match self.env.settings.unstable_typeinfo {
+            Unstable::Enable => {}
+            Unstable::Warn if written => self.warn("unstable", span, "`typeinfo` may change in later versions"),
+            Unstable::Error if written => {
+                let d = Diagnostic::error("unstable", span, "`typeinfo` may change in later versions");
+                self.report(d.help("allow it with `config = { unstable_typeinfo = enable }`"));
+                return poison(span);
+            }
+            Unstable::Warn | Unstable::Error => {}
+        }
+        let Some(ty) = self.type_of_arg(arg) else { return poison(span) };
+        let parts = [
+            ("btf_id", fold::typed(0, Type::U64, span)),
+            ("base_type", fold::string(base_type(&ty).as_bytes(), span)),
+            ("full_type", fold::string(ty.to_string().as_bytes(), span)),
+        ];
+        let ty = record_of(parts.iter().map(|(n, e)| (n.to_string(), e.ty.clone())).collect());
+        Expr { kind: ExprKind::Tuple(parts.into_iter().map(|(_, e)| e).collect()), ty, span }
+    }
+
     fn find_type(&self, name: &str) -> Option<Type> {
-        PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone()).or_else(|| self.named(TypeName::Plain, name))
+        let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
+        let opaque = || crate::builtins::find_tag(name).map(|tag| Tagged::plain(tag.name, tag.size));
+        plain.or_else(opaque).or_else(|| self.named(TypeName::Plain, name))
     }
 
     /// A type by name: the traced binary's own, then the kernel's.
@@ -247,6 +310,7 @@ impl Body<'_> {
         if found.is_none() {
             let d = Diagnostic::error("unknown-type", span, format!("unknown type `{name}`"));
             let d = self.explain_types(d.suggest(name, PLAIN.iter().map(|(n, _)| *n)));
+            let d = self.explain_headers(name, d);
             self.report(d);
         }
         found
@@ -262,6 +326,7 @@ impl Body<'_> {
         let found = self.named(kind, name);
         if found.is_none() {
             let d = self.explain_types(Diagnostic::error("unknown-type", span, format!("unknown type `{word} {name}`")));
+            let d = self.explain_headers(name, d);
             self.report(d);
         }
         found

@@ -59,12 +59,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                     let slot = self.e.lookup(handle, at);
                     self.e.addr(slot)
                 } else {
-                    let op = self.expr(x);
-                    match op.repr {
-                        Repr::At(addr, _) => addr,
-                        Repr::Mem(ptr, _) => self.e.addr(ptr),
-                        Repr::Reg(_) | Repr::None => self.e.int(0),
-                    }
+                    self.place(x)
                 };
                 Operand::reg(e.ty.clone(), addr)
             }
@@ -88,6 +83,31 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::StepMap { map, key, by, post } => self.step_map(*map, key.as_deref(), *by, *post, &e.ty),
             ExprKind::Call(call) => self.call(call),
             ExprKind::CallFn(f, args) => self.call_function(*f, args),
+        }
+    }
+
+    /// Where a place is: a scalar there is not read.
+    fn place(&mut self, e: &Expr) -> IntValue<'c> {
+        if let ExprKind::Deref(ptr, _) = &e.kind {
+            let op = self.expr(ptr);
+            return self.e.scalar(&op);
+        }
+        if let ExprKind::Field(base, field) = &e.kind {
+            let at = self.place(base);
+            return self.e.add(at, self.e.int(field.offset.into()));
+        }
+        if let ExprKind::Index(base, index) = &e.kind {
+            let at = self.place(base);
+            let i = self.expr(index);
+            let i = self.e.scalar(&i);
+            let by = self.e.mul(i, self.e.int(e.ty.size().into()));
+            return self.e.add(at, by);
+        }
+        let op = self.expr(e);
+        match op.repr {
+            Repr::At(addr, _) => addr,
+            Repr::Mem(ptr, _) => self.e.addr(ptr),
+            Repr::Reg(_) | Repr::None => self.e.int(0),
         }
     }
 
@@ -457,6 +477,14 @@ impl<'a, 'c> Gen<'a, 'c> {
             });
         });
         let all = homes.map(|h| Operand::u64(self.e.load(h, 0, U64)));
+        if let (Type::Tuple(parts), Some(quotient)) = (ty, read.quotient) {
+            let pair = (quotient)(&mut self.e, all);
+            let at = self.e.alloc(ty.size());
+            for ((part, of), offset) in pair.iter().zip(parts).zip([0, 8]) {
+                self.e.put(self.e.offset(at, offset), 8, part, of);
+            }
+            return Operand::mem(ty.clone(), at);
+        }
         let v = (read.finish)(&mut self.e, all);
         Operand { ty: ty.clone(), repr: v.repr }
     }
@@ -465,7 +493,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let stored = self.script.maps[map].value.clone();
         let int = stored.as_int().unwrap_or(U64);
         let at = self.map_key(map, key);
-        let handle = self.e.script_map(map);
+        let change = self.e.begin_change(map);
+        let handle = change.map;
         let slot = self.e.lookup(handle, at);
         let found = self.e.not_null(slot);
         let step = self.e.int(by as u64);
@@ -480,6 +509,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let no = if post { self.e.int(0) } else { step };
         let v = self.e.end_choose(branch, no);
+        self.e.end_change(change);
         Operand::reg(ty.clone(), v)
     }
 
@@ -487,17 +517,20 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
+        let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
             Lower::Code(emit) => {
                 let args = self.args(call);
+                self.e.discarded = discarded;
                 emit(&mut self.e, &call.to_use(None), &args)
             }
             Lower::Event(event) => {
                 self.event(call, event);
-                Operand::void()
+                // one that gives something gives 0: that the record found no room is told elsewhere
+                if call.ty.is_scalar() { Operand::reg(call.ty.clone(), self.e.int(0)) } else { Operand::void() }
             }
             Lower::Context(which) => self.context(which, &call.ty),
-            Lower::Fold(_) | Lower::Aggregate(_) => crate::bug!("`{}` is not called at run time", call.row.name),
+            Lower::Fold(_) | Lower::Aggregate(_) | Lower::Source(_) => crate::bug!("`{}` is not called at run time", call.row.name),
         }
     }
 

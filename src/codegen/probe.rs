@@ -18,7 +18,8 @@ const TS_COMPAT: u64 = 2;
 const ORIG_AX: u64 = 120;
 
 impl<'a, 'c> Gen<'a, 'c> {
-    pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe) -> Program {
+    /// `part`: not a program by itself, but a function of one.
+    pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe, part: bool) -> Program {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
@@ -27,7 +28,13 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
-        self.e.begin_program(&function, section(ty, &first.attach), &names);
+        if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
+            self.e.shared_stacks = self.env.sys.has(Feature::SharedStacks);
+        }
+        match part {
+            true => self.e.begin_part(&function, &names),
+            false => self.e.begin_program(&function, &section(ty, &first.attach), &names),
+        }
         self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
         self.e.space = match first.kind.context(first, &self.env) {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
@@ -43,7 +50,14 @@ impl<'a, 'c> Gen<'a, 'c> {
             // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
             // perf_trace_run_bpf_submit()
             ProgramType::Tracepoint => 1,
-            ProgramType::RawTracepoint | ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::PerfEvent => 0,
+            ProgramType::RawTracepoint
+            | ProgramType::Uprobe
+            | ProgramType::UprobeMulti
+            | ProgramType::PerfEvent
+            | ProgramType::Kprobe
+            | ProgramType::KprobeMulti
+            | ProgramType::KprobeSession
+            | ProgramType::Tracing => 0,
         };
         self.e.end_program(default);
         let sites = probe.sites.iter().map(|s| Site {
@@ -61,11 +75,14 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
             }
             Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
             | Attach::Begin
             | Attach::End
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
             | Attach::Perf { .. } => false,
         }
     }
@@ -161,13 +178,17 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn only_our_pid(&mut self, attach: &Attach) {
         let Some(pid) = self.env.settings.pid else { return };
         match attach {
-            Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } | Attach::Syscall { .. } => {
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. } => {
                 let both = self.e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
                 let tgid = self.e.shr(both, self.e.int(32), false);
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }
-            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Perf { .. } => {}
+            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Perf { .. } => {}
         }
     }
 
@@ -179,6 +200,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Uprobe { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Usdt { .. }
             | Attach::Perf { .. } => self.e.leave_when_stopped(),
         }
     }
@@ -203,16 +227,29 @@ fn sets_vars(e: &hir::Expr) -> bool {
     found
 }
 
+/// What libbpf calls a program on functions' entries and returns.
+pub(super) const SESSION: &str = "kprobe.session";
+
 /// The section's name is how libbpf learns the program's type and how it will be attached.
-fn section(ty: ProgramType, attach: &Attach) -> &'static str {
-    let ret = matches!(attach, Attach::Uprobe { ret: true, .. });
-    match (ty, ret) {
+fn section(ty: ProgramType, attach: &Attach) -> String {
+    let ret = matches!(attach, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. });
+    let name = match (ty, ret) {
         (ProgramType::RawTracepoint, _) => "raw_tp",
         (ProgramType::Tracepoint, _) => "tracepoint",
         (ProgramType::Uprobe, false) => "uprobe",
         (ProgramType::Uprobe, true) => "uretprobe",
         (ProgramType::UprobeMulti, false) => "uprobe.multi",
         (ProgramType::UprobeMulti, true) => "uretprobe.multi",
+        (ProgramType::Kprobe, false) => "kprobe",
+        (ProgramType::Kprobe, true) => "kretprobe",
+        (ProgramType::KprobeMulti, false) => "kprobe.multi",
+        (ProgramType::KprobeMulti, true) => "kretprobe.multi",
+        (ProgramType::KprobeSession, _) => SESSION,
         (ProgramType::PerfEvent, _) => "perf_event",
-    }
+        (ProgramType::Tracing, _) => {
+            let Attach::Trampoline { module, function, exit } = attach else { crate::bug!("a trampoline has a function") };
+            return format!("{}/{module}:{function}", if *exit { "fexit" } else { "fentry" });
+        }
+    };
+    name.into()
 }

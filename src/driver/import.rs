@@ -57,6 +57,11 @@ impl Work<'_> {
         }
         self.tree.c_part.extend(script.c_part);
         self.tree.items.extend(script.items);
+        for builtin in script.library {
+            if !self.tree.library.contains(&builtin) {
+                self.tree.library.push(builtin);
+            }
+        }
     }
 
     fn import(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {
@@ -86,12 +91,13 @@ impl Work<'_> {
             fault("its name does not say what it is".into())
                 .help("rbt scripts end in .bt and C headers in .h; a directory's are imported together")
         })?;
+        let header = format!("#include \"{}\"", real.display());
         self.seen.insert(real);
         match kind {
             Kind::Script => self.script(path, span),
             Kind::Header => {
                 // handed to what reads `#include`, which has the same rules
-                self.tree.c_part.push(ast::CItem { text: format!("#include \"{shown}\""), span });
+                self.tree.c_part.push(ast::CItem { text: header, span, define: None });
                 Ok(())
             }
             Kind::CSource => Err(fault("rbt does not compile C".into()).help(format!(

@@ -11,6 +11,7 @@ use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
 use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused};
+use crate::settings::MapLayout;
 use crate::system::System;
 use crate::value::Pos;
 
@@ -54,7 +55,11 @@ pub(super) fn start(
     let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, compiled, front))?;
     front.clock.stage("load");
 
-    let render = RenderOptions { trunc_trailer: settings.str_trunc_trailer.clone(), warnings: run.warnings };
+    let render = RenderOptions {
+        trunc_trailer: settings.str_trunc_trailer.clone(),
+        warnings: run.warnings,
+        tables: settings.map_layout == MapLayout::Table,
+    };
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);
     let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, compiled, front))?;

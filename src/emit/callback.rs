@@ -9,7 +9,7 @@ use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
-use super::{Cmp, Emit, Fun, ok};
+use super::{Emit, Fun, ok};
 
 /// Bytes that [`Emit::lend`] writes.
 pub const LENT: u32 = 24;
@@ -185,7 +185,7 @@ impl<'c> Emit<'c> {
     }
 
     /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned.
-    fn handed(&mut self) -> PointerValue<'c> {
+    pub(super) fn handed(&mut self) -> PointerValue<'c> {
         if let Some(at) = self.fun_ref().handed {
             return at;
         }
@@ -195,7 +195,7 @@ impl<'c> Emit<'c> {
     }
 
     /// How many elements a map holds now.
-    pub fn elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
+    pub(super) fn count_elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
         // counted in scratch memory: of a number on the stack the verifier would follow each value it may come to
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
             if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {
@@ -215,51 +215,5 @@ impl<'c> Emit<'c> {
         self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
         let total = self.scratch_at(offset);
         self.load(total, 0, super::mem::U64)
-    }
-
-    /// Does one string contain another, both in memory of these capacities? 1 or 0.
-    pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
-        // each place is tried in a call of its own, so that the verifier walks one only
-        let from = self.callback(&format!("find_text_{cap}_{wanted_cap}"), &[true, false], |e, params| {
-            let (Some(BasicValueEnum::IntValue(at)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
-                return e.int(1);
-            };
-            let byte = crate::types::Int { bytes: 1, signed: false };
-            let at = e.opaque(*at);
-            let outside = e.cmp(Cmp::Uge, at, e.int(cap.into()));
-            e.if_(outside, |e| {
-                let stop = e.int(1);
-                e.ret(Some(stop));
-            });
-            let (text, wanted) = (e.load_ptr(*ctx, 0), e.load_ptr(*ctx, 8));
-            e.count(wanted_cap.into(), |e, i| {
-                let c = e.load(e.offset_by(wanted, i), 0, byte);
-                let end = e.cmp(Cmp::Eq, c, e.int(0));
-                e.if_(end, |e| e.break_());
-                let place = e.opaque(e.add(at, i));
-                let outside = e.cmp(Cmp::Uge, place, e.int(cap.into()));
-                e.if_(outside, |e| {
-                    let stop = e.int(1);
-                    e.ret(Some(stop));
-                });
-                let have = e.load(e.offset_by(text, place), 0, byte);
-                let other = e.cmp(Cmp::Ne, c, have);
-                e.if_(other, |e| {
-                    let go_on = e.int(0);
-                    e.ret(Some(go_on));
-                });
-            });
-            let one = e.int(1);
-            e.store(*ctx, 16, 8, one);
-            one
-        });
-        let ctx = self.handed();
-        self.store_ptr(ctx, 0, text);
-        self.store_ptr(ctx, 8, wanted);
-        let zero = self.int(0);
-        self.store(ctx, 16, 8, zero);
-        let times = self.int(cap.into());
-        self.call(super::Helper::Loop, &[times.into(), from.into(), ctx.into(), zero.into()]);
-        self.load(ctx, 16, super::mem::U64)
     }
 }

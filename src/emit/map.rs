@@ -13,6 +13,7 @@ use crate::types::Type;
 pub enum MapKind {
     Hash = 1,
     Array = 2,
+    ProgArray = 3,
     PercpuHash = 5,
     PercpuArray = 6,
     LruHash = 9,
@@ -69,11 +70,6 @@ impl<'c> Emit<'c> {
             Some((_, def)) => *def,
             None => crate::bug!("map_{id} is not declared"),
         }
-    }
-
-    /// The script's map of this number.
-    pub fn script_map(&self, id: usize) -> PointerValue<'c> {
-        self.map(&format!("map_{id}"))
     }
 
     /// The address of an element, or null.

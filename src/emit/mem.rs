@@ -619,7 +619,7 @@ impl<'c> Emit<'c> {
     /// memory is walked by words (a piece may reach back into the one before): each way out of a loop is one more state
     /// for the verifier to come back to, and it gives up at 8192. What is short may lie on the stack, where it allows no
     /// word at an odd place.
-    fn each_word(&mut self, n: u32, body: impl Fn(&mut Self, IntValue<'c>, Int) -> IntValue<'c>) {
+    pub(super) fn each_word(&mut self, n: u32, body: impl Fn(&mut Self, IntValue<'c>, Int) -> IntValue<'c>) {
         let width = if n <= 64 { 1 } else { 8 };
         let int = Int { bytes: width as u8, signed: false };
         self.count(n.div_ceil(width).into(), |e, i| {

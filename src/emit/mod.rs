@@ -6,9 +6,9 @@
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
-//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers
-//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call;
-//!   `chunk.rs`: pieces of long programs
+//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `chunk.rs`: pieces of long programs; `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -19,10 +19,14 @@ mod callback;
 mod chunk;
 mod flow;
 pub mod helper;
+pub mod kernel;
 mod map;
 mod mem;
+mod moments;
 mod object;
+mod order;
 mod ring;
+mod session;
 pub mod shared;
 
 pub use call::{IN_NUMBERS, Subprogram};
@@ -31,10 +35,12 @@ pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
-pub use inkwell::values::{BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
+pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
+pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
@@ -132,6 +138,12 @@ pub struct Emit<'c> {
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
+    /// The script's maps that are there twice, and their bits.
+    doubles: BTreeMap<usize, u32>,
+    /// Helpers' calls are not to be merged with equal ones.
+    apart: bool,
+    /// The program under construction may sleep: see `moments.rs`.
+    announces: bool,
     texts: HashMap<Vec<u8>, GlobalValue<'c>>,
     fun: Option<Fun<'c>>,
     scratch_size: u32,
@@ -140,10 +152,14 @@ pub struct Emit<'c> {
     pub on_stack_limit: u32,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
     pub pad: bool,
+    /// What the call under way gives is not looked at.
+    pub discarded: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
+    pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
     /// The program is long: what stands in many places becomes a function.
@@ -234,10 +250,23 @@ impl<'c> Emit<'c> {
 
     /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
     pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
+        self.begin(name, Some(section), sites);
+    }
+
+    /// Starts a function that a program of several parts calls: see [`Emit::session`]. It ends as a program does.
+    pub fn begin_part(&mut self, name: &str, sites: &[String]) {
+        self.begin(name, None, sites);
+        self.keep_apart();
+    }
+
+    fn begin(&mut self, name: &str, section: Option<&str>, sites: &[String]) {
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
-        let function = self.module.add_function(name, ty, Some(Linkage::External));
-        function.set_section(Some(section));
-        let scope = self.describe_function(function, name, false, &[]);
+        let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
+        let function = self.module.add_function(name, ty, Some(linkage));
+        function.set_section(section);
+        let scope = self.describe_function(function, name, section.is_none(), &[]);
+        let section = section.unwrap_or("");
+        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let entry = self.cx.append_basic_block(function, "entry");
         let acquire = self.cx.append_basic_block(function, "acquire");
         let body = self.cx.append_basic_block(function, "body");
@@ -245,6 +274,7 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
+        self.announces = in_user_space && !self.shared_stacks;
         self.fun = Some(Fun {
             function,
             scope,
@@ -268,15 +298,32 @@ impl<'c> Emit<'c> {
             site: None,
             context: None,
             used_context: Cell::new(false),
-            // the program and bpf_trace_runN(); the other types' stacks start where the event happened
-            own_frames: if section == "raw_tp" { 2 } else { 0 },
+            // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
+            own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
-            can_sleep: section.starts_with("uprobe") || section.starts_with("uretprobe"),
+            can_sleep: self.announces,
             sleeps: false,
         });
         self.b.position_at_end(body);
         self.at(0, 1, 1);
+        if in_user_space && self.shared_stacks {
+            self.keep_own_stack();
+        }
+    }
+
+    /// Has the program run on the task's own stack. Since Linux 6.13 the JIT may give a program one stack per CPU instead
+    /// (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), on the ground that no program of its type runs twice at a time on a
+    /// CPU. A uprobe's does, when its task sleeps or is preempted and another comes to the same place: the two then write
+    /// over each other's stack, and the kernel crashes. Programs with a tail call are left out of this; so here is one
+    /// that never happens.
+    fn keep_own_stack(&mut self) {
+        let never = self.start(std::mem::offset_of!(shared::Start, never));
+        let programs = self.declare_map("none", MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
+        self.if_(never, |e| {
+            let (ctx, first) = (e.ctx(), e.int(0));
+            e.call(Helper::TailCall, &[ctx.into(), programs.into(), first.into()]);
+        });
     }
 
     /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.

@@ -186,14 +186,19 @@ impl<'c> Emit<'c> {
             errors,
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
+            doubles: BTreeMap::new(),
+            apart: false,
+            announces: false,
             texts: HashMap::new(),
             fun: None,
             scratch_size: 0,
             v4,
             on_stack_limit: 32,
             pad: true,
+            discarded: false,
             space: crate::types::Space::Unknown,
             at_entry: false,
+            shared_stacks: true,
             warning_level: 1,
             long: false,
             problems: Vec::new(),
@@ -216,7 +221,7 @@ impl<'c> Emit<'c> {
     }
 
     /// The script's own file.
-    fn file(&self) -> DIFile<'c> {
+    pub(super) fn file(&self) -> DIFile<'c> {
         self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
@@ -307,6 +312,11 @@ impl<'c> Emit<'c> {
 
     pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
+    }
+
+    /// `void *`: there is no other way to say "no type" but a name that is only declared.
+    pub(super) fn void_pointer(&self) -> DIType<'c> {
+        self.di.create_pointer_type("", self.long(), 64, 64, AddressSpace::default()).as_type()
     }
 
     /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must

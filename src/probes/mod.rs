@@ -1,11 +1,15 @@
 //! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
 
 mod counter;
+mod fentry;
+mod kernel;
+mod kprobe;
 mod rawtracepoint;
 mod special;
 mod timer;
 mod tracepoint;
 mod uprobe;
+mod usdt;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
@@ -40,6 +44,10 @@ impl Caps {
     pub const SIGNAL: Caps = Caps(1 << 7);
     /// A stack to take.
     pub const STACK: Caps = Caps(1 << 8);
+    /// A function's entry where it can be made to return at once: `override`.
+    pub const OVERRIDE: Caps = Caps(1 << 9);
+    /// Pointers among the arguments of which the verifier knows what they lead to: `path`.
+    pub const TRUSTED: Caps = Caps(1 << 10);
 
     /// Both sets.
     pub const fn and(self, other: Caps) -> Caps {
@@ -115,6 +123,8 @@ pub struct Context {
     pub retval: Option<Type>,
     /// How many `argN` there are.
     pub args: u32,
+    /// Their types, none for one that cannot be read. Without any, all are `uint64`.
+    pub arg_types: Vec<Option<Type>>,
     /// What pointers from here lead into when nothing else says.
     pub space: Option<Space>,
 }
@@ -145,6 +155,14 @@ pub enum ProgramType {
     UprobeMulti,
     /// `BPF_PROG_TYPE_PERF_EVENT`.
     PerfEvent,
+    /// `BPF_PROG_TYPE_KPROBE` on an instruction of the kernel's, or on a function's return.
+    Kprobe,
+    /// The same for the entries, or the returns, of many functions by one link (`kprobe.multi`).
+    KprobeMulti,
+    /// The same for the entries and the returns of functions (`kprobe.session`): the first half of the sites are entries.
+    KprobeSession,
+    /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
+    Tracing,
 }
 
 /// When a perf event fires.
@@ -194,6 +212,41 @@ pub enum Attach {
         /// At the function's return.
         ret: bool,
     },
+    /// A function of the kernel, or an instruction in it.
+    Kprobe {
+        /// The module that it is in; none for the kernel itself.
+        module: Option<String>,
+        /// Its name; empty for an address.
+        function: String,
+        /// Bytes from the function's start, or the address where there is no name.
+        place: u64,
+        /// At the function's return.
+        ret: bool,
+        /// Found by a wildcard: others come with it.
+        many: bool,
+    },
+    /// A function of the kernel that BTF describes, by a trampoline.
+    Trampoline {
+        /// The module that it is in, or `vmlinux`.
+        module: String,
+        /// Its name.
+        function: String,
+        /// At its exit.
+        exit: bool,
+    },
+    /// A marker in a file: a place, and a counter that tells the program that somebody looks.
+    Usdt {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// Virtual address of the same place, as linked.
+        addr: u64,
+        /// Byte offset of the counter; 0 where there is none.
+        semaphore: u64,
+        /// Where the arguments are, as the marker's note has it.
+        args: String,
+    },
     /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
     /// perf_event_open(2).
     Perf {
@@ -208,16 +261,37 @@ pub enum Attach {
     },
 }
 
+/// A place in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct InFile<'a> {
+    /// The file.
+    pub path: &'a std::path::Path,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// Byte offset of the counter that a marker has; 0 for none.
+    pub semaphore: u64,
+    /// At the return of the function that starts there.
+    pub ret: bool,
+}
+
 impl Attach {
     /// The file that a probe in user space is in.
     pub fn binary(&self) -> Option<&std::path::Path> {
+        self.in_file().map(|place| place.path)
+    }
+
+    /// Where in a file a probe in user space is.
+    pub fn in_file(&self) -> Option<InFile<'_>> {
         match self {
-            Attach::Uprobe { path, .. } => Some(path),
+            Attach::Uprobe { path, offset, ret, .. } => Some(InFile { path, offset: *offset, semaphore: 0, ret: *ret }),
+            Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
             | Attach::Perf { .. } => None,
         }
     }
@@ -301,8 +375,13 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &counter::HARDWARE,
     &tracepoint::Tracepoint,
     &rawtracepoint::RawTracepoint,
+    &kprobe::KPROBE,
+    &kprobe::KRETPROBE,
+    &fentry::FENTRY,
+    &fentry::FEXIT,
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
+    &usdt::Usdt,
 ];
 
 /// The kind of this name.
@@ -320,12 +399,18 @@ impl PartialEq for ProbeSite {
     }
 }
 
-/// May sites share one program: same kind, and a mechanism that tells them apart at run time?
-pub fn can_share(a: &ProbeSite, b: &ProbeSite) -> bool {
+/// May sites share one program: same kind, and a mechanism that tells them apart at run time? `cookies`: perf's links carry
+/// numbers.
+pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
     let same_mechanism = match (&a.attach, &b.attach) {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
-        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => true,
-        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => p == q && x == y,
+        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies,
+        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => cookies && p == q && x == y,
+        // registers are read at the same places; `func` counts from the offset
+        (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
+            cookies && (p, m, x) == (q, n, y)
+        }
+        (Attach::Usdt { path: p, args: x, .. }, Attach::Usdt { path: q, args: y, .. }) => cookies && p == q && x == y,
         _ => false,
     };
     same_mechanism && a.kind.names() == b.kind.names()
@@ -367,9 +452,11 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
     })
 }
 
-/// A whole number as scripts may write one in an attach point: `100`, `1_000`, `1e6`.
+/// A whole number as scripts may write one in an attach point, in any form of an integer: `100`, `1_000`, `0x64`, `1e6`; a
+/// duration is in nanoseconds.
 fn whole_number(s: &str) -> Option<u64> {
-    s.replace('_', "").parse::<f64>().ok().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64)
+    let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
+    crate::settings::parse_int(s).ok().filter(|_| !scaled)
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.

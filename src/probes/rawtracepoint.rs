@@ -71,7 +71,7 @@ impl ProbeKind for RawTracepoint {
             let field = crate::types::Field { name, offset: i as u32 * 8, bits: None, ty };
             Rc::new(ContextField { field, place: Place::RawArg(i as u32), decl })
         });
-        Ok(Context { caps: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), retval: None })
+        Ok(Context { caps: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

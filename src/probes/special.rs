@@ -46,7 +46,9 @@ impl ProbeKind for Special {
     }
 
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        no_parts(self, point)?;
+        if !matches!(point.segments.as_slice(), [_, all] if all.text == "*") {
+            no_parts(self, point)?;
+        }
         Ok(vec![ProbeSite { kind: super::row(self.name()), name: self.name().into(), attach: self.attach.clone(), span: point.span }])
     }
 

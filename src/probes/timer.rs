@@ -67,28 +67,17 @@ impl ProbeKind for Timer {
                     return Err(wrong(format!("`{unit}` is not a unit of time")).suggest(unit, names));
                 }
             },
-            [duration] => {
-                let digits = duration.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-                let unit = duration.get(digits.len()..).unwrap_or("");
-                let ns = match unit {
-                    "" => Some(1),
-                    "m" => Some(60_000_000_000),
-                    "h" => Some(3_600_000_000_000),
-                    "d" => Some(86_400_000_000_000),
-                    unit => UNITS.iter().find(|(u, _)| *u == unit).map(|(_, ns)| *ns),
-                };
-                match (number(digits), ns) {
-                    (Some(n), Some(ns)) if n > 0 => Every::Period(n.saturating_mul(ns)),
-                    _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
-                }
-            }
+            [duration] => match number(duration) {
+                Some(n) if n > 0 => Every::Period(n),
+                _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
+            },
             _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };
         if let Every::Period(ns @ ..SHORTEST_NS) = every {
             return Err(wrong(format!("{ns} ns is too short: at least {SHORTEST_NS} ns")));
         }
         let name = match (parts.as_slice(), every) {
-            ([unit, n], _) => format!("{}:{unit}:{n}", self.name()),
+            ([unit, n], _) => format!("{}:{unit}:{}", self.name(), number(n).unwrap_or_default()),
             (_, Every::Period(n) | Every::Frequency(n)) => format!("{}:us:{}", self.name(), n / 1000),
         };
         let attach = Attach::Perf { ty: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK, every, all_cpus: self.all_cpus };

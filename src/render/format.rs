@@ -1,13 +1,15 @@
 //! `printf`'s format strings: parsed once, then applied to each event's arguments.
 //!
-//! Differences from C, beside the conversions `r`, `rx`, `rh` and `gr`: an integer is as wide as it is unless `hh` or
+//! Differences from C, beside the conversions `r`, `rx`, `rh`, `gr`, `T` and `B`: an integer is as wide as it is unless `hh` or
 //! `h` says otherwise; `%p` of zero is `0`; the `0` flag fills any conversion. Other differences from bpftrace:
 //! [`super::DIFFERENCES`].
 
 use crate::types::{Int, Type};
 use crate::value::Value;
 
+use super::decimal::{self, Fraction};
 use super::digits::{hex_byte, unsigned};
+use super::order::fraction;
 use super::{gfp, text};
 
 /// A part of a format string.
@@ -77,6 +79,12 @@ pub enum Conversion {
     HexBytes,
     /// `gr`: names of allocation flags
     Gfp,
+    /// `f`: with decimals
+    Fixed,
+    /// `T`: nanoseconds as a duration
+    Duration,
+    /// `B`: bytes with a binary prefix
+    Size,
 }
 
 /// What is wrong with a format string.
@@ -162,12 +170,20 @@ pub fn format_into(pieces: &[Piece], args: &[Value], text: &dyn Fn(&Value) -> Ve
     }
 }
 
-impl Spec {
-    /// Can it show a value of this type? An aggregation has to be read as an integer first.
-    pub fn accepts(&self, ty: &Type) -> bool {
-        match self.conversion {
-            Conversion::Text => true,
-            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => matches!(ty, Type::Buf(_)),
+/// What a conversion shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shows {
+    Anything,
+    Buffers,
+    Integers,
+    Fractions,
+}
+
+impl Conversion {
+    fn shows(self) -> Shows {
+        match self {
+            Conversion::Text => Shows::Anything,
+            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => Shows::Buffers,
             Conversion::Signed
             | Conversion::Unsigned
             | Conversion::Octal
@@ -175,30 +191,41 @@ impl Spec {
             | Conversion::UpperHex
             | Conversion::Char
             | Conversion::Pointer
-            | Conversion::Gfp => ty.is_scalar(),
+            | Conversion::Gfp => Shows::Integers,
+            Conversion::Fixed | Conversion::Duration | Conversion::Size => Shows::Fractions,
         }
+    }
+}
+
+impl Spec {
+    /// Can it show a value of this type? An aggregation has to be read as an integer first.
+    pub fn accepts(&self, ty: &Type) -> bool {
+        match self.conversion.shows() {
+            Shows::Anything => true,
+            Shows::Buffers => matches!(ty, Type::Buf(_)),
+            Shows::Integers | Shows::Fractions => ty.is_scalar(),
+        }
+    }
+
+    /// Does it show parts of a whole? Then a quotient comes as its two numbers, as a pair.
+    pub fn takes_fractions(&self) -> bool {
+        self.conversion.shows() == Shows::Fractions
     }
 
     /// What [`Spec::accepts`], in words: `an integer`.
     pub fn expects(&self) -> &'static str {
-        match self.conversion {
-            Conversion::Text => "any value",
-            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => "a buffer, as of buf()",
-            Conversion::Signed
-            | Conversion::Unsigned
-            | Conversion::Octal
-            | Conversion::Hex
-            | Conversion::UpperHex
-            | Conversion::Char
-            | Conversion::Pointer
-            | Conversion::Gfp => "an integer, bool, enum or pointer",
+        match self.conversion.shows() {
+            Shows::Anything => "any value",
+            Shows::Buffers => "a buffer, as of buf()",
+            Shows::Integers => "an integer, bool, enum or pointer",
+            Shows::Fractions => "an integer, a quotient of integers or an average",
         }
     }
 
     fn show(&self, value: &Value, text: &dyn Fn(&Value) -> Vec<u8>, to: &mut Vec<u8>) {
         let start = to.len();
-        match self.conversion {
-            Conversion::Text => {
+        match self.conversion.shows() {
+            Shows::Anything => {
                 if let Value::Str { bytes, cut: false } = value {
                     to.extend_from_slice(bytes);
                 } else {
@@ -207,7 +234,7 @@ impl Spec {
                 to.truncate(start.saturating_add(self.precision.unwrap_or(usize::MAX)).min(to.len()));
                 self.fill(start, start, to);
             }
-            Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => {
+            Shows::Buffers => {
                 let Value::Bytes(bytes) = value else {
                     to.extend_from_slice(b"!{not a buffer}");
                     return;
@@ -216,17 +243,42 @@ impl Spec {
                 self.buffer(bytes, to);
                 self.fill(start, start, to);
             }
-            Conversion::Signed
-            | Conversion::Unsigned
-            | Conversion::Octal
-            | Conversion::Hex
-            | Conversion::UpperHex
-            | Conversion::Char
-            | Conversion::Pointer
-            | Conversion::Gfp => match bits(value) {
+            Shows::Integers => match bits(value) {
                 Some(raw) => self.integer(raw, to),
                 None => to.extend_from_slice(b"!{not an integer}"),
             },
+            Shows::Fractions => match fraction(value) {
+                Some(f) => self.fraction(f, to),
+                None => to.extend_from_slice(b"!{not a number}"),
+            },
+        }
+    }
+
+    fn fraction(&self, f: Fraction, to: &mut Vec<u8>) {
+        let start = to.len();
+        let text = if self.conversion == Conversion::Duration {
+            decimal::duration(f, self.precision)
+        } else if self.conversion == Conversion::Size {
+            decimal::size(f, self.precision)
+        } else {
+            decimal::fixed(f, self.precision.unwrap_or(6))
+        };
+        if !text.starts_with('-') {
+            self.sign(to);
+        }
+        let body = to.len() + usize::from(text.starts_with('-'));
+        to.extend_from_slice(text.as_bytes());
+        // zeros would make another number of `inf`
+        let number = text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
+        self.widen(start, body, self.zero && number, to);
+    }
+
+    /// What a number that is not negative starts with.
+    fn sign(&self, to: &mut Vec<u8>) {
+        if self.plus {
+            to.push(b'+');
+        } else if self.space {
+            to.push(b' ');
         }
     }
 
@@ -264,10 +316,8 @@ impl Spec {
             Conversion::Signed => {
                 if signed < 0 {
                     to.push(b'-');
-                } else if self.plus {
-                    to.push(b'+');
-                } else if self.space {
-                    to.push(b' ');
+                } else {
+                    self.sign(to);
                 }
                 self.digits(start, signed.unsigned_abs(), 10, to);
             }
@@ -299,7 +349,13 @@ impl Spec {
                 self.fill(start, start, to);
             }
             // Not integers: see `show`.
-            Conversion::Text | Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes => {}
+            Conversion::Text
+            | Conversion::Escaped
+            | Conversion::EscapedAll
+            | Conversion::HexBytes
+            | Conversion::Fixed
+            | Conversion::Duration
+            | Conversion::Size => {}
         }
     }
 
@@ -320,11 +376,15 @@ impl Spec {
 
     /// Widens what was appended since `start`; zeros go in at `body`, behind a sign or prefix.
     fn fill(&self, start: usize, body: usize, to: &mut Vec<u8>) {
+        self.widen(start, body, self.zero && (self.precision.is_none() || !self.counts_digits()), to);
+    }
+
+    fn widen(&self, start: usize, body: usize, zeros: bool, to: &mut Vec<u8>) {
         let missing = self.width.saturating_sub(to.len().saturating_sub(start));
         if missing == 0 {
         } else if self.left {
             to.extend(std::iter::repeat_n(b' ', missing));
-        } else if self.zero && (self.precision.is_none() || !self.counts_digits()) {
+        } else if zeros {
             insert(body, missing, b'0', to);
         } else {
             insert(start, missing, b' ', to);
@@ -333,17 +393,7 @@ impl Spec {
 
     /// Is its precision a number of digits? Then C has no zeros fill the width.
     fn counts_digits(&self) -> bool {
-        match self.conversion {
-            Conversion::Signed
-            | Conversion::Unsigned
-            | Conversion::Octal
-            | Conversion::Hex
-            | Conversion::UpperHex
-            | Conversion::Pointer => true,
-            Conversion::Char | Conversion::Text | Conversion::Escaped | Conversion::EscapedAll | Conversion::HexBytes | Conversion::Gfp => {
-                false
-            }
-        }
+        self.conversion.shows() == Shows::Integers && !matches!(self.conversion, Conversion::Char | Conversion::Gfp)
     }
 }
 
@@ -356,23 +406,8 @@ fn insert(at: usize, count: usize, byte: u8, to: &mut Vec<u8>) {
 
 /// The 64 bits of a value that a register can hold.
 fn bits(value: &Value) -> Option<u64> {
-    match value {
-        Value::Bool(v) => Some(u64::from(*v)),
-        Value::Int(v) => Some(*v as u64),
-        Value::Uint(v) | Value::Ptr(v) => Some(*v),
-        Value::Enum { value, .. } => Some(*value as u64),
-        Value::Avg(stats) => bits(&stats.average()),
-        Value::None
-        | Value::Str { .. }
-        | Value::Bytes(_)
-        | Value::List(_)
-        | Value::Tuple(_)
-        | Value::Record(_)
-        | Value::Text(_)
-        | Value::Stack(_)
-        | Value::Hist(_)
-        | Value::Stats(_) => None,
-    }
+    let average = if let Value::Avg(stats) = value { Some(stats.average()) } else { None };
+    average.as_ref().unwrap_or(value).number().map(|n| n as u64)
 }
 
 struct Cursor<'a> {
@@ -472,8 +507,11 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
         b'r' if cursor.eat(b'h') => Conversion::HexBytes,
         b'r' => Conversion::Escaped,
         b'g' if cursor.eat(b'r') => Conversion::Gfp,
-        b'e' | b'E' | b'f' | b'F' | b'g' | b'G' | b'a' | b'A' => {
-            return fail(format!("`%{}` is not supported: there are no floating-point values", char::from(letter)));
+        b'f' | b'F' => Conversion::Fixed,
+        b'T' => Conversion::Duration,
+        b'B' => Conversion::Size,
+        b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
+            return fail(format!("`%{}` is not supported: decimals are shown by `%f`", char::from(letter)));
         }
         b'n' => return fail("`%n` is not supported: a format string only reads".into()),
         other => {
@@ -619,7 +657,7 @@ mod tests {
             let error = parse(format.as_bytes()).unwrap_err();
             assert!(error.offset == at && error.message.contains(needle), "{error:?}");
         };
-        fails("a %f", 2, "`%f` is not supported: there are no floating-point values");
+        fails("a %e", 2, "`%e` is not supported: decimals are shown by `%f`");
         fails("%5.2g", 0, "`%g`");
         fails("%n", 0, "`%n`");
         fails("50% yes", 2, "`%y` is not a conversion");
@@ -641,6 +679,24 @@ mod tests {
         assert!(accepts("%s", &Type::Str(16)) && accepts("%s", &Type::Tuple(vec![])));
         assert!(!accepts("%d", &Type::Str(16)) && !accepts("%r", &Type::U64) && !accepts("%d", &Type::Buf(4)));
         assert!(accepts("%r%rx%rh%s", &Type::Buf(4)));
+    }
+
+    #[test]
+    fn fractions() {
+        let pair = |n, d| Value::Tuple(vec![Value::Int(n), Value::Int(d)]);
+        let average = Value::Avg(crate::value::Stats { count: 4, total: 10, signed: false });
+        assert_eq!(show("%f %.2f %.0f", &[Value::Int(3), pair(2, 3), pair(5, 2)]), "3.000000 0.67 3");
+        assert_eq!(show("%.1f %d %T %B", &[average.clone(), average.clone(), average.clone(), average]), "2.5 2 3 ns 3 B");
+        assert_eq!(
+            show("%8.2f|%-8.2f|%08.2f|%+.1f|% .1f", &[pair(-7, 2), pair(7, 2), pair(-7, 2), pair(7, 2), pair(7, 2)]),
+            "   -3.50|3.50    |-0003.50|+3.5| 3.5"
+        );
+        assert_eq!(show("%06.1f|%6.1f", &[pair(1, 0), pair(0, 0)]), "   inf|   nan");
+        assert_eq!(
+            show("%T|%10T|%-10T|%.1T", &[Value::Int(1500), Value::Int(-1500), Value::Int(7), pair(3_000_000, 2)]),
+            "1.50 us|  -1.50 us|7 ns      |1.5 ms"
+        );
+        assert_eq!(show("%B %.2B", &[Value::Uint(4096), Value::Uint(1 << 31)]), "4.0 KiB 2.00 GiB");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::value::{Hist, MapView, Output, Value};
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
 use super::text::{self, Style};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, stack};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, series, stack};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -126,9 +126,9 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
             to.extend_from_slice(b": ");
         }
         if let Value::Hist(h) = v {
-            buckets(h, view.div.unwrap_or(1), to);
+            buckets(h, view.show.div.unwrap_or(1), to);
         } else {
-            value(&divide(v, view.div), trailer, to);
+            value(&divide(v, view.show.div), trailer, to);
         }
     }
     to.extend_from_slice(if view.keyed { b"}}" } else { b"}" });
@@ -157,10 +157,17 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
             string(&text, to);
         }
         Value::Hist(h) => buckets(h, 1, to),
-        Value::Stats(s) => {
-            let fields = [("count", Value::Uint(s.count)), ("average", s.average()), ("total", s.sum())];
+        Value::Stats(_) | Value::Percentiles(_) => {
+            let fields = v.fields().unwrap_or_default();
             object(fields.iter(), to, |v, to| value(v, trailer, to));
         }
+        Value::Series(s) => array(&s.buckets, to, |(start, v), to| {
+            to.extend_from_slice(b"{\"interval_start\":");
+            string(series::utc(*start).as_bytes(), to);
+            to.extend_from_slice(b",\"value\":");
+            value(v, trailer, to);
+            to.push(b'}');
+        }),
         Value::Avg(s) => value(&s.average(), trailer, to),
     }
 }

@@ -10,12 +10,15 @@ pub mod differences;
 pub mod format;
 pub mod time;
 
+mod decimal;
 mod digits;
 mod gfp;
 mod hist;
 mod json;
 mod order;
+mod series;
 mod stack;
+mod table;
 mod text;
 
 #[cfg(test)]
@@ -47,11 +50,13 @@ pub struct RenderOptions {
     pub trunc_trailer: String,
     /// False drops `warnf`, failed helpers and run-time warnings (`--no-warnings`); `errorf` stays.
     pub warnings: bool,
+    /// Maps with keys in aligned columns (`map_layout`); text only.
+    pub tables: bool,
 }
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { trunc_trailer: "..".into(), warnings: true }
+        Self { trunc_trailer: "..".into(), warnings: true, tables: false }
     }
 }
 

@@ -1,76 +1,126 @@
-//! The order of a map's entries, and `print()`'s two limits on them.
+//! The order of a map's entries, and what `print()` may be told about their numbers.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use crate::value::{MapView, Value};
+use super::decimal::{self, Fraction};
+use crate::value::{MapView, Stats, Unit, Value};
 
-/// Entries as they are shown: ascending by what was aggregated or, where the values are no numbers, by key; the last
-/// `top` of them (0: all). Equal ones are ordered by key, so the same map always looks the same.
+/// Entries as they are shown: ascending by the field asked for, else by what was aggregated or, where the values are no
+/// numbers, by key; the last `top` of them (0: all). Equal ones are ordered by key, so the same map always looks the same.
 ///
-/// `div` is not applied: see [`divide`]. Statistics ignore both, as [`divide`] does.
+/// `div` is not applied: see [`divide`]. Statistics ignore both, unless a field was asked for.
 pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
-    let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1), e)).collect();
+    let by = view.show.by.as_deref();
+    let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1, by), e)).collect();
     let by_value = weighed.iter().all(|(w, _)| w.is_some());
     weighed.sort_by(|(wa, a), (wb, b)| {
         let values = if by_value { wa.cmp(wb) } else { Ordering::Equal };
         values.then_with(|| compare(&a.0, &b.0))
     });
-    let ignores_top = matches!(view.entries.first(), Some((_, Value::Stats(_))));
-    let skip = match view.top {
+    let ignores_top = by.is_none() && matches!(view.entries.first(), Some((_, Value::Stats(_))));
+    let skip = match view.show.top {
         Some(top) if top > 0 && !ignores_top => weighed.len().saturating_sub(usize::try_from(top).unwrap_or(usize::MAX)),
         Some(_) | None => 0,
     };
     weighed.into_iter().skip(skip).map(|(_, e)| e).collect()
 }
 
-/// Integers and averages divided, toward zero; all else as it was. (A histogram's counts: `hist::rows`.)
+/// Integers, averages, points of a distribution and series divided, toward zero; all else as it was. (A histogram's counts:
+/// `hist::rows`.)
 pub fn divide(value: &Value, div: Option<u64>) -> Cow<'_, Value> {
     let Some(div) = div.filter(|d| *d > 1) else { return Cow::Borrowed(value) };
-    match value {
-        Value::Int(v) => Cow::Owned(Value::Int((i128::from(*v) / i128::from(div)) as i64)),
-        Value::Uint(v) => Cow::Owned(Value::Uint(v / div)),
-        Value::Avg(s) => Cow::Owned(divide(&s.average(), Some(div)).into_owned()),
-        Value::None
-        | Value::Bool(_)
-        | Value::Ptr(_)
-        | Value::Enum { .. }
-        | Value::Str { .. }
-        | Value::Bytes(_)
-        | Value::List(_)
-        | Value::Tuple(_)
-        | Value::Record(_)
-        | Value::Text(_)
-        | Value::Stack(_)
-        | Value::Hist(_)
-        | Value::Stats(_) => Cow::Borrowed(value),
+    let by = |v: &Value| divide(v, Some(div)).into_owned();
+    if let Value::Int(v) = value {
+        Cow::Owned(Value::Int((i128::from(*v) / i128::from(div)) as i64))
+    } else if let Value::Uint(v) = value {
+        Cow::Owned(Value::Uint(v / div))
+    } else if let Value::Avg(s) = value {
+        Cow::Owned(by(&s.average()))
+    } else if let Value::Percentiles(_) = value {
+        let fields = value.fields().unwrap_or_default().into_iter();
+        Cow::Owned(Value::Record(fields.map(|(name, v)| (name.into(), if name == COUNT { v } else { by(&v) })).collect()))
+    } else if let Value::Series(s) = value {
+        let mut s = s.clone();
+        s.buckets.iter_mut().for_each(|(_, v)| *v = by(v));
+        Cow::Owned(Value::Series(s))
+    } else {
+        Cow::Borrowed(value)
     }
 }
 
-/// What an entry is sorted by when its value is a number or an aggregation.
-fn weight(value: &Value) -> Option<i128> {
+/// Numbers as text in their unit; those that count something else stay.
+pub fn with_unit(value: &Value, unit: Option<Unit>) -> Cow<'_, Value> {
+    let Some(unit) = unit else { return Cow::Borrowed(value) };
+    let by = |v: &Value| with_unit(v, Some(unit)).into_owned();
+    let text = |f: Fraction| match unit {
+        Unit::Duration => decimal::duration(f, None),
+        Unit::Size => decimal::size(f, None),
+    };
+    if let Value::Int(_) | Value::Uint(_) | Value::Avg(_) = value {
+        fraction(value).map_or(Cow::Borrowed(value), |f| Cow::Owned(Value::Text(text(f))))
+    } else if let Some(fields) = value.fields() {
+        let part = |(name, v): (&str, Value)| {
+            // of an average the part below the point is still known here
+            let v = match (value, name) {
+                (Value::Stats(s), AVERAGE) => by(&Value::Avg(*s)),
+                (_, COUNT) => v,
+                (_, _) => by(&v),
+            };
+            (name.to_string(), v)
+        };
+        Cow::Owned(Value::Record(fields.into_iter().map(part).collect()))
+    } else if let Value::Record(fields) = value {
+        Cow::Owned(Value::Record(fields.iter().map(|(name, v)| (name.clone(), if name == COUNT { v.clone() } else { by(v) })).collect()))
+    } else {
+        Cow::Borrowed(value)
+    }
+}
+
+/// Names of [`Value::fields`] that are not of the unit of what was measured, or are quotients of others.
+const COUNT: &str = "count";
+const AVERAGE: &str = "average";
+
+/// A number as a fraction: an average as total and count, a pair as its quotient.
+pub fn fraction(value: &Value) -> Option<Fraction> {
+    if let Value::Avg(s) = value {
+        return Some(quotient(s));
+    }
     match value {
-        Value::Int(v) => Some(i128::from(*v)),
-        Value::Uint(v) => Some(i128::from(*v)),
-        Value::Avg(s) | Value::Stats(s) => weight(&s.average()),
-        Value::Hist(h) => Some(h.counts.iter().map(|c| i128::from(*c)).sum()),
-        Value::None
-        | Value::Bool(_)
-        | Value::Ptr(_)
-        | Value::Enum { .. }
-        | Value::Str { .. }
-        | Value::Bytes(_)
-        | Value::List(_)
-        | Value::Tuple(_)
-        | Value::Record(_)
-        | Value::Text(_)
-        | Value::Stack(_) => None,
+        Value::Tuple(pair) => match pair.as_slice() {
+            [a, b] => Some((a.number()?, b.number()?)),
+            _ => None,
+        },
+        single => Some((single.number()?, 1)),
+    }
+}
+
+/// Of no values, zero.
+fn quotient(s: &Stats) -> Fraction {
+    (s.sum().number().unwrap_or(0), i128::from(s.count).max(1))
+}
+
+/// What an entry is sorted by when its value is a number or an aggregation.
+fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
+    if let Some(fields) = value.fields() {
+        let own = if let Value::Stats(_) = value { AVERAGE } else { COUNT };
+        let field = |name: &str| fields.iter().find(|(n, _)| *n == name).and_then(|(_, v)| v.number());
+        return by.and_then(field).or_else(|| field(own));
+    }
+    if let Value::Int(_) | Value::Uint(_) = value {
+        value.number()
+    } else if let Value::Avg(s) = value {
+        s.average().number()
+    } else if let Value::Hist(h) = value {
+        Some(h.counts.iter().map(|c| i128::from(*c)).sum())
+    } else {
+        None
     }
 }
 
 /// Numbers by value with their sign, strings bytewise, tuples from the left, stacks by address from the leaf.
 fn compare(a: &Value, b: &Value) -> Ordering {
-    if let (Some(x), Some(y)) = (number(a), number(b)) {
+    if let (Some(x), Some(y)) = (a.number(), b.number()) {
         return x.cmp(&y);
     }
     if let (Some(x), Some(y)) = (bytes(a), bytes(b)) {
@@ -90,43 +140,13 @@ fn all<'a>(a: impl ExactSizeIterator<Item = &'a Value>, b: impl ExactSizeIterato
     a.zip(b).map(|(x, y)| compare(x, y)).find(|o| o.is_ne()).unwrap_or(lengths)
 }
 
-fn number(value: &Value) -> Option<i128> {
-    match value {
-        Value::Bool(v) => Some(i128::from(*v)),
-        Value::Int(v) => Some(i128::from(*v)),
-        Value::Uint(v) | Value::Ptr(v) => Some(i128::from(*v)),
-        Value::Enum { value, .. } => Some(i128::from(*value)),
-        Value::None
-        | Value::Str { .. }
-        | Value::Bytes(_)
-        | Value::List(_)
-        | Value::Tuple(_)
-        | Value::Record(_)
-        | Value::Text(_)
-        | Value::Stack(_)
-        | Value::Hist(_)
-        | Value::Stats(_)
-        | Value::Avg(_) => None,
-    }
-}
-
 fn bytes(value: &Value) -> Option<&[u8]> {
-    match value {
-        Value::Str { bytes, .. } | Value::Bytes(bytes) => Some(bytes),
-        Value::Text(text) => Some(text.as_bytes()),
-        Value::None
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Uint(_)
-        | Value::Ptr(_)
-        | Value::Enum { .. }
-        | Value::List(_)
-        | Value::Tuple(_)
-        | Value::Record(_)
-        | Value::Stack(_)
-        | Value::Hist(_)
-        | Value::Stats(_)
-        | Value::Avg(_) => None,
+    if let Value::Str { bytes, .. } | Value::Bytes(bytes) = value {
+        Some(bytes)
+    } else if let Value::Text(text) = value {
+        Some(text.as_bytes())
+    } else {
+        None
     }
 }
 
@@ -140,6 +160,6 @@ fn kind(value: &Value) -> u8 {
         Value::Record(_) => 4,
         Value::Stack(_) => 5,
         Value::Hist(_) => 6,
-        Value::Stats(_) | Value::Avg(_) => 7,
+        Value::Stats(_) | Value::Avg(_) | Value::Percentiles(_) | Value::Series(_) => 7,
     }
 }

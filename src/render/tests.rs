@@ -1,6 +1,6 @@
 //! Records in, both formats out: sections of the language's output, row by row.
 
-use crate::value::{Frame, Hist, MapView, Output, Pos, Scale, Stack, StackMode, Stats, Value};
+use crate::value::{Frame, Hist, MapView, Output, Pos, Scale, Show, Stack, StackMode, Stats, Value};
 
 use super::{FORMATS, RenderOptions, Rendered, find};
 
@@ -40,7 +40,7 @@ fn s(text: &str) -> Value {
 
 fn map(name: &str, kind: &'static str, entries: Vec<(Value, Value)>) -> MapView {
     let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
-    MapView { name: name.into(), kind, keyed, entries, top: None, div: None }
+    MapView { name: name.into(), kind, keyed, entries, show: Show::default() }
 }
 
 fn stats(count: u64, total: i64) -> Stats {
@@ -289,17 +289,18 @@ fn order_by_key() {
 #[test]
 fn top_and_div() {
     let entries: Vec<_> = [("a", 1500), ("b", -2500), ("c", 3999)].map(|(k, v)| (s(k), Value::Int(v))).into();
-    let view = MapView { top: Some(2), div: Some(1000), ..map("@", "map", entries.clone()) };
+    let view = MapView { show: Show { top: Some(2), div: Some(1000), ..Show::default() }, ..map("@", "map", entries.clone()) };
     shows(Output::Map(view), "@[a]: 1\n@[c]: 3\n", "{\"type\": \"map\", \"data\": {\"@\": {\"a\": 1, \"c\": 3}}}\n");
-    let view = MapView { top: Some(0), div: Some(1000), ..map("@", "map", entries.clone()) };
+    let view = MapView { show: Show { top: Some(0), div: Some(1000), ..Show::default() }, ..map("@", "map", entries.clone()) };
     assert_eq!(utf8(rendered("text", &RenderOptions::default(), &Output::Map(view)).out), "@[b]: -2\n@[a]: 1\n@[c]: 3\n");
-    let view = MapView { top: Some(9), div: Some(0), ..map("@", "map", entries) };
+    let view = MapView { show: Show { top: Some(9), div: Some(0), ..Show::default() }, ..map("@", "map", entries) };
     assert_eq!(order(&view), ["b", "a", "c"]);
     // Statistics ignore both; averages divide.
     let both = vec![(s("a"), Value::Stats(stats(2, 40))), (s("b"), Value::Stats(stats(2, 60)))];
-    let view = MapView { top: Some(1), div: Some(10), ..map("@", "stats", both) };
+    let view = MapView { show: Show { top: Some(1), div: Some(10), ..Show::default() }, ..map("@", "stats", both) };
     assert_eq!(order(&view), ["a", "b"]);
-    let view = MapView { div: Some(10), ..map("@", "stats", vec![(Value::None, Value::Avg(stats(2, 90)))]) };
+    let view =
+        MapView { show: Show { div: Some(10), ..Show::default() }, ..map("@", "stats", vec![(Value::None, Value::Avg(stats(2, 90)))]) };
     shows(Output::Map(view), "@: 4\n", "{\"type\": \"stats\", \"data\": {\"@\": 4}}\n");
 }
 
@@ -409,7 +410,7 @@ fn linear_labels() {
 #[test]
 fn histogram_counts_divide() {
     let h = Hist { scale: Scale::Log2 { k: 0 }, counts: vec![0, 10, 5, 1] };
-    let view = MapView { div: Some(5), ..map("@", "hist", vec![(Value::None, Value::Hist(h))]) };
+    let view = MapView { show: Show { div: Some(5), ..Show::default() }, ..map("@", "hist", vec![(Value::None, Value::Hist(h))]) };
     let (full, half) = ("@".repeat(52), "@".repeat(26));
     shows(
         Output::Map(view),

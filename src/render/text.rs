@@ -3,8 +3,8 @@
 use crate::value::{MapView, Output, Pos, Value};
 
 use super::digits::{address, decimal, hex_byte, signed};
-use super::order::{arrange, divide};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, stack};
+use super::order::{arrange, divide, with_unit};
+use super::{RenderOptions, Rendered, Renderer, hist, is_warning, series, stack, table};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -38,7 +38,7 @@ impl Renderer for TextRenderer {
                 value(v, style, &mut to.out);
                 to.out.push(b'\n');
             }
-            Output::Map(view) => map(view, style, &mut to.out),
+            Output::Map(view) => map(view, style, self.options.tables, &mut to.out),
             Output::Problem { kind, msg, helper, pos, line } => {
                 if self.options.warnings || !is_warning(kind) {
                     let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
@@ -97,34 +97,18 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
         Value::Text(text) => to.extend_from_slice(text.as_bytes()),
         Value::Stack(s) => stack::stack(s, style.tight, to),
         Value::Hist(h) => hist::text(h, 1, to),
-        Value::Stats(s) => {
-            let fields = [("count".into(), Value::Uint(s.count)), ("average".into(), s.average()), ("total".into(), s.sum())];
+        Value::Stats(_) | Value::Percentiles(_) => {
+            let fields: Vec<_> = v.fields().unwrap_or_default().into_iter().map(|(name, v)| (name.to_string(), v)).collect();
             record(&fields, style, to);
         }
         Value::Avg(s) => value(&s.average(), style, to),
+        Value::Series(s) => series::graph(s, style, to),
     }
 }
 
 /// Appends a key: a tuple goes without its own parentheses, and only a tuple does.
 pub fn key(v: &Value, style: Style, to: &mut Vec<u8>) {
-    match v {
-        Value::Tuple(items) => elements(items, style, to),
-        Value::None
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Uint(_)
-        | Value::Ptr(_)
-        | Value::Enum { .. }
-        | Value::Str { .. }
-        | Value::Bytes(_)
-        | Value::List(_)
-        | Value::Record(_)
-        | Value::Text(_)
-        | Value::Stack(_)
-        | Value::Hist(_)
-        | Value::Stats(_)
-        | Value::Avg(_) => value(v, style, to),
-    }
+    if let Value::Tuple(items) = v { elements(items, style, to) } else { value(v, style, to) }
 }
 
 /// Appends bytes with printable ASCII kept and all else as `\xHH`.
@@ -168,8 +152,12 @@ fn record(fields: &[(String, Value)], style: Style, to: &mut Vec<u8>) {
     to.extend_from_slice(close);
 }
 
-/// A line per entry; a histogram's rows follow its line, and a blank line follows them.
-fn map(view: &MapView, style: Style, to: &mut Vec<u8>) {
+/// A line per entry; the rows of a histogram or a series follow its line, and a blank line follows them.
+fn map(view: &MapView, style: Style, table: bool, to: &mut Vec<u8>) {
+    let wide = view.keyed && matches!(view.entries.first(), Some((_, Value::Percentiles(_))));
+    if (wide || table || view.show.table) && view.keyed && !view.entries.is_empty() && table::table(view, style, to) {
+        return;
+    }
     for (k, v) in arrange(view) {
         to.extend_from_slice(view.name.as_bytes());
         if view.keyed {
@@ -179,10 +167,10 @@ fn map(view: &MapView, style: Style, to: &mut Vec<u8>) {
         }
         if let Value::Hist(h) = v {
             to.extend_from_slice(b":\n");
-            hist::text(h, view.div.unwrap_or(1), to);
+            hist::text(h, view.show.div.unwrap_or(1), to);
         } else {
-            to.extend_from_slice(b": ");
-            value(&divide(v, view.div), style, to);
+            to.extend_from_slice(if let Value::Series(_) = v { b":\n" } else { b": " });
+            value(&with_unit(&divide(v, view.show.div), view.show.unit), style, to);
         }
         to.push(b'\n');
     }

@@ -4,6 +4,7 @@
 //! Sites of a shared program are told apart by the link's cookie, which is the site's index.
 #![allow(unsafe_code)] // bpf(2) and perf ioctls
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_ulong};
 use std::fs;
 use std::io;
@@ -11,12 +12,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use libbpf_sys::{BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create_opts, bpf_raw_tp_opts};
+use libbpf_sys::{
+    BPF_F_KPROBE_MULTI_RETURN, BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_KPROBE_MULTI, BPF_TRACE_KPROBE_SESSION,
+    BPF_TRACE_UPROBE_MULTI, bpf_link_create_opts, bpf_raw_tp_opts,
+};
 
 use super::perf::{self, Scope};
 use super::sweep;
 use crate::codegen::artifact::{Manifest, Program, Site};
-use crate::probes::{Attach, Every, ProgramType};
+use crate::probes::{Attach, Every, InFile, ProgramType};
 use crate::settings::Settings;
 use crate::system::{Feature, System};
 
@@ -45,8 +49,9 @@ pub(super) struct Links {
     fast: Vec<OwnedFd>,
     slow: Vec<OwnedFd>,
     timers: Vec<OwnedFd>,
-    /// Sites attached.
+    /// Probes attached: a marker counts as one, in however many places it is.
     pub sites: u64,
+    markers: BTreeSet<String>,
 }
 
 impl Links {
@@ -59,6 +64,13 @@ impl Links {
     /// their event is in.)
     pub fn quiet(&self) {
         self.timers.iter().for_each(perf::disable);
+    }
+
+    fn count(&mut self, site: &Site) {
+        let marker = matches!(site.attach, Attach::Usdt { .. });
+        if !marker || self.markers.insert(site.name.clone()) {
+            self.sites += 1;
+        }
     }
 
     fn add(&mut self, made: Made) {
@@ -89,11 +101,14 @@ enum Made {
 }
 
 /// In which order programs are attached, as indices: kernels run a tracepoint's programs in the order in which they came,
-/// but a uprobe's in the opposite one, and the script's order is to be kept. Timers are last, so that they begin to count
+/// and those on a function's return, but a uprobe's and those on a function's entry in the opposite one, and the script's
+/// order is to be kept. Timers are last, so that they begin to count
 /// when all else is there.
 pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
     let rank = |program: &Program| match program.ty {
-        ProgramType::Uprobe | ProgramType::UprobeMulti => 0,
+        ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing => 0,
+        ProgramType::Kprobe | ProgramType::KprobeMulti if returns(program) => 1,
+        ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => 0,
         ProgramType::RawTracepoint | ProgramType::Tracepoint => 1,
         ProgramType::PerfEvent => 2,
     };
@@ -103,6 +118,11 @@ pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
         (rank, if rank == 0 { usize::MAX - i } else { i })
     });
     order
+}
+
+/// Is it on functions' returns?
+fn returns(program: &Program) -> bool {
+    matches!(program.sites.first().map(|s| &s.attach), Some(Attach::Kprobe { ret: true, .. }))
 }
 
 /// Attaches all of a program's sites that can be; the others are handed to `failed`, which says whether to go on.
@@ -115,22 +135,36 @@ pub(super) fn attach(
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let sites: Vec<(u64, &Site)> = (0..).zip(&program.sites).collect();
+    match program.ty {
+        ProgramType::KprobeMulti => return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed),
+        ProgramType::KprobeSession => {
+            let entries = sites.get(..sites.len() / 2).unwrap_or_default();
+            return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
+        }
+        ProgramType::RawTracepoint
+        | ProgramType::Tracepoint
+        | ProgramType::Uprobe
+        | ProgramType::UprobeMulti
+        | ProgramType::PerfEvent
+        | ProgramType::Kprobe
+        | ProgramType::Tracing => {}
+    }
     // One link for all: system calls (the program tells them apart), and the offsets of a file.
     let together = match program.sites.first().map(|s| &s.attach) {
         Some(Attach::Syscall { .. }) => true,
-        Some(Attach::Uprobe { .. }) => program.ty == ProgramType::UprobeMulti && sites.len() > 1,
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => program.ty == ProgramType::UprobeMulti && sites.len() > 1,
         _ => false,
     };
     if together {
         match link(program.ty, &sites, fd, settings, sys) {
             Ok(made) => {
                 links.add(made);
-                links.sites += sites.len() as u64;
+                sites.iter().for_each(|(_, site)| links.count(site));
                 return Ok(());
             }
             Err(why) if program.ty != ProgramType::UprobeMulti => {
                 for (_, site) in &sites {
-                    failed(failure(site, &why))?;
+                    failed(failure(site, &why, sys))?;
                 }
                 return Ok(());
             }
@@ -142,12 +176,65 @@ pub(super) fn attach(
         match link(program.ty, std::slice::from_ref(site), fd, settings, sys) {
             Ok(made) => {
                 links.add(made);
-                links.sites += 1;
+                links.count(site.1);
             }
-            Err(why) => failed(failure(site.1, &why))?,
+            Err(why) => failed(failure(site.1, &why, sys))?,
         }
     }
     Ok(())
+}
+
+/// Functions by one link, of this attach type. The kernel does not say which of them it will not have: halves are tried until it is found.
+fn functions(
+    links: &mut Links,
+    sites: &[(u64, &Site)],
+    program: RawFd,
+    how: u32,
+    sys: &dyn System,
+    failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let why = match kprobes(sites, program, how) {
+        Ok(link) => {
+            links.add(Made::Slow(vec![link]));
+            links.sites += sites.len() as u64 * if how == BPF_TRACE_KPROBE_SESSION { 2 } else { 1 };
+            return Ok(());
+        }
+        Err(why) => why,
+    };
+    match sites {
+        [] => Ok(()),
+        [(_, site)] => failed(failure(site, &why, sys)),
+        many => {
+            let (left, right) = many.split_at(many.len() / 2);
+            functions(links, left, program, how, sys, failed)?;
+            functions(links, right, program, how, sys, failed)
+        }
+    }
+}
+
+/// All of these functions by one link, by name.
+fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<OwnedFd> {
+    let mut names = Vec::with_capacity(sites.len());
+    let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
+    let mut returns = false;
+    for (cookie, site) in sites {
+        if let Attach::Kprobe { function, ret, .. } = &site.attach {
+            names.push(CString::new(function.as_str())?);
+            cookies.push(*cookie);
+            returns = *ret;
+        }
+    }
+    let mut symbols: Vec<*const libc::c_char> = names.iter().map(|n| n.as_ptr()).collect();
+    let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, ..Default::default() };
+    opts.__bindgen_anon_1.kprobe_multi = libbpf_sys::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_2 {
+        flags: if returns { BPF_F_KPROBE_MULTI_RETURN } else { 0 },
+        cnt: symbols.len() as u32,
+        syms: symbols.as_mut_ptr(),
+        addrs: std::ptr::null(),
+        cookies: cookies.as_ptr(),
+    };
+    // SAFETY: what the options point to outlives the call
+    made(unsafe { libbpf_sys::bpf_link_create(program, 0, how, &opts) })
 }
 
 fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
@@ -162,12 +249,20 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             let id = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?.id;
             on_event(perf::tracepoint(id)?, program, *cookie).map(Made::Slow)
         }
-        Attach::Uprobe { path, offset, ret, .. } => match ty {
-            ProgramType::UprobeMulti => uprobes(path, sites, *ret, program, settings.pid).map(|link| Made::Slow(vec![link])),
-            ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::PerfEvent => {
-                on_event(perf::uprobe(&c_path(path)?, *offset, *ret, settings.pid)?, program, *cookie).map(Made::Slow)
-            }
+        Attach::Uprobe { .. } | Attach::Usdt { .. } => match site.attach.in_file() {
+            Some(place) => in_file(ty, place, sites, program, settings),
+            None => crate::bug!("{} is in a file", site.name),
         },
+        Attach::Kprobe { module, function, place, ret, .. } => {
+            let name = match module {
+                Some(module) => format!("{module}:{function}"),
+                None => function.clone(),
+            };
+            let name = CString::new(name)?;
+            let event = perf::kprobe((!function.is_empty()).then_some(&name), *place, *ret)?;
+            on_event(event, program, *cookie).map(Made::Slow)
+        }
+        Attach::Trampoline { .. } => trampoline(program).map(|link| Made::Slow(vec![link])),
         Attach::Perf { ty, config, every, all_cpus } => {
             let (mut events, mut links) = (Vec::new(), Vec::new());
             for scope in scopes(*all_cpus, settings.pid, sys)? {
@@ -177,6 +272,25 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
                 links.extend(fds);
             }
             Ok(Made::Perf(events, links))
+        }
+    }
+}
+
+/// Places in a file by one link, or one place by an event of its own: its offset and its semaphore's.
+fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<Made> {
+    let InFile { path, offset, semaphore, ret } = place;
+    match ty {
+        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings.pid).map(|link| Made::Slow(vec![link])),
+        ProgramType::RawTracepoint
+        | ProgramType::Tracepoint
+        | ProgramType::Uprobe
+        | ProgramType::PerfEvent
+        | ProgramType::Kprobe
+        | ProgramType::KprobeMulti
+        | ProgramType::KprobeSession
+        | ProgramType::Tracing => {
+            let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
+            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.pid)?, program, cookie).map(Made::Slow)
         }
     }
 }
@@ -217,14 +331,22 @@ fn raw_tracepoint(name: &str, program: RawFd, cookie: u64) -> io::Result<OwnedFd
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open_opts(program, &mut opts) })
 }
 
+/// A program that was loaded for its function: kernels before 5.19 know this call only.
+fn trampoline(program: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes no name
+    made(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program) })
+}
+
 /// All of these offsets of a file by one link.
 fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: Option<u32>) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());
+    let mut counters: Vec<c_ulong> = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     for (cookie, site) in sites {
-        if let Attach::Uprobe { offset, .. } = &site.attach {
-            offsets.push(*offset);
+        if let Some(place) = site.attach.in_file() {
+            offsets.push(place.offset);
+            counters.push(place.semaphore);
             cookies.push(*cookie);
         }
     }
@@ -234,6 +356,7 @@ fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: 
         cnt: offsets.len() as u32,
         path: path.as_ptr(),
         offsets: offsets.as_ptr(),
+        ref_ctr_offsets: if counters.iter().any(|c| *c != 0) { counters.as_ptr() } else { std::ptr::null() },
         cookies: cookies.as_ptr(),
         pid: pid.unwrap_or(0),
         ..Default::default()
@@ -255,12 +378,12 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-fn failure(site: &Site, why: &io::Error) -> AttachFailed {
-    AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason(&site.attach, why) }
+fn failure(site: &Site, why: &io::Error, sys: &dyn System) -> AttachFailed {
+    AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason(&site.attach, why, sys) }
 }
 
 /// What an errno means for a mechanism; perf_event_open and bpf have many causes for one number.
-fn reason(attach: &Attach, why: &io::Error) -> String {
+fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
     let text = why.to_string();
     let Some(errno) = why.raw_os_error() else { return text };
     let text = match errno {
@@ -272,14 +395,28 @@ fn reason(attach: &Attach, why: &io::Error) -> String {
         (Attach::RawTracepoint { .. }, libc::ENOENT) => "no such raw tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
-        (Attach::Uprobe { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
+        (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
         // a machine without such a counter says that there is no such event
         (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "this machine does not count that event".into()
         }
-        (Attach::Uprobe { .. }, libc::ESRCH) | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
-        (Attach::Uprobe { offset, .. }, libc::EINVAL) => format!("the kernel takes no probe at offset {offset:#x} of that file"),
-        (Attach::Uprobe { .. }, libc::EILSEQ | libc::EIO | 524) => "not the start of an instruction, or one that cannot be probed".into(),
+        (Attach::Uprobe { .. } | Attach::Usdt { .. }, libc::ESRCH) | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => {
+            "the process has ended".into()
+        }
+        (Attach::Uprobe { offset, .. } | Attach::Usdt { offset, .. }, libc::EINVAL) => {
+            format!("the kernel takes no probe at offset {offset:#x} of that file")
+        }
+        (Attach::Uprobe { .. } | Attach::Usdt { .. }, libc::EILSEQ | libc::EIO | 524) => {
+            "not the start of an instruction, or one that cannot be probed".into()
+        }
+        (Attach::Kprobe { .. }, libc::EADDRNOTAVAIL) => "several functions have that name: give the module, or use fentry".into(),
+        (Attach::Kprobe { function, .. }, libc::ENOENT | libc::ESRCH) => match sys.text_symbols(function).parts.first() {
+            Some(part) => format!("the compiler left no such function: it was inlined, or is `{part}` now"),
+            None => "the kernel has no such function that can be probed".into(),
+        },
+        (Attach::Kprobe { .. }, libc::EILSEQ) => "not the start of an instruction".into(),
+        (Attach::Kprobe { place: 0, .. }, libc::EINVAL) => "the kernel lets no probe be put there".into(),
+        (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or one that cannot be probed".into(),
         (Attach::Perf { every: Every::Frequency(_), .. }, libc::EINVAL) => {
             let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
             format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
@@ -298,9 +435,15 @@ pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",
-        Some(Attach::Uprobe { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
-        Some(Attach::Uprobe { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
-        Some(Attach::Uprobe { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
+        Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
+        Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeSession => "kprobe.session",
+        Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeMulti => "kprobe.multi",
+        Some(Attach::Kprobe { many: true, .. }) if sys.has(Feature::KprobeMulti) => "perf kprobe (kprobe.multi is turned off)",
+        Some(Attach::Kprobe { many: true, .. }) => "perf kprobe (this kernel has no kprobe.multi)",
+        Some(Attach::Kprobe { .. }) => "perf kprobe",
+        Some(Attach::Trampoline { .. }) => "trampoline",
         Some(Attach::Perf { .. }) => "perf event",
         None => "nothing",
     }

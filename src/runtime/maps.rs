@@ -12,7 +12,7 @@ use crate::builtins::{self, Aggregate, Lower};
 use crate::codegen::artifact::Map;
 use crate::host::Host;
 use crate::types::{Agg, Type};
-use crate::value::{MapView, Value};
+use crate::value::{MapView, Show, Value};
 
 /// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
 type Entries = (Vec<u8>, Vec<u8>);
@@ -31,7 +31,7 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
             }
         }
     }
-    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, top: None, div: None })
+    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, show: Show::default() })
 }
 
 /// An element by its key's bytes (of which there may be more than the key has); [`Value::None`] when it is not there.
@@ -89,6 +89,26 @@ pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Gives a map the keys of another of its kind, with zeros, where it has them not.
+pub(super) fn keep_keys(map: &Map, from: MapFd, to: MapFd) -> anyhow::Result<()> {
+    const NOEXIST: u64 = 1; // BPF_NOEXIST: what a program has written since stays
+    if to.array {
+        return Ok(());
+    }
+    let zeros = vec![0u8; to.room()];
+    for key in keys(from).with_context(|| format!("zeroing {}", map.name))?.chunks_exact(from.key_size.max(1)) {
+        // SAFETY: a key and values of the map's sizes
+        match check(unsafe { libbpf_sys::bpf_map_update_elem(to.fd, ptr(key), ptr(&zeros), NOEXIST) }) {
+            // there already, or no room left by new keys
+            Err(why) if !matches!(why.raw_os_error(), Some(libc::EEXIST | libc::E2BIG)) => {
+                return Err(why).with_context(|| format!("zeroing {}", map.name));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The addresses under a stack's id in a stack map.
 pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
     let bytes = lookup(at, &id.to_ne_bytes()).ok()??;
@@ -99,7 +119,7 @@ pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
 fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
     match builtins::find(&agg.function).map(|b| &b.lower) {
         Some(Lower::Aggregate(row)) => Ok(row),
-        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_)) | None => {
+        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_) | Lower::Source(_)) | None => {
             bail!("unknown aggregation {} in the manifest", agg.function)
         }
     }
@@ -110,7 +130,13 @@ fn value(ty: &Type, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Res
     let stride = at.value_size.next_multiple_of(8).max(1);
     let size = agg.size as usize;
     let slots: Vec<&[u8]> = bytes.chunks(stride).filter_map(|slot| slot.get(..size)).collect();
-    Ok((row(agg)?.merge)(agg, &slots))
+    let mut value = (row(agg)?.merge)(agg, &slots);
+    // in the kernel time counts from the start of the machine
+    if let Value::Series(series) = &mut value {
+        let since = i128::from(host.boot_to_unix_ns());
+        series.buckets.iter_mut().for_each(|(start, _)| *start += since);
+    }
+    Ok(value)
 }
 
 fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {

@@ -21,7 +21,7 @@ use anyhow::Context;
 
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::probes::Attach;
-use crate::settings::{MissingProbes, Settings};
+use crate::settings::{CacheUserSymbols, MissingProbes, Settings};
 use crate::system::System;
 use crate::types::Type;
 use crate::value::Output;
@@ -33,6 +33,7 @@ mod load;
 mod mappings;
 mod maps;
 mod mmap_events;
+mod moments;
 mod perf;
 mod perf_map;
 mod privileges;
@@ -168,8 +169,9 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         }
         None => None,
     };
-    let symbols = Symbols::new(symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info })
-        .debug_dirs(&settings.debug_dirs);
+    let keep = settings.cache_user_symbols != Some(CacheUserSymbols::None);
+    let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, keep };
+    let symbols = Symbols::new(wanted).debug_dirs(&settings.debug_dirs);
     let watched = wants_symbols(manifest);
     match settings.pid.or((child > 0).then_some(child)) {
         Some(pid) if watched => symbols.watch(pid),
@@ -290,7 +292,9 @@ fn wants_symbols(manifest: &Manifest) -> bool {
     }
     let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
         EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => tagged(ty),
-        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Element { .. } => false,
+        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Taken { .. } | EventArg::Element { .. } => {
+            false
+        }
     });
     sent || manifest.maps.iter().any(|m| tagged(&m.value) || m.key.as_ref().is_some_and(tagged))
 }

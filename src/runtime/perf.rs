@@ -53,23 +53,50 @@ pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
     open(&attr, Scope::ANYWHERE)
 }
 
-/// A place in a file, or the return of the function that starts there. `pid`: in that process only.
-pub(super) fn uprobe(path: &CStr, offset: u64, ret: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
+/// A place in a file, or the return of the function that starts there. `semaphore`: offset of a counter that the kernel
+/// raises while the probe is there, or 0. `pid`: in that process only.
+pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: Option<u32>) -> io::Result<OwnedFd> {
     const DEVICE: &str = "/sys/bus/event_source/devices/uprobe";
-    let number = |name: &str| -> io::Result<String> { Ok(fs::read_to_string(format!("{DEVICE}/{name}"))?.trim().to_owned()) };
     let unreadable = || io::Error::other(format!("{DEVICE}: not as expected"));
-    let ty = number("type")?.parse().map_err(|_| unreadable())?;
-    let config = match ret {
-        true => {
-            let bit: u32 = number("format/retprobe")?.trim_start_matches("config:").parse().map_err(|_| unreadable())?;
-            1u64.checked_shl(bit).ok_or_else(unreadable)?
+    let (ty, retprobe) = dynamic(DEVICE)?;
+    // `config:32-63`: kernel/trace/trace_event_perf.c, PERF_UPROBE_REF_CTR_OFFSET_SHIFT (Linux 4.20)
+    let counter = match semaphore {
+        0 => 0,
+        at => {
+            let bits = fs::read_to_string(format!("{DEVICE}/format/ref_ctr_offset"))
+                .map_err(|_| io::Error::other("this kernel cannot raise a marker's semaphore"))?;
+            let bits = bits.trim().trim_start_matches("config:");
+            let first: u32 = bits.split('-').next().and_then(|b| b.parse().ok()).ok_or_else(unreadable)?;
+            at.checked_shl(first).filter(|c| c >> first == at).ok_or_else(unreadable)?
         }
-        false => 0,
     };
+    let config = counter | if ret { retprobe } else { 0 };
     let mut attr = attr(ty, config);
     attr.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
     attr.__bindgen_anon_4.probe_offset = offset;
     open(&attr, pid.map_or(Scope::ANYWHERE, |pid| Scope { pid: pid as i32, cpu: -1 }))
+}
+
+/// A function of the kernel and bytes from its start, or an address; or the return of the function.
+pub(super) fn kprobe(function: Option<&CStr>, place: u64, ret: bool) -> io::Result<OwnedFd> {
+    const DEVICE: &str = "/sys/bus/event_source/devices/kprobe";
+    if !std::path::Path::new(DEVICE).exists() {
+        return Err(io::Error::other("this kernel has no kprobes: it is built without CONFIG_KPROBE_EVENTS"));
+    }
+    let (ty, retprobe) = dynamic(DEVICE)?;
+    let mut attr = attr(ty, if ret { retprobe } else { 0 });
+    attr.__bindgen_anon_3.kprobe_func = function.map_or(0, |f| f.as_ptr() as u64);
+    attr.__bindgen_anon_4.probe_offset = place;
+    open(&attr, Scope::ANYWHERE)
+}
+
+/// Of a PMU of dynamic probes: its type, and the flag for returns.
+fn dynamic(device: &str) -> io::Result<(u32, u64)> {
+    let number = |name: &str| -> io::Result<String> { Ok(fs::read_to_string(format!("{device}/{name}"))?.trim().to_owned()) };
+    let unreadable = || io::Error::other(format!("{device}: not as expected"));
+    let ty = number("type")?.parse().map_err(|_| unreadable())?;
+    let bit: u32 = number("format/retprobe")?.trim_start_matches("config:").parse().map_err(|_| unreadable())?;
+    Ok((ty, 1u64.checked_shl(bit).ok_or_else(unreadable)?))
 }
 
 /// An event that fires as it counts: the CPU clock counts CPU time or, on a CPU and for all threads, wall time. Threads

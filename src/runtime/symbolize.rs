@@ -25,6 +25,8 @@ pub struct Options {
     pub demangle: bool,
     /// Source lines and inlined functions, from debug information (`show_debug_info`).
     pub lines: bool,
+    /// Keep what was found (`cache_user_symbols`).
+    pub keep: bool,
 }
 
 /// Symbolizes addresses of the kernel and of processes. Keep one for the whole run: it remembers the tables it has read
@@ -130,7 +132,7 @@ impl State {
         if addr >> 63 == 0 {
             return placed(&[], addr, None);
         }
-        let frames = self.remembered((KERNEL, addr, call), |state| {
+        let frames = self.remembered((KERNEL, addr, call), true, |state| {
             // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
             let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
@@ -147,7 +149,7 @@ impl State {
         match &mapping.backing {
             Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
             Backing::File(object) => {
-                let frames = self.remembered((object.id, offset, call), |state| state.file(options, object, offset, call));
+                let frames = self.remembered((object.id, offset, call), options.keep, |state| state.file(options, object, offset, call));
                 let mut frames = placed(&frames, addr, Some(&object.path.to_string_lossy()));
                 let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
                 if let Some((last, id)) = frames.last_mut().zip(id.as_ref()) {
@@ -156,7 +158,7 @@ impl State {
                 frames
             }
             Backing::Vdso => {
-                let frames = self.remembered((VDSO, offset, call), |state| state.vdso(options, offset, call));
+                let frames = self.remembered((VDSO, offset, call), options.keep, |state| state.vdso(options, offset, call));
                 placed(&frames, addr, Some("[vdso]"))
             }
             Backing::Anonymous => self.anonymous(pid, addr, at),
@@ -201,15 +203,17 @@ impl State {
         placed(found.as_slice(), addr, None)
     }
 
-    fn remembered(&mut self, key: (usize, u64, bool), make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
+    fn remembered(&mut self, key: (usize, u64, bool), keep: bool, make: impl FnOnce(&mut Self) -> Vec<Frame>) -> Rc<[Frame]> {
         if let Some(known) = self.known.get(&key) {
             return Rc::clone(known);
         }
         let made: Rc<[Frame]> = make(self).into();
-        if self.known.len() >= REMEMBERED {
-            self.known.clear();
+        if keep {
+            if self.known.len() >= REMEMBERED {
+                self.known.clear();
+            }
+            self.known.insert(key, Rc::clone(&made));
         }
-        self.known.insert(key, Rc::clone(&made));
         made
     }
 
@@ -315,8 +319,8 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    const PLAIN: Options = Options { demangle: true, lines: false };
-    const LINES: Options = Options { demangle: true, lines: true };
+    const PLAIN: Options = Options { demangle: true, lines: false, keep: true };
+    const LINES: Options = Options { demangle: true, lines: true, keep: true };
 
     fn us() -> u32 {
         std::process::id()
@@ -340,7 +344,7 @@ mod tests {
         assert_eq!(frame.module.unwrap(), std::env::current_exe().unwrap().to_str().unwrap());
         assert!(frame.source.is_none());
         let name = frame.symbol.unwrap();
-        let mangled = Symbols::new(Options { demangle: false, lines: false }).user_name(us(), addr).unwrap();
+        let mangled = Symbols::new(Options { demangle: false, lines: false, keep: true }).user_name(us(), addr).unwrap();
         assert!(mangled.symbol.unwrap().starts_with("_"));
         let frame = Symbols::new(LINES).user_name(us(), addr).unwrap();
         assert_eq!((frame.symbol.unwrap(), frame.offset), (name, 0));

@@ -22,7 +22,12 @@ pub struct Script {
     pub imports: Vec<(String, Span)>,
     /// Probes, macros, functions and map declarations in order.
     pub items: Vec<Item>,
+    /// Macros of builtins that the script may use; their places are in [`LIBRARY`].
+    pub library: Vec<Macro>,
 }
+
+/// The source that macros of builtins are in: none that a user sees.
+pub const LIBRARY: u16 = u16::MAX;
 
 /// A piece of the C part.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +36,8 @@ pub struct CItem {
     pub text: String,
     /// Where.
     pub span: Span,
+    /// A `#define` of an expression of the language: its body is that expression alone.
+    pub define: Option<Macro>,
 }
 
 /// `name = value;` within `config`.
@@ -431,6 +438,49 @@ pub enum BinOp {
 }
 
 impl BinOp {
+    /// All of them.
+    pub const ALL: [BinOp; 18] = [
+        BinOp::Mul,
+        BinOp::Div,
+        BinOp::Mod,
+        BinOp::Add,
+        BinOp::Sub,
+        BinOp::Shl,
+        BinOp::Shr,
+        BinOp::Lt,
+        BinOp::Gt,
+        BinOp::Le,
+        BinOp::Ge,
+        BinOp::Eq,
+        BinOp::Ne,
+        BinOp::BitAnd,
+        BinOp::BitXor,
+        BinOp::BitOr,
+        BinOp::And,
+        BinOp::Or,
+    ];
+
+    /// The one that is so written.
+    pub fn of(symbol: &str) -> Option<BinOp> {
+        BinOp::ALL.into_iter().find(|op| op.symbol() == symbol)
+    }
+
+    /// The higher, the tighter it binds.
+    pub fn level(self) -> u8 {
+        match self {
+            BinOp::Mul | BinOp::Div | BinOp::Mod => 10,
+            BinOp::Add | BinOp::Sub => 9,
+            BinOp::Shl | BinOp::Shr => 8,
+            BinOp::Lt | BinOp::Gt | BinOp::Le | BinOp::Ge => 7,
+            BinOp::Eq | BinOp::Ne => 6,
+            BinOp::BitAnd => 5,
+            BinOp::BitXor => 4,
+            BinOp::BitOr => 3,
+            BinOp::And => 2,
+            BinOp::Or => 1,
+        }
+    }
+
     /// As written.
     pub fn symbol(self) -> &'static str {
         match self {

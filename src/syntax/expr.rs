@@ -4,32 +4,12 @@
 
 use super::ast::*;
 use super::read::{Pair, Reader, zero};
-use super::{Rule, literal};
+use super::{Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
 /// A binary operator and its level: the higher binds the tighter.
 pub fn binary(text: &str) -> Option<(BinOp, u8)> {
-    Some(match text {
-        "*" => (BinOp::Mul, 10),
-        "/" => (BinOp::Div, 10),
-        "%" => (BinOp::Mod, 10),
-        "+" => (BinOp::Add, 9),
-        "-" => (BinOp::Sub, 9),
-        "<<" => (BinOp::Shl, 8),
-        ">>" => (BinOp::Shr, 8),
-        "<" => (BinOp::Lt, 7),
-        ">" => (BinOp::Gt, 7),
-        "<=" => (BinOp::Le, 7),
-        ">=" => (BinOp::Ge, 7),
-        "==" => (BinOp::Eq, 6),
-        "!=" => (BinOp::Ne, 6),
-        "&" => (BinOp::BitAnd, 5),
-        "^" => (BinOp::BitXor, 4),
-        "|" => (BinOp::BitOr, 3),
-        "&&" => (BinOp::And, 2),
-        "||" => (BinOp::Or, 1),
-        _ => return None,
-    })
+    BinOp::of(text).map(|op| (op, op.level()))
 }
 
 /// What stands before an operand.
@@ -165,7 +145,10 @@ impl Reader {
                 Rule::prefix | Rule::bang | Rule::binary_op | Rule::step => prefixes.push((prefix(pair.as_str()), span)),
                 Rule::parens => match self.parens(pair, run) {
                     Ok(value) => break value,
-                    Err(ty) => prefixes.push((Prefix::Cast(ty), span)),
+                    Err(ty) => {
+                        self.casts.insert(span.start);
+                        prefixes.push((Prefix::Cast(ty), span));
+                    }
                 },
                 _ => break self.atom(pair),
             }
@@ -366,6 +349,9 @@ impl Reader {
         let mut parts = pair.into_inner();
         let Some(first) = parts.next() else { return (ExprKind::Int(0), span) };
         let name = self.ident(&first);
+        if rule == Rule::call {
+            self.library.extend(words::library_word(&name.name));
+        }
         let Some(rest) = parts.next() else {
             let kind = if rule == Rule::map { ExprKind::Map { name: name.name, key: None } } else { ExprKind::Ident(name.name) };
             return (kind, name.span);

@@ -4,6 +4,8 @@
 //! finds the pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's
 //! pairs into the tree; `explain` turns pest's errors into the user's terms.
 
+use std::collections::BTreeSet;
+
 use pest::Parser;
 
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
@@ -14,6 +16,7 @@ mod expr;
 mod literal;
 mod read;
 mod scan;
+pub mod shape;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -44,6 +47,18 @@ pub fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
 
 /// Like [`parse`], for the source at `index` (an imported script): its spans say so.
 pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics> {
+    parse_both(source, index).map(|(script, _, _)| script)
+}
+
+/// Like [`parse`], and the script's [`shape`] too.
+pub fn parse_with_shape(source: &Source) -> Result<(ast::Script, Option<shape::Node>), Diagnostics> {
+    let (script, pair, casts) = parse_both(source, 0)?;
+    Ok((script, pair.map(|p| shape::shape(p, &casts))))
+}
+
+type Both<'s> = (ast::Script, Option<read::Pair<'s>>, std::collections::BTreeSet<u32>);
+
+fn parse_both(source: &Source, index: u16) -> Result<Both<'_>, Diagnostics> {
     let text = source.text.as_str();
     if u32::try_from(text.len()).is_err() {
         return Err(Diagnostic::error("syntax", Span { source: index, ..Span::default() }, "a script of over 4 GB").into());
@@ -56,17 +71,35 @@ pub fn parse_as(source: &Source, index: u16) -> Result<ast::Script, Diagnostics>
         Ok(mut pairs) => match pairs.next() {
             Some(script) => {
                 let mut reader = read::Reader::new(index, 0);
-                let tree = reader.script(script);
+                let mut tree = reader.script(script.clone());
                 if reader.diags.is_empty() {
-                    return Ok(tree);
+                    tree.library = library(reader.library);
+                    return Ok((tree, Some(script), reader.casts));
                 }
                 reader.diags
             }
-            None => return Ok(ast::Script::default()),
+            None => return Ok((ast::Script::default(), None, std::collections::BTreeSet::new())),
         },
         Err(error) => recover(source, index, scan, &error),
     };
     Err(Diagnostics(found))
+}
+
+/// The macros of these builtins, and of those that they use in turn.
+fn library(mut wanted: BTreeSet<&'static str>) -> Vec<ast::Macro> {
+    let (mut found, mut done) = (Vec::new(), BTreeSet::new());
+    while let Some(name) = wanted.pop_first() {
+        let Some(text) = words::source(name).filter(|_| done.insert(name)) else { continue };
+        let mut reader = read::Reader::new(ast::LIBRARY, 0);
+        let tree = match Grammar::parse(Rule::script, text).map(|mut pairs| pairs.next()) {
+            Ok(Some(script)) => reader.script(script),
+            Ok(None) => continue,
+            Err(e) => crate::bug!("the macro {name}: {e}"),
+        };
+        wanted.append(&mut reader.library);
+        found.extend(tree.items.into_iter().filter_map(|item| if let ast::Item::Macro(m) = item { Some(m) } else { None }));
+    }
+    found
 }
 
 /// Why a script does not parse: what the scan found, and the first error of each piece that the scan finds whole.

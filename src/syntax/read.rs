@@ -6,8 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use pest::Parser as _;
+
 use super::ast::*;
-use super::{MAX_HEIGHT, Rule, literal, words};
+use super::{Grammar, MAX_HEIGHT, Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
 /// A shape found by the grammar.
@@ -23,12 +25,17 @@ pub struct Reader {
     pub height: usize,
     /// Names that the script defines as values.
     values: BTreeSet<String>,
+    /// Where the parentheses of casts begin.
+    pub casts: BTreeSet<u32>,
+    /// Builtins it names that are macros.
+    pub library: BTreeSet<&'static str>,
 }
 
 impl Reader {
     /// For the source at `source`; the pairs' positions count from its byte `base`.
     pub fn new(source: u16, base: usize) -> Self {
-        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new() }
+        let (values, casts, library) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { source, base, diags: Vec::new(), height: 0, values, casts, library }
     }
 
     /// Of [`Rule::script`] or [`Rule::piece`].
@@ -37,8 +44,9 @@ impl Reader {
         for pair in pair.into_inner() {
             match pair.as_rule() {
                 Rule::c_item => {
-                    let item = CItem { text: pair.as_str().to_string(), span: self.span(&pair) };
-                    self.values.extend(defined_value(&item.text).map(str::to_string));
+                    let (text, span) = (pair.as_str().to_string(), self.span(&pair));
+                    self.values.extend(defined_value(&text).map(str::to_string));
+                    let item = CItem { define: self.define(&text, span), text, span };
                     script.c_part.push(item);
                 }
                 Rule::settings => self.settings(pair, &mut script.config),
@@ -61,6 +69,45 @@ impl Reader {
             }
         }
         script
+    }
+
+    /// `#define NAME expression`, `#define NAME(a, b) expression`. None where it is no expression, which need not be a fault:
+    /// the name may serve the preprocessor alone.
+    fn define(&self, line: &str, span: Span) -> Option<Macro> {
+        // Of the same length, so that places stay right.
+        let line = line.replace("\\\r\n", "   ").replace("\\\n", "  ");
+        let after = |text: &str| line.len() - text.len();
+        let word = |text: &str| text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+        let place = |at: usize, len: usize| Span { start: span.start + at as u32, end: span.start + (at + len) as u32, ..span };
+        let rest = line.strip_prefix('#')?.trim_start().strip_prefix("define")?;
+        let rest = rest.trim_start();
+        let (at, len) = (after(rest), word(rest));
+        let (name, mut rest) = rest.split_at_checked(len)?;
+        let name = Ident { name: name.to_string(), span: place(at, len) };
+        let mut params = Vec::new();
+        if let Some(list) = rest.strip_prefix('(') {
+            let (list, body) = list.split_once(')')?;
+            for param in list.split(',').map(str::trim).filter(|_| !list.trim().is_empty()) {
+                if param.is_empty() || word(param) < param.len() {
+                    return None;
+                }
+                params.push(MacroParam::Expr(Ident { name: param.to_string(), span: name.span }));
+            }
+            rest = body;
+        }
+        let base = span.start as usize + after(rest);
+        let tree = Grammar::parse(Rule::replacement, rest).ok()?.next()?.into_inner().next()?;
+        let mut values = self.values.clone();
+        values.extend(params.iter().map(|p| match p {
+            MacroParam::Var(i) | MacroParam::Map(i) | MacroParam::Expr(i) => i.name.clone(),
+        }));
+        let mut reader = Reader { values, ..Reader::new(self.source, base) };
+        let value = reader.expr(tree);
+        if !reader.diags.is_empty() {
+            return None;
+        }
+        let body = Block { stmts: Vec::new(), span: value.span, value: Some(Box::new(value)) };
+        Some(Macro { name, params, body, span })
     }
 
     /// Can `word` in parentheses only be a value?
@@ -110,6 +157,10 @@ impl Reader {
     }
 
     fn settings(&mut self, pair: Pair, into: &mut Vec<ConfigItem>) {
+        if let Some(first) = into.first() {
+            let d = Diagnostic::error("redeclared", self.span(&pair), "a script has one block of settings");
+            self.diags.push(d.related(first.name.span, "this is the first").help("put them all into the first"));
+        }
         for part in pair.into_inner() {
             if part.as_rule() == Rule::ident && part.as_str() != "config" {
                 let (span, name) = (self.span(&part), part.as_str());

@@ -1,9 +1,22 @@
 //! What reading must know of words, and no more.
 
-use crate::builtins;
+use crate::builtins::{self, Lower};
 
 /// Is this the name of a value that every script has? `(pid) - 1` subtracts, while `(name) - 1` casts -1 to a type: the
 /// builtins that can be used without arguments decide.
 pub fn is_value_word(word: &str) -> bool {
     builtins::find(word).is_some_and(|b| b.params.iter().all(|p| p.optional))
+}
+
+/// The builtin of this name that is done in the language itself.
+pub fn library_word(word: &str) -> Option<&'static str> {
+    builtins::find(word).filter(|b| matches!(b.lower, Lower::Source(_))).map(|b| b.name)
+}
+
+/// Its macros.
+pub fn source(name: &str) -> Option<&'static str> {
+    match builtins::find(name)?.lower {
+        Lower::Source(text) => Some(text),
+        Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_) | Lower::Aggregate(_) => None,
+    }
 }

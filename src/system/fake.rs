@@ -9,6 +9,7 @@
 //! tracepoint sched:sched_switch { char prev_comm[16]; pid_t prev_pid; __data_loc char[] name; }
 //! tracepoint syscalls:sys_enter_openat { int dfd; const char *filename; }
 //! rawtracepoint sched_switch(bool preempt, struct task_struct *prev);
+//! function int vfs_open(struct path *path, struct file *file);  function [fuse] void fuse_open(void);
 //! symbol schedule 0xffffffff81000000;
 //! binary /bin/demo { main 0x1000 32; helper 0x1040 16; }
 //! cgroup /a/b 77;  cpus 4;  feature UprobeMulti;  no tracefs;
@@ -22,8 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::btf::{Kind, Writer};
-use super::kernel_types::{KernelTypes, c_int};
-use super::{Binary, Feature, Function, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
+use super::functions::{self, Functions, Symbols};
+use super::kernel_types::{KernelTypes, Prototype, c_int};
+use super::{Binary, Feature, Function, HeaderFolder, Home, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// See the module's note.
@@ -35,23 +37,46 @@ pub struct Fake {
     /// The keys of `events`.
     tracepoints: Vec<(String, String)>,
     raw_tracepoints: Vec<(String, String)>,
+    functions: Functions,
     symbols: BTreeMap<String, u64>,
     binaries: BTreeMap<PathBuf, Arc<Binary>>,
     cgroups: BTreeMap<String, u64>,
     features: BTreeSet<Feature>,
     cpus: u32,
+    /// Headers below `/kernel` and `/include`.
+    headers: BTreeMap<PathBuf, String>,
 }
 
 impl Fake {
+    /// With a header: below `/kernel` one of the kernel's own, below `/include` one of the platform's.
+    pub fn with_header(mut self, path: &str, text: &str) -> Self {
+        self.headers.insert(path.into(), text.into());
+        self
+    }
+
     /// Errors name the words at which the text was not understood.
     pub fn new(text: &str) -> Result<Self, String> {
         let mut reader = Reader { words: words(text), ..Reader::default() };
         reader.statements()?;
-        let Reader { btf, events, symbols, binaries, cgroups, features, cpus, tracefs, types, .. } = reader;
+        let Reader { btf, events, functions, symbols, binaries, cgroups, features, cpus, tracefs, types, .. } = reader;
         let types = if types { Some(KernelTypes::from_vec(btf.0.finish())?) } else { None };
         let tracepoints = events.keys().cloned().collect();
         let raw_tracepoints = types.as_ref().map(KernelTypes::raw_tracepoints).unwrap_or_default();
-        Ok(Self { types, tracefs, events, tracepoints, raw_tracepoints, symbols, binaries, cgroups, features, cpus: cpus.max(1) })
+        let functions = Functions::parse(&functions, &BTreeSet::new(), "");
+        Ok(Self {
+            types,
+            tracefs,
+            events,
+            tracepoints,
+            raw_tracepoints,
+            functions,
+            symbols,
+            binaries,
+            cgroups,
+            features,
+            cpus: cpus.max(1),
+            headers: BTreeMap::new(),
+        })
     }
 
     fn missing(what: &str) -> Missing {
@@ -84,6 +109,14 @@ impl System for Fake {
         self.types.is_none().then(|| Self::missing("types"))
     }
 
+    fn file(&self, path: &Path) -> Option<String> {
+        self.headers.get(path).cloned()
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        [("/kernel", true), ("/include", false)].map(|(path, kernel)| HeaderFolder { path: path.into(), kernel }).into()
+    }
+
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
         self.tracefs().map(|()| self.tracepoints.as_slice())
     }
@@ -108,6 +141,36 @@ impl System for Fake {
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
         syscalls::number(name)
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        Ok(&self.functions)
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        Ok(self.functions.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect())
+    }
+
+    /// Modules' functions are described among the kernel's.
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        let found = self.types.as_ref()?.function(None, name)?;
+        let home = self.functions.named(name).find(|f| module.is_none_or(|m| m == f.module))?.module.to_owned();
+        Some(Prototype { module: home, ..found })
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        if self.types.is_some() {
+            self.functions.all().for_each(|f| each(f.name, f.module));
+        }
+    }
+
+    fn text_symbols(&self, name: &str) -> Symbols {
+        let parts = self.symbols.keys().filter(|s| s.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))).cloned();
+        Symbols { whole: self.symbols.contains_key(name), parts: parts.collect() }
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        name == functions::KERNEL || self.functions.all().any(|f| f.module == name)
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
@@ -200,6 +263,8 @@ struct Reader {
     /// `struct x`, `u32`, `int`.
     known: BTreeMap<String, Shape>,
     events: BTreeMap<(String, String), String>,
+    /// Lines of `available_filter_functions`.
+    functions: String,
     symbols: BTreeMap<String, u64>,
     binaries: BTreeMap<PathBuf, Arc<Binary>>,
     cgroups: BTreeMap<String, u64>,
@@ -216,6 +281,7 @@ impl Default for Reader {
             btf: Btf::default(),
             known: BTreeMap::new(),
             events: BTreeMap::new(),
+            functions: String::new(),
             symbols: BTreeMap::new(),
             binaries: BTreeMap::new(),
             cgroups: BTreeMap::new(),
@@ -247,6 +313,7 @@ impl Reader {
                     let (name, address) = (self.next()?, self.number()?);
                     self.symbols.insert(name, address);
                 }
+                "function" => self.function()?,
                 "binary" => self.binary()?,
                 "cgroup" => {
                     let (path, id) = (self.next()?, self.number()?);
@@ -262,6 +329,11 @@ impl Reader {
                         Feature::CpuV4,
                         Feature::Btf,
                         Feature::Loop,
+                        Feature::SharedStacks,
+                        Feature::KprobeMulti,
+                        Feature::KprobeSession,
+                        Feature::Kprobe,
+                        Feature::Trampoline,
                     ];
                     let chosen = all.into_iter().find(|f| format!("{f:?}") == name);
                     self.features.insert(chosen.ok_or_else(|| format!("`feature {name}`: there is none"))?);
@@ -320,6 +392,31 @@ impl Reader {
         let pointer = self.btf.0.add(Kind::Ptr, false, "", 0, proto, &[]);
         self.btf.0.add(Kind::Typedef, false, &format!("btf_trace_{name}"), 0, pointer, &[]);
         self.btf.0.add(Kind::Func, false, &format!("__traceiter_{name}"), 1, proto, &[]);
+        Ok(())
+    }
+
+    fn function(&mut self) -> Result<(), String> {
+        let module = if self.accept("[") {
+            let module = self.next()?;
+            self.expect("]")?;
+            format!(" [{module}]")
+        } else {
+            String::new()
+        };
+        let d = self.declared_until(&["("])?;
+        self.expect("(")?;
+        let mut params = Vec::new();
+        while !self.accept(")") {
+            let p = self.declared_until(&[",", ")"])?;
+            if p.shape.id != 0 {
+                params.extend([self.btf.0.string(&p.name), p.shape.id]);
+            }
+            self.accept(",");
+        }
+        let proto = self.btf.0.add(Kind::FuncProto, false, "", params.len() as u32 / 2, d.shape.id, &params);
+        self.btf.0.add(Kind::Func, false, &d.name, 1, proto, &[]);
+        self.functions += &format!("{}{module}\n", d.name);
+        self.symbols.entry(d.name).or_insert(0xffff_ffff_8200_0000);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use super::Feature;
 #[derive(Default)]
 pub struct Features {
     known: RefCell<BTreeMap<Feature, bool>>,
+    calls: RefCell<BTreeMap<(u32, u32), bool>>,
 }
 
 impl Features {
@@ -28,12 +29,23 @@ impl Features {
         self.known.borrow_mut().insert(feature, answer);
         answer
     }
+
+    /// May a program of this type call the kernel function of this BTF id?
+    pub fn may_call(&self, function: u32, program_type: u32) -> bool {
+        *self.calls.borrow_mut().entry((function, program_type)).or_insert_with(|| may_call(function, program_type))
+    }
 }
 
 fn ask(feature: Feature) -> bool {
     match feature {
         // Must try a link: older kernels load the program, ignoring an `expected_attach_type` that they do not know.
         Feature::UprobeMulti => uprobe_multi(),
+        Feature::KprobeMulti => kprobe_multi(TRACE_KPROBE_MULTI),
+        Feature::KprobeSession => kprobe_multi(TRACE_KPROBE_SESSION),
+        // needs a function's id: see `trampoline`
+        Feature::Trampoline => false,
+        // registered where CONFIG_KPROBE_EVENTS is set (kernel/events/core.c)
+        Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),
         // so that the verifier's yes to a call of it is the link's yes.
         Feature::PerfCookie => load(prog_type::TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
@@ -48,6 +60,8 @@ fn ask(feature: Feature) -> bool {
         }
         // A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is
         // refused for its arguments, of one that does not for the helper; the log tells which.
+        // told by the kernel's types: see `Live`
+        Feature::SharedStacks => true,
         Feature::Loop => {
             let mut log = [0u8; 4096];
             match load(prog_type::RAW_TRACEPOINT, 0, &CALL_LOOP, Some(&mut log)) {
@@ -59,6 +73,21 @@ fn ask(feature: Feature) -> bool {
                     !log.trim_matches('\0').is_empty() && !refused
                 }
             }
+        }
+    }
+}
+
+/// A call without arguments: whether the program may make it is looked at before what it passes, and the log tells
+/// (`check_kfunc_call` of kernel/bpf/verifier.c).
+fn may_call(function: u32, program_type: u32) -> bool {
+    const KERNEL_FUNCTION: u8 = 2 << 4; // BPF_PSEUDO_KFUNC_CALL as source register
+    let call = [Insn(0x85, KERNEL_FUNCTION, 0, function as i32), Insn(0xb7, 0, 0, 0), EXIT];
+    let mut log = [0u8; 4096];
+    match load(program_type, 0, &call, Some(&mut log)) {
+        Ok(_) => true,
+        Err(_) => {
+            let log = String::from_utf8_lossy(&log);
+            !log.trim_matches('\0').is_empty() && !log.contains("is not allowed") && !log.contains("not supported")
         }
     }
 }
@@ -77,14 +106,55 @@ fn uprobe_multi() -> bool {
         count: 1,
         ..Default::default()
     };
-    const LINK_CREATE: u32 = 28;
     bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
 }
+
+/// Does a program on the function of this BTF id load, and attach? It is detached at once.
+pub fn trampoline(function: u32) -> bool {
+    const TRACE_FENTRY: u32 = 24;
+    let attr = TracingLoad {
+        load: ProgLoad {
+            prog_type: prog_type::TRACING,
+            insn_cnt: RETURN_ZERO.len() as u32,
+            insns: RETURN_ZERO.as_ptr() as u64,
+            license: c"GPL".as_ptr() as u64,
+            expected_attach_type: TRACE_FENTRY,
+            ..Default::default()
+        },
+        attach_btf_id: function,
+        ..Default::default()
+    };
+    let Ok(program) = bpf(PROG_LOAD, &attr) else { return false };
+    let attr = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, pad: 0 };
+    const RAW_TRACEPOINT_OPEN: u32 = 17;
+    bpf(RAW_TRACEPOINT_OPEN, &attr).is_ok()
+}
+
+/// `BPF_TRACE_KPROBE_MULTI` and `BPF_TRACE_KPROBE_SESSION` of `enum bpf_attach_type`.
+const TRACE_KPROBE_MULTI: u32 = 42;
+const TRACE_KPROBE_SESSION: u32 = 56;
+
+/// A link to addresses that cannot be read: a kernel that knows these links says EFAULT (`bpf_kprobe_multi_link_attach`),
+/// one that does not says EINVAL or EOPNOTSUPP before it looks.
+fn kprobe_multi(attach_type: u32) -> bool {
+    let Ok(program) = load(prog_type::KPROBE, attach_type, &RETURN_ZERO, None) else { return false };
+    let attr = LinkCreateKprobeMulti {
+        program: program.as_raw_fd() as u32,
+        attach_type,
+        count: 1,
+        addresses: u64::MAX & !0xfff,
+        ..Default::default()
+    };
+    bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EFAULT))
+}
+
+const LINK_CREATE: u32 = 28;
 
 mod prog_type {
     pub const KPROBE: u32 = 2;
     pub const TRACEPOINT: u32 = 5;
     pub const RAW_TRACEPOINT: u32 = 17;
+    pub const TRACING: u32 = 26;
 }
 
 /// `struct bpf_insn`: opcode, registers (destination below), offset, immediate.
@@ -119,6 +189,29 @@ struct ProgLoad {
     expected_attach_type: u32,
 }
 
+/// The same, up to `attach_btf_id`.
+#[repr(C)]
+#[derive(Default)]
+struct TracingLoad {
+    load: ProgLoad,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+}
+
+/// The same as BPF_RAW_TRACEPOINT_OPEN takes it.
+#[repr(C)]
+struct RawTracepointOpen {
+    name: u64,
+    program: u32,
+    pad: u32,
+}
+
 /// The same as BPF_LINK_CREATE takes it, with its `uprobe_multi`.
 #[repr(C)]
 #[derive(Default)]
@@ -137,6 +230,21 @@ struct LinkCreateUprobeMulti {
     pad: u32,
 }
 
+/// The same with its `kprobe_multi`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreateKprobeMulti {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    multi_flags: u32,
+    count: u32,
+    symbols: u64,
+    addresses: u64,
+    cookies: u64,
+}
+
 fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
     let attr = ProgLoad {
@@ -150,9 +258,10 @@ fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&
         expected_attach_type,
         ..Default::default()
     };
-    const PROG_LOAD: u32 = 5;
     bpf(PROG_LOAD, &attr)
 }
+
+const PROG_LOAD: u32 = 5;
 
 /// For commands that return a descriptor.
 fn bpf<T>(command: u32, attr: &T) -> io::Result<OwnedFd> {

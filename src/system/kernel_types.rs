@@ -7,7 +7,7 @@
 //! Data may be wrong: chains of types are followed `DEPTH` steps at most and members counted against a budget, so that a
 //! cycle gives no answer instead of no end.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +66,9 @@ pub struct KernelTypes {
     signs_known: OnceCell<bool>,
     /// What a forward declaration (by id) stands for.
     forwards: RefCell<BTreeMap<u32, Option<u32>>>,
+    /// How often a function was asked for, and the kernel's own by name: its string and its id.
+    functions_asked: Cell<u32>,
+    functions: OnceCell<Vec<(u32, u32)>>,
 }
 
 impl KernelTypes {
@@ -107,6 +110,8 @@ impl KernelTypes {
             variants: RefCell::default(),
             found: RefCell::default(),
             forwards: RefCell::default(),
+            functions_asked: Cell::default(),
+            functions: OnceCell::new(),
         }
     }
 
@@ -158,10 +163,73 @@ impl KernelTypes {
         Some((self.enumeration(id)?, value))
     }
 
-    /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first.
-    pub fn function(&self, name: &str) -> Option<Prototype> {
-        let id = self.find(name, Kind::Func.bit())?;
+    /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first, in
+    /// `module` (`vmlinux` is the kernel itself) where one is given.
+    pub fn function(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        let id = match module {
+            None => self.find(name, Kind::Func.bit())?,
+            Some(module) => {
+                let number = (0..=self.modules().len() as u32).find(|n| self.module_name(*n) == module)?;
+                self.function_in(number, name)?
+            }
+        };
         self.prototype(id, self.entry(id)?.size_or_type, 0)
+    }
+
+    /// BTF id of a function of the kernel proper.
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
+    }
+
+    /// The same for a function that BPF programs may be made to call. Kernels since 6.10 tag these; on others it may be any.
+    pub fn callable_id(&self, name: &str) -> Option<u32> {
+        let id = self.function_id(name)?;
+        let tags = self.base.find_string("bpf_kfunc");
+        let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
+        let mut tagged = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).peekable();
+        (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
+    }
+
+    /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
+    pub fn variable_section(&self, name: &str) -> Option<String> {
+        let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;
+        let holds = |e: &Entry| e.kind == Kind::Datasec && e.parts::<3>().any(|[ty, _, _]| ty == id);
+        let (_, section) = self.base.entries().find(|(_, e)| holds(e))?;
+        self.base.string(section.name).map(str::to_owned)
+    }
+
+    /// After some questions all functions' names are sorted once, which takes as long as some twenty answers without that.
+    fn function_in(&self, module: u32, name: &str) -> Option<u32> {
+        const WITHOUT: u32 = 16;
+        let blob = self.blob(module)?;
+        let asked = self.functions_asked.get();
+        self.functions_asked.set(asked.saturating_add(1));
+        if module != 0 || asked < WITHOUT {
+            let shared = self.base.find_string(name);
+            let own = if module == 0 { Vec::new() } else { blob.find_string(name) };
+            let id = shared.iter().chain(&own).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
+            return Some(self.within(module, id));
+        }
+        let sorted = self.functions.get_or_init(|| {
+            let mut all: Vec<(u32, u32)> = blob.entries().filter(|(_, e)| e.kind == Kind::Func).map(|(id, e)| (e.name, id)).collect();
+            all.sort_by(|(a, x), (b, y)| (self.string(0, *a), x).cmp(&(self.string(0, *b), y)));
+            all
+        });
+        let at = sorted.partition_point(|(s, _)| self.string(0, *s) < Some(name));
+        sorted.get(at).filter(|(s, _)| self.string(0, *s) == Some(name)).map(|(_, id)| *id)
+    }
+
+    /// Names of all functions and their modules, file by file.
+    pub fn functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            let home = self.module_name(module);
+            for (_, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Func) {
+                if let Some(name) = self.string(module, entry.name) {
+                    each(name, &home);
+                }
+            }
+        }
     }
 
     /// A raw tracepoint's arguments. The typedef `btf_trace_<name>` has their types (and its id is what a `tp_btf` program
@@ -851,7 +919,7 @@ mod tests {
             types.enumerator("VARIANT");
             types.raw_tracepoint("t");
             types.raw_tracepoints();
-            types.function("__traceiter_t");
+            types.function(None, "__traceiter_t");
             true
         };
         assert!(ask(whole.clone()));

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // sysconf, statfs and file handles
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,9 +14,12 @@ use std::sync::Arc;
 
 use super::dwarf::BinaryTypes;
 use super::features::Features;
+use super::functions::{self, Functions};
+use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
-use super::tracefs::Tracefs;
-use super::{Argument, Binary, Feature, Function, Missing, System, Tracepoint, TypeName, elf, syscalls};
+use super::tracefs::{self, Tracefs};
+use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
+use super::{elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -41,6 +44,9 @@ pub struct Live {
     features: Features,
     symbols: RefCell<BTreeMap<String, Option<u64>>>,
     binaries: RefCell<BTreeMap<PathBuf, Arc<Binary>>>,
+    function_list: Option<PathBuf>,
+    functions: OnceCell<Result<Functions, Missing>>,
+    trampoline: OnceCell<bool>,
     /// Binaries' own types, in the order that they were opened, which their ids tell.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
 }
@@ -59,6 +65,11 @@ impl Live {
     /// tracefs, mounted or not: for event ids and the runtime's own files.
     pub fn tracefs(&self) -> Result<&Tracefs, Missing> {
         self.tracefs.get_or_init(Tracefs::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// With a file to read instead of the kernel's list of functions that can be traced: lines `name` or `name [module]`.
+    pub fn with_functions(list: Option<PathBuf>) -> Self {
+        Self { function_list: list, ..Self::default() }
     }
 
     /// A binary's own types, or why there are none.
@@ -81,10 +92,71 @@ impl Live {
         self.debug_info.borrow().get(n as usize)?.1.clone().ok()
     }
 
-    /// A kernel function's prototype.
-    pub fn function(&self, name: &str) -> Option<Prototype> {
-        self.types().ok()?.function(name)
+    /// The index of functions, if that is what there is to read.
+    fn indexed(&self) -> Option<&Functions> {
+        if self.function_list.is_some() {
+            return self.functions().ok();
+        }
+        if let Some(Ok(all)) = self.functions.get() {
+            return Some(all);
+        }
+        let index = Index::here()?;
+        let kept = index.load().or_else(|| index.of_symbols().load())?;
+        self.functions.get_or_init(|| Ok(kept)).as_ref().ok()
     }
+
+    fn read_functions(&self) -> Result<Functions, Missing> {
+        if let Some(path) = &self.function_list {
+            let text = std::fs::read_to_string(path).map_err(|e| Missing {
+                what: format!("cannot read the traceable functions in {}: {e}", path.display()),
+                help: Some("--traceable-functions names a file with a function's name in each line".into()),
+            })?;
+            return Ok(Functions::parse(&text, &BTreeSet::new(), ""));
+        }
+        let index = Index::here();
+        if let Some(kept) = index.as_ref().and_then(Index::load) {
+            return Ok(kept);
+        }
+        let listed = self.tracefs().and_then(|t| {
+            t.read("available_filter_functions").map_err(|e| Missing {
+                what: format!("the kernel's list of functions that can be traced cannot be read: {e}"),
+                help: Some("the kernel must be built with CONFIG_FUNCTION_TRACER=y; --traceable-functions can name another list".into()),
+            })
+        });
+        match listed.and_then(|text| if text.is_empty() { Err(no_functions()) } else { Ok(text) }) {
+            Ok(text) => {
+                // a line: first and last address, a tab, the name (kernel/kprobes.c); without permission none are left out
+                let blacklist = tracefs::read_debugfs("kprobes/blacklist").unwrap_or_default();
+                let blocked = blacklist.lines().filter_map(|l| l.split('\t').nth(1)).collect();
+                let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+                let all = Functions::parse(&text, &blocked, &kallsyms);
+                if let Some(index) = index {
+                    index.save(&all);
+                }
+                Ok(all)
+            }
+            // the symbol table has more than can be traced, but what can be is in it
+            Err(why) => {
+                let index = index.map(Index::of_symbols);
+                if let Some(kept) = index.as_ref().and_then(Index::load) {
+                    return Ok(kept);
+                }
+                let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+                if text.is_empty() {
+                    return Err(why);
+                }
+                let all = Functions::parse(&functions::from_symbols(&text), &BTreeSet::new(), "");
+                if let Some(index) = index {
+                    index.save(&all);
+                }
+                Ok(all)
+            }
+        }
+    }
+}
+
+fn no_functions() -> Missing {
+    Missing { what: "the kernel's list of functions that can be traced is empty".into(), help: None }
 }
 
 impl System for Live {
@@ -132,6 +204,14 @@ impl System for Live {
         self.types().err()
     }
 
+    fn file(&self, path: &Path) -> Option<String> {
+        headers::text(path)
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        headers::folders()
+    }
+
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
         let all = self.tracepoints.get_or_init(|| self.tracefs()?.events());
         all.as_deref().map_err(Clone::clone)
@@ -158,6 +238,59 @@ impl System for Live {
         syscalls::number(name)
     }
 
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.types().ok()?.callable_id(name)
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.types().ok()?.variable_section(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.kernel_function(function).is_some_and(|id| self.features.may_call(id, program_type))
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        self.functions.get_or_init(|| self.read_functions()).as_ref().map_err(Clone::clone)
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        let homes = |all: &Functions| all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect();
+        if let Some(all) = self.indexed() {
+            return Ok(homes(all));
+        }
+        // what is described may be untraceable: attaching tells
+        if let Some(described) = self.prototype(None, name) {
+            return Ok(vec![Home { module: described.module, function: name.to_owned() }]);
+        }
+        Ok(homes(self.functions()?))
+    }
+
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        self.types().ok()?.function(module, name)
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        if let Ok(types) = self.types() {
+            types.functions(each);
+        }
+    }
+
+    fn text_symbols(&self, name: &str) -> functions::Symbols {
+        functions::symbols(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), name)
+    }
+
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        // a line: name+offset/size, perhaps [module], and a tab before what it may return (lib/error-inject.c)
+        let list = tracefs::read_debugfs("error_injection/list").ok().filter(|l| !l.is_empty())?;
+        Some(list.lines().any(|l| l.split(['+', '\t', ' ']).next() == Some(function)))
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        // a file name that leads elsewhere is no module's
+        name == functions::KERNEL || (!name.contains(['/', '.']) && Path::new("/sys/module").join(name).join("initstate").exists())
+    }
+
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         if let Some(known) = self.symbols.borrow().get(name) {
             return *known;
@@ -180,10 +313,25 @@ impl System for Live {
         Ok(opened)
     }
 
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        usdt::markers(path)
+    }
+
     fn has(&self, feature: Feature) -> bool {
         let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
         if feature == Feature::Btf && (self.types.get().is_some() || given()) {
             return self.types().is_ok();
+        }
+        if feature == Feature::SharedStacks {
+            // where nothing is known, what is safe everywhere
+            return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
+        }
+        if feature == Feature::Trampoline {
+            return *self.trampoline.get_or_init(|| {
+                // made for tests of just this (net/bpf/test_run.c): nothing else calls it
+                let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
+                test.is_some_and(|p| super::features::trampoline(p.id))
+            });
         }
         self.features.has(feature)
     }

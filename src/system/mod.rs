@@ -8,21 +8,29 @@ pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
+pub mod functions;
+mod headers;
+pub mod index;
 pub mod instructions;
 pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod registers;
 pub mod rights;
 pub mod syscalls;
 pub mod tracefs;
+pub mod usdt;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use dwarf::{Argument, ArgumentPlace};
+pub use usdt::Marker;
 
-use crate::types::{Enum, Field, Record, Struct, Type};
+use crate::types::{Enum, Field, Int, Record, Struct, Type};
+use functions::{Functions, Symbols};
+use kernel_types::Prototype;
 
 /// A tracepoint's record, as tracefs' `format` file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +125,16 @@ pub enum Feature {
     Btf,
     /// `bpf_loop`.
     Loop,
+    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
+    SharedStacks,
+    /// `BPF_LINK_TYPE_KPROBE_MULTI`.
+    KprobeMulti,
+    /// One program for a function's entry and its return (`BPF_TRACE_KPROBE_SESSION`).
+    KprobeSession,
+    /// Probes on any instruction of the kernel's functions.
+    Kprobe,
+    /// Programs that a function of the kernel calls at its entry and exit.
+    Trampoline,
 }
 
 /// Why a question has no answer: text for a diagnostic, and its remedy.
@@ -126,6 +144,15 @@ pub struct Missing {
     pub what: String,
     /// What to do about it.
     pub help: Option<String>,
+}
+
+/// Where a function of the kernel is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The module; `vmlinux` for the kernel itself.
+    pub module: String,
+    /// The name by which the kernel's list has it, which need not be the one asked for.
+    pub function: String,
 }
 
 /// The questions.
@@ -150,10 +177,27 @@ pub trait System {
     fn expand(&self, of: &Struct) -> Option<Record>;
     /// An enum that has this variant, and the variant's value.
     fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)>;
+    /// What a macro of C headers stands for, wholly expanded.
+    fn c_macro(&self, _name: &str) -> Option<CMacro> {
+        None
+    }
+    /// Why a type, constant or function of this name may be unknown, where there is a particular reason.
+    fn why_unknown(&self, _name: &str) -> Option<String> {
+        None
+    }
     /// Passes on the names of all types of this kind, as often and in the order that they occur: for `-l`.
     fn type_names(&self, _kind: TypeName, _each: &mut dyn FnMut(&str)) {}
     /// Why there are no kernel types, when there are none.
     fn types_missing(&self) -> Option<Missing>;
+
+    /// A header's text, if there is such a file.
+    fn file(&self, _path: &Path) -> Option<String> {
+        None
+    }
+    /// Where C headers are sought, in order: the kernel's and the platform's.
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        Vec::new()
+    }
 
     /// Events as (category, name), sorted.
     fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
@@ -168,6 +212,35 @@ pub trait System {
     /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
     fn syscall_number(&self, name: &str) -> Option<u32>;
 
+    /// BTF id of a function of the kernel proper (not of a module) that BPF programs may call (a kfunc).
+    fn kernel_function(&self, _name: &str) -> Option<u32> {
+        None
+    }
+    /// The section of a global variable of the kernel that its BTF describes.
+    fn kernel_variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+    /// May a BPF program of this type (`BPF_PROG_TYPE_…`) call this kernel function?
+    fn may_call(&self, _function: &str, _program_type: u32) -> bool {
+        false
+    }
+    /// The kernel's functions that can be traced. Reads a long list the first time.
+    fn functions(&self) -> Result<&Functions, Missing>;
+    /// Where a function of this name can be traced; without reading the long list where the types or an index tell.
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing>;
+    /// A function as BTF describes it: of this module, or of the first that has one.
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype>;
+    /// Names of all functions that BTF describes, with their modules, in no order.
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str));
+    /// What the symbol table has of a function's name.
+    fn text_symbols(&self, name: &str) -> Symbols;
+    /// May this function be made to return at once (`ALLOW_ERROR_INJECTION`)? None where the kernel does not tell.
+    fn error_injectable(&self, _function: &str) -> Option<bool> {
+        None
+    }
+    /// Is this module loaded?
+    fn has_module(&self, name: &str) -> bool;
+
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
 
@@ -177,6 +250,11 @@ pub trait System {
     /// Opens and indexes an ELF file; later calls share the first one's work.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
 
+    /// A binary's markers (USDT), in the order in which it has them.
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        Err(Missing { what: format!("{} has no markers", path.display()), help: None })
+    }
+
     /// Asks the kernel, once per run.
     fn has(&self, feature: Feature) -> bool;
     /// CPUs that may ever be there.
@@ -185,6 +263,30 @@ pub trait System {
     fn online_cpus(&self) -> Vec<u32>;
     /// The id of the cgroup (v2) at a path: `cgroupid()`.
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing>;
+}
+
+/// A macro of C.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CMacro {
+    /// An integer: its bits and its type.
+    Int(i64, Int),
+    /// A string literal's bytes.
+    Text(Vec<u8>),
+    /// Another name.
+    Name(String),
+    /// It takes arguments.
+    Function,
+    /// What cannot be used as a value: its text.
+    Other(String),
+}
+
+/// A folder of C headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderFolder {
+    /// Where.
+    pub path: PathBuf,
+    /// The kernel's own, not its interface for user space.
+    pub kernel: bool,
 }
 
 /// Which name space of C a type's name is in.

@@ -15,6 +15,23 @@ pub fn name(number: u32) -> Option<&'static str> {
     TABLE.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
 }
 
+/// The call's own name, as programs have it (`include/uapi/asm/unistd_64.h`).
+pub fn call(number: u32) -> Option<&'static str> {
+    OTHERWISE.iter().find(|(_, n)| *n == number).map(|(name, _)| *name).or_else(|| name(number))
+}
+
+/// Calls whose names are not their tracepoints', and those that no kernel serves any more.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+static OTHERWISE: &[(&str, u32)] = &[
+    ("stat", 4), ("fstat", 5), ("lstat", 6), ("sendfile", 40), ("uname", 63), ("_sysctl", 156), ("umount2", 166),
+    ("create_module", 174), ("get_kernel_syms", 177), ("query_module", 178), ("nfsservctl", 180), ("getpmsg", 181), ("putpmsg", 182),
+    ("afs_syscall", 183), ("tuxcall", 184), ("security", 185), ("set_thread_area", 205), ("get_thread_area", 211),
+    ("epoll_ctl_old", 214), ("epoll_wait_old", 215), ("vserver", 236),
+];
+#[cfg(not(target_arch = "x86_64"))]
+static OTHERWISE: &[(&str, u32)] = &[];
+
 /// Sorted by name.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]

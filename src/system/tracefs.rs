@@ -34,7 +34,7 @@ impl Tracefs {
                 Err(_) => {} // nothing is mounted there
             }
         }
-        let root = own_mount().map_err(|e| match e.raw_os_error() {
+        let root = own_mount(c"tracefs").map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Missing {
                 what: format!("tracefs is not mounted, and this user may not mount it: {e}"),
                 help: Some("run as root or with CAP_SYS_ADMIN; or have root run: mount -t tracefs tracefs /sys/kernel/tracing".into()),
@@ -125,6 +125,17 @@ impl Tracefs {
         }
         Ok(names)
     }
+}
+
+/// Reads a file of debugfs, mounted or not, by its path there.
+pub fn read_debugfs(path: &str) -> io::Result<String> {
+    if let Ok(text) = std::fs::read_to_string(std::path::Path::new("/sys/kernel/debug").join(path)) {
+        return Ok(text);
+    }
+    let root = own_mount(c"debugfs")?;
+    let mut text = String::new();
+    File::from(open_at(root.as_raw_fd(), &CString::new(path)?, libc::O_RDONLY)?).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Reads an event's `format` file. None if it is none.
@@ -267,10 +278,10 @@ fn open_at(folder: i32, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
 }
 
 /// The kernel's `include/uapi/linux/mount.h`: FSOPEN_CLOEXEC 1, FSCONFIG_CMD_CREATE 6, FSMOUNT_CLOEXEC 1.
-fn own_mount() -> io::Result<OwnedFd> {
-    // SAFETY: plain system calls on a constant string and descriptors that are ours.
+fn own_mount(kind: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: plain system calls on a string that outlives them and descriptors that are ours.
     unsafe {
-        let context = owned(libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), 1))?;
+        let context = owned(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))?;
         let null = std::ptr::null::<libc::c_char>();
         if libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), 6, null, null, 0) < 0 {
             return Err(io::Error::last_os_error());

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)] // geteuid
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Is a case that cannot run a failure?
 pub fn required() -> bool {
@@ -23,12 +25,23 @@ fn met(need: &str) -> bool {
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
+        // what only a try can tell: rbt has tried it
+        "fentry" | "kprobe_multi" | "kprobe_session" => info().lines().any(|l| l.split_whitespace().eq([need, "yes"])),
         "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
         _ => match need.strip_prefix("kernel>=") {
             Some(version) => kernel() >= numbers(version),
             None => on_path(need),
         },
     }
+}
+
+/// What `rbt info` says.
+fn info() -> &'static str {
+    static INFO: OnceLock<String> = OnceLock::new();
+    INFO.get_or_init(|| {
+        let out = Command::new(env!("CARGO_BIN_EXE_rbt")).arg("info").stdin(Stdio::null()).output();
+        out.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default()
+    })
 }
 
 fn on_path(command: &str) -> bool {

@@ -1,0 +1,225 @@
+//! What is known while the script is checked: types, constants, and what the kernel offers. Nothing of it is left to run.
+
+use super::print::FORMAT;
+use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
+use crate::diag::Diagnostic;
+use crate::emit::Operand;
+use crate::probes::{Caps, Env, ProgramType};
+use crate::render::format;
+use crate::types::Type;
+use crate::value::Value;
+
+const ANY: &[Param] = &[Param::new("expression", Accepts::Any)];
+const FUNCTION: &[Param] = &[Param::new("function", Accepts::LitStr)];
+
+/// A question about an expression's type.
+macro_rules! asks {
+    ($name:literal, $answer:expr, $doc:literal, $example:literal) => {
+        Builtin {
+            name: $name,
+            params: ANY,
+            returns: Returns::Always(Type::Bool),
+            needs: Caps::NONE,
+            risky: false,
+            lower: Lower::Fold(|f| {
+                let answer: fn(&super::Fact) -> bool = $answer;
+                Ok(Lit::Int(f.args.first().is_some_and(answer).into()))
+            }),
+            doc: $doc,
+            example: $example,
+        }
+    };
+}
+
+pub(super) const ROWS: &[Builtin] = &[
+    asks!(
+        "is_str",
+        |a| matches!(a.ty, Type::Str(_)),
+        "Is the expression a string? Known when the script is checked.",
+        "begin { if comptime is_str(comm) { printf(\"a string\\n\"); } }"
+    ),
+    asks!(
+        "is_ptr",
+        |a| matches!(a.ty, Type::Ptr(..)),
+        "Is the expression a pointer? Known when the script is checked.",
+        "begin { if comptime is_ptr(curtask) { printf(\"a pointer\\n\"); } }"
+    ),
+    asks!(
+        "is_array",
+        |a| matches!(a.ty, Type::Array(..)),
+        "Is the expression an array? Known when the script is checked.",
+        "begin { if comptime is_array((uint8[4])1) { printf(\"an array\\n\"); } }"
+    ),
+    asks!(
+        "is_integer",
+        |a| matches!(a.ty, Type::Int(_) | Type::Enum(_)),
+        "Is the expression an integer? Known when the script is checked.",
+        "begin { if comptime is_integer(pid) { printf(\"an integer\\n\"); } }"
+    ),
+    asks!(
+        "is_unsigned_integer",
+        |a| matches!(a.ty, Type::Int(_) | Type::Enum(_)) && a.ty.as_int().is_some_and(|i| !i.signed),
+        "Is the expression an integer without sign? Known when the script is checked.",
+        "begin { if comptime is_unsigned_integer(pid) { printf(\"without sign\\n\"); } }"
+    ),
+    asks!(
+        "is_literal",
+        |a| a.lit.is_some(),
+        "Is the expression a literal (or a constant made of literals)? Known when the script is checked.",
+        "begin { if comptime is_literal(5) { printf(\"a literal\\n\"); } }"
+    ),
+    Builtin {
+        name: "is_scalar",
+        params: &[Param::new("map", Accepts::Map)],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().and_then(|a| a.map.as_ref()).is_some_and(|m| m.key.is_none()).into()))),
+        doc: "Is it a map without keys? Known when the script is checked.",
+        example: "begin { @total = 1; if comptime is_scalar(@total) { print(@total); } }",
+    },
+    Builtin {
+        name: "check_key",
+        params: &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Does nothing when the value may be a key of the map; else the script is refused.",
+        example: "begin { @names[1] = \"one\"; check_key(@names, 2); }",
+    },
+    Builtin {
+        name: "assert",
+        params: &[Param::new("condition", Accepts::Any), Param::new("message", Accepts::Str)],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Source("macro assert(cond, msg) { if (!cond) { errorf(\"%s\", msg); exit(1); } }"),
+        doc: "Ends the run with an error message and status 1 when the condition does not hold.",
+        example: "begin { assert(ncpus > 0, \"no processor\"); }",
+    },
+    Builtin {
+        name: "assert_str",
+        params: ANY,
+        returns: Returns::By(|f| match f.args.first() {
+            Some(a) if !matches!(a.ty, Type::Str(_)) => {
+                Err(Diagnostic::error("assertion", a.span, format!("this must be a string, and it is {}", a.ty)))
+            }
+            _ => Ok(Type::Void),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Refuses the script when the expression is no string.",
+        example: "begin { assert_str(comm); }",
+    },
+    Builtin {
+        name: "assert_userspace_probe",
+        params: &[],
+        returns: Returns::Always(Type::Void),
+        needs: Caps::BINARY,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Refuses the script where the probe is in no user-space binary.",
+        example: "uprobe:libc:malloc { assert_userspace_probe(); }",
+    },
+    Builtin {
+        name: "static_assert",
+        params: &[Param::new("condition", Accepts::LitInt), Param::new("message", Accepts::LitStr)],
+        returns: Returns::By(|f| match f.int(0) {
+            Some(0) => Err(Diagnostic::error("assertion", f.span, String::from_utf8_lossy(f.text(1).unwrap_or_default()).into_owned())),
+            _ => Ok(Type::Void),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Refuses the script with a message when a condition that is known before the run does not hold.",
+        example: "begin { static_assert(sizeof(uint64) == 8, \"a word of eight bytes\"); }",
+    },
+    Builtin {
+        name: "fail",
+        params: FORMAT,
+        returns: Returns::By(|f| Err(Diagnostic::error("assertion", f.span, failure(f)?))),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Refuses the script with a message, unless an `if comptime` leaves it out.",
+        example: "begin { if comptime sizeof(uint64) != 8 { fail(\"a word has %d bytes\", sizeof(uint64)); } }",
+    },
+    Builtin {
+        name: "kfunc_exist",
+        params: FUNCTION,
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.kernel_function(&name(f)).is_some().into()))),
+        doc: "Has the kernel's BTF a function of this name? Known when the script is checked.",
+        example: "begin { if comptime kfunc_exist(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
+    },
+    Builtin {
+        name: "kfunc_allowed",
+        params: FUNCTION,
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(may_call(f, &name(f)).into()))),
+        doc: "May a program of this probe call this kernel function? Known when the script is checked.",
+        example: "begin { if comptime kfunc_allowed(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
+    },
+    Builtin {
+        name: "default_str_length",
+        params: &[],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.max_strlen as i64))),
+        doc: "How many bytes a string that is read may have: the setting max_strlen.",
+        example: "begin { printf(\"%d\\n\", default_str_length); }",
+    },
+];
+
+fn name(f: &Facts) -> String {
+    String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned()
+}
+
+/// Does the kernel let a program of this site's type call a function of its own?
+pub(super) fn may_call(f: &Facts, function: &str) -> bool {
+    let ty = f.site.kind.program(f.site, &Env { sys: f.sys, settings: f.settings });
+    // BPF_PROG_TYPE_… of include/uapi/linux/bpf.h
+    let number = if ty == ProgramType::Tracepoint {
+        5
+    } else if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
+        2
+    } else if ty == ProgramType::PerfEvent {
+        7
+    } else {
+        17
+    };
+    f.sys.may_call(function, number)
+}
+
+/// The message of `fail`, whose arguments must all be known.
+fn failure(f: &Facts) -> Result<String, Diagnostic> {
+    let mut values = Vec::new();
+    let mut types = Vec::new();
+    for a in f.args.iter().skip(1) {
+        values.push(match &a.lit {
+            Some(Lit::Int(n)) if a.ty == Type::Bool => Value::Bool(*n != 0),
+            Some(Lit::Int(n)) => Value::Int(*n),
+            Some(Lit::Str(s)) => Value::Str { bytes: s.clone(), cut: false },
+            Some(Lit::Word(_)) | None => {
+                return Err(Diagnostic::error("not-constant", a.span, format!("{} takes what is known before the program runs", f.name)));
+            }
+        });
+        types.push(a.ty.clone());
+    }
+    let mut pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
+    format::bind(&mut pieces, &types);
+    let text = |v: &Value| match v {
+        Value::Str { bytes, .. } => bytes.clone(),
+        Value::Int(n) => n.to_string().into_bytes(),
+        Value::Bool(b) => b.to_string().into_bytes(),
+        other => format!("{other:?}").into_bytes(),
+    };
+    Ok(String::from_utf8_lossy(&format::format(&pieces, &values, &text)).into_owned())
+}

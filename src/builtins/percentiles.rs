@@ -1,0 +1,203 @@
+//! Percentiles of bounded error: a histogram whose buckets are narrow everywhere.
+//!
+//! A bucket is one sixteenth of its power of two wide, and what it holds is shown as its middle: at most half a bucket
+//! off, 1/32 of the value. Below 32 each value has a bucket of its own. Count, average, total, least and greatest are
+//! exact. (Gil Tene's HDR histogram and DTrace's llquantize keep such buckets too.)
+
+use super::count::{has_sign, number, pointer, row, stats_of};
+use super::{Accepts, Aggregate, Builtin, Param};
+use crate::emit::{Cmp, Emit, IntValue, PointerValue};
+use crate::types::{Agg, Int};
+use crate::value::{Percentiles, Stats, Value};
+
+/// Buckets per power of two: 2^K.
+const K: u64 = 4;
+/// Buckets of one sign: a bucket each for the numbers below 2^K, and 2^K for each power from there to 2^63.
+const BUCKETS: u64 = (1 << K) + ((64 - K) << K);
+/// Words before the buckets: the total; the greatest value; the least, its bits turned over. The latter two are kept such
+/// that zero, which a new slot is full of, is below all that may come.
+const HEAD: u64 = 3;
+const GREATEST: u32 = 8;
+const LEAST: u32 = 16;
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// Per mille, and the name.
+const POINTS: &[(u128, &str)] = &[(500, "p50"), (900, "p90"), (990, "p99"), (999, "p99.9")];
+
+pub(super) const ROWS: &[Builtin] = &[row(
+    "percentiles",
+    &[Param::new("n", Accepts::Int)],
+    &Aggregate {
+        layout: |f| {
+            let signed = has_sign(f);
+            let buckets = if signed { 2 * BUCKETS } else { BUCKETS };
+            Ok(Agg { function: f.name.into(), signed, params: Vec::new(), size: ((HEAD + buckets) * 8) as u32 })
+        },
+        update: |e, u, slot, args| {
+            let signed = u.agg.as_ref().is_some_and(|a| a.signed);
+            update(e, pointer(e, &slot), number(e, args), signed);
+        },
+        merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
+        kind: "percentiles",
+        read: None,
+    },
+    "How a value is distributed: count, average, total, least and greatest, and the 50th, 90th, 99th and 99.9th percentile, which are \
+     within 1/32 (3 %) of the true value and exact below 32.",
+    "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read /@start[tid]/ \
+              { @ns[comm] = percentiles(nsecs - @start[tid]); delete(@start, tid); } end { print(@ns, 10, 1, \"p99\", \"duration\"); clear(@ns); clear(@start); }",
+)];
+
+/// Zero for a value that is kept as it is, all ones at the sign for one that has to be made unsigned.
+fn bias(signed: bool) -> u64 {
+    u64::from(signed) << 63
+}
+
+fn update<'c>(e: &mut Emit<'c>, slot: PointerValue<'c>, v: IntValue<'c>, signed: bool) {
+    e.atomic_add(slot, v);
+    let up = e.xor(v, e.int(bias(signed)));
+    let down = e.xor(up, e.int(u64::MAX));
+    for (offset, candidate) in [(GREATEST, up), (LEAST, down)] {
+        let now = e.load(slot, offset, U64);
+        let more = e.cmp(Cmp::Ugt, candidate, now);
+        e.if_(more, |e| e.store(slot, offset, 8, candidate));
+    }
+    let index = if signed {
+        let sign = e.shr(v, e.int(63), true);
+        let magnitude = e.sub(e.xor(v, sign), sign);
+        let index = index_code(e, magnitude);
+        e.add(index, e.and(sign, e.int(BUCKETS)))
+    } else {
+        index_code(e, v)
+    };
+    let index = e.at_most(index, if signed { 2 * BUCKETS } else { BUCKETS } - 1);
+    let index = e.opaque(index);
+    let at = e.offset_by(e.offset(slot, 8 * HEAD as u32), e.shl(index, e.int(3)));
+    let one = e.int(1);
+    e.atomic_add(at, one);
+}
+
+/// Below 2^K the number itself; else the power above K, and the next K bits.
+fn index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>) -> IntValue<'c> {
+    let small = e.cmp(Cmp::Ult, v, e.int(1 << K));
+    e.choose(
+        small,
+        |_| v,
+        |e| {
+            let above = e.sub(e.highest_bit(v), e.int(K));
+            let next = e.and(e.shr(v, above, false), e.int((1 << K) - 1));
+            e.add(e.shl(e.add(above, e.int(1)), e.int(K)), next)
+        },
+    )
+}
+
+/// The middle of a bucket.
+fn middle(index: u64) -> i128 {
+    if index < 1 << K {
+        return index.into();
+    }
+    let above = (index >> K) - 1;
+    let first = i128::from((1 << K) + (index & ((1 << K) - 1))) << above;
+    first + ((1i128 << above) - 1) / 2
+}
+
+fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
+    let counts: Vec<u64> =
+        (HEAD as usize..agg.size as usize / 8).map(|i| slots.iter().fold(0u64, |n, s| n.wrapping_add(super::word(s, i)))).collect();
+    let count = counts.iter().fold(0u64, |n, c| n.wrapping_add(*c));
+    let stats = Stats { count, ..stats_of(agg, slots) };
+    let signed = |n: i128| if agg.signed { Value::Int(n as i64) } else { Value::Uint(n as u64) };
+    let extreme = |word: usize, turned: u64| {
+        let most = slots.iter().map(|s| super::word(s, word)).max().unwrap_or(0) ^ turned ^ bias(agg.signed);
+        if agg.signed { i128::from(most as i64) } else { i128::from(most) }
+    };
+    let (least, most) = if count == 0 { (0, 0) } else { (extreme(2, u64::MAX), extreme(1, 0)) };
+
+    // from the most negative value up
+    let (positive, negative) = counts.split_at((BUCKETS as usize).min(counts.len()));
+    let numbered = |side: &[u64]| side.iter().copied().enumerate().map(|(i, c)| (middle(i as u64), c)).collect::<Vec<_>>();
+    let ascending = numbered(negative).into_iter().rev().map(|(v, c)| (-v, c)).chain(numbered(positive));
+    let mut wanted = POINTS.iter().map(|(mille, name)| ((u128::from(count) * mille).div_ceil(1000), *name)).peekable();
+    let mut points = vec![("min", signed(least))];
+    let mut seen = 0u128;
+    for (value, n) in ascending {
+        seen += u128::from(n);
+        while let Some((_, name)) = wanted.next_if(|(rank, _)| *rank <= seen && count > 0) {
+            points.push((name, signed(value.clamp(least, most))));
+        }
+    }
+    points.extend(wanted.map(|(_, name)| (name, signed(0))));
+    points.push(("max", signed(most)));
+    Percentiles { stats, points }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [`index_code`] in plain words, against which the kernel's code is held too (`tests/cases`).
+    fn index(v: u64) -> u64 {
+        if v < 1 << K {
+            return v;
+        }
+        let above = u64::from(v.ilog2()) - K;
+        ((above + 1) << K) + ((v >> above) & ((1 << K) - 1))
+    }
+
+    fn merged(values: &[i64], signed: bool) -> Percentiles {
+        let mut words = vec![0u64; (HEAD + if signed { 2 * BUCKETS } else { BUCKETS }) as usize];
+        for v in values {
+            let up = *v as u64 ^ bias(signed);
+            words[0] = words[0].wrapping_add(*v as u64);
+            words[1] = words[1].max(up);
+            words[2] = words[2].max(!up);
+            let side = if signed && *v < 0 { BUCKETS + index(v.unsigned_abs()) } else { index(*v as u64) };
+            words[(HEAD + side) as usize] += 1;
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let agg = Agg { function: "percentiles".into(), signed, params: vec![], size: bytes.len() as u32 };
+        merge(&agg, &[&bytes, &vec![0; bytes.len()]])
+    }
+
+    fn numbers(p: &Percentiles) -> Vec<i128> {
+        p.points.iter().map(|(_, v)| v.number().unwrap()).collect()
+    }
+
+    #[test]
+    fn error_is_bounded() {
+        let mut rng = 88172645463325252u64;
+        let mut last = 0;
+        for i in 0..100_000u64 {
+            rng ^= rng << 13;
+            rng ^= rng >> 7;
+            rng ^= rng << 17;
+            let v = if i < 5000 { i } else { rng >> (rng & 63) };
+            let off = middle(index(v)).abs_diff(i128::from(v));
+            assert!(off * 32 <= u128::from(v), "{v}");
+            assert!(v >= 32 || off == 0, "{v}");
+            if i < 5000 {
+                assert!(index(v) == last || index(v) == last + 1, "{v}");
+                last = index(v);
+            }
+        }
+        assert_eq!(index(u64::MAX) + 1, BUCKETS);
+    }
+
+    #[test]
+    fn ranks() {
+        assert_eq!(numbers(&merged(&[], true)), [0; 6]);
+        assert_eq!(numbers(&merged(&[7], false)), [7; 6]);
+        let hundred: Vec<i64> = (1..=20).collect();
+        assert_eq!(numbers(&merged(&hundred, false)), [1, 10, 18, 20, 20, 20]);
+        let both: Vec<i64> = (-10..10).collect();
+        assert_eq!(numbers(&merged(&both, true)), [-10, -1, 7, 9, 9, 9]);
+        assert_eq!(numbers(&merged(&[-5, -5, -3], true)), [-5, -5, -3, -3, -3, -3]);
+        assert_eq!(numbers(&merged(&[i64::MIN, i64::MAX], true))[0], i64::MIN.into());
+        assert_eq!(numbers(&merged(&[-1], false))[5], u64::MAX.into());
+    }
+
+    #[test]
+    fn totals() {
+        let p = merged(&[-4, 1], true);
+        assert_eq!(p.stats, Stats { count: 2, total: -3i64 as u64, signed: true });
+    }
+}

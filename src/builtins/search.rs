@@ -1,0 +1,122 @@
+//! Text searched and joined, bytes compared.
+
+use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Use};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, Operand, PointerValue, Repr};
+use crate::probes::Caps;
+use crate::types::{Space, Type};
+
+/// Bytes of two strings joined, as the language has it.
+const JOINED: u32 = 1024;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "strstr",
+        params: &[Param::new("haystack", Accepts::Str), Param::new("needle", Accepts::Str)],
+        returns: Returns::Always(Type::I64),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let (Some(haystack), Some(needle)) = (args.first(), args.get(1)) else { return Operand::void() };
+            let (cap, wanted_cap) = (haystack.ty.size(), needle.ty.size());
+            let (text, wanted) = (e.in_memory(haystack), e.in_memory(needle));
+            let place = e.find_text(text, cap, wanted, wanted_cap);
+            Operand::reg(u.ty.clone(), e.sub(place, e.int(1)))
+        }),
+        doc: "Where the second string begins in the first, counted from 0; -1 when it is not there.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[strstr(str(args.filename), \"etc\")] = count(); }",
+    },
+    Builtin {
+        name: "str_concat",
+        params: &[Param::new("a", Accepts::Str), Param::new("b", Accepts::Str)],
+        returns: Returns::Always(Type::Str(JOINED)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(join),
+        doc: "Two strings in one, of at most 1023 bytes.",
+        example: "tracepoint:syscalls:sys_enter_openat { @[str_concat(comm, str_concat(\": \", str(args.filename)))] = count(); }",
+    },
+    Builtin {
+        name: "memcmp",
+        params: &[Param::new("a", Accepts::Printable), Param::new("b", Accepts::Printable), Param::new("length", Accepts::LitInt)],
+        returns: Returns::By(compared),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
+            let n = u.kept(0).max(0) as u32;
+            if n == 0 {
+                return Operand::reg(u.ty.clone(), e.int(0));
+            }
+            let (p, q) = (bytes(e, a, n), bytes(e, b, n));
+            Operand::reg(u.ty.clone(), e.order_bytes(p, q, n))
+        }),
+        doc: "Compares the first bytes of two values, or of what two pointers lead to: 0 when they are the same, else -1 or 1.",
+        example: "begin { printf(\"%d\\n\", memcmp(\"abc\", \"abd\", 2)); }",
+    },
+];
+
+fn join<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+    let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
+    let (first, second) = (a.ty.size().min(JOINED), b.ty.size().min(JOINED));
+    let ((a, a_space), (b, b_space)) = (e.address(a), e.address(b));
+    // the second begins anywhere up to the end of the first
+    let size = (first + second).max(JOINED).next_multiple_of(8) + 8;
+    let to = e.alloc(size);
+    e.zero(to, size, 8);
+    let n = e.read_str(a_space, to, first + 1, a);
+    let before = text_bytes(e, n, first);
+    let place = e.offset_by(to, before);
+    let n = e.read_str(b_space, place, second + 1, b);
+    let after = text_bytes(e, n, second);
+    let all = e.add(e.add(before, after), e.int(1));
+    let all = e.at_most(all, JOINED.into());
+    Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(all)) }
+}
+
+/// How many bytes a read brought, NUL left out; 0 when it failed.
+fn text_bytes<'c>(e: &mut Emit<'c>, n: crate::emit::IntValue<'c>, most: u32) -> crate::emit::IntValue<'c> {
+    let some = e.cmp(Cmp::Sgt, n, e.int(0));
+    let n = e.select(some, e.sub(n, e.int(1)), e.int(0));
+    e.at_most(n, most.into())
+}
+
+/// How many bytes there are to compare.
+fn compared(f: &Facts) -> Result<Type, Diagnostic> {
+    let Some(n) = f.int(2) else { return Ok(Type::int(4)) };
+    if !(0..=f.settings.max_strlen as i64).contains(&n) {
+        let message = format!("{} compares up to {} bytes", f.name, f.settings.max_strlen);
+        return Err(Diagnostic::error("out-of-range", f.span(2), message).help("raise it with the setting max_strlen"));
+    }
+    let mut least = n;
+    for (i, a) in f.args.iter().take(2).enumerate() {
+        match &a.ty {
+            Type::Ptr(..) => {}
+            Type::Void | Type::Agg(_) | Type::Args | Type::Struct(_) => {
+                return Err(Diagnostic::error(
+                    "type-mismatch",
+                    f.span(i),
+                    format!("{} wants a value or a pointer, and this is {}", f.name, a.ty),
+                ));
+            }
+            Type::Buf(room) => least = least.min((*room).into()),
+            ty => least = least.min(ty.size().into()),
+        }
+    }
+    f.keep(&[least]);
+    Ok(Type::int(4))
+}
+
+/// A value's first bytes in memory the program may read.
+fn bytes<'c>(e: &mut Emit<'c>, op: &Operand<'c>, n: u32) -> PointerValue<'c> {
+    let Type::Ptr(_, space) = op.ty else {
+        let at = e.in_memory(op);
+        // a buffer's length stands before it
+        return if matches!(op.ty, Type::Buf(_)) { e.offset(at, 4) } else { at };
+    };
+    let addr = e.scalar(op);
+    let to = e.alloc(n);
+    let space = if space == Space::Unknown { e.space } else { space };
+    e.read(space, to, n, addr);
+    to
+}

@@ -1,0 +1,202 @@
+//! What happened over time: one number for each of the last intervals.
+
+use std::collections::BTreeMap;
+
+use super::count::{beats, has_sign, literal, number, pointer, row};
+use super::{Accepts, Aggregate, Builtin, Facts, Param};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
+use crate::types::{Agg, Int};
+use crate::value::{Series, Stats, Value};
+
+/// How an interval's values become one: the last of them, or a function of them all.
+const HOW: &[&str] = &["last", "avg", "max", "min", "sum"];
+const LAST: i64 = 0;
+const AVG: i64 = 1;
+const MAX: i64 = 2;
+const MIN: i64 = 3;
+
+/// Most intervals that may be asked for.
+const MOST: i64 = 1_000_000;
+/// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
+/// hashtab.c check against.
+const ROOM: i64 = 32 << 10;
+const U64: Int = Int { bytes: 8, signed: false };
+
+pub(super) const ROWS: &[Builtin] = &[row(
+    "tseries",
+    &[
+        Param::new("n", Accepts::Int),
+        Param::new("interval", Accepts::LitInt),
+        Param::new("count", Accepts::LitInt),
+        Param::optional("function", Accepts::LitStr),
+    ],
+    &Aggregate {
+        layout,
+        update: |e, u, slot, args| {
+            let Some(agg) = u.agg.as_ref() else { return };
+            let (slot, v) = (pointer(e, &slot), number(e, args));
+            update(e, agg, slot, v);
+        },
+        merge: |agg, slots| Value::Series(merge(agg, slots)),
+        kind: "tseries",
+        read: None,
+    },
+    "The last `count` intervals of so many nanoseconds, each with the last value of its argument there, or with their avg, max, min \
+     or sum (a string). Intervals count from the start of the machine.",
+    "config = { unstable_tseries = enable; } tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @ = tseries(args.ret, 100ms, 20, \"sum\"); }",
+)];
+
+fn layout(f: &Facts) -> Result<Agg, Diagnostic> {
+    let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
+    let count = literal(f, 2, "count", 1..=MOST)?;
+    let how = match f.text(3) {
+        None => LAST,
+        Some(text) => match HOW.iter().skip(1).position(|how| how.as_bytes() == text) {
+            Some(i) => i as i64 + 1,
+            None => {
+                let message = format!("{} has no function \"{}\"", f.name, String::from_utf8_lossy(text));
+                return Err(Diagnostic::error("bad-word", f.span(3), message).help("it has \"avg\", \"max\", \"min\" and \"sum\""));
+            }
+        },
+    };
+    let bytes = words(how) * 8;
+    if count * bytes > ROOM {
+        let message = format!("{} keeps at most {} intervals here, and this asks for {count}", f.name, ROOM / bytes);
+        return Err(Diagnostic::error("out-of-range", f.span(2), message).help("make the intervals longer"));
+    }
+    Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![interval, count, how], size: (count * bytes) as u32 })
+}
+
+/// Words of an interval: when (for `last` the moment, else the interval's number plus one; zero: never), the value, and for
+/// `avg` how many.
+fn words(how: i64) -> i64 {
+    if how == AVG { 3 } else { 2 }
+}
+
+fn parameters(agg: &Agg) -> [i64; 3] {
+    agg.params.as_slice().try_into().unwrap_or([1, 1, LAST])
+}
+
+fn update<'c>(e: &mut Emit<'c>, agg: &Agg, slot: PointerValue<'c>, v: IntValue<'c>) {
+    let [interval, count, how] = parameters(agg);
+    let now = e.call(Helper::KtimeGetBootNs, &[]);
+    let number = e.div(now, e.int(interval as u64), false, false);
+    let index = e.div(number, e.int(count as u64), false, true);
+    let index = e.at_most(index, count as u64 - 1);
+    let index = e.opaque(index);
+    let at = e.offset_by(slot, e.mul(index, e.int(words(how) as u64 * 8)));
+    if how == LAST {
+        e.store(at, 0, 8, now);
+        e.store(at, 8, 8, v);
+        return;
+    }
+    let tag = e.add(number, e.int(1));
+    let old = e.load(at, 0, U64);
+    let fresh = e.cmp(Cmp::Ne, old, tag);
+    e.if_(fresh, |e| {
+        let neutral = e.int(neutral(how, agg.signed));
+        e.store(at, 8, 8, neutral);
+        if how == AVG {
+            let none = e.int(0);
+            e.store(at, 16, 8, none);
+        }
+        e.store(at, 0, 8, tag);
+    });
+    if how == MIN || how == MAX {
+        let now = e.load(at, 8, U64);
+        let better = e.cmp(beats(agg.signed, how == MAX), v, now);
+        e.if_(better, |e| e.store(at, 8, 8, v));
+    } else {
+        e.atomic_add(e.offset(at, 8), v);
+        if how == AVG {
+            let one = e.int(1);
+            e.atomic_add(e.offset(at, 16), one);
+        }
+    }
+}
+
+/// What no value changes by being joined with it.
+fn neutral(how: i64, signed: bool) -> u64 {
+    match (how, signed) {
+        (MIN, true) => i64::MAX as u64,
+        (MIN, false) => u64::MAX,
+        (MAX, true) => i64::MIN as u64,
+        (_, _) => 0,
+    }
+}
+
+/// An interval as it is put together from the processors' words.
+#[derive(Clone, Copy)]
+struct Bucket {
+    when: u64,
+    value: u64,
+    count: u64,
+}
+
+/// Starts count from the start of the machine here.
+fn merge(agg: &Agg, slots: &[&[u8]]) -> Series {
+    let [interval, count, how] = parameters(agg);
+    let (interval, words) = (interval.max(1) as u64, words(how) as usize);
+    let mut found: BTreeMap<u64, Bucket> = BTreeMap::new();
+    for slot in slots {
+        for i in 0..count as usize {
+            let word = |n: usize| super::word(slot, i * words + n);
+            let new = Bucket { when: word(0), value: word(1), count: if how == AVG { word(2) } else { 0 } };
+            if new.when != 0 {
+                let number = if how == LAST { new.when / interval } else { new.when - 1 };
+                found.entry(number).and_modify(|b| *b = joined(*b, new, how, agg.signed)).or_insert(new);
+            }
+        }
+    }
+    // what a processor has not written over yet may be older than the others' window
+    let last = found.keys().next_back().copied().unwrap_or(0);
+    let value = |b: Bucket| match how {
+        AVG => Stats { count: b.count, total: b.value, signed: agg.signed }.average(),
+        _ if agg.signed => Value::Int(b.value as i64),
+        _ => Value::Uint(b.value),
+    };
+    let recent = found.into_iter().filter(|(n, _)| last - n < count as u64);
+    Series { interval, buckets: recent.map(|(n, b)| (i128::from(n) * i128::from(interval), value(b))).collect() }
+}
+
+fn joined(a: Bucket, b: Bucket, how: i64, signed: bool) -> Bucket {
+    // a sign bit turned over makes signed order unsigned
+    let order = |n: u64| n ^ u64::from(signed) << 63;
+    let by = |take: bool| if take { b } else { a };
+    match how {
+        LAST => by(b.when > a.when),
+        MAX => by(order(b.value) > order(a.value)),
+        MIN => by(order(b.value) < order(a.value)),
+        _ => Bucket { when: a.when, value: a.value.wrapping_add(b.value), count: a.count.wrapping_add(b.count) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(how: i64, count: i64, slots: &[&[i64]]) -> Vec<(i128, i128)> {
+        let agg = Agg { function: "tseries".into(), signed: true, params: vec![10, count, how], size: (count * words(how) * 8) as u32 };
+        let bytes: Vec<Vec<u8>> = slots.iter().map(|s| s.iter().flat_map(|w| w.to_le_bytes()).collect()).collect();
+        let slots: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+        merge(&agg, &slots).buckets.into_iter().map(|(at, v)| (at, v.number().unwrap())).collect()
+    }
+
+    #[test]
+    fn processors_merge() {
+        // two intervals: numbers 4 and 5, kept as 5 and 6
+        assert_eq!(merged(4, 2, &[&[5, 7, 6, 1], &[5, -9, 0, 0]]), [(40, -2), (50, 1)]);
+        assert_eq!(merged(MAX, 2, &[&[5, 7, 6, 1], &[5, -9, 6, 3]]), [(40, 7), (50, 3)]);
+        assert_eq!(merged(MIN, 2, &[&[5, 7, 6, 1], &[5, -9, 6, 3]]), [(40, -9), (50, 1)]);
+        assert_eq!(merged(AVG, 1, &[&[5, 7, 2], &[5, -3, 2]]), [(40, 1)]);
+        // the later of two moments in one interval
+        assert_eq!(merged(LAST, 2, &[&[41, 1, 0, 0], &[49, 2, 55, 3]]), [(40, 2), (50, 3)]);
+        assert_eq!(merged(LAST, 2, &[&[0, 0, 0, 0]]), []);
+    }
+
+    #[test]
+    fn old_intervals_are_left_out() {
+        assert_eq!(merged(4, 2, &[&[5, 7, 6, 1], &[9, 2, 0, 0]]), [(80, 2)]);
+    }
+}

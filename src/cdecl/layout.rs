@@ -1,0 +1,100 @@
+//! Where the members of a struct lie: the platform's C ABI (System V for x86-64 and for AArch64, which agree on all that
+//! is here), with GCC's `packed` and `aligned` attributes and `#pragma pack`.
+
+use super::lex::Sym;
+use super::types::{Member, Ty, Types};
+
+/// The largest struct, in bytes.
+const LARGEST: u64 = 1 << 30;
+
+/// A member as declared.
+pub struct Declared {
+    /// None: an anonymous struct or union, or an unnamed bit-field.
+    pub name: Option<Sym>,
+    /// What it holds.
+    pub ty: Ty,
+    /// Of a bit-field, in bits.
+    pub width: Option<u64>,
+    /// What attributes of the member say.
+    pub attrs: Attrs,
+}
+
+/// What `__attribute__((…))` and `_Alignas` say about layout.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attrs {
+    /// `packed`
+    pub packed: bool,
+    /// `aligned(n)`: bytes.
+    pub aligned: Option<u32>,
+}
+
+impl Attrs {
+    /// Both.
+    pub fn and(self, other: Attrs) -> Attrs {
+        Attrs { packed: self.packed || other.packed, aligned: self.aligned.max(other.aligned) }
+    }
+}
+
+/// Size, alignment and places of a struct's or union's members. `most`: the bound of `#pragma pack`, in bytes.
+///
+/// # Errors
+/// What is wrong with a member.
+pub fn lay_out(
+    types: &Types,
+    declared: Vec<Declared>,
+    union: bool,
+    attrs: Attrs,
+    most: Option<u32>,
+) -> Result<(u32, u32, Vec<Member>), String> {
+    let mut members = Vec::new();
+    let (mut bit, mut align, mut end) = (0u64, 1u32, 0u64);
+    let bound = |n: u32, packed: bool| {
+        let n = if packed { 1 } else { n };
+        most.map_or(n, |m| n.min(m))
+    };
+    for d in declared {
+        if union {
+            bit = 0;
+        }
+        let packed = attrs.packed || d.attrs.packed;
+        let Some((size, natural)) = types.shape(&d.ty) else { return Err("a member of a type that is not complete".into()) };
+        let mut own = bound(natural, packed);
+        if let Some(aligned) = d.attrs.aligned {
+            own = own.max(aligned);
+        }
+        if let Some(width) = d.width {
+            let unit = size * 8;
+            if width == 0 {
+                // ends the unit
+                bit = bit.next_multiple_of(u64::from(natural) * 8);
+                continue;
+            }
+            if d.attrs.aligned.is_some() {
+                bit = bit.next_multiple_of(u64::from(own) * 8);
+            } else if !packed && most.is_none() && bit / unit != (bit + width - 1) / unit {
+                bit = bit.next_multiple_of(unit);
+            }
+            // On x86-64 an unnamed bit-field does not count for the alignment.
+            if d.name.is_some() {
+                align = align.max(own);
+                members.push(Member { name: d.name, bit, width: Some(width as u8), ty: d.ty });
+            }
+            bit += width;
+        } else {
+            bit = bit.next_multiple_of(u64::from(own) * 8);
+            align = align.max(own);
+            members.push(Member { name: d.name, bit, width: None, ty: d.ty });
+            bit += size * 8;
+        }
+        end = end.max(bit);
+        if end / 8 > LARGEST {
+            return Err("it is over a gigabyte large".into());
+        }
+    }
+    end = end.max(if union { 0 } else { bit });
+    if let Some(aligned) = attrs.aligned {
+        align = align.max(aligned);
+    }
+    let size = end.div_ceil(8).next_multiple_of(align.into());
+    Ok((size as u32, align, members))
+}

@@ -1,0 +1,306 @@
+//! C text to tokens. Texts are kept once and stand in tokens by number, so that a token is small and equal words compare fast.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+/// A text by number.
+pub type Sym = u32;
+
+/// All texts that tokens have.
+#[derive(Default)]
+pub struct Names {
+    texts: Vec<Rc<str>>,
+    index: HashMap<Rc<str>, Sym, BuildHasherDefault<Fnv>>,
+}
+
+impl Names {
+    /// The number of a text.
+    pub fn sym(&mut self, text: &str) -> Sym {
+        if let Some(known) = self.index.get(text) {
+            return *known;
+        }
+        let text: Rc<str> = text.into();
+        let sym = self.texts.len() as Sym;
+        self.texts.push(text.clone());
+        self.index.insert(text, sym);
+        sym
+    }
+
+    /// The number of a text that some token has.
+    pub fn known(&self, text: &str) -> Option<Sym> {
+        self.index.get(text).copied()
+    }
+
+    /// The text of a number.
+    pub fn text(&self, sym: Sym) -> &str {
+        self.texts.get(sym as usize).map_or("", |t| t)
+    }
+}
+
+/// Fowler, Noll and Vo's hash: short words, no enemies.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.0 = (self.0 ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A name or a keyword.
+    Word,
+    /// A preprocessing number, suffix included.
+    Number,
+    /// A string literal, quotes and prefix included.
+    Text,
+    /// A character constant, quotes included.
+    Char,
+    /// An operator, a bracket, or anything else.
+    Punct,
+    /// The end of a macro's expansion: the macro may be expanded again.
+    End,
+}
+
+/// Where a token is: byte `at` of file number `file`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Index into the list of files; 0 is the script.
+    pub file: u16,
+    /// From the file's start.
+    pub at: u32,
+}
+
+/// A word, number, literal or operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Token {
+    /// What it is.
+    pub kind: Kind,
+    /// The first of its line.
+    pub first: bool,
+    /// Blanks stand before it.
+    pub spaced: bool,
+    /// A macro's name that came out of that macro: never expanded again.
+    pub painted: bool,
+    /// Its text.
+    pub sym: Sym,
+    /// Where it was written; of what a macro gave, where the macro was used.
+    pub place: Place,
+}
+
+/// A file that is being read.
+pub struct Lexer {
+    text: Rc<str>,
+    file: u16,
+    at: usize,
+    first: bool,
+}
+
+/// Operators of three and two characters; all others have one.
+const LONG: [&[u8]; 22] = [
+    b"...", b"<<=", b">>=", b"->", b"++", b"--", b"<<", b">>", b"<=", b">=", b"==", b"!=", b"&&", b"||", b"##", b"+=", b"-=", b"*=", b"/=",
+    b"&=", b"|=", b"^=",
+];
+
+impl Lexer {
+    /// From a file's start.
+    pub fn new(text: Rc<str>, file: u16) -> Self {
+        Self { text, file, at: 0, first: true }
+    }
+
+    /// Where the next token is sought.
+    pub fn place(&self) -> Place {
+        Place { file: self.file, at: self.at as u32 }
+    }
+
+    fn byte(&self, ahead: usize) -> u8 {
+        self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    /// Skips blanks and comments; with `stay`, not beyond the line's end. True when there were any.
+    fn blanks(&mut self, stay: bool) -> bool {
+        let from = self.at;
+        while let Some(b) = self.text.as_bytes().get(self.at) {
+            match b {
+                b'\n' if stay => break,
+                b'\n' => {
+                    self.first = true;
+                    self.at += 1;
+                }
+                b' ' | b'\t' | b'\r' | 0x0b | 0x0c => self.at += 1,
+                b'\\' if self.byte(1) == b'\n' => self.at += 2,
+                b'\\' if self.byte(1) == b'\r' && self.byte(2) == b'\n' => self.at += 3,
+                b'/' if self.byte(1) == b'*' => self.comment(),
+                b'/' if self.byte(1) == b'/' => self.to_line_end(),
+                _ => break,
+            }
+        }
+        self.at > from
+    }
+
+    fn comment(&mut self) {
+        let rest = self.text.get(self.at + 2..).unwrap_or_default();
+        self.at = rest.find("*/").map_or(self.text.len(), |end| self.at + 2 + end + 2);
+    }
+
+    /// To the newline that ends the line, or to the end of the text.
+    fn to_line_end(&mut self) {
+        let bytes = self.text.as_bytes();
+        while let Some(b) = bytes.get(self.at) {
+            match b {
+                b'\n' => break,
+                b'\\' if self.byte(1) == b'\n' => self.at += 2,
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    /// What is left of the line, which is then done. Comments stay in it.
+    pub fn rest_of_line(&mut self) -> String {
+        let from = self.at;
+        self.to_line_end();
+        self.text.get(from..self.at).unwrap_or_default().trim().to_owned()
+    }
+
+    /// The next token of this line; none at its end.
+    pub fn next_in_line(&mut self, names: &mut Names) -> Option<Token> {
+        let spaced = self.blanks(true);
+        if self.at >= self.text.len() || self.byte(0) == b'\n' {
+            return None;
+        }
+        self.token(names, spaced)
+    }
+
+    /// The next token.
+    pub fn next(&mut self, names: &mut Names) -> Option<Token> {
+        let spaced = self.blanks(false);
+        self.token(names, spaced)
+    }
+
+    /// Does a `#` that starts a directive come next?
+    pub fn at_directive(&mut self) -> bool {
+        self.blanks(false);
+        self.first && self.byte(0) == b'#'
+    }
+
+    /// The character that comes next, blanks left out.
+    pub fn peek(&mut self) -> u8 {
+        self.blanks(false);
+        self.byte(0)
+    }
+
+    /// After `#include`: the name in `<…>` (true) or in quotes.
+    pub fn header_name(&mut self) -> Option<(String, bool)> {
+        self.blanks(true);
+        let close = match self.byte(0) {
+            b'<' => '>',
+            b'"' => '"',
+            _ => return None,
+        };
+        let rest = self.text.get(self.at + 1..)?;
+        let end = rest.find([close, '\n']).filter(|e| rest.as_bytes().get(*e) != Some(&b'\n'))?;
+        let name = rest.get(..end)?.to_owned();
+        self.at += end + 2;
+        Some((name, close == '>'))
+    }
+
+    fn token(&mut self, names: &mut Names, spaced: bool) -> Option<Token> {
+        let text = self.text.clone();
+        let rest = text.get(self.at..)?;
+        let bytes = rest.as_bytes();
+        let (kind, len) = match *bytes.first()? {
+            b'L' | b'u' | b'U' if matches!(bytes.get(1), Some(b'"' | b'\'')) => quoted(bytes, 1),
+            b'"' | b'\'' => quoted(bytes, 0),
+            b if is_word(b) && !b.is_ascii_digit() => (Kind::Word, bytes.iter().position(|b| !is_word(*b)).unwrap_or(bytes.len())),
+            b if b.is_ascii_digit() || (b == b'.' && bytes.get(1).is_some_and(u8::is_ascii_digit)) => (Kind::Number, number(bytes)),
+            b if b < 0x80 => (Kind::Punct, LONG.iter().find(|l| bytes.starts_with(l)).map_or(1, |l| l.len())),
+            _ => (Kind::Punct, rest.chars().next().map_or(1, char::len_utf8)),
+        };
+        let sym = names.sym(rest.get(..len)?);
+        let place = self.place();
+        self.at += len;
+        let first = std::mem::replace(&mut self.first, false);
+        Some(Token { kind, first, spaced, painted: false, sym, place })
+    }
+
+    /// Goes on to the next directive, without looking at what is between. False at the end of the text.
+    pub fn skip_to_directive(&mut self) -> bool {
+        loop {
+            self.blanks(false);
+            if self.at >= self.text.len() {
+                return false;
+            }
+            if self.first && self.byte(0) == b'#' {
+                return true;
+            }
+            self.first = false;
+            let bytes = self.text.as_bytes();
+            while let Some(b) = bytes.get(self.at) {
+                match b {
+                    b'\n' | b'/' => break,
+                    b'"' => {
+                        let end = bytes.get(self.at + 1..).and_then(|r| r.iter().position(|b| matches!(b, b'"' | b'\n'))).unwrap_or(0);
+                        self.at += end + 1;
+                        if self.byte(0) == b'"' {
+                            self.at += 1;
+                        }
+                    }
+                    b'\\' => self.at = (self.at + 2).min(bytes.len()),
+                    _ => self.at += 1,
+                }
+            }
+            if self.byte(0) == b'/' && !matches!(self.byte(1), b'*' | b'/') {
+                self.at += 1;
+            }
+        }
+    }
+}
+
+fn is_word(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b == b'_' || b == b'$'
+}
+
+fn quoted(bytes: &[u8], prefix: usize) -> (Kind, usize) {
+    let quote = bytes.get(prefix).copied().unwrap_or(0);
+    let mut at = prefix + 1;
+    while let Some(b) = bytes.get(at) {
+        match b {
+            b'\n' => break,
+            b'\\' => at += 2,
+            b if *b == quote => {
+                at += 1;
+                break;
+            }
+            _ => at += 1,
+        }
+    }
+    (if quote == b'"' { Kind::Text } else { Kind::Char }, at.min(bytes.len()))
+}
+
+fn number(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(b) = bytes.get(at) {
+        let sign = matches!(b, b'+' | b'-') && at > 0 && matches!(bytes.get(at - 1), Some(b'e' | b'E' | b'p' | b'P'));
+        let hex = bytes.starts_with(b"0x") || bytes.starts_with(b"0X");
+        let exponent = sign && (!hex || matches!(bytes.get(at - 1), Some(b'p' | b'P')));
+        if !(is_word(*b) || *b == b'.' || exponent) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}

@@ -1,0 +1,316 @@
+//! The C part of a script: `struct`, `union`, `enum`, `typedef`, `#define`, `#if` and `#include`, without a C compiler.
+//!
+//! ```text
+//! script's C part ─preprocess─▶ tokens ─parse─▶ Types (+ layout) ─overlay─▶ a System that knows them
+//!        headers ──┘ (search)      (lex)   (number: constant expressions)
+//! ```
+//!
+//! [`Declarations`] is a [`System`] in front of another: what the script and its headers declare counts first, for the rest the
+//! other is asked. So the check of a script need not know where a type comes from.
+//!
+//! The kernel's own headers are not read where BTF describes the kernel's types: BTF is what this kernel was built with. They
+//! are read, if there are any, when a name is asked for that neither the script, other headers nor BTF know.
+//!
+//! Both halves are written here because no crate serves: those that parse C want text that is preprocessed already and stop at
+//! the first declaration they do not understand, and headers are full of such; here it costs that declaration alone. And
+//! reading headers must not take longer than compiling the script: a hundred kilobytes take about a millisecond.
+
+mod builtin;
+mod directive;
+mod expand;
+mod layout;
+mod lex;
+mod number;
+mod overlay;
+mod parse;
+mod preprocess;
+mod search;
+mod tags;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::cell::{OnceCell, RefCell};
+use std::path::Path;
+
+use crate::diag::{Diagnostic, Span};
+use crate::settings::Settings;
+use crate::syntax::ast::Script;
+use crate::system::{CMacro, HeaderFolder, System};
+use lex::{Kind, Place, Token};
+use parse::Parser;
+use preprocess::Preprocessor;
+use search::{Folder, Owner, Search};
+use types::{FIRST_ID, MOST, Types, View};
+
+/// Ids of structs that kernel headers declare, which may be read later than all others.
+const LATE_IDS: u32 = FIRST_ID + MOST;
+
+/// Something that is not understood, at its place.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub message: String,
+    /// The remedy.
+    pub help: Option<String>,
+}
+
+/// One reading of the script's C part and of what it includes.
+struct Unit<'a> {
+    pre: Preprocessor<'a>,
+    types: Types,
+    /// Declarations that were not understood.
+    faults: Vec<Fault>,
+    /// The id of its first struct.
+    first: u32,
+    /// Where the script's items begin in the text that was read, and where they are in the script.
+    places: Vec<(u32, Span)>,
+}
+
+/// A system that also knows what a script declares.
+pub struct Declarations<'a> {
+    sys: &'a dyn System,
+    unit: RefCell<Unit<'a>>,
+    /// With the kernel's headers.
+    late: OnceCell<Option<RefCell<Unit<'a>>>>,
+    text: String,
+    folders: Vec<Folder>,
+    includes: Vec<String>,
+    beside: std::path::PathBuf,
+}
+
+/// Reads a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings; codes:
+/// `c-declaration`, `c-include`, `c-preprocessor`.
+pub fn read<'a>(script: &Script, sys: &'a dyn System, settings: &Settings) -> (Declarations<'a>, Vec<Diagnostic>) {
+    let (text, places) = script_text(script);
+    let mut folders: Vec<Folder> = settings.include_dirs.iter().map(|path| Folder { path: path.clone(), owner: Owner::User }).collect();
+    folders.extend(
+        sys.header_folders()
+            .into_iter()
+            .map(|HeaderFolder { path, kernel }| Folder { path, owner: if kernel { Owner::Kernel } else { Owner::User } }),
+    );
+    let beside = settings.script_dir.clone();
+    let includes = settings.includes.clone();
+    let defer = sys.types_missing().is_none();
+    let mut unit = Unit::read(&text, &includes, &beside, &folders, sys, defer, FIRST_ID);
+    if unit.pre.unknown && !unit.pre.deferred.is_empty() {
+        // An `#if` may depend on them.
+        unit = Unit::read(&text, &includes, &beside, &folders, sys, false, FIRST_ID);
+    }
+    unit.places.clone_from(&places);
+    let diagnostics = unit.diagnostics(defer);
+    let declared = Declarations { sys, unit: RefCell::new(unit), late: OnceCell::new(), text, folders, includes, beside };
+    (declared, diagnostics)
+}
+
+/// Is there anything to read?
+pub fn wanted(script: &Script, settings: &Settings) -> bool {
+    !script.c_part.is_empty() || !settings.includes.is_empty()
+}
+
+/// The C part as one text, and where each item begins in it.
+fn script_text(script: &Script) -> (String, Vec<(u32, Span)>) {
+    let (mut text, mut places) = (String::new(), Vec::new());
+    for item in &script.c_part {
+        places.push((text.len() as u32, item.span));
+        text += &item.text;
+        text.push('\n');
+    }
+    (text, places)
+}
+
+impl<'a> Unit<'a> {
+    fn read(text: &str, includes: &[String], beside: &Path, folders: &[Folder], sys: &'a dyn System, defer: bool, first: u32) -> Self {
+        let mut macros = format!("{}{}", builtin::MACROS, builtin::MACHINE);
+        if sys.types_missing().is_none() {
+            macros += "BPFTRACE_HAVE_BTF 1\n";
+        }
+        let kernel = !defer && folders.iter().any(|f| f.owner == Owner::Kernel);
+        if kernel {
+            macros += "__KERNEL__ 1\nKBUILD_MODNAME \"rbt\"\n";
+        }
+        let mut pre = Preprocessor::new(Search::new(sys, folders.to_vec(), defer), &macros);
+        let mut before = if kernel { vec!["linux/kconfig.h".to_owned()] } else { Vec::new() };
+        before.extend(includes.iter().cloned());
+        let tokens = pre.run(&beside.join("script"), text, &before);
+        let mut types = Types::default();
+        let mut parser = Parser::new(&tokens, &pre.names, &mut types, Some(sys));
+        parser.all();
+        let faults = parser.faults;
+        Unit { pre, types, faults, first, places: Vec::new() }
+    }
+
+    /// What is wrong with the script itself, or stops its headers from being read.
+    fn diagnostics(&self, btf: bool) -> Vec<Diagnostic> {
+        let mut all = Vec::new();
+        for absent in self.pre.absent.iter().filter(|a| a.place.file == 0) {
+            // BTF has what the kernel's own headers declare.
+            if btf && absent.angled && is_kernels(&absent.name) {
+                continue;
+            }
+            let d = Diagnostic::error("c-include", self.span(absent.place), format!("there is no header `{}`", absent.name));
+            all.push(d.help(if absent.angled {
+                "install the package that has it, or name its folder with -I"
+            } else {
+                "name its folder with -I; a path counts from the script's own folder"
+            }));
+        }
+        for fault in &self.pre.faults {
+            // Headers are written for every compiler: an `#error` in one is for those that read on.
+            if fault.place.file == 0 {
+                all.push(self.diagnostic("c-preprocessor", fault));
+            }
+        }
+        for fault in self.faults.iter().filter(|f| f.place.file == 0) {
+            all.push(self.diagnostic("c-declaration", fault));
+        }
+        all
+    }
+
+    fn diagnostic(&self, code: &'static str, fault: &Fault) -> Diagnostic {
+        let d = Diagnostic::error(code, self.span(fault.place), fault.message.clone());
+        match &fault.help {
+            Some(help) => d.help(help.clone()),
+            None => d,
+        }
+    }
+
+    /// Where in the script a place is, or the `#include` that led to it.
+    fn span(&self, mut place: Place) -> Span {
+        for _ in 0..1000 {
+            if place.file == 0 {
+                break;
+            }
+            place = self.pre.files.get(place.file as usize).and_then(|f| f.from).unwrap_or_default();
+        }
+        let text = self.pre.files.first().map_or("", |f| &f.text);
+        let rest = text.get(place.at as usize..).unwrap_or_default();
+        let word = match rest.strip_prefix('#') {
+            Some(line) => line.lines().next().map_or(1, |l| l.trim_end().len() + 1),
+            None => rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len()),
+        };
+        let item = self.places.partition_point(|(at, _)| *at <= place.at).checked_sub(1).and_then(|i| self.places.get(i));
+        let Some((from, span)) = item else { return Span::default() };
+        // An `import` stands for the `#include` that it means.
+        let start = (span.start + (place.at - from)).min(span.end);
+        Span { start, end: (start + word.max(1) as u32).min(span.end), ..*span }
+    }
+
+    /// `net/sock.h:12` of a place in a header.
+    fn shown(&self, place: Place) -> String {
+        let Some(file) = self.pre.files.get(place.file as usize) else { return String::new() };
+        let line = file.text.get(..place.at as usize).unwrap_or_default().bytes().filter(|b| *b == b'\n').count() + 1;
+        format!("{}:{line}", file.path.display())
+    }
+
+    fn view<'v>(&'v self, sys: &'v dyn System) -> View<'v> {
+        View { types: &self.types, names: &self.pre.names, sys, first: self.first }
+    }
+
+    /// What a macro's name stands for.
+    fn constant(&mut self, name: &str, sys: &dyn System) -> Option<CMacro> {
+        let define = self.pre.defined(name)?;
+        if define.params.is_some() {
+            return Some(CMacro::Function);
+        }
+        let tokens = self.pre.expand_name(name)?;
+        let mut parser = Parser::new(&tokens, &self.pre.names, &mut self.types, Some(sys));
+        if let Ok(n) = parser.constant()
+            && parser.ended()
+        {
+            return Some(CMacro::Int(n.bits(), n.int));
+        }
+        let names = &self.pre.names;
+        if !tokens.is_empty() && tokens.iter().all(|t| t.kind == Kind::Text) {
+            let parts: Option<Vec<Vec<u8>>> = tokens.iter().map(|t| number::unquote(names.text(t.sym))).collect();
+            return parts.map(|p| CMacro::Text(p.concat()));
+        }
+        if let [Token { kind: Kind::Word, sym, .. }] = tokens.as_slice() {
+            return Some(CMacro::Name(names.text(*sym).to_owned()));
+        }
+        let words: Vec<&str> = tokens.iter().map(|t| names.text(t.sym)).collect();
+        Some(CMacro::Other(words.join(" ")))
+    }
+}
+
+/// Folders below the kernel's `include` that user space does not have, or of which BTF knows the types.
+fn is_kernels(name: &str) -> bool {
+    const FOLDERS: &[&str] = &[
+        "linux",
+        "net",
+        "asm",
+        "uapi",
+        "asm-generic",
+        "trace",
+        "scsi",
+        "crypto",
+        "sound",
+        "rdma",
+        "video",
+        "xen",
+        "acpi",
+        "kvm",
+        "drm",
+        "media",
+        "pcmcia",
+        "ras",
+        "target",
+        "vdso",
+        "generated",
+        "dt-bindings",
+        "clocksource",
+        "keys",
+        "misc",
+        "memory",
+        "ufs",
+        "cxl",
+        "hyperv",
+        "soc",
+        "fs",
+        "kernel",
+        "mm",
+        "block",
+        "drivers",
+        "io_uring",
+        "security",
+        "mtd",
+        "bpf",
+        "arch",
+    ];
+    name.split_once('/').is_some_and(|(folder, _)| FOLDERS.contains(&folder))
+}
+
+impl<'a> Declarations<'a> {
+    /// Is this the script's `#define` of `name` that counts where the body begins? `at` is the item's span.
+    pub fn is_active(&self, name: &str, at: Span) -> bool {
+        let unit = self.unit.borrow();
+        let place = unit.pre.defined(name).and_then(|d| d.place).filter(|p| p.file == 0);
+        place.map(|p| unit.span(p)).is_some_and(|s| s.source == at.source && (at.start..at.end).contains(&s.start))
+    }
+
+    /// Headers that are not there or wait, and what was not understood of the others: for who wants to know all.
+    pub fn notes(&self) -> Vec<(Span, String)> {
+        let unit = self.unit.borrow();
+        let absent = unit.pre.absent.iter();
+        let mut all: Vec<(Span, String)> =
+            absent.map(|a| (unit.span(a.place), format!("<{}> is not there: the kernel's BTF stands in for it", a.name))).collect();
+        let deferred = unit.pre.deferred.iter();
+        all.extend(deferred.map(|(n, place)| (unit.span(*place), format!("<{n}> is read only if BTF lacks a name"))));
+        let faults = unit.pre.faults.iter().chain(&unit.faults).filter(|f| f.place.file != 0);
+        all.extend(faults.map(|f| (unit.span(f.place), format!("{}: {}", unit.shown(f.place), f.message))));
+        all
+    }
+
+    /// The reading that takes in the kernel's headers, where there are any.
+    fn late(&self) -> Option<&RefCell<Unit<'a>>> {
+        let unit = self.late.get_or_init(|| {
+            if self.unit.borrow().pre.deferred.is_empty() {
+                return None;
+            }
+            Some(RefCell::new(Unit::read(&self.text, &self.includes, &self.beside, &self.folders, self.sys, false, LATE_IDS)))
+        });
+        unit.as_ref()
+    }
+}

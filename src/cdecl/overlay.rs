@@ -1,0 +1,259 @@
+//! A script's declarations as a [`System`]: what they do not say is asked of the system behind them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::types::{TagKind, index};
+use super::{Declarations, Unit};
+use crate::system::functions::{Functions, Symbols};
+use crate::system::kernel_types::Prototype;
+use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// What a reading says of a name.
+enum Said {
+    /// By the script or a header that is not the kernel's: it counts.
+    Own(Type),
+    /// By a header of the kernel's: what BTF says counts more.
+    Kernels(Type),
+}
+
+impl Unit<'_> {
+    fn named(&self, kind: TypeName, name: &str, sys: &dyn System) -> Option<Said> {
+        let sym = self.pre.names.known(name)?;
+        let view = self.view(sys);
+        if kind == TypeName::Plain {
+            let ty = self.types.typedefs.get(&sym)?;
+            return Some(Said::Own(view.ty(ty, 0)));
+        }
+        let index = *self.types.by_name.get(&sym)?;
+        let tag = self.types.tags.get(index)?;
+        let same = match kind {
+            TypeName::Struct => tag.kind == TagKind::Struct,
+            TypeName::Union => tag.kind == TagKind::Union,
+            TypeName::Enum => tag.kind == TagKind::Enum,
+            TypeName::Plain => false,
+        };
+        if !same || !tag.complete {
+            return None;
+        }
+        let ty = view.tag(index);
+        Some(if self.pre.is_kernels(tag.place) { Said::Kernels(ty) } else { Said::Own(ty) })
+    }
+
+    fn enumerator(&self, name: &str, sys: &dyn System) -> Option<(Arc<Enum>, i64)> {
+        let (tag, value) = self.types.variants.get(&self.pre.names.known(name)?)?;
+        match self.view(sys).tag(*tag) {
+            Type::Enum(e) => Some((e, *value)),
+            _ => None,
+        }
+    }
+}
+
+impl Declarations<'_> {
+    /// The reading that declares this struct.
+    fn with_owner<T>(&self, of: &Struct, ask: impl FnOnce(&Unit<'_>) -> Option<T>) -> Option<Option<T>> {
+        let first = self.unit.borrow();
+        if index(of, first.first).is_some() {
+            return Some(ask(&first));
+        }
+        drop(first);
+        let late = self.late.get()?.as_ref()?.borrow();
+        index(of, late.first)?;
+        Some(ask(&late))
+    }
+}
+
+impl System for Declarations<'_> {
+    fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        let said = self.unit.borrow().named(kind, name, self.sys);
+        match said {
+            Some(Said::Own(ty)) => Some(ty),
+            Some(Said::Kernels(ty)) => Some(self.sys.type_named(kind, name).unwrap_or(ty)),
+            None => self.sys.type_named(kind, name).or_else(|| match self.late()?.borrow().named(kind, name, self.sys)? {
+                Said::Own(ty) | Said::Kernels(ty) => Some(ty),
+            }),
+        }
+    }
+
+    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+        // What the script says itself counts more than the binary's debug information.
+        match self.unit.borrow().named(kind, name, self.sys) {
+            Some(Said::Own(_)) => None,
+            _ => self.sys.type_in_binary(path, kind, name),
+        }
+    }
+
+    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+        match self.unit.borrow().enumerator(name, self.sys) {
+            Some(_) => None,
+            None => self.sys.enumerator_in_binary(path, name),
+        }
+    }
+
+    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        self.sys.arguments(path, function)
+    }
+
+    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        let own = self.with_owner(of, |unit| unit.view(self.sys).member(of, name));
+        own.unwrap_or_else(|| self.sys.member(of, name))
+    }
+
+    fn expand(&self, of: &Struct) -> Option<Record> {
+        let own = self.with_owner(of, |unit| unit.view(self.sys).expand(of));
+        own.unwrap_or_else(|| self.sys.expand(of))
+    }
+
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        let own = self.unit.borrow().enumerator(name, self.sys);
+        own.or_else(|| self.sys.enumerator(name)).or_else(|| self.late()?.borrow().enumerator(name, self.sys))
+    }
+
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        self.sys.type_names(kind, each);
+    }
+
+    fn types_missing(&self) -> Option<Missing> {
+        self.sys.types_missing()
+    }
+
+    fn file(&self, path: &Path) -> Option<String> {
+        self.sys.file(path)
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        self.sys.header_folders()
+    }
+
+    fn c_macro(&self, name: &str) -> Option<CMacro> {
+        let found = self.unit.borrow_mut().constant(name, self.sys);
+        found.or_else(|| self.late()?.borrow_mut().constant(name, self.sys)).or_else(|| self.sys.c_macro(name))
+    }
+
+    /// Headers that are not there, or a declaration that was not understood.
+    fn why_unknown(&self, name: &str) -> Option<String> {
+        let unit = self.unit.borrow();
+        let broken = unit.faults.iter().filter(|f| f.place.file != 0).find(|f| {
+            let text = unit.pre.files.get(f.place.file as usize).map_or("", |f| &f.text);
+            let near = text.get(f.place.at.saturating_sub(2000) as usize..f.place.at as usize).unwrap_or_default();
+            near.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|w| w == name)
+        });
+        if let Some(fault) = broken {
+            return Some(format!("{}: {}", unit.shown(fault.place), fault.message));
+        }
+        let mut absent: Vec<&str> = unit.pre.absent.iter().filter(|a| a.place.file == 0).map(|a| a.name.as_str()).collect();
+        absent.dedup();
+        if absent.is_empty() {
+            return self.sys.why_unknown(name);
+        }
+        let list = absent.iter().map(|n| format!("<{n}>")).collect::<Vec<_>>().join(", ");
+        let (is, has) = if absent.len() == 1 { ("is", "it") } else { ("are", "one of them") };
+        Some(format!("{list} {is} not installed; if {has} has it, install the kernel's headers or define it in the script"))
+    }
+
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.sys.tracepoints()
+    }
+
+    fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
+        self.sys.has_tracepoint(category, name)
+    }
+
+    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
+        self.sys.tracepoint(category, name)
+    }
+
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.sys.raw_tracepoints()
+    }
+
+    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
+        self.sys.raw_tracepoint(name)
+    }
+
+    fn syscall_number(&self, name: &str) -> Option<u32> {
+        self.sys.syscall_number(name)
+    }
+
+    fn kernel_symbol(&self, name: &str) -> Option<u64> {
+        self.sys.kernel_symbol(name)
+    }
+
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.sys.kernel_function(name)
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.sys.kernel_variable(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.sys.may_call(function, program_type)
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        self.sys.functions()
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        self.sys.function_homes(name)
+    }
+
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        self.sys.prototype(module, name)
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.sys.described_functions(each);
+    }
+
+    fn text_symbols(&self, name: &str) -> Symbols {
+        self.sys.text_symbols(name)
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        self.sys.has_module(name)
+    }
+
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+        self.sys.resolve_binary(name, pid)
+    }
+
+    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
+        self.sys.binary(path)
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        self.sys.markers(path)
+    }
+
+    fn has(&self, feature: Feature) -> bool {
+        self.sys.has(feature)
+    }
+
+    fn possible_cpus(&self) -> u32 {
+        self.sys.possible_cpus()
+    }
+
+    fn online_cpus(&self) -> Vec<u32> {
+        self.sys.online_cpus()
+    }
+
+    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
+        self.sys.cgroup_id(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// A question with an answer of its own would otherwise be forgotten here without a word.
+    #[test]
+    fn every_question_is_passed_on() {
+        let (questions, answers) = (include_str!("../system/mod.rs"), include_str!("overlay.rs"));
+        let of_trait = questions.split("pub trait System {").nth(1).and_then(|t| t.split("\n}\n").next()).unwrap_or_default();
+        let names = of_trait.lines().filter_map(|l| l.trim().strip_prefix("fn ")?.split('(').next());
+        let lost: Vec<&str> = names.filter(|n| !answers.contains(&format!("self.sys.{n}("))).collect();
+        assert!(lost.is_empty(), "not passed on: {lost:?}");
+    }
+}

@@ -1,0 +1,318 @@
+//! The C preprocessor: files to tokens, with all that `#` lines ask for.
+//!
+//! A macro is not expanded within its own expansion (C's "blue paint"); a marker behind the expansion frees it again.
+//! Work is bounded: files within one another, tokens in all, arguments within arguments.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::Fault;
+use super::lex::{Kind, Lexer, Names, Place, Sym, Token};
+use super::search::{Found, Search};
+
+/// Files within one another.
+const DEPTH: usize = 100;
+/// Files that one script may take in, each as often as it is included.
+const FILES: usize = 10_000;
+/// Faults that are kept.
+const FAULTS: usize = 200;
+/// Tokens that all of them may give.
+pub const TOKENS: usize = 3_000_000;
+/// Arguments of macros within arguments.
+pub const NESTED: usize = 60;
+
+/// A macro.
+#[derive(Debug)]
+pub struct Define {
+    /// None: object-like.
+    pub params: Option<Vec<Sym>>,
+    /// The last parameter takes all that is left.
+    pub variadic: bool,
+    /// What it stands for.
+    pub body: Vec<Token>,
+    /// Its name's place; none for one that is built in.
+    pub place: Option<Place>,
+}
+
+/// A file that was read.
+pub struct File {
+    /// Where it is; the script has none.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: Rc<str>,
+    /// The `#include` that read it first.
+    pub from: Option<Place>,
+    /// Which of the folders to search it came from, for `#include_next`.
+    folder: usize,
+}
+
+/// A file that is being read, and the `#if`s that are open in it.
+pub struct Open {
+    pub lexer: Lexer,
+    pub file: u16,
+    pub ifs: Vec<If>,
+    pub guard: Guard,
+}
+
+/// An `#if` that has no `#endif` yet.
+pub struct If {
+    /// A branch was taken.
+    pub taken: bool,
+    /// `#else` has been.
+    pub last: bool,
+    /// The `#if`.
+    pub place: Place,
+}
+
+/// Is the whole file within `#ifndef NAME`?
+#[derive(Clone, Copy, PartialEq)]
+pub enum Guard {
+    Unknown,
+    Within(Sym),
+    Closed(Sym),
+    No,
+}
+
+/// A header that was asked for and is not there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Absent {
+    /// As written.
+    pub name: String,
+    /// `<…>`, not quotes.
+    pub angled: bool,
+    /// The `#include`.
+    pub place: Place,
+}
+
+/// The machine.
+pub struct Preprocessor<'a> {
+    /// All texts.
+    pub names: Names,
+    /// All files, the script first.
+    pub files: Vec<File>,
+    /// What could not be done.
+    pub faults: Vec<Fault>,
+    /// Headers that are not there.
+    pub absent: Vec<Absent>,
+    /// Kernel headers that were passed over.
+    pub deferred: Vec<(String, Place)>,
+    pub(super) search: Search<'a>,
+    macros: Vec<Option<Rc<Define>>>,
+    busy: Vec<bool>,
+    pub(super) open: Vec<Open>,
+    pub(super) known: BTreeMap<PathBuf, (u16, Option<Sym>)>,
+    pub(super) out: Vec<Token>,
+    pub(super) budget: usize,
+    opened: usize,
+    /// Names that a `#if` of the script asked for in vain.
+    pub unknown: bool,
+}
+
+/// Where tokens come from: what macros gave, then the open file.
+pub struct Flow {
+    /// Backwards.
+    pub pending: Vec<Token>,
+    /// Is the open file behind it?
+    pub file: bool,
+}
+
+impl<'a> Preprocessor<'a> {
+    /// With nothing read and the built-in macros.
+    pub fn new(search: Search<'a>, built_in: &str) -> Self {
+        let mut new = Self {
+            names: Names::default(),
+            files: Vec::new(),
+            faults: Vec::new(),
+            absent: Vec::new(),
+            deferred: Vec::new(),
+            search,
+            macros: Vec::new(),
+            busy: Vec::new(),
+            open: Vec::new(),
+            known: BTreeMap::new(),
+            out: Vec::new(),
+            budget: TOKENS,
+            opened: 0,
+            unknown: false,
+        };
+        for line in built_in.lines() {
+            let mut lexer = Lexer::new(line.into(), 0);
+            new.define(&mut lexer, false);
+        }
+        new
+    }
+
+    /// Reads a text as a file, what `before` names and all that they include: tokens without any macro.
+    pub fn run(&mut self, path: &Path, text: &str, before: &[String]) -> Vec<Token> {
+        self.enter(path.to_owned(), text.into(), None, 0);
+        for name in before.iter().rev() {
+            let beside = path.parent().unwrap_or(Path::new(""));
+            match self.search.find(name, Some(beside), 0) {
+                Found::File { path, folder } => {
+                    let text = self.search.read(&path).unwrap_or_else(|| "".into());
+                    self.enter(path, text, Some(Place::default()), folder);
+                }
+                Found::Deferred => self.deferred.push((name.clone(), Place::default())),
+                Found::Nothing => self.absent.push(Absent { name: name.clone(), angled: false, place: Place::default() }),
+            }
+        }
+        let mut flow = Flow { pending: Vec::new(), file: true };
+        while let Some(token) = self.expanded(&mut flow, 0) {
+            self.out.push(token);
+            if self.out.len() > TOKENS {
+                break;
+            }
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// A macro by name.
+    pub fn defined(&self, name: &str) -> Option<&Rc<Define>> {
+        self.macro_of(self.names.known(name)?)
+    }
+
+    /// Is this in a header that comes from the kernel?
+    pub fn is_kernels(&self, place: Place) -> bool {
+        self.files.get(place.file as usize).is_some_and(|f| f.folder > 0 && self.search.is_kernels(&f.path, f.folder - 1))
+    }
+
+    /// What a macro's name becomes, wholly expanded.
+    pub fn expand_name(&mut self, name: &str) -> Option<Vec<Token>> {
+        let sym = self.names.known(name)?;
+        let define = self.macro_of(sym).filter(|d| d.params.is_none())?.clone();
+        let mut body = define.body.clone();
+        self.set_busy(sym, true);
+        body = self.expand_all(body, 0);
+        self.set_busy(sym, false);
+        Some(body)
+    }
+
+    pub(super) fn macro_of(&self, sym: Sym) -> Option<&Rc<Define>> {
+        self.macros.get(sym as usize)?.as_ref()
+    }
+
+    pub(super) fn is_busy(&self, sym: Sym) -> bool {
+        self.busy.get(sym as usize).copied().unwrap_or(false)
+    }
+
+    pub(super) fn set_busy(&mut self, sym: Sym, busy: bool) {
+        let at = sym as usize;
+        if self.busy.len() <= at {
+            self.busy.resize(at + 1, false);
+        }
+        if let Some(slot) = self.busy.get_mut(at) {
+            *slot = busy;
+        }
+    }
+
+    pub(super) fn set_macro(&mut self, sym: Sym, define: Option<Rc<Define>>) {
+        let at = sym as usize;
+        if self.macros.len() <= at {
+            self.macros.resize(at + 1, None);
+        }
+        if let Some(slot) = self.macros.get_mut(at) {
+            *slot = define;
+        }
+    }
+
+    pub(super) fn fault(&mut self, place: Place, message: impl Into<String>) {
+        if self.faults.len() < FAULTS {
+            self.faults.push(Fault { place, message: message.into(), help: None });
+        }
+    }
+
+    // ── files
+
+    fn enter(&mut self, path: PathBuf, text: Rc<str>, from: Option<Place>, folder: usize) {
+        self.opened += 1;
+        let known = self.known.get(&path).map(|(file, _)| *file);
+        let file = known.unwrap_or_else(|| {
+            let file = self.files.len() as u16;
+            self.files.push(File { path: path.clone(), text: text.clone(), from, folder });
+            self.known.insert(path, (file, None));
+            file
+        });
+        self.open.push(Open { lexer: Lexer::new(text, file), file, ifs: Vec::new(), guard: Guard::Unknown });
+    }
+
+    pub(super) fn include(&mut self, name: &str, angled: bool, next: bool, place: Place) {
+        if self.open.len() >= DEPTH {
+            return self.fault(place, format!("`{name}` is not read: {DEPTH} files are open already"));
+        }
+        if self.opened >= FILES {
+            return self.fault(place, format!("`{name}` is not read: {FILES} files have been read already"));
+        }
+        let here = self.files.get(place.file as usize);
+        let (folder, beside) = here.map_or((0, None), |f| (f.folder, f.path.parent().map(Path::to_owned)));
+        let from = if next { folder + 1 } else { 0 };
+        let beside = if angled || next { None } else { beside };
+        match self.search.find(name, beside.as_deref(), from) {
+            Found::File { path, folder } => {
+                if let Some((_, Some(guard))) = self.known.get(&path)
+                    && self.macro_of(*guard).is_some()
+                {
+                    return;
+                }
+                match self.search.read(&path) {
+                    Some(text) => self.enter(path, text, Some(place), folder),
+                    None => self.fault(place, format!("`{}` cannot be read", path.display())),
+                }
+            }
+            Found::Deferred => self.deferred.push((name.to_owned(), place)),
+            Found::Nothing => self.absent.push(Absent { name: name.to_owned(), angled, place }),
+        }
+    }
+
+    /// The open file is done.
+    fn leave(&mut self) -> bool {
+        let Some(open) = self.open.pop() else { return false };
+        if let Some(last) = open.ifs.last() {
+            self.fault(last.place, "this `#if` has no `#endif`");
+        }
+        if let Guard::Closed(name) = open.guard
+            && let Some(known) = self.files.get(open.file as usize).and_then(|f| self.known.get_mut(&f.path))
+        {
+            known.1 = Some(name);
+        }
+        !self.open.is_empty()
+    }
+
+    // ── tokens
+
+    /// The next token of the flow, directives done and macros not expanded.
+    pub(super) fn raw(&mut self, flow: &mut Flow) -> Option<Token> {
+        loop {
+            if let Some(token) = flow.pending.pop() {
+                if token.kind == Kind::End {
+                    self.set_busy(token.sym, false);
+                    continue;
+                }
+                return Some(token);
+            }
+            if !flow.file {
+                return None;
+            }
+            let open = self.open.last_mut()?;
+            if open.lexer.at_directive() {
+                self.directive();
+                continue;
+            }
+            match open.lexer.next(&mut self.names) {
+                Some(token) => {
+                    match open.guard {
+                        // something stands outside the guard
+                        Guard::Unknown | Guard::Closed(_) => open.guard = Guard::No,
+                        Guard::Within(_) | Guard::No => {}
+                    }
+                    return Some(token);
+                }
+                None => {
+                    if !self.leave() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Where headers are: the folders of the script, of the user, of the kernel and of the platform, in the order that a C compiler
+//! would search them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::builtin;
+use crate::system::System;
+
+/// The largest header that is read, in bytes.
+const LARGEST: usize = 8 << 20;
+
+/// Whose headers a folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The user's (`-I`, `CPATH`) and the platform's: what they declare counts before what the kernel's BTF says.
+    User,
+    /// The kernel's: BTF counts first, and they are read only when it lacks something.
+    Kernel,
+}
+
+/// A folder to search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub owner: Owner,
+}
+
+/// The folders, and what was found in them.
+pub struct Search<'a> {
+    sys: &'a dyn System,
+    folders: Vec<Folder>,
+    /// Kernel headers are passed over.
+    defer: bool,
+    texts: BTreeMap<PathBuf, Option<Rc<str>>>,
+}
+
+/// What became of a search.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Here; the number counts folders from 1.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Where `#include_next` goes on after.
+        folder: usize,
+    },
+    /// A kernel header, and those wait.
+    Deferred,
+    /// Nowhere.
+    Nothing,
+}
+
+impl<'a> Search<'a> {
+    /// In these folders; with `defer`, kernel headers are found and not read.
+    pub fn new(sys: &'a dyn System, folders: Vec<Folder>, defer: bool) -> Self {
+        Self { sys, folders, defer, texts: BTreeMap::new() }
+    }
+
+    /// Looks for a header: in `beside` first (that of the file which asks, for names in quotes), then in the folders after the
+    /// first `from - 1`.
+    pub fn find(&mut self, name: &str, beside: Option<&Path>, from: usize) -> Found {
+        let name = Path::new(name);
+        if let Some(beside) = beside {
+            let path = beside.join(name);
+            if self.read(&path).is_some() {
+                let kernel = self.folders.iter().position(|f| path.starts_with(&f.path));
+                return Found::File { path, folder: kernel.map_or(0, |i| i + 1) };
+            }
+        }
+        if name.is_absolute() {
+            let path = name.to_owned();
+            return if self.read(&path).is_some() { Found::File { path, folder: 0 } } else { Found::Nothing };
+        }
+        // the compiler's own headers come first
+        if from == 0 && name.to_str().is_some_and(|n| builtin::header(n).is_some()) {
+            return Found::File { path: Path::new(builtin::FOLDER).join(name), folder: 0 };
+        }
+        for i in from.saturating_sub(1)..self.folders.len() {
+            let Some(folder) = self.folders.get(i) else { break };
+            let (path, owner) = (folder.path.join(name), folder.owner);
+            if self.read(&path).is_some() {
+                return if owner == Owner::Kernel && self.defer { Found::Deferred } else { Found::File { path, folder: i + 1 } };
+            }
+        }
+        Found::Nothing
+    }
+
+    /// Does a header in this folder (counted from 0) come from the kernel? Those of its user-space interface do, too.
+    pub fn is_kernels(&self, path: &Path, folder: usize) -> bool {
+        let Some(folder) = self.folders.get(folder) else { return false };
+        let part = path.strip_prefix(&folder.path).ok().and_then(|p| p.components().next());
+        let part = part.and_then(|c| c.as_os_str().to_str()).unwrap_or_default();
+        folder.owner == Owner::Kernel || (path.starts_with("/usr/include") && matches!(part, "linux" | "asm" | "asm-generic"))
+    }
+
+    /// A file's text.
+    pub fn read(&mut self, path: &Path) -> Option<Rc<str>> {
+        if let Some(known) = self.texts.get(path) {
+            return known.clone();
+        }
+        let own = path.strip_prefix(builtin::FOLDER).ok().and_then(Path::to_str).and_then(builtin::header);
+        let text = match own {
+            Some(text) => Some(Rc::from(text)),
+            None => self.sys.file(path).filter(|t| t.len() <= LARGEST).map(Rc::from),
+        };
+        self.texts.insert(path.to_owned(), text.clone());
+        text
+    }
+}

@@ -1,0 +1,315 @@
+//! What C text declares: structs, unions, enums and typedefs, and how each lies in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::lex::{Names, Place, Sym};
+use crate::system::{System, TypeName};
+use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
+
+/// The first id of a struct that is declared here: no BTF type has it.
+pub const FIRST_ID: u32 = 0xf000_0000;
+/// So many ids belong to one reading.
+pub const MOST: u32 = 0x0400_0000;
+/// Structs within structs, pointers to pointers.
+const DEPTH: u32 = 16;
+/// The most fields of one answer.
+const FIELDS: u32 = 1 << 16;
+
+/// A type of C.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ty {
+    /// `void`
+    Void,
+    /// `_Bool`
+    Bool,
+    /// `char` … `unsigned long long`; `char` itself is signed text.
+    Int(Int),
+    /// Of so many bytes, with this alignment: floating point, 128-bit integers. Only its bytes can be had.
+    Raw(u32, u32),
+    /// `T *`
+    Pointer(Box<Ty>),
+    /// `T[n]`; none: a flexible member.
+    Array(Box<Ty>, Option<u32>),
+    /// `T f(…)`
+    Function,
+    /// A struct, union or enum of [`Types::tags`].
+    Tag(usize),
+    /// A type that is declared in the kernel's BTF alone, and its alignment.
+    Kernel(Type, u32),
+    /// With an alignment that an attribute gave.
+    Aligned(Box<Ty>, u32),
+}
+
+/// `struct`, `union`, `enum`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum TagKind {
+    Struct,
+    Union,
+    Enum,
+}
+
+impl TagKind {
+    /// As written.
+    pub fn word(self) -> &'static str {
+        match self {
+            TagKind::Struct => "struct",
+            TagKind::Union => "union",
+            TagKind::Enum => "enum",
+        }
+    }
+
+    /// In the terms of [`System`].
+    pub fn type_name(self) -> TypeName {
+        match self {
+            TagKind::Struct => TypeName::Struct,
+            TagKind::Union => TypeName::Union,
+            TagKind::Enum => TypeName::Enum,
+        }
+    }
+}
+
+/// A struct, union or enum.
+#[derive(Clone, Debug)]
+pub struct Tag {
+    /// Which.
+    pub kind: TagKind,
+    /// Empty when anonymous.
+    pub name: String,
+    /// Its braces were read.
+    pub complete: bool,
+    /// Bytes.
+    pub size: u32,
+    /// Bytes.
+    pub align: u32,
+    /// Of a struct or union.
+    pub members: Vec<Member>,
+    /// Of an enum.
+    pub variants: Vec<(Sym, i64)>,
+    /// Of an enum.
+    pub int: Int,
+    /// Where it was declared first.
+    pub place: Place,
+}
+
+/// A member of a struct or union.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// None: an anonymous struct or union.
+    pub name: Option<Sym>,
+    /// Bits from the start.
+    pub bit: u64,
+    /// Of a bit-field, in bits.
+    pub width: Option<u8>,
+    /// What it holds.
+    pub ty: Ty,
+}
+
+/// All that was declared.
+#[derive(Default)]
+pub struct Types {
+    /// Structs, unions and enums.
+    pub tags: Vec<Tag>,
+    /// Those with a name.
+    pub by_name: BTreeMap<Sym, usize>,
+    /// Typedefs.
+    pub typedefs: BTreeMap<Sym, Ty>,
+    /// Enums' variants: the enum and the value.
+    pub variants: BTreeMap<Sym, (usize, i64)>,
+}
+
+impl Types {
+    /// Bytes that a type takes, and its alignment. None: it is incomplete.
+    pub fn shape(&self, ty: &Ty) -> Option<(u64, u32)> {
+        match ty {
+            Ty::Void | Ty::Function => None,
+            Ty::Bool => Some((1, 1)),
+            Ty::Int(i) => Some((i.bytes.into(), i.bytes.into())),
+            Ty::Raw(bytes, align) => Some(((*bytes).into(), *align)),
+            Ty::Pointer(_) => Some((8, 8)),
+            Ty::Array(elem, n) => {
+                let (size, align) = self.shape(elem)?;
+                Some((size.checked_mul(n.unwrap_or(0).into()).filter(|s| *s < 1 << 31)?, align))
+            }
+            Ty::Tag(tag) => self.tags.get(*tag).filter(|t| t.complete).map(|t| (t.size.into(), t.align)),
+            Ty::Kernel(ty, align) => Some((ty.size().into(), *align)),
+            Ty::Aligned(inner, align) => {
+                let (size, own) = self.shape(inner)?;
+                Some((size, own.max(*align)))
+            }
+        }
+    }
+
+    /// The integer that a type is, if it is one: what a bit-field may have.
+    pub fn int(&self, ty: &Ty) -> Option<Int> {
+        match ty {
+            Ty::Bool => Some(Int { bytes: 1, signed: false }),
+            Ty::Int(i) => Some(*i),
+            Ty::Tag(tag) => self.tags.get(*tag).filter(|t| t.kind == TagKind::Enum).map(|t| t.int),
+            Ty::Kernel(ty, _) => ty.as_int(),
+            Ty::Aligned(inner, _) => self.int(inner),
+            Ty::Void | Ty::Raw(..) | Ty::Pointer(_) | Ty::Array(..) | Ty::Function => None,
+        }
+    }
+}
+
+/// Declarations with the system behind them: what turns them into the program's own types.
+pub struct View<'a> {
+    /// What was declared.
+    pub types: &'a Types,
+    /// Their names.
+    pub names: &'a Names,
+    /// For what is declared there alone.
+    pub sys: &'a dyn System,
+    /// The id of the first struct.
+    pub first: u32,
+}
+
+impl View<'_> {
+    /// A type in the program's terms.
+    pub fn ty(&self, ty: &Ty, depth: u32) -> Type {
+        if depth > DEPTH {
+            return Type::Void;
+        }
+        match ty {
+            Ty::Void | Ty::Function => Type::Void,
+            Ty::Bool => Type::Bool,
+            Ty::Int(i) => Type::Int(*i),
+            Ty::Raw(bytes, _) => Type::Array(Box::new(Type::uint(1)), *bytes),
+            Ty::Pointer(to) => self.ty(to, depth + 1).ptr(Space::Unknown),
+            Ty::Array(elem, n) => {
+                let (elem, n) = (self.ty(elem, depth + 1), n.unwrap_or(0));
+                if n > 0 && elem == Type::int(1) { Type::Str(n) } else { Type::Array(Box::new(elem), n) }
+            }
+            Ty::Tag(tag) => self.tag(*tag),
+            Ty::Kernel(ty, _) => ty.clone(),
+            Ty::Aligned(inner, _) => self.ty(inner, depth),
+        }
+    }
+
+    /// A struct, union or enum in the program's terms.
+    pub fn tag(&self, index: usize) -> Type {
+        let Some(tag) = self.types.tags.get(index) else { return Type::Void };
+        if !tag.complete
+            && let Some(known) = self.sys.type_named(tag.kind.type_name(), &tag.name)
+        {
+            return known;
+        }
+        match tag.kind {
+            TagKind::Enum => {
+                let variants = tag.variants.iter().map(|(n, v)| (self.names.text(*n).to_owned(), *v)).collect();
+                Type::Enum(Arc::new(Enum { name: tag.name.clone(), int: tag.int, variants }))
+            }
+            TagKind::Struct | TagKind::Union => {
+                let id = self.first.saturating_add(index as u32);
+                Type::Struct(Arc::new(Struct { name: tag.name.clone(), union: tag.kind == TagKind::Union, size: tag.size, id }))
+            }
+        }
+    }
+
+    /// See [`System::member`], for a struct that is declared here.
+    pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        let name = self.names.known(name)?;
+        let mut budget = FIELDS;
+        self.find(index(of, self.first)?, name, 0, 0, &mut budget)
+    }
+
+    fn find(&self, tag: usize, name: Sym, base: u64, depth: u32, budget: &mut u32) -> Option<Field> {
+        if depth > DEPTH {
+            return None;
+        }
+        for m in &self.types.tags.get(tag)?.members {
+            *budget = budget.checked_sub(1)?;
+            match (m.name, &m.ty) {
+                (Some(n), _) if n == name => return self.field(m, base),
+                (None, Ty::Tag(inner)) => {
+                    if let Some(found) = self.find(*inner, name, base + m.bit, depth + 1, budget) {
+                        return Some(found);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// See [`System::expand`], for a struct that is declared here.
+    pub fn expand(&self, of: &Struct) -> Option<Record> {
+        let mut budget = FIELDS;
+        self.record(of, 0, &mut budget)
+    }
+
+    fn record(&self, of: &Struct, depth: u32, budget: &mut u32) -> Option<Record> {
+        let Some(tag) = index(of, self.first) else { return self.sys.expand(of) };
+        let mut fields = Vec::new();
+        self.gather(tag, 0, depth, budget, &mut fields)?;
+        Some(Record { name: of.name.clone(), size: of.size, fields })
+    }
+
+    fn gather(&self, tag: usize, base: u64, depth: u32, budget: &mut u32, into: &mut Vec<Field>) -> Option<()> {
+        if depth > DEPTH {
+            return None;
+        }
+        for m in &self.types.tags.get(tag)?.members {
+            *budget = budget.checked_sub(1)?;
+            if let (None, Ty::Tag(inner)) = (m.name, &m.ty) {
+                self.gather(*inner, base + m.bit, depth + 1, budget, into)?;
+                continue;
+            }
+            let Some(mut field) = self.field(m, base) else { continue };
+            self.deepen(&mut field.ty, depth + 1, budget);
+            into.push(field);
+        }
+        Some(())
+    }
+
+    fn deepen(&self, ty: &mut Type, depth: u32, budget: &mut u32) {
+        if let Type::Array(elem, _) = ty {
+            self.deepen(elem, depth, budget);
+        } else if let Type::Struct(inner) = ty
+            && depth < DEPTH
+            && let Some(record) = self.record(inner, depth, budget)
+        {
+            *ty = Type::Record(Arc::new(record));
+        }
+    }
+
+    /// As the program reads it: a bit-field lies in the unit that it was declared with, or (packed) in the narrowest one from
+    /// its first byte that holds it.
+    fn field(&self, m: &Member, base: u64) -> Option<Field> {
+        let (bit, name) = (base + m.bit, m.name.map(|n| self.names.text(n).to_owned()).unwrap_or_default());
+        let ty = self.ty(&m.ty, 0);
+        let Some(width) = m.width else {
+            return Some(Field { name, offset: u32::try_from(bit / 8).ok()?, bits: None, ty });
+        };
+        let unit = u64::from(ty.size()).saturating_mul(8).max(8);
+        let (start, ty) = if bit % unit + u64::from(width) <= unit {
+            (bit - bit % unit, ty)
+        } else {
+            let need = (bit % 8 + u64::from(width)).div_ceil(8).next_power_of_two();
+            let signed = ty.as_int().is_some_and(|i| i.signed);
+            (bit - bit % 8, Type::Int(Int { bytes: u8::try_from(need).ok().filter(|n| *n <= 8)?, signed }))
+        };
+        let bits = Some((u8::try_from(bit - start).ok()?, width));
+        Some(Field { name, offset: u32::try_from(start / 8).ok()?, bits, ty })
+    }
+}
+
+/// The number of a struct of the reading whose ids begin at `first`.
+pub fn index(of: &Struct, first: u32) -> Option<usize> {
+    of.id.checked_sub(first).filter(|n| *n < MOST).map(|n| n as usize)
+}
+
+/// The alignment that C gives a type of the kernel's.
+pub fn kernel_align(ty: &Type, sys: &dyn System, depth: u32) -> u32 {
+    match ty {
+        Type::Struct(s) if depth < DEPTH => {
+            let fields = sys.expand(s).map(|r| r.fields).unwrap_or_default();
+            fields.iter().map(|f| kernel_align(&f.ty, sys, depth + 1)).max().unwrap_or(1)
+        }
+        Type::Record(r) if depth < DEPTH => r.fields.iter().map(|f| kernel_align(&f.ty, sys, depth + 1)).max().unwrap_or(1),
+        Type::Array(elem, _) => kernel_align(elem, sys, depth + 1),
+        other => other.align(),
+    }
+}

@@ -1,0 +1,94 @@
+//! What the help says beside the options, and what is said of wrong words.
+
+use super::Failure;
+
+/// The forms of the command line.
+pub(super) const USAGE: &str = "rbt [OPTIONS] FILE [ARGS]
+       rbt [OPTIONS] -e PROGRAM [ARGS]
+       rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
+       rbt fmt [--check] [--diff] [-i | -o FILE] FILES
+       rbt info
+       rbt completions bash|zsh|fish";
+
+/// The start of the long help's end.
+pub(super) const EXAMPLES: &str = "Examples:
+  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'
+                            who opens which file
+  rbt -e 'tracepoint:raw_syscalls:sys_enter { @[comm] = count(); }'
+                            system calls by program; Ctrl-C prints the counts
+  rbt -e 'tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @bytes = hist(args.ret); }' -c 'make'
+                            sizes of reads while a command runs
+  rbt -e 'uprobe:libc:malloc { @[comm] = sum(arg0); }' -p 1234
+                            what a process allocates
+  rbt -l 'tracepoint:sched:*'
+                            probes by name; -lv shows their arguments
+  rbt script.bt 42 --name=value
+                            a file, with $1 and a named option
+";
+
+/// The end of the long help.
+pub(super) const STATUS: &str = "
+Exit status:
+  0    the run ended well, or exit() was called without a number
+  1    wrong use, a script with errors, a right that is missing, nothing to attach to
+  2    an error of rbt itself, or a setting in the environment that is not valid
+  255  the kernel refused to load or to attach
+  any  exit(n); with --propagate-status what the -c command exits with
+";
+
+/// For whoever gives no words at all.
+pub(super) fn short_usage() -> String {
+    format!(
+        "nothing to run\n\nUsage: {USAGE}\n
+Examples:
+  rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
+  rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
+  rbt -l 'tracepoint:*open*'     what can be traced
+
+More: rbt --help"
+    )
+}
+
+/// What clap has against the words, as ours; an unknown option is shown at its place.
+pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) = (e.kind(), e.get(ContextKind::InvalidArg)) {
+        let near = match e.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(near)) => Some(near.clone()),
+            _ => None,
+        };
+        let failure = Failure::new(format!("there is no option `{option}`{}", at_word(option, words))).code("unknown-option");
+        return match near {
+            Some(near) => failure.help(format!("did you mean `{near}`?")),
+            None => failure.help("`rbt --help` lists the options; what is meant for the script follows `--`"),
+        };
+    }
+    let text = e.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let first = text.split("\n\n").next().unwrap_or(text).trim_end();
+    Failure::new(first).help("`rbt --help` explains the options")
+}
+
+/// The command line and a caret under the word; nothing where that is more than a line.
+fn at_word(word: &str, words: &[String]) -> String {
+    // a letter may stand among others: `-qx`
+    let letter = word.strip_prefix('-').filter(|l| l.chars().count() == 1);
+    let among = |w: &String| letter.is_some_and(|l| w.starts_with('-') && !w.starts_with("--") && w.contains(l));
+    let Some(at) = words.iter().position(|w| w.starts_with(word)).or_else(|| words.iter().position(among)) else {
+        return String::new();
+    };
+    let mut line = String::from("rbt");
+    let mut column = 0;
+    for (i, w) in words.iter().enumerate() {
+        line.push(' ');
+        if i == at {
+            column = line.chars().count();
+        }
+        line.push_str(&shlex::try_quote(w).unwrap_or_default());
+    }
+    if line.contains('\n') || line.chars().count() > 100 {
+        return String::new();
+    }
+    let rest = "~".repeat(words.get(at).map_or(1, |w| w.chars().count()).saturating_sub(1));
+    format!("\n    {line}\n    {:column$}^{rest}", "")
+}

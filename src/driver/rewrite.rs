@@ -1,0 +1,102 @@
+//! `rbt fmt`: scripts are read, put in canonical form, and written, shown or compared.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use super::{not_written, read, say, tell, to_reader, write_file};
+use crate::cli::fmt::{Fmt, To};
+use crate::cli::{Failure, Program};
+use crate::diag::{self, Source};
+use crate::{fmt, syntax};
+
+/// Of all that `rbt fmt` was given; what is wrong with one keeps no other from it. Gives the exit status.
+pub fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
+    let mut status = 0;
+    for input in &asked.inputs {
+        match one(asked, input) {
+            Ok(changes) if changes && asked.to == To::Check => status = status.max(1),
+            Ok(_) => {}
+            Err(failure) => {
+                tell(&failure, asked.color);
+                status = asked.wrong;
+            }
+        }
+    }
+    Ok(status)
+}
+
+/// Gives true where the canonical text is another than the script's.
+fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
+    let source = read(input)?;
+    let text = canonical(&source, asked.color)?;
+    let changes = text != source.text;
+    if asked.diff && changes {
+        let diff = similar::TextDiff::from_lines(source.text.as_str(), text.as_str());
+        let diff = diff.unified_diff().header(&source.name, &format!("{} (formatted)", source.name)).to_string();
+        to_reader(|out| out.write_all(diff.as_bytes()))?;
+    }
+    match (&asked.to, input) {
+        (To::Stdout, _) => {
+            to_reader(|out| out.write_all(text.as_bytes()))?;
+        }
+        (To::File(path), _) => place(path, text.as_bytes())?,
+        (To::InPlace, Program::File(path)) if changes => place(path, text.as_bytes())?,
+        (To::Check, _) if changes => say(&format!("{} is not in canonical form\n", source.name)),
+        (To::InPlace | To::Check | To::Nowhere, _) => {}
+    }
+    Ok(changes)
+}
+
+/// The canonical text, which has been seen to have the same words and to be canonical.
+fn canonical(source: &Source, color: bool) -> Result<String, Failure> {
+    let (text, again) = {
+        let text = formatted(source, color)?;
+        let made = Source { name: source.name.clone(), text };
+        let again = formatted(&made, color)?;
+        (made.text, again)
+    };
+    if again != text || !fmt::same_words(&source.text, &text) {
+        return Err(Failure::new(format!("{}: formatting would have changed more than the form; nothing was written", source.name))
+            .code("not-formatted")
+            .help("this is a fault of rbt: please report it with the script"));
+    }
+    Ok(text)
+}
+
+fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
+    let (_, shape) = syntax::parse_with_shape(source).map_err(|wrong| {
+        say(&diag::render(&wrong, std::slice::from_ref(source), color));
+        Failure::told(1)
+    })?;
+    Ok(shape.map_or_else(String::new, |shape| fmt::format(&source.text, &shape)))
+}
+
+/// Writes a file at once or not at all: whoever reads it sees the old text or the new. Its mode and, as far as that is allowed, its
+/// owner stay; a symbolic link still leads to it. What is no regular file (a pipe, /dev/stdout) is written to as it is.
+fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let there = fs::metadata(path).ok();
+    if there.as_ref().is_some_and(|m| !m.is_file()) {
+        return write_file(path, bytes);
+    }
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written = || -> std::io::Result<()> {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(&beside)?;
+        if let Some(there) = &there {
+            let _ = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
+            file.set_permissions(fs::Permissions::from_mode(there.mode()))?;
+        }
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)
+    };
+    written().map_err(|e| {
+        if e.kind() != std::io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&beside);
+        }
+        not_written(&path.display().to_string(), &e)
+    })
+}

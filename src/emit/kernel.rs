@@ -1,0 +1,93 @@
+//! Calls of the kernel's own functions (kfuncs), which libbpf finds by name in the kernel's BTF.
+
+use inkwell::debug_info::{AsDIScope, DIType};
+use inkwell::module::Linkage;
+use inkwell::types::BasicMetadataTypeEnum;
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
+use inkwell::{AddressSpace, values::ValueKind};
+
+use super::{Emit, ok};
+use crate::bug;
+
+/// A parameter or result as BTF has it; the kinds must agree with the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelType {
+    /// No result.
+    Nothing,
+    /// An integer.
+    Number,
+    /// A pointer to anything.
+    Anything,
+    /// A pointer to a structure of this name.
+    Struct(&'static str),
+}
+
+impl<'c> Emit<'c> {
+    /// Calls a function that returns a pointer. Whether the program may was asked before.
+    pub fn call_kernel_ptr(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> PointerValue<'c> {
+        match self.kernel_call(name, types, args) {
+            Some(BasicValueEnum::PointerValue(p)) => p,
+            _ => bug!("{name} returns a pointer"),
+        }
+    }
+
+    /// Calls a function that returns a number.
+    pub fn call_kernel_int(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+        match self.kernel_call(name, types, args) {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("{name} returns a number"),
+        }
+    }
+
+    /// Calls a function that returns nothing.
+    pub fn call_kernel(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) {
+        self.kernel_call(name, types, args);
+    }
+
+    /// `types` are the result's and the parameters'.
+    fn kernel_call(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> Option<BasicValueEnum<'c>> {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => self.declare_kernel_function(name, types),
+        };
+        match ok(self.b.build_call(function, args, "")).try_as_basic_value() {
+            ValueKind::Basic(v) => Some(v),
+            ValueKind::Instruction(_) => None,
+        }
+    }
+
+    fn declare_kernel_function(&mut self, name: &str, types: &[KernelType]) -> FunctionValue<'c> {
+        let (result, params) = match types {
+            [result, params @ ..] => (*result, params),
+            [] => (KernelType::Nothing, types),
+        };
+        let llvm: Vec<BasicMetadataTypeEnum> =
+            params.iter().map(|t| if *t == KernelType::Number { self.i64t().into() } else { self.ptrt().into() }).collect();
+        let ty = match result {
+            KernelType::Nothing => self.cx.void_type().fn_type(&llvm, false),
+            KernelType::Number => self.i64t().fn_type(&llvm, false),
+            KernelType::Anything | KernelType::Struct(_) => self.ptrt().fn_type(&llvm, false),
+        };
+        let function = self.module.add_function(name, ty, Some(Linkage::External));
+        function.set_section(Some(".ksyms"));
+        let described: Vec<DIType> = params.iter().filter_map(|t| self.kernel_type(*t)).collect();
+        let ty = self.di.create_subroutine_type(self.file(), self.kernel_type(result), &described, 0);
+        let unit = self.unit.as_debug_info_scope();
+        let scope = self.di.create_function(unit, name, None, self.file(), 1, ty, false, false, 1, 0, true);
+        function.set_subprogram(scope);
+        function
+    }
+
+    fn kernel_type(&self, ty: KernelType) -> Option<DIType<'c>> {
+        let name = match ty {
+            KernelType::Nothing => return None,
+            KernelType::Number => return Some(self.long()),
+            KernelType::Anything => return Some(self.void_pointer()),
+            KernelType::Struct(name) => name,
+        };
+        // by name alone: libbpf and the kernel look at no more
+        let scope = self.unit.as_debug_info_scope();
+        let target = self.di.create_struct_type(scope, name, self.file(), 1, 0, 8, 0, None, &[], 0, None, "");
+        Some(self.di.create_pointer_type("", target.as_type(), 64, 64, AddressSpace::default()).as_type())
+    }
+}

@@ -1,0 +1,78 @@
+//! Memory compared, searched and joined.
+
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+
+use super::{Cmp, Emit, Helper};
+use crate::types::Int;
+
+const BYTE: Int = Int { bytes: 1, signed: false };
+const U64: Int = Int { bytes: 8, signed: false };
+
+impl<'c> Emit<'c> {
+    /// -1, 0 or 1 as the first byte that differs among `n` is less in `a`, there is none, or it is greater.
+    pub fn order_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        let result = self.scalar_home();
+        let zero = self.int(0);
+        self.store(result, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let (wa, wb) = (e.load(pa, 0, int), e.load(pb, 0, int));
+            let differs = e.xor(wa, wb);
+            e.if_(differs, |e| {
+                // the first byte is the lowest: turned round, words compare as their bytes do
+                let turn = |e: &Emit<'c>, w| if int.bytes == 1 { w } else { e.swap_bytes(w, int.bytes) };
+                let less = e.cmp(Cmp::Ult, turn(e, wa), turn(e, wb));
+                let order = e.select(less, e.int(u64::MAX), e.int(1));
+                e.store(result, 0, 8, order);
+            });
+            differs
+        });
+        self.load(result, 0, U64)
+    }
+
+    /// Where one string begins in another, both in memory of these capacities: counted from 1, 0 when it does not.
+    pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
+        // each place is tried in a call of its own, so that the verifier walks one only
+        let from = self.callback(&format!("find_text_{cap}_{wanted_cap}"), &[true, false], |e, params| {
+            let (Some(BasicValueEnum::IntValue(at)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
+                return e.int(1);
+            };
+            let at = e.opaque(*at);
+            let outside = e.cmp(Cmp::Uge, at, e.int(cap.into()));
+            e.if_(outside, |e| {
+                let stop = e.int(1);
+                e.ret(Some(stop));
+            });
+            let (text, wanted) = (e.load_ptr(*ctx, 0), e.load_ptr(*ctx, 8));
+            e.count(wanted_cap.into(), |e, i| {
+                let c = e.load(e.offset_by(wanted, i), 0, BYTE);
+                let end = e.cmp(Cmp::Eq, c, e.int(0));
+                e.if_(end, |e| e.break_());
+                let place = e.opaque(e.add(at, i));
+                let outside = e.cmp(Cmp::Uge, place, e.int(cap.into()));
+                e.if_(outside, |e| {
+                    let stop = e.int(1);
+                    e.ret(Some(stop));
+                });
+                let have = e.load(e.offset_by(text, place), 0, BYTE);
+                let other = e.cmp(Cmp::Ne, c, have);
+                e.if_(other, |e| {
+                    // where the text ends, later places have no room either
+                    let stop = e.cmp(Cmp::Eq, have, e.int(0));
+                    e.ret(Some(stop));
+                });
+            });
+            let found = e.add(at, e.int(1));
+            e.store(*ctx, 16, 8, found);
+            e.int(1)
+        });
+        let ctx = self.handed();
+        self.store_ptr(ctx, 0, text);
+        self.store_ptr(ctx, 8, wanted);
+        let zero = self.int(0);
+        self.store(ctx, 16, 8, zero);
+        let times = self.int(cap.into());
+        self.call(Helper::Loop, &[times.into(), from.into(), ctx.into(), zero.into()]);
+        self.load(ctx, 16, U64)
+    }
+}

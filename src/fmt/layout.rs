@@ -1,0 +1,308 @@
+//! Items in a row to lines of bounded width: a pretty printer after Oppen ("Prettyprinting", 1980), to which comments were added.
+//!
+//! Nothing here knows the language, but for the semicolon and the comma that a comment behind a word lets pass.
+
+use std::borrow::Cow;
+
+/// What is laid out.
+pub enum Item<'s> {
+    /// As it is.
+    Text(Cow<'s, str>),
+    /// A space, unless a line begins or ends there.
+    Space,
+    /// A place where a line may end; a space where it does not.
+    Break,
+    /// A line ends.
+    Hard,
+    /// An empty line, where the next line begins.
+    Blank,
+    /// A comment that ends its line.
+    Tail(&'s str),
+    /// A comment that has lines of its own.
+    Own(&'s str),
+    /// A comment within a line.
+    Inline(&'s str),
+    /// What follows is one line if it fits.
+    Open {
+        /// What lines that begin in it are indented by.
+        indent: usize,
+        /// How it is broken.
+        how: How,
+        /// It is broken even if it fits.
+        broken: bool,
+    },
+    /// The other end of `Open`.
+    Close,
+}
+
+/// How a group is broken that does not fit its line.
+#[derive(Clone, Copy, PartialEq)]
+pub enum How {
+    /// At every break.
+    All,
+    /// Where a line is full.
+    Fill,
+    /// As the group around it.
+    Outer,
+}
+
+/// Lays out all items.
+pub fn lay_out(items: &[Item], width: usize) -> String {
+    let plan = plan(items);
+    let mut p = Printer::new();
+    let mut open: Vec<(How, usize, bool)> = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let (how, indent, flat) = open.last().copied().unwrap_or((How::All, 0, false));
+        p.indent = indent;
+        // what stands between here and the next place where a line can end
+        let length = |from: usize| plan.at(plan.next.get(i).copied().unwrap_or(0)).saturating_sub(plan.at(from));
+        match item {
+            Item::Text(text) => p.text(text),
+            Item::Space => p.space = true,
+            Item::Break if flat => p.space = true,
+            Item::Break if how == How::Fill && p.column() + 1 + length(i + 1) <= width => p.space = true,
+            Item::Break | Item::Hard => p.newline(),
+            Item::Blank => p.blank = true,
+            Item::Tail(comment) => p.tails.push(comment),
+            Item::Own(comment) => p.own(comment),
+            Item::Inline(comment) => p.inline(comment),
+            Item::Open { indent: more, how: wanted, broken } => {
+                let forced = *broken || plan.forced.get(i).copied().unwrap_or(false);
+                let fits = !forced && p.column() + usize::from(p.space) + length(i) <= width;
+                open.push(match wanted {
+                    How::Outer => (how, indent + more, flat),
+                    How::All | How::Fill => (*wanted, indent + more, flat || fits),
+                });
+            }
+            Item::Close => {
+                open.pop();
+                p.starts = p.starts.min(open.last().map_or(0, |o| o.1));
+            }
+        }
+    }
+    p.newline();
+    p.out
+}
+
+struct Plan {
+    /// The width of all before an item, on one line.
+    before: Vec<usize>,
+    /// Of a group or break: the item at which the next line may begin.
+    next: Vec<usize>,
+    /// Of a group: a line ends within it, whatever its width.
+    forced: Vec<bool>,
+}
+
+impl Plan {
+    fn at(&self, item: usize) -> usize {
+        self.before.get(item).copied().unwrap_or(0)
+    }
+}
+
+fn plan(items: &[Item]) -> Plan {
+    let mut before = Vec::with_capacity(items.len() + 1);
+    let mut sum = 0;
+    for item in items {
+        before.push(sum);
+        sum += match item {
+            Item::Text(text) => first_line(text).chars().count(),
+            Item::Inline(text) => first_line(text).chars().count() + 1,
+            Item::Space | Item::Break => 1,
+            Item::Hard | Item::Blank | Item::Tail(_) | Item::Own(_) | Item::Open { .. } | Item::Close => 0,
+        };
+    }
+    before.push(sum);
+    Plan { before, next: next_breaks(items), forced: forced(items) }
+}
+
+fn next_breaks(items: &[Item]) -> Vec<usize> {
+    let mut next = vec![items.len(); items.len()];
+    // Of each open group, the next break in it or around it; and the next end of a line anywhere.
+    let mut nearest = vec![items.len()];
+    let mut hard = items.len();
+    for (i, item) in items.iter().enumerate().rev() {
+        let here = nearest.last().copied().unwrap_or(hard).min(hard);
+        match item {
+            Item::Close => nearest.push(here),
+            Item::Open { how, .. } => {
+                nearest.pop();
+                next[i] = nearest.last().copied().unwrap_or(hard).min(hard);
+                if let (How::Outer, Some(outer)) = (how, nearest.last_mut()) {
+                    *outer = here;
+                }
+            }
+            Item::Break => {
+                next[i] = here;
+                if let Some(last) = nearest.last_mut() {
+                    *last = i;
+                }
+            }
+            Item::Hard | Item::Own(_) => hard = i,
+            Item::Text(text) if text.contains('\n') => hard = i + 1,
+            Item::Inline(text) if text.contains('\n') => hard = i + 1,
+            Item::Text(_) | Item::Inline(_) | Item::Tail(_) | Item::Space | Item::Blank => {}
+        }
+    }
+    next
+}
+
+fn forced(items: &[Item]) -> Vec<bool> {
+    let mut forced = vec![false; items.len()];
+    let mut open: Vec<usize> = Vec::new();
+    // So many of the open groups were open at a comment behind a word: if they go on, they go on in another line.
+    let mut tail = 0;
+    for (i, item) in items.iter().enumerate() {
+        let mut groups = match item {
+            Item::Open { .. } => {
+                open.push(i);
+                0
+            }
+            Item::Close => {
+                open.pop();
+                tail = tail.min(open.len());
+                0
+            }
+            Item::Tail(_) => {
+                tail = open.len();
+                0
+            }
+            Item::Hard | Item::Own(_) => open.len(),
+            Item::Text(text) if passes(text) => 0,
+            Item::Text(text) if text.contains('\n') => open.len(),
+            Item::Inline(text) if text.contains('\n') => open.len(),
+            Item::Text(_) | Item::Inline(_) => std::mem::take(&mut tail),
+            Item::Break | Item::Space | Item::Blank => 0,
+        };
+        // the groups around a forced one are forced
+        while let Some(group) = groups.checked_sub(1).and_then(|g| open.get(g)).filter(|g| !forced[**g]) {
+            forced[*group] = true;
+            groups -= 1;
+        }
+    }
+    forced
+}
+
+/// Stands before a comment that ends the line, though the comment was before it.
+fn passes(text: &str) -> bool {
+    matches!(text, ";" | ",")
+}
+
+fn first_line(text: &str) -> &str {
+    text.split('\n').next().unwrap_or(text)
+}
+
+struct Printer<'s> {
+    out: String,
+    indent: usize,
+    /// What the line that is about to begin is indented by: what held when the last one ended, or less.
+    starts: usize,
+    /// Characters in the line that is being written.
+    column: usize,
+    /// Nothing is in that line, not even its indent.
+    fresh: bool,
+    space: bool,
+    blank: bool,
+    /// Comments to be written before the line ends.
+    tails: Vec<&'s str>,
+}
+
+impl<'s> Printer<'s> {
+    fn new() -> Self {
+        Self { out: String::new(), indent: 0, starts: 0, column: 0, fresh: true, space: false, blank: false, tails: Vec::new() }
+    }
+
+    fn column(&self) -> usize {
+        if self.fresh { self.starts } else { self.column }
+    }
+
+    fn text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if !self.tails.is_empty() && !passes(text) {
+            self.newline();
+        }
+        if !self.fresh && ((self.space && !matches!(text, ";" | "," | ")" | "]")) || self.fuses(text)) {
+            self.push(" ");
+        }
+        self.space = false;
+        self.push(text);
+    }
+
+    /// Would the text and what stands before it read as one word?
+    fn fuses(&self, text: &str) -> bool {
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '@' | '#');
+        match (self.out.chars().next_back(), text.chars().next()) {
+            (Some(a), Some(b)) if word(a) && word(b) => true,
+            (Some(a), Some(b)) => (a == b && "-+&|/=<>.".contains(a)) || matches!((a, b), ('/', '*') | ('-', '>')),
+            _ => false,
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        if std::mem::take(&mut self.fresh) {
+            if std::mem::take(&mut self.blank) && !self.out.is_empty() {
+                self.out.push('\n');
+            }
+            self.out.extend(std::iter::repeat_n(' ', self.starts));
+            self.column = self.starts;
+        }
+        self.out.push_str(text);
+        match text.rfind('\n') {
+            Some(end) => self.column = text[end + 1..].chars().count(),
+            None => self.column += text.chars().count(),
+        }
+    }
+
+    fn newline(&mut self) {
+        self.space = false;
+        let mut after_line_comment = false;
+        for tail in std::mem::take(&mut self.tails) {
+            if after_line_comment {
+                self.end_line();
+            } else {
+                self.push(" ");
+            }
+            self.comment(tail);
+            after_line_comment = tail.starts_with("//");
+        }
+        self.end_line();
+    }
+
+    fn end_line(&mut self) {
+        if !std::mem::replace(&mut self.fresh, true) {
+            self.out.push('\n');
+        }
+        self.starts = self.indent;
+    }
+
+    fn own(&mut self, comment: &str) {
+        self.newline();
+        self.comment(comment);
+        self.end_line();
+    }
+
+    fn inline(&mut self, comment: &str) {
+        if !self.tails.is_empty() {
+            self.newline();
+        }
+        if !self.fresh && !self.out.ends_with(['(', '[']) {
+            self.push(" ");
+        }
+        self.comment(comment);
+        self.space = true;
+    }
+
+    /// The lines of a comment lose the blanks at their ends, and stars stand below the first.
+    fn comment(&mut self, comment: &str) {
+        let mut lines = comment.split('\n').map(str::trim_end);
+        self.push(lines.next().unwrap_or(""));
+        let first = comment.split('\n').next().map_or(0, |l| l.trim_end().chars().count());
+        let stars = comment.split('\n').skip(1).all(|l| l.trim_start().starts_with('*'));
+        let below = " ".repeat((self.column + 1).saturating_sub(first));
+        for line in lines {
+            let line = if stars { format!("\n{below}{}", line.trim_start()) } else { format!("\n{line}") };
+            self.push(&line);
+        }
+    }
+}

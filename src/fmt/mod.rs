@@ -1,0 +1,90 @@
+//! A script's text in its canonical form: `rbt fmt`.
+//!
+//! `tokens` takes the text apart by the grammar's shapes and gives each word its comments; `items` and `exprs` say where lines may or must end;
+//! `layout` makes lines of it. Names, numbers, strings, attach points and the C part stay as they are. What is not here: reading
+//! and writing of files (`driver::rewrite`).
+//!
+//! The form: an indent of two spaces, a statement a line, lines of up to [`WIDTH`] characters where they can be broken, one empty
+//! line around probes, macros and functions, attach points one per line. A shape of the grammar that this module does not know is
+//! kept as it is; a test names it.
+
+use crate::syntax::shape::{Node, Rule};
+
+mod exprs;
+mod items;
+mod layout;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+/// Columns that a line has, where it can be broken at all.
+pub const WIDTH: usize = 80;
+
+/// The canonical text of a script, of which `shape` is the shape. Parsing it gives the same tree, spans aside, and formatting it the
+/// same text.
+pub fn format(text: &str, shape: &Node) -> String {
+    let (tree, words) = tokens::read(text, shape);
+    layout::lay_out(&items::items(&tree, &words), WIDTH)
+}
+
+/// Have two texts the same words and comments? All that formatting changes is blanks, semicolons and commas.
+pub fn same_words(one: &str, other: &str) -> bool {
+    let essence = |c: &char| !c.is_whitespace() && !matches!(c, ';' | ',' | '\u{feff}');
+    one.chars().filter(essence).eq(other.chars().filter(essence))
+}
+
+/// Shapes with an inside. All others are words, kept as they are.
+const TREES: &[Rule] = &[
+    Rule::script,
+    Rule::settings,
+    Rule::setting,
+    Rule::setting_value,
+    Rule::equals,
+    Rule::import,
+    Rule::macro_item,
+    Rule::macro_param,
+    Rule::function_item,
+    Rule::function_param,
+    Rule::map_item,
+    Rule::traced_item,
+    Rule::predicate,
+    Rule::block,
+    Rule::while_stmt,
+    Rule::for_stmt,
+    Rule::unroll_stmt,
+    Rule::let_stmt,
+    Rule::return_stmt,
+    Rule::break_stmt,
+    Rule::continue_stmt,
+    Rule::import_stmt,
+    Rule::expr_stmt,
+    Rule::expr,
+    Rule::chain,
+    Rule::if_expr,
+    Rule::condition,
+    Rule::call,
+    Rule::arguments,
+    Rule::sizeof,
+    Rule::offsetof,
+    Rule::typeof_atom,
+    Rule::typeinfo,
+    Rule::map,
+    Rule::keys,
+    Rule::parens,
+    Rule::record_item,
+    Rule::field,
+    Rule::index,
+    Rule::type_name,
+    Rule::typeof_base,
+    Rule::type_tuple,
+    Rule::tagged,
+    Rule::array,
+    Rule::certain_type,
+    Rule::flat_array,
+    Rule::empty_array,
+];
+
+/// Is a shape kept as it is?
+fn is_word(rule: Rule) -> bool {
+    !TREES.contains(&rule)
+}

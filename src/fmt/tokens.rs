@@ -1,0 +1,251 @@
+//! The script's words with the comments between them, in the shapes of the grammar.
+//!
+//! A comment belongs to the word before it where it ends that word's line, else to the word that follows. The layout keeps these
+//! places, so that reading what was written gives each comment the same place again: this is what makes formatting idempotent.
+
+use crate::syntax::shape::{Node, Rule};
+
+/// A shape of the grammar, with all that stands in it but blanks, comments and what no canonical script has.
+pub struct Tree {
+    /// Which.
+    pub rule: Rule,
+    /// Parentheses that cast.
+    pub cast: bool,
+    /// In order.
+    pub parts: Vec<Part>,
+}
+
+/// What a shape has in it.
+pub enum Part {
+    /// An index into the list of words.
+    Word(usize),
+    /// A shape within it.
+    Tree(Tree),
+}
+
+impl Part {
+    /// The first word of it.
+    pub fn first(&self) -> Option<usize> {
+        match self {
+            Part::Word(i) => Some(*i),
+            Part::Tree(t) => t.parts.iter().find_map(Part::first),
+        }
+    }
+
+    /// Its shape's rule; none of a bracket or a comma.
+    pub fn rule(&self, words: &[Word]) -> Option<Rule> {
+        match self {
+            Part::Word(i) => words.get(*i).and_then(|w| w.rule),
+            Part::Tree(t) => Some(t.rule),
+        }
+    }
+}
+
+/// A word, a bracket, an operator; a text that is kept as it is.
+#[derive(Default)]
+pub struct Word<'s> {
+    /// As written; empty for the script's end.
+    pub text: &'s str,
+    /// None for what the grammar spells without a name.
+    pub rule: Option<Rule>,
+    /// Comments before it.
+    pub before: Vec<Comment<'s>>,
+    /// Comments behind it that end its line.
+    pub after: Vec<&'s str>,
+    /// An empty line stands before it.
+    pub blank: bool,
+    start: usize,
+    /// It is not written.
+    dropped: bool,
+}
+
+/// A comment before a word.
+pub struct Comment<'s> {
+    /// With its slashes.
+    pub text: &'s str,
+    /// It has lines of its own.
+    pub own: bool,
+    /// An empty line stands before it.
+    pub blank: bool,
+}
+
+/// Takes a script apart. The shape is of this text.
+pub fn read<'s>(text: &'s str, shape: &Node) -> (Tree, Vec<Word<'s>>) {
+    let mut reader = Reader { text, words: Vec::new(), at: 0 };
+    let tree = reader.tree(shape);
+    let mut words = reader.words;
+    comments(text, &mut words);
+    (tree, words)
+}
+
+struct Reader<'s> {
+    text: &'s str,
+    words: Vec<Word<'s>>,
+    /// All before this byte has been read.
+    at: usize,
+}
+
+impl<'s> Reader<'s> {
+    fn tree(&mut self, node: &Node) -> Tree {
+        let mut parts = Vec::new();
+        for inner in &node.parts {
+            self.between(inner.start, &mut parts);
+            if super::is_word(inner.rule) {
+                parts.push(self.word(inner.start, inner.end, Some(inner.rule)));
+            } else {
+                parts.push(Part::Tree(self.tree(inner)));
+            }
+        }
+        self.between(node.end, &mut parts);
+        let tree = Tree { rule: node.rule, cast: node.cast, parts };
+        self.drop_needless(tree)
+    }
+
+    fn word(&mut self, start: usize, end: usize, rule: Option<Rule>) -> Part {
+        self.at = end;
+        let text = self.text.get(start..end).unwrap_or("");
+        self.words.push(Word { text, rule, start, ..Word::default() });
+        Part::Word(self.words.len() - 1)
+    }
+
+    /// Brackets and the like, as far as `end`.
+    fn between(&mut self, end: usize, parts: &mut Vec<Part>) {
+        while let Some(rest) = self.text.get(self.at..end).filter(|r| !r.is_empty()) {
+            let blanks = rest.len() - trim_start(rest).len();
+            let length = match comment(&rest[blanks..]) {
+                Some(comment) => {
+                    self.at += blanks + comment.len();
+                    continue;
+                }
+                None => mark(&rest[blanks..]),
+            };
+            if length == 0 {
+                return;
+            }
+            parts.push(self.word(self.at + blanks, self.at + blanks + length, None));
+        }
+    }
+
+    /// Leaves out second semicolons, and commas before a bracket.
+    fn drop_needless(&mut self, mut tree: Tree) -> Tree {
+        let last = tree.parts.len().saturating_sub(1);
+        let mut needless = vec![false; tree.parts.len()];
+        let text = |part: &Part| match part {
+            // an attach point may look like a bracket
+            Part::Word(i) => self.words.get(*i).filter(|w| w.rule != Some(Rule::attach_point)).map_or("", |w| w.text),
+            Part::Tree(_) => "",
+        };
+        let is_semicolon = |i: usize| tree.parts.get(i).is_some_and(|p| text(p) == ";");
+        match tree.rule {
+            Rule::script => (0..=last).filter(|i| is_semicolon(*i)).for_each(|i| needless[i] = true),
+            Rule::block | Rule::settings => {
+                for i in (1..=last).filter(|i| is_semicolon(*i)) {
+                    // a block's value is one no more where a semicolon follows
+                    let is_end = tree.parts.iter().skip(i + 1).all(|p| matches!(text(p), ";" | "}"));
+                    needless[i] = match &tree.parts[i - 1] {
+                        Part::Word(_) => true,
+                        Part::Tree(t) => match t.rule {
+                            Rule::while_stmt | Rule::for_stmt | Rule::unroll_stmt => true,
+                            Rule::if_expr | Rule::block => !is_end,
+                            _ => false,
+                        },
+                    };
+                }
+            }
+            _ => {
+                for i in (0..last).filter(|i| text(&tree.parts[*i]) == ",") {
+                    let one_value = tree.rule == Rule::parens && i == 2;
+                    let next = &tree.parts[i + 1];
+                    let closes = matches!(text(next), ")" | "]");
+                    let begins = matches!(next, Part::Tree(t) if matches!(t.rule, Rule::predicate | Rule::block));
+                    needless[i] = (closes || begins) && !one_value;
+                }
+            }
+        }
+        let mut at = 0;
+        tree.parts.retain(|part| {
+            let drop = needless[at];
+            at += 1;
+            if let (true, Part::Word(i)) = (drop, part)
+                && let Some(word) = self.words.get_mut(*i)
+            {
+                word.dropped = true;
+            }
+            !drop
+        });
+        tree
+    }
+}
+
+/// Gives each word its comments.
+fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
+    let kept: Vec<usize> = words.iter().enumerate().filter(|(_, w)| !w.dropped).map(|(i, _)| i).collect();
+    let (mut from, mut before): (usize, Option<usize>) = (0, None);
+    for i in kept {
+        let Word { start, text: own, rule, .. } = words[i];
+        let is_end = rule == Some(Rule::EOI);
+        let mut rest = text.get(from..start).unwrap_or("");
+        from = start + own.len();
+        // the newlines before each comment, and at last before the word
+        let mut found: Vec<(&str, usize)> = Vec::new();
+        let mut lines = 0;
+        loop {
+            let blanks = rest.len() - trim_start(rest).len();
+            lines += newlines(&rest[..blanks]);
+            rest = &rest[blanks..];
+            if let Some(comment) = comment(rest) {
+                found.push((comment, lines));
+                lines = 0;
+                rest = &rest[comment.len()..];
+            } else if let Some(c) = rest.chars().next() {
+                rest = &rest[c.len_utf8()..];
+            } else {
+                break;
+            }
+        }
+        words[i].blank = lines > 1;
+        if is_end {
+            lines = lines.max(1);
+        }
+        let ended = found.iter().skip(1).map(|(_, n)| *n).chain([lines]).collect::<Vec<_>>();
+        let first_own = found.iter().position(|(_, n)| *n > 0).unwrap_or(found.len());
+        // Behind a word are those before the first end of a line; before one, those after the last.
+        let first_inline = ended.iter().rposition(|n| *n > 0).map_or(0, |n| n + 1);
+        for (n, (comment, lines)) in found.into_iter().enumerate() {
+            match before {
+                Some(b) if n < first_own && n < first_inline => words[b].after.push(comment),
+                _ => words[i].before.push(Comment { text: comment, own: n < first_inline, blank: lines > 1 }),
+            }
+        }
+        before = Some(i);
+    }
+}
+
+/// The comment that a text begins with.
+fn comment(text: &str) -> Option<&str> {
+    if text.starts_with("//") {
+        return text.get(..text.find('\n').unwrap_or(text.len()));
+    }
+    let end = text.strip_prefix("/*")?.find("*/").map_or(text.len(), |i| i + 4);
+    text.get(..end)
+}
+
+/// The length of the operator, bracket or word at a text's start; white space is none.
+fn mark(text: &str) -> usize {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let word = text.len() - text.trim_start_matches(is_word).len();
+    match text.get(..2) {
+        _ if word > 0 => word,
+        Some("->" | "..") => 2,
+        _ => text.chars().next().map_or(0, char::len_utf8),
+    }
+}
+
+/// As the grammar's `WHITESPACE`.
+fn trim_start(text: &str) -> &str {
+    text.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}', '\u{feff}'])
+}
+
+fn newlines(text: &str) -> usize {
+    text.matches('\n').count()
+}

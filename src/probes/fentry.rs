@@ -1,0 +1,204 @@
+//! `fentry` and `fexit`: functions of the kernel, with typed arguments, by a trampoline instead of a breakpoint.
+//!
+//! The context is an array of 64-bit words: the arguments, then (at the exit) what the function returns
+//! (kernel/bpf/btf.c, `btf_ctx_access`; arch/x86/net/bpf_jit_comp.c, `__arch_prepare_bpf_trampoline`).
+
+use std::rc::Rc;
+
+use super::kernel::{self, Named};
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Helper, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::functions::Functions;
+use crate::system::kernel_types::Prototype;
+use crate::system::{Feature, Missing};
+use crate::types::{Field, Int, Space, Type};
+
+/// A function's entry or its exit.
+#[derive(Debug)]
+pub struct Fentry {
+    info: Info,
+    exit: bool,
+}
+
+/// Entry.
+pub static FENTRY: Fentry = Fentry {
+    info: Info {
+        names: &["fentry", "f", "kfunc"],
+        usage: "fentry[:MODULE]:FUNCTION",
+        doc: "The entry of a function of the kernel that BTF describes: cheaper than `kprobe`. `args` has the names and types of its arguments.",
+        example: "fentry:vfs_read { @bytes[comm] = sum(args.count); }",
+    },
+    exit: false,
+};
+
+/// Exit.
+pub static FEXIT: Fentry = Fentry {
+    info: Info {
+        names: &["fexit", "fr", "kretfunc"],
+        usage: "fexit[:MODULE]:FUNCTION",
+        doc: "The exit of a function of the kernel that BTF describes; `retval` is what it returns, and `args` is what it was called with.",
+        example: "fexit:vfs_read /retval < 0/ { @errors[args.count] = count(); }",
+    },
+    exit: true,
+};
+
+const U64: Int = Int { bytes: 8, signed: false };
+/// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes no more.
+const MAX_ARGS: u32 = 12;
+
+impl Fentry {
+    fn site(&self, module: &str, function: &str, point: &AttachPoint) -> ProbeSite {
+        ProbeSite {
+            kind: super::row(self.name()),
+            name: format!("{}:{module}:{function}", self.name()),
+            attach: Attach::Trampoline { module: module.into(), function: function.into(), exit: self.exit },
+            span: point.span,
+        }
+    }
+
+    /// Functions that are traceable, described, and of a form that a trampoline serves: module and name, sorted.
+    fn matching<'f>(&self, all: &'f Functions, module: &str, what: &str, env: &Env) -> Vec<(String, &'f str)> {
+        let found: Vec<(&str, &str)> = all.matching(what, module).map(|f| (f.module, f.name)).collect();
+        let mut described = std::collections::BTreeSet::new();
+        // few are asked for one by one, many are gone through once
+        if found.len() > 64 {
+            env.sys.described_functions(&mut |name, home| {
+                described.insert((home.to_owned(), name.to_owned()));
+            });
+            return found
+                .into_iter()
+                .map(|(m, n)| (m.to_owned(), n))
+                .filter(|(m, n)| described.contains(&(m.clone(), (*n).to_owned())))
+                .collect();
+        }
+        let serves = |m: &str, n: &str| env.sys.prototype(Some(m), n).is_some_and(|p| words(&p) <= MAX_ARGS);
+        found.into_iter().filter(|(m, n)| serves(m, n)).map(|(m, n)| (m.to_owned(), n)).collect()
+    }
+}
+
+/// 64-bit words that the arguments take.
+fn words(p: &Prototype) -> u32 {
+    p.params.iter().map(|(_, ty)| ty.size().div_ceil(8).max(1)).sum()
+}
+
+fn prototype(site: &ProbeSite, env: &Env) -> Option<Prototype> {
+    match &site.attach {
+        Attach::Trampoline { module, function, .. } => env.sys.prototype(Some(module), function),
+        _ => None,
+    }
+}
+
+impl ProbeKind for Fentry {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let (module, what) = kernel::parts(self, point)?;
+        if let Some(m) = env.sys.types_missing() {
+            return Err(missing(point.span, m));
+        }
+        if what.contains('*') || module.is_some_and(|m| m.contains('*')) {
+            let all = env.sys.functions().map_err(|m| missing(point.span, m))?;
+            let found = self.matching(all, module.unwrap_or("*"), what, env);
+            return Ok(found.iter().map(|(m, n)| self.site(m, n, point)).collect());
+        }
+        let home = kernel::find(self, Named { module, function: what, probed_otherwise: false }, point, env)?;
+        // BTF may describe a place by either of its names
+        let described = [what, &home.function].into_iter().find_map(|n| Some((n, env.sys.prototype(Some(&home.module), n)?)));
+        let Some((function, prototype)) = described else {
+            let d = Diagnostic::error("not-described", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
+            return Err(d.help(format!("use kprobe:{what}, whose arguments are arg0, arg1 …")));
+        };
+        if words(&prototype) > MAX_ARGS {
+            let d = Diagnostic::error("not-traceable", point.span, format!("`{what}` has more arguments than {} takes", self.name()));
+            return Err(d.help(format!("use kprobe:{what}")));
+        }
+        let mut site = self.site(&home.module, function, point);
+        site.name = format!("{}:{}:{what}", self.name(), home.module);
+        Ok(vec![site])
+    }
+
+    fn offers(&self) -> Caps {
+        let both = Caps::ARGS.and(Caps::FUNC).and(Caps::STACK).and(Caps::SIGNAL).and(Caps::TRUSTED);
+        both.and(if self.exit { Caps::RETVAL } else { Caps::NONE })
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let mut caps = self.offers();
+        // bpf_get_func_ip came with cookies, in Linux 5.15
+        if !env.sys.has(Feature::PerfCookie) {
+            caps = caps.without(Caps::FUNC);
+        }
+        let Some(prototype) = prototype(site, env) else { return Ok(Context { caps, space: Some(Space::Kernel), ..Context::default() }) };
+        let mut at = 0;
+        let fields = prototype.params.into_iter().map(|(name, ty)| {
+            let slot = at;
+            at += ty.size().div_ceil(8).max(1);
+            let decl = format!("{ty} {name}");
+            let field = Field { name, offset: slot * 8, bits: None, ty };
+            Rc::new(ContextField { field, place: Place::RawArg(slot), decl })
+        });
+        let fields = fields.filter(|f| !f.field.name.is_empty()).collect();
+        let retval = (self.exit && prototype.returns != Type::Void).then_some(prototype.returns);
+        if self.exit && retval.is_none() {
+            caps = caps.without(Caps::RETVAL);
+        }
+        Ok(Context { caps, fields, space: Some(Space::Kernel), retval, ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::Tracing
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        match which {
+            ArgRef::Named(f) => word(e, f.field.offset, &f.field.ty),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| word(e, f.field.offset, &f.field.ty)),
+            ArgRef::Retval => {
+                let at = prototype(site, env).map_or(0, |p| words(&p) * 8);
+                word(e, at, ty)
+            }
+            ArgRef::Func => {
+                let v = e.once("func", |e| {
+                    let ctx = e.ctx();
+                    e.call(Helper::GetFuncIp, &[ctx.into()])
+                });
+                Operand::reg(ty.clone(), v)
+            }
+            ArgRef::Index(_) | ArgRef::Ctx => crate::bug!("{} offers no {which:?}", site.name),
+        }
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        if let Some(missing) = env.sys.types_missing() {
+            return Err(missing);
+        }
+        let (module, what) = match pattern {
+            [] => ("*", "*"),
+            [what] => ("*", what.as_str()),
+            [module, what, ..] => (module.as_str(), what.as_str()),
+        };
+        for (m, n) in self.matching(env.sys.functions()?, module, what, env) {
+            each(&format!("{}:{m}:{n}", self.name()));
+        }
+        Ok(())
+    }
+}
+
+/// A word of the context as a value of this type; a struct by value is read where it lies.
+fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type) -> Operand<'c> {
+    match ty.as_int() {
+        Some(int) => {
+            let v = e.once(&format!("word{offset}"), |e| e.load_ctx(offset, U64));
+            Operand::reg(ty.clone(), e.fit(v, int))
+        }
+        None => {
+            let ctx = e.addr(e.ctx());
+            let at = e.add(ctx, e.int(offset.into()));
+            Operand::at(ty.clone(), at, Space::Kernel)
+        }
+    }
+}

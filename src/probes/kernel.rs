@@ -1,0 +1,118 @@
+//! What probes on the kernel's functions have in common: how they are written, and what is wrong with a name that cannot be
+//! traced.
+
+use super::{Env, ProbeKind, missing};
+use crate::diag::{Diagnostic, nearest};
+use crate::syntax::ast::AttachPoint;
+use crate::system::Home;
+use crate::system::functions::KERNEL;
+
+/// A function as an attach point names it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named<'a> {
+    pub module: Option<&'a str>,
+    pub function: &'a str,
+    /// The kind can sit on functions that are not in the kernel's list, at the user's risk.
+    pub probed_otherwise: bool,
+}
+
+/// `[MODULE:]FUNCTION` behind the kind.
+pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<(Option<&'p str>, &'p str), Diagnostic> {
+    let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+    let found = match given.as_slice() {
+        [what] => (None, *what),
+        [module, what] => (Some(*module), *what),
+        _ => {
+            let message = format!("{} takes a function, and perhaps its module before it", kind.name());
+            return Err(Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage())));
+        }
+    };
+    if found.1.is_empty() || found.0 == Some("") {
+        return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", kind.usage())));
+    }
+    Ok(found)
+}
+
+/// Decimal or hexadecimal.
+pub(super) fn number(s: &str) -> Option<u64> {
+    match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => s.replace('_', "").parse().ok().filter(|_| s.starts_with(|c: char| c.is_ascii_digit())),
+    }
+}
+
+/// Finds where a function is.
+///
+/// Errors: no such module; no such function, or which other ones there are; not traceable.
+pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env: &Env) -> Result<Home, Diagnostic> {
+    let Named { module, function, .. } = named;
+    if let Some(module) = module.filter(|m| !env.sys.has_module(m)) {
+        let d = Diagnostic::error("unknown-module", point.span, format!("the kernel has no module `{module}`"));
+        return Err(d.help("`lsmod` lists those that are loaded; `vmlinux` is the kernel itself"));
+    }
+    let homes = env.sys.function_homes(function).map_err(|m| missing(point.span, m))?;
+    let is_in = |m: &str| homes.iter().find(|h| h.module == m);
+    // the kernel's own before a module's of the same name
+    let home = match module {
+        Some(module) => is_in(module),
+        None => is_in(KERNEL).or(homes.first()),
+    };
+    match home {
+        Some(home) => Ok(home.clone()),
+        None => untraceable(kind, named, &homes, point, env),
+    }
+}
+
+/// Why there is nothing to trace of that name: which of the causes it is.
+fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &AttachPoint, env: &Env) -> Result<Home, Diagnostic> {
+    let Named { module, function, probed_otherwise } = named;
+    let name = kind.name();
+    if let (Some(module), [home, ..]) = (module, homes) {
+        let d = Diagnostic::error("unknown-function", point.span, format!("the module `{module}` has no function `{function}`"));
+        let home = &home.module;
+        return Err(d.help(format!("it is in `{home}`: `{name}:{home}:{function}`")));
+    }
+    let symbols = env.sys.text_symbols(function);
+    if symbols.whole {
+        if probed_otherwise && env.settings.allow_unsafe {
+            return Ok(Home { module: module.unwrap_or(KERNEL).into(), function: function.into() });
+        }
+        let d = Diagnostic::error("not-traceable", point.span, format!("the kernel does not let `{function}` be traced"));
+        return Err(d.help(match probed_otherwise {
+            true => "it is there, but not in the kernel's list of functions that can be; --unsafe tries all the same",
+            false => "it is there, but not in the kernel's list of functions that can be",
+        }));
+    }
+    let listed = env.sys.functions().ok();
+    if let Some(part) = symbols.parts.first() {
+        let message = format!("the compiler left no `{function}`: it was inlined or cut into parts");
+        let d = Diagnostic::error("inlined", point.span, message);
+        let traceable = symbols.parts.iter().find(|p| listed.is_some_and(|l| l.named(p).next().is_some()));
+        return Err(match traceable {
+            Some(part) => d.help(format!("what is left of it can be traced: `{name}:\"{part}\"`")),
+            None => d.help(format!("what is left of it, such as `{part}`, cannot be traced; trace the functions that call it")),
+        });
+    }
+    if env.sys.prototype(module, function).is_some() {
+        let message = format!("`{function}` is inlined everywhere: its types are known, but no code of its own is there");
+        return Err(Diagnostic::error("inlined", point.span, message).help("trace the functions that call it"));
+    }
+    let d = Diagnostic::error("unknown-function", point.span, format!("the kernel has no function `{function}`"));
+    let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_near(function, f))).map(str::to_owned));
+    Err(match near {
+        Some(near) => d.help(format!("did you mean `{near}`?")),
+        None => d.help(format!("`rbt -l '{name}:*'` lists what there is; a function that is inlined everywhere leaves no trace")),
+    })
+}
+
+/// Could some edits make one of the other? Cheap, and never wrong about no: letters that one has and the other has not are
+/// edits, too.
+fn may_be_near(a: &str, b: &str) -> bool {
+    let mut counts = [0i16; 32];
+    let slot = |byte: u8| usize::from(byte & 31);
+    a.bytes().for_each(|c| counts[slot(c)] += 1);
+    b.bytes().for_each(|c| counts[slot(c)] -= 1);
+    let over: i16 = counts.iter().filter(|n| **n > 0).sum();
+    let under: i16 = counts.iter().filter(|n| **n < 0).sum();
+    usize::from(over.max(-under).unsigned_abs()) <= (a.len() / 3).max(1)
+}

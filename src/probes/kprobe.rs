@@ -1,0 +1,282 @@
+//! `kprobe` and `kretprobe`: functions of the kernel.
+//!
+//! Registers and their places in the context: x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h) and its calling
+//! convention (System V ABI). Names and types of arguments come from BTF, where it describes the function.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::kernel::{self, Named};
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Helper, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::functions::KERNEL;
+use crate::system::{Feature, Missing};
+use crate::types::{Field, Int, Space, Type};
+
+/// A function's entry or an instruction within it, or its return.
+#[derive(Debug)]
+pub struct Kprobe {
+    info: Info,
+    ret: bool,
+}
+
+/// Entry.
+pub static KPROBE: Kprobe = Kprobe {
+    info: Info {
+        names: &["kprobe", "k"],
+        usage: "kprobe[:MODULE]:FUNCTION[+OFFSET] or kprobe:ADDRESS",
+        doc: "The entry of a function of the kernel, or an instruction in it. `args` has the names and types of its arguments where BTF describes the function; an address needs --unsafe.",
+        example: "kprobe:vfs_read { @bytes[comm] = sum(args.count); }",
+    },
+    ret: false,
+};
+
+/// Return.
+pub static KRETPROBE: Kprobe = Kprobe {
+    info: Info {
+        names: &["kretprobe", "kr"],
+        usage: "kretprobe[:MODULE]:FUNCTION",
+        doc: "The return of a function of the kernel; `retval` is what it returns.",
+        example: "kretprobe:vfs_read /(int64)retval < 0/ { @errors[comm] = count(); }",
+    },
+    ret: true,
+};
+
+const U64: Int = Int { bytes: 8, signed: false };
+/// di, si, dx, cx, r8, r9.
+const ARG_REGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
+const AX: u32 = 80;
+const IP: u32 = 128;
+const SP: u32 = 152;
+
+impl Kprobe {
+    fn site(&self, name: String, attach: Attach, point: &AttachPoint) -> ProbeSite {
+        ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }
+    }
+
+    fn by_address(&self, what: &str, address: u64, point: &AttachPoint, env: &Env) -> Result<ProbeSite, Diagnostic> {
+        if !env.settings.allow_unsafe {
+            let d = Diagnostic::error("unsafe", point.span, format!("`{what}` is an address, which may be amid an instruction"));
+            return Err(d.help("name the function and an offset, or allow it with --unsafe"));
+        }
+        let attach = Attach::Kprobe { module: None, function: String::new(), place: address, ret: self.ret, many: false };
+        Ok(self.site(address.to_string(), attach, point))
+    }
+
+    /// Every function that matches, once for each name; with a module in the pattern, for each module.
+    fn by_pattern(&self, module: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let all = env.sys.functions().map_err(|m| missing(point.span, m))?;
+        let mut sites = Vec::new();
+        let mut before = "";
+        for f in all.matching(what, module.unwrap_or("*")).filter(|f| !f.no_kprobe) {
+            if module.is_none() && f.name == before {
+                continue;
+            }
+            before = f.name;
+            let home = (f.module != KERNEL).then(|| f.module.to_owned());
+            let name = if module.is_some() { format!("{}:{}", f.module, f.name) } else { f.name.to_owned() };
+            let attach = Attach::Kprobe { module: home, function: f.name.into(), place: 0, ret: self.ret, many: true };
+            sites.push(self.site(name, attach, point));
+        }
+        Ok(sites)
+    }
+
+    /// The offset after a function's name.
+    fn offset<'s>(&self, what: &'s str, point: &AttachPoint) -> Result<(&'s str, u64), Diagnostic> {
+        let Some((name, by)) = what.split_once('+') else { return Ok((what, 0)) };
+        let Some(by) = kernel::number(by) else {
+            return Err(
+                Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset")).help(format!("write {}", self.usage()))
+            );
+        };
+        if self.ret {
+            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("drop the offset, or use kprobe"));
+        }
+        Ok((name, by))
+    }
+}
+
+/// What a site is attached to: the module, the function's name, and the place: bytes from its start, or the address where
+/// there is no name.
+fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
+    match &site.attach {
+        Attach::Kprobe { module, function, place, .. } => (module.as_deref(), function, *place),
+        _ => (None, "", 0),
+    }
+}
+
+impl ProbeKind for Kprobe {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let (module, what) = kernel::parts(self, point)?;
+        if what.contains('*') || module.is_some_and(|m| m.contains('*')) {
+            if what.contains('+') {
+                return Err(Diagnostic::error("bad-probe", point.span, "an offset needs one function, not a pattern"));
+            }
+            return self.by_pattern(module, what, point, env);
+        }
+        if let (None, Some(address)) = (module, kernel::number(what)) {
+            return Ok(vec![self.by_address(what, address, point, env)?]);
+        }
+        let (function, place) = self.offset(what, point)?;
+        let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
+        let name = if module.is_some() { format!("{}:{what}", module.unwrap_or("")) } else { what.to_owned() };
+        let module = (home.module != KERNEL).then_some(home.module);
+        let attach = Attach::Kprobe { module, function: home.function, place, ret: self.ret, many: false };
+        Ok(vec![self.site(name, attach, point)])
+    }
+
+    fn offers(&self) -> Caps {
+        let both = Caps::REGS.and(Caps::FUNC).and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL);
+        both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN.and(Caps::ARGS).and(Caps::OVERRIDE) })
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let (module, function, place) = target(site);
+        let mut caps = self.offers();
+        // at a return only bpf_get_func_ip knows: it came with cookies, in Linux 5.15
+        if self.ret && !env.sys.has(Feature::PerfCookie) {
+            caps = caps.without(Caps::FUNC);
+        }
+        // behind the first instruction, registers no longer hold the arguments
+        if place != 0 {
+            caps = caps.without(Caps::ARGS).without(Caps::OVERRIDE);
+        }
+        let mut fields = Vec::new();
+        if caps.has(Caps::ARGS)
+            && let Some(prototype) = env.sys.prototype(module.or(Some(KERNEL)), function)
+        {
+            fields = arguments(prototype.params);
+        }
+        let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
+        Ok(Context { caps, fields, args, space: Some(Space::Kernel), ..Context::default() })
+    }
+
+    fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {
+        let refused = env.settings.no_features.iter().any(|f| f == "kprobe_multi");
+        let many = matches!(site.attach, Attach::Kprobe { many: true, .. });
+        if many && !refused && env.sys.has(Feature::KprobeMulti) { ProgramType::KprobeMulti } else { ProgramType::Kprobe }
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        match which {
+            ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n)),
+            ArgRef::Named(f) => field(e, f),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| field(e, f)),
+            ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(AX, U64))),
+            ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
+            ArgRef::Func => {
+                let (_, name, place) = target(site);
+                let by_helper = (self.ret || place == 0) && env.sys.has(Feature::PerfCookie);
+                let v = e.once("func", |e| {
+                    if by_helper {
+                        let ctx = e.ctx();
+                        return e.call(Helper::GetFuncIp, &[ctx.into()]);
+                    }
+                    // the breakpoint's byte is behind it
+                    let back = if name.is_empty() { 1 } else { place + 1 };
+                    let ip = e.load_ctx(IP, U64);
+                    e.sub(ip, e.int(back))
+                });
+                Operand::reg(ty.clone(), v)
+            }
+        }
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let kind = self.name();
+        let (module, what) = match pattern {
+            [] => (None, "*"),
+            [what] => (None, what.as_str()),
+            [module, what, ..] => (Some(module.as_str()), what.as_str()),
+        };
+        if module.is_none() && !what.contains('*') {
+            // one name: the types or the index tell
+            if !env.sys.function_homes(what)?.is_empty() {
+                each(&format!("{kind}:{what}"));
+            }
+            return Ok(());
+        }
+        let mut line = String::new();
+        let mut before = "";
+        for f in env.sys.functions()?.matching(what, module.unwrap_or("*")).filter(|f| !f.no_kprobe) {
+            if module.is_none() && f.name == before {
+                continue;
+            }
+            before = f.name;
+            line.clear();
+            let parts = [kind, ":", module.map_or("", |_| f.module), if module.is_some() { ":" } else { "" }, f.name];
+            parts.iter().for_each(|p| line.push_str(p));
+            each(&line);
+        }
+        Ok(())
+    }
+}
+
+/// Where the calling convention puts a function's arguments: numbers and pointers in registers in turn, then on the stack.
+/// Structs by value are left out, but counted.
+fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
+    let (mut fields, mut in_regs, mut on_stack) = (Vec::new(), 0u32, 0u32);
+    let registers = ARG_REGS.len() as u32;
+    let mut names = BTreeSet::new();
+    for (name, ty) in params {
+        let words = ty.size().div_ceil(8).max(1);
+        // in registers whole or not at all
+        let slot = if words <= 2 && in_regs + words <= registers {
+            in_regs += words;
+            in_regs - words
+        } else {
+            on_stack += words;
+            registers + on_stack - words
+        };
+        if ty.is_scalar() && !name.is_empty() && names.insert(name.clone()) {
+            let decl = format!("{ty} {name}");
+            let field = Field { name, offset: slot * 8, bits: None, ty };
+            fields.push(Rc::new(ContextField { field, place: Place::RawArg(slot), decl }));
+        }
+    }
+    fields
+}
+
+/// The n-th word of the arguments.
+fn argument<'c>(e: &mut Emit<'c>, n: u32) -> crate::emit::IntValue<'c> {
+    e.once(&format!("arg{n}"), |e| match ARG_REGS.get(n as usize) {
+        Some(offset) => e.load_ctx(*offset, U64),
+        None => {
+            // behind the return address
+            let sp = e.load_ctx(SP, U64);
+            let at = e.add(sp, e.int(8 * (u64::from(n) - ARG_REGS.len() as u64 + 1)));
+            e.read_int(Space::Kernel, at, U64)
+        }
+    })
+}
+
+fn field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
+    let v = argument(e, f.field.offset / 8);
+    match f.field.ty.as_int() {
+        Some(int) => Operand::reg(f.field.ty.clone(), e.fit(v, int)),
+        None => Operand::at(f.field.ty.clone(), v, Space::Kernel),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_follow_the_calling_convention() {
+        let pair = Type::Array(Box::new(Type::U64), 2);
+        let big = Type::Array(Box::new(Type::U64), 3);
+        let n = |name: &str| (name.to_owned(), Type::int(4));
+        let params =
+            vec![n("a"), ("pair".into(), pair.clone()), ("big".into(), big), n("b"), n("c"), ("late".into(), pair), n("d"), n("e")];
+        let slots: Vec<_> = arguments(params).iter().map(|f| (f.field.name.clone(), f.field.offset / 8)).collect();
+        let want = [("a", 0), ("b", 3), ("c", 4), ("d", 5), ("e", 11)];
+        assert_eq!(slots, want.map(|(n, s)| (n.to_owned(), s)));
+    }
+}

@@ -1,0 +1,141 @@
+//! `usdt`: markers that a program's authors put into it.
+//!
+//! A marker that the compiler has inlined is in several places, each with its arguments elsewhere: a site for each, all of
+//! one name. Places whose arguments are alike share a program.
+
+mod args;
+
+use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::{Feature, Marker, Missing};
+use crate::types::{Space, Type};
+
+/// The kind.
+#[derive(Debug)]
+pub struct Usdt;
+
+static INFO: Info = Info {
+    names: &["usdt", "U"],
+    usage: "usdt:BINARY:[PROVIDER:]NAME, or with -p usdt:NAME",
+    doc: "A marker that a program's authors put into it (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. With -p, markers of all that the process has mapped.",
+    example: "usdt:/usr/bin/python3:gc__start { printf(\"generation %d\\n\", arg0); }",
+};
+
+/// What an attach point asks for.
+struct Wanted<'a> {
+    binary: &'a str,
+    provider: &'a str,
+    name: &'a str,
+}
+
+impl Wanted<'_> {
+    fn has(&self, m: &Marker) -> bool {
+        (self.provider.is_empty() || matches(self.provider, &m.provider)) && matches(self.name, &m.name)
+    }
+}
+
+/// `binary:provider:name`, `binary:name`, and with a process `name` alone, or an empty binary.
+fn wanted<'a>(parts: &[&'a str], of_process: bool) -> Option<Wanted<'a>> {
+    let wanted = match *parts {
+        [name] if of_process => Wanted { binary: "*", provider: "", name },
+        [binary, name] => Wanted { binary, provider: "", name },
+        [binary, provider, name] => Wanted { binary, provider, name },
+        _ => return None,
+    };
+    let binary = if wanted.binary.is_empty() && of_process { "*" } else { wanted.binary };
+    (!wanted.name.is_empty() && !binary.is_empty()).then_some(Wanted { binary, ..wanted })
+}
+
+impl ProbeKind for Usdt {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        let Some(wanted) = wanted(&parts, env.settings.pid.is_some()) else {
+            let error = Diagnostic::error("bad-probe", point.span, "usdt takes a binary, perhaps a provider, and a marker's name");
+            return Err(error.help(format!("write {}", self.usage())));
+        };
+        let several = wanted.binary.contains('*');
+        let (mut sites, mut known) = (Vec::new(), Vec::new());
+        let paths = env.sys.resolve_binary(wanted.binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
+        for path in &paths {
+            let markers = match env.sys.markers(path) {
+                Ok(markers) => markers,
+                Err(_) if several => continue,
+                Err(m) => return Err(missing(point.span, m)),
+            };
+            let found = markers.iter().filter(|m| wanted.has(m)).map(|m| ProbeSite {
+                kind: super::row("usdt"),
+                name: format!("usdt:{}:{}:{}", path.display(), m.provider, m.name),
+                attach: Attach::Usdt { path: path.clone(), offset: m.offset, addr: m.addr, semaphore: m.semaphore, args: m.args.clone() },
+                span: point.span,
+            });
+            sites.extend(found);
+            known.extend(markers.into_iter().map(|m| m.name));
+        }
+        if !sites.is_empty() || wanted.name.contains('*') {
+            return Ok(sites);
+        }
+        let place = match paths.as_slice() {
+            [one] => one.display().to_string(),
+            _ => format!("what `{}` means", wanted.binary),
+        };
+        let error = Diagnostic::error("unknown-symbol", point.span, format!("{place} has no marker `{}`", wanted.name));
+        Err(if known.is_empty() {
+            error.help("it has no markers at all: was it built without them (as by --without-dtrace)? A uprobe needs none")
+        } else {
+            error.suggest(wanted.name, known.iter().map(String::as_str))
+        })
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::REGS.and(Caps::ARGN).and(Caps::CTX).and(Caps::BINARY).and(Caps::STACK).and(Caps::SIGNAL)
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let Attach::Usdt { path, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
+        let binary = if args.contains("(%rip)") { env.sys.binary(path).ok() } else { None };
+        let arg_types = args::types(args, binary.as_deref());
+        Ok(Context { caps: self.offers(), args: arg_types.len() as u32, arg_types, space: Some(Space::User), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
+        let refused = env.settings.no_features.iter().any(|f| f == "uprobe_multi");
+        if !refused && env.sys.has(Feature::UprobeMulti) { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        match which {
+            ArgRef::Index(n) => args::load(e, site, env, *n, ty),
+            ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
+            ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => crate::bug!("{} offers no {which:?}", site.name),
+        }
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let parts: Vec<&str> = pattern.iter().map(String::as_str).collect();
+        let parts = match parts.as_slice() {
+            [] if env.settings.pid.is_some() => vec!["*"],
+            // all markers of all binaries is nobody's question
+            [] | ["*"] if env.settings.pid.is_none() => return Ok(()),
+            [binary] if env.settings.pid.is_none() => vec![*binary, "*"],
+            given => given.to_vec(),
+        };
+        let Some(wanted) = wanted(&parts, env.settings.pid.is_some()) else { return Ok(()) };
+        for path in env.sys.resolve_binary(wanted.binary, env.settings.pid)? {
+            let mut names: Vec<String> = match env.sys.markers(&path) {
+                Ok(markers) => markers.iter().filter(|m| wanted.has(m)).map(|m| format!("{}:{}", m.provider, m.name)).collect(),
+                Err(_) if wanted.binary.contains('*') => continue,
+                Err(m) => return Err(m),
+            };
+            names.sort();
+            names.dedup();
+            names.iter().for_each(|name| each(&format!("usdt:{}:{name}", path.display())));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! The script as the grammar sees it: every word and bracket with its place, nothing resolved, nothing left out. For whoever
+//! needs the text's own form, which the tree of [`super::ast`] has lost.
+
+pub use super::grammar::Rule;
+
+/// A shape of the grammar.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Which.
+    pub rule: Rule,
+    /// Its first byte.
+    pub start: usize,
+    /// One past its last byte; blanks and comments may stand before it.
+    pub end: usize,
+    /// Parentheses that cast what follows. The grammar alone cannot tell.
+    pub cast: bool,
+    /// The named shapes within it, in order. What lies between them is brackets, commas, blanks and comments.
+    pub parts: Vec<Node>,
+}
+
+/// From a pair; `casts` holds where the parentheses of casts begin.
+pub(super) fn shape(pair: super::read::Pair, casts: &std::collections::BTreeSet<u32>) -> Node {
+    let (rule, span) = (pair.as_rule(), pair.as_span());
+    let cast = rule == Rule::parens && casts.contains(&(span.start() as u32));
+    Node { rule, start: span.start(), end: span.end(), cast, parts: pair.into_inner().map(|p| shape(p, casts)).collect() }
+}

@@ -1,0 +1,159 @@
+//! Scripts with slips of the finger, a great many of them: whatever they are, nothing panics, overflows the stack or hangs.
+//!
+//! Every script in the tree is changed here and there, in its bytes or in its words, and goes through parse, check (of a made-up
+//! machine and of this one), compile, and fmt, which is held to its promises: the result parses, means the same, has the same words
+//! and comments, and is its own canonical form.
+//!
+//! ```text
+//! cargo test --test mutate                                             a few thousand
+//! cargo test --release --test mutate -- long COUNT [SEED [FROM]]       COUNT of them, from number FROM of that seed
+//! cargo test --release --test mutate -- show SEED NUMBER               that script
+//! RBT_MUTATE_COMPILE=N cargo test …                                    compile one in N of those that check (default 1)
+//! ```
+//!
+//! The scripts are worked on in processes of their own, so that one that crashes or hangs is told, and the rest goes on. A number
+//! of a seed is the same script as long as the tree is the same.
+
+#![allow(unsafe_code)] // setrlimit
+
+mod change;
+mod corpus;
+mod work;
+
+use libtest_mimic::{Arguments, Trial};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What one script may take; a debug build on a busy machine is slow.
+const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 20 });
+
+/// What one worker may take: bytes of address space.
+const MEMORY: u64 = 4 << 30;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, default: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
+    match args.first().map(String::as_str) {
+        Some("long") => {
+            let tally = run(&corpus::scripts(), number(2, 1), number(3, 0), number(1, 1_000_000), None);
+            println!("{tally}");
+            return if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        Some("show") => {
+            print!("{}", change::script(&corpus::scripts(), number(1, 1), number(2, 0)));
+            return ExitCode::SUCCESS;
+        }
+        Some("work") => {
+            // a script that wants all of the memory fails alone
+            let most = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
+            // SAFETY: reads the limits, which live until it returns.
+            unsafe { libc::setrlimit(libc::RLIMIT_AS, &most) };
+            work::work(number(1, 1), number(2, 0), number(3, 1));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let args = Arguments::from_args();
+    let unchanged = Trial::test("mutate::unchanged", || {
+        let faults: Vec<String> = corpus::scripts().iter().filter_map(|s| work::fmt(s).err().map(|e| format!("{e}\n{s}"))).collect();
+        if faults.is_empty() { Ok(()) } else { Err(faults.join("\n────\n").into()) }
+    });
+    let changed = Trial::test("mutate::changed", || {
+        let tally = run(&corpus::scripts(), 1, 0, 1500, Some(Duration::from_secs(15)));
+        if tally.failures.is_empty() && tally.done > 0 { Ok(()) } else { Err(tally.to_string().into()) }
+    });
+    libtest_mimic::run(&args, vec![unchanged, changed]).exit_code()
+}
+
+/// What came of many scripts.
+#[derive(Default)]
+struct Tally {
+    done: u64,
+    /// How many parsed, checked, were compiled.
+    passed: [u64; 3],
+    failures: Vec<String>,
+    seconds: u64,
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let [parsed, checked, compiled] = self.passed;
+        let (done, seconds, failures) = (self.done, self.seconds, self.failures.len());
+        write!(f, "{done} scripts in {seconds} s: {parsed} parsed, {checked} checked, {compiled} compiled, {failures} failures")?;
+        self.failures.iter().try_for_each(|e| write!(f, "\n{e}"))
+    }
+}
+
+/// Runs `count` scripts of a seed, or as many as there is time for: `cargo test` is to end.
+fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Duration>) -> Tally {
+    let begin = Instant::now();
+    let mut tally = Tally::default();
+    let mut next = from;
+    let end = from.saturating_add(count);
+    let mut told = Instant::now();
+    while next < end && time.is_none_or(|t| begin.elapsed() < t) && tally.failures.len() < 50 {
+        let Ok((mut child, lines)) = worker(scripts, seed, next, end - next) else {
+            tally.failures.push("there is no worker".into());
+            break;
+        };
+        // a line each: the number of a script that is begun, or what is to be told of it
+        let why = loop {
+            if time.is_some_and(|t| begin.elapsed() >= t) {
+                break None;
+            }
+            let line = match lines.recv_timeout(LIMIT) {
+                Ok(line) => line,
+                Err(mpsc::RecvTimeoutError::Timeout) => break Some(format!("hangs: over {LIMIT:?}")),
+                Err(mpsc::RecvTimeoutError::Disconnected) => match child.wait() {
+                    Ok(status) if status.success() => break None,
+                    status => break Some(format!("crashed: {status:?}")),
+                },
+            };
+            match line.split_once(' ') {
+                Some(("passed", stage)) => tally.passed[stage.parse::<usize>().unwrap_or(0).min(2)] += 1,
+                Some(("failed", what)) => tally.failures.push(failure(scripts, seed, next - 1, &what.replace('\u{1}', "\n"))),
+                _ => {
+                    next = line.parse::<u64>().unwrap_or(next) + 1;
+                    tally.done += 1;
+                }
+            }
+            tally.seconds = begin.elapsed().as_secs();
+            if time.is_none() && told.elapsed() > Duration::from_secs(60) {
+                told = Instant::now();
+                eprintln!("at {next}: {}", tally.to_string().lines().next().unwrap_or(""));
+            }
+        };
+        let _ = child.kill();
+        let _ = child.wait();
+        match why {
+            Some(why) => tally.failures.push(failure(scripts, seed, next.saturating_sub(1), &why)),
+            None => break,
+        }
+    }
+    tally.seconds = begin.elapsed().as_secs();
+    tally
+}
+
+fn failure(scripts: &[String], seed: u64, number: u64, what: &str) -> String {
+    let script = change::script(scripts, seed, number);
+    let text = format!("── seed {seed}, number {number}: {what}\n{script}\n──");
+    eprintln!("{text}");
+    text
+}
+
+fn worker(scripts: &[String], seed: u64, from: u64, count: u64) -> std::io::Result<(Child, mpsc::Receiver<String>)> {
+    let words = [seed, from, count].map(|n| n.to_string());
+    let mut command = Command::new(std::env::current_exe()?);
+    let mut child = command.arg("work").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    // those in the tree may have changed since
+    if let Some(stdin) = child.stdin.take() {
+        serde_json::to_writer(stdin, scripts)?;
+    }
+    let (to, lines) = mpsc::sync_channel(1000);
+    if let Some(out) = child.stdout.take() {
+        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|l| to.send(l)));
+    }
+    Ok((child, lines))
+}
