@@ -156,9 +156,13 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.if_else(c, |g| g.block(then), |g| g.block(otherwise));
             }
             StmtKind::Repeat { times, body } => {
+                let done = self.e.begin_copies();
                 for _ in 0..*times {
+                    let copy = self.e.begin_copy(done);
                     self.block(body);
+                    self.e.end_copy(copy);
                 }
+                self.e.end_copies(done);
             }
             StmtKind::While { cond, body } => self.loop_(|g| g.condition(cond), |g| g.block(body), |_| ()),
             StmtKind::ForRange { var, from, to, body } => {

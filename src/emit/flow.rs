@@ -236,6 +236,35 @@ impl<'c> Emit<'c> {
         );
     }
 
+    /// Starts a body that is emitted several times over: where leaving it leads.
+    pub fn begin_copies(&mut self) -> BasicBlock<'c> {
+        self.new_block("done")
+    }
+
+    /// Starts one copy: where leaving this one leads.
+    pub fn begin_copy(&mut self, done: BasicBlock<'c>) -> BasicBlock<'c> {
+        let next = self.new_block("next");
+        let f = self.fun();
+        f.loops.push(Loop { next, done });
+        f.once.push(HashMap::new());
+        next
+    }
+
+    /// Ends it.
+    pub fn end_copy(&mut self, next: BasicBlock<'c>) {
+        let f = self.fun();
+        f.loops.pop();
+        f.once.pop();
+        self.go(next);
+        self.b.position_at_end(next);
+    }
+
+    /// Ends the last.
+    pub fn end_copies(&mut self, done: BasicBlock<'c>) {
+        self.go(done);
+        self.b.position_at_end(done);
+    }
+
     /// Is there a loop to leave within this function?
     pub fn in_loop(&self) -> bool {
         !self.fun_ref().loops.is_empty()
