@@ -168,9 +168,9 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
 impl Gen<'_, '_> {
     /// What is emitted next comes from here.
     fn at(&mut self, span: Span) {
-        self.e.span = span;
         let index = usize::from(span.source);
         if let (Some(s), Some(lines)) = (self.sources.get(index), self.lines.get(index)) {
+            self.e.span = span;
             let (line, col) = lines.line_col(s, span.start);
             self.e.at(span.source, line, col);
         }

@@ -100,23 +100,26 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) {
-        // what is done as one is not cut apart
-        let taken = moments::taken(stmts);
-        let mut at = 0;
-        while let Some(rest) = stmts.get(at..).filter(|rest| !rest.is_empty()) {
-            let n = self.piece(rest).clamp(1, rest.len());
-            let mut end = at + n;
-            while let Some(t) = taken.iter().find(|t| t.shows < end && end <= t.ends) {
-                end = t.ends + 1;
-            }
-            let piece = stmts.get(at..end).unwrap_or(rest);
-            at = end;
-            if n > 1 {
-                self.chunk(piece);
-            } else {
-                self.statements(piece);
-            }
+        if self.chunks.is_none() {
+            return self.statements(stmts);
         }
+        // what is done as one stays together
+        let pairs = moments::taken(stmts);
+        let (mut from, mut at) = (0, 0);
+        while at < stmts.len() {
+            let rest = stmts.get(at..).unwrap_or_default();
+            let mut n = self.piece(rest).clamp(1, rest.len());
+            if let Some(pair) = pairs.iter().find(|p| p.shows < at + n && at + n <= p.ends) {
+                n = (pair.ends + 1).saturating_sub(at);
+            }
+            if n > 1 {
+                self.statements(stmts.get(from..at).unwrap_or_default());
+                self.chunk(rest.get(..n).unwrap_or_default());
+                from = at + n;
+            }
+            at += n;
+        }
+        self.statements(stmts.get(from..).unwrap_or_default());
     }
 
     pub(super) fn statements(&mut self, stmts: &[Stmt]) {
