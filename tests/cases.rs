@@ -6,12 +6,12 @@
 //! cargo test --test cases -- --list            their names
 //! UPDATE=1 cargo test --test cases -- NAME     rewrite EXPECT_EXACT to what was printed
 //! RBT_TEST_REQUIRE=all cargo test              a case that cannot run here is a failure
-//! RBT_TEST_KERNEL='6.12*cloud*' cargo test …   another kernel than 6.1 in the virtual machine
+//! RBT_TEST_KERNEL='5.10.*cloud*' cargo test …  another kernel in the virtual machine (tests/vm/matrix.sh: several)
 //! ```
 //!
 //! | folder | what | name |
 //! |---|---|---|
-//! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME` |
+//! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME`, `vm-6.12::…` |
 //! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
 //! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
 //! | `one-liners/*.bt`, `rbt` lines in README's fences and man pages' `.EX` | run for two seconds without complaint | `example::…` |
@@ -49,7 +49,8 @@
 //! | `AFTER` | shell, started when rbt says that it is attached; ended after |
 //! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
 //! | `NEEDS` | comma list: `root btf kprobe kprobe_multi kprobe_session fentry uprobe aslr kernel>=6.6`, or a command's name |
-//! | `HOST`, `VM` | `yes`/`no`: run on this machine (default yes), in the virtual machine (default no) |
+//! | `HOST` | `yes`/`no`: run on this machine (default yes) |
+//! | `VM` | `no` (the default), `yes` or `6.1`, `6.12`, or several: run in a virtual machine with such a kernel |
 //! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |
 //! | `STATUS` | exit status (default 0); 128+N for a signal; `nonzero`, `any` |
 //!
@@ -98,17 +99,14 @@ fn main() -> ExitCode {
     }
     let mut trials = Vec::new();
     let (cases, mut broken) = load();
-    let in_vm: Vec<_> = cases.iter().filter(|c| c.vm && selected(&args, &vm::name(c))).cloned().collect();
-    let batches = vm::batches(in_vm);
     // the machines first: they take longest, and each fills one thread
-    for (case, batch) in &batches {
-        let (case, batch) = (case.clone(), batch.clone());
-        trials.push(Trial::ignorable_test(vm::name(&case), move || verdict(batch.result(&case))));
+    for vm::Trial { name, case, batch } in vm::trials(&cases, |name| selected(&args, name)) {
+        trials.push(Trial::ignorable_test(name, move || verdict(batch.result(&case))));
     }
     for case in cases.into_iter().filter(|c| c.host) {
         trials.push(Trial::ignorable_test(case.full_name(), move || match run::run(&case) {
             // no failure where nothing may be skipped: it is run elsewhere
-            Verdict::Skip(why) if case.vm => Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine"))),
+            Verdict::Skip(why) if !case.vm.is_empty() => Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine"))),
             other => verdict(other),
         }));
     }

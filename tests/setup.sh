@@ -3,12 +3,13 @@
 #
 #   tests/setup.sh build   to build it
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 6.1
-#                          into a cache (tests/vm/vm-fetch.sh; nothing of them is installed)
+#                          and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
 test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring'
 kernel='6.1.0-*-cloud-amd64'
+newer='6.12.*-cloud-amd64'
 
 main() {
     case ${1:-} in
@@ -34,11 +35,13 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends install $missing
 }
 
-# QEMU and the kernel; a later Debian has the kernel only in an earlier one's archive
+# QEMU and the kernels; another Debian has them only in the archive of the one they belong to
 machine() {
     "$here/vm/vm-fetch.sh" qemu &&
         { "$here/vm/vm-fetch.sh" kernel "$kernel" ||
-            VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; }
+            VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; } &&
+        { "$here/vm/vm-fetch.sh" kernel "$newer" ||
+            VM_SUITES='trixie trixie-security' "$here/vm/vm-fetch.sh" kernel "$newer"; }
 }
 
 main "$@"

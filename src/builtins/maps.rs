@@ -1,6 +1,6 @@
 //! Whole maps and their elements.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, MapId, Param, Returns, Use, stacks};
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, MapId, Param, Returns, Use, Whole, stacks};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Emit, Helper, MapKind, Operand, PointerValue};
@@ -84,10 +84,7 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = match (u.map(0), args.first()) {
-                (Some(map), _) => {
-                    let map = e.script_map(map);
-                    e.elements(map)
-                }
+                (Some(map), _) => e.elements(map),
                 (None, Some(stack)) => stacks::depth(e, stack),
                 (None, None) => e.int(0),
             };
@@ -97,6 +94,8 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { printf(\"%d\\n\", len(@)); }",
     },
 ];
+
+pub(super) const WHOLE: &[(&str, Whole)] = &[("clear", Whole::Cleared), ("zero", Whole::Zeroed)];
 
 fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) -> anyhow::Result<Handler> {
     Ok(Box::new(move |args, host| {
@@ -111,15 +110,18 @@ fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) 
 
 fn delete<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(id) = u.map(0) else { return Operand::void() };
-    let map = e.script_map(id);
     // the key is the second argument, or the first is an element with its key
     let key = args.get(1).or(args.first()).filter(|k| k.ty != Type::Void);
     let Some(key) = key else {
-        zero_scalar(e, id, map);
+        let change = e.begin_change(id);
+        zero_scalar(e, id, change.map);
+        e.end_change(change);
         return Operand::reg(u.ty.clone(), e.int(1));
     };
     let key = e.key(Some(key), Some(&key.ty));
-    let r = e.delete(map, key);
+    let change = e.begin_change(id);
+    let r = e.delete(change.map, key);
+    e.end_change(change);
     // a script that looks at the answer knows
     e.check(Helper::MapDeleteElem, r, if e.discarded { 1 } else { 2 });
     Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))

@@ -7,6 +7,7 @@ mod cgroup;
 mod control;
 mod count;
 mod hist;
+mod kernel;
 mod machine;
 mod maps;
 pub mod memory;
@@ -386,8 +387,31 @@ pub enum Arg {
     Value(Value),
     /// A whole map.
     Map(usize),
+    /// A whole map that is to be emptied at once; with `keys`, these stay, with zeros.
+    Taken {
+        /// Which.
+        map: usize,
+        /// They stay.
+        keys: bool,
+    },
     /// An element: the map, and its key's bytes.
     Element(usize, Vec<u8>),
+}
+
+/// What a call does with a whole map. Of one that is shown and then emptied, a single moment is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It is shown; the row's handler takes [`Arg::Taken`] too.
+    Shown,
+    /// Its elements are removed.
+    Cleared,
+    /// Its values become zero.
+    Zeroed,
+}
+
+/// What this row does with a whole map.
+pub fn whole(row: &Builtin) -> Option<Whole> {
+    [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// An aggregation's layout and its four uses.
@@ -446,6 +470,7 @@ const FAMILIES: &[&[Builtin]] = &[
     names::ROWS,
     memory::ROWS,
     symbols::ROWS,
+    kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
     packets::ROWS,
@@ -477,8 +502,10 @@ pub fn all() -> impl Iterator<Item = &'static Builtin> {
 }
 
 /// Names that scripts had once (`*` is any run), and what to write instead.
-pub const REMOVED: &[(&str, &str)] =
-    &[("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first")];
+pub const REMOVED: &[(&str, &str)] = &[
+    ("unwatch", "watchpoints end with the run: leave the call out"),
+    ("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first"),
+];
 
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {

@@ -1,6 +1,6 @@
 //! What a script says.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, Lower, Param, Returns};
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, Lower, Param, Returns, Whole};
 use crate::diag::Diagnostic;
 use crate::emit::{BasicMetadataValue, Helper, Operand};
 use crate::host::Host;
@@ -128,6 +128,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
+pub(super) const WHOLE: &[(&str, Whole)] = &[("print", Whole::Shown)];
 /// What `bpf_trace_printk` takes, which is less than what others do.
 fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
     if f.args.len() > 4 {
@@ -160,7 +161,7 @@ pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &
             .skip(1)
             .map(|a| match a {
                 Arg::Value(v) => v.clone(),
-                Arg::Map(_) | Arg::Element(..) => Value::None,
+                Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..) => Value::None,
             })
             .collect();
         format::format(&pieces, &values, &|v| host.text(v))
@@ -201,6 +202,7 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
             Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
+            Some(Arg::Taken { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),
             Some(Arg::Value(v)) => Output::Value(v.clone()),
             None => Output::Value(Value::None),

@@ -24,6 +24,10 @@ impl Host for Notes {
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
         Ok(MapView { name: format!("@{map}"), kind: "map", keyed: true, entries: Vec::new(), show: Default::default() })
     }
+    fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
+        self.done.push(format!("take {map} {keys}"));
+        self.map(map)
+    }
     fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value> {
         Ok(Value::Text(format!("{map}{key:?}")))
     }
@@ -110,6 +114,8 @@ fn formats_make_text() {
 fn maps_are_printed_cleared_zeroed() {
     let host = call("print", vec![None, Some(Lit::Int(2))], &[Arg::Map(4), Arg::Value(Value::Int(2))]);
     assert!(matches!(&host.said[..], [Output::Map(view)] if view.name == "@4" && view.show.top == Some(2)));
+    let host = call("print", vec![None], &[Arg::Taken { map: 4, keys: true }]);
+    assert!(matches!(&host.said[..], [Output::Map(view)] if view.name == "@4") && host.done == ["take 4 true"]);
     let host = call("print", vec![None], &[Arg::Element(1, vec![9])]);
     assert_eq!(host.said, [Output::Value(Value::Text("1[9]".into()))]);
     assert_eq!(call("clear", vec![None], &[Arg::Map(3)]).done, ["clear 3"]);

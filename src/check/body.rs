@@ -296,6 +296,12 @@ impl<'a> Body<'a> {
             return poison(value.span);
         }
         let (span, ty) = (value.span, convert::assigned_type(&value).0);
+        if loses_sign(&value, &target.ty) {
+            let message = format!("`{name}` is {}: a {ty} may change its sign here", target.ty);
+            self.report(
+                Diagnostic::warning("sign-change", span, message).related(target.span, format!("it got its type here: {}", target.ty)),
+            );
+        }
         match self.coerce(value, &target.ty) {
             Some(value) => value,
             None => {
@@ -315,6 +321,14 @@ impl<'a> Body<'a> {
             self.error("out-of-range", value.span, format!("{n} does not fit {ty}"));
         }
         fits
+    }
+}
+
+/// Is it an integer of the same width and the other sign, not known before the program runs?
+fn loses_sign(value: &Expr, target: &Type) -> bool {
+    match (&value.ty, target) {
+        (Type::Int(a), Type::Int(b)) => a.bytes == b.bytes && a.signed != b.signed && !super::fold::is_known(value),
+        _ => false,
     }
 }
 

@@ -44,9 +44,8 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
-        let removed = REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name));
-        let d = match removed {
-            Some((_, instead)) => d.help(*instead),
+        let d = match instead_of(name) {
+            Some(instead) => d.help(instead),
             None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
         };
         let d = self.explain_headers(name, d);
@@ -67,7 +66,10 @@ impl Body<'_> {
         }
         let d = Diagnostic::error("unknown-function", name_span, format!("there is no function `{name}`"));
         let rows = (self.env.tables.rows)();
-        let d = d.suggest(name, rows.iter().map(|r| r.name));
+        let d = match instead_of(name) {
+            Some(instead) => d.help(instead),
+            None => d.suggest(name, rows.iter().map(|r| r.name)),
+        };
         let of_header = self.env.sys.c_macro(name) == Some(CMacro::Function);
         let help = "a macro with parameters can be used where its text is an expression of the language, written in the script";
         let d = if of_header { Diagnostic { help: Some(help.into()), ..d } } else { self.explain_headers(name, d) };
@@ -297,6 +299,11 @@ impl Body<'_> {
         let call = Call { row, args: given.args, ty: Type::Void, consts, span };
         Some((call, Type::Agg(std::sync::Arc::new(agg))))
     }
+}
+
+/// What to write instead of a name that is gone.
+fn instead_of(name: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(pattern, _)| crate::probes::matches(pattern, name)).map(|(_, instead)| *instead)
 }
 
 impl super::Tables {

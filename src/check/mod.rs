@@ -40,6 +40,7 @@
 //! | `not-described` | a kernel function that BTF does not describe, where its types are needed |
 //! | `not-here` | the probe kind does not offer what a builtin needs |
 //! | `not-in-loop` | `break` or `continue` outside a loop |
+//! | `not-injectable` | `override` on a function that must run |
 //! | `not-readable` | an aggregation that is no single number is read |
 //! | `not-traceable` | a kernel function that is there, but lets no probe in |
 //! | `out-of-bounds` | a constant index beyond the end |
@@ -47,6 +48,7 @@
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
+//! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |

@@ -8,7 +8,6 @@ use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind};
 use crate::diag::{Diagnostic, Span};
-use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::system::TypeName;
 use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
@@ -261,16 +260,9 @@ impl Body<'_> {
 
     /// `typeinfo(e)`: what is known of a type, as a record of constants.
     pub fn typeinfo(&mut self, arg: &ast::Arg, span: Span) -> Expr {
-        let written = span.source != ast::LIBRARY && self.frame.library.is_none();
-        match self.env.settings.unstable_typeinfo {
-            Unstable::Enable => {}
-            Unstable::Warn if written => self.warn("unstable", span, "`typeinfo` may change in later versions"),
-            Unstable::Error if written => {
-                let d = Diagnostic::error("unstable", span, "`typeinfo` may change in later versions");
-                self.report(d.help("allow it with `config = { unstable_typeinfo = enable }`"));
-                return poison(span);
-            }
-            Unstable::Warn | Unstable::Error => {}
+        // the builtins' own macros may ask
+        if self.frame.library.is_none() && !self.stable_enough("typeinfo", span) {
+            return poison(span);
         }
         let Some(ty) = self.type_of_arg(arg) else { return poison(span) };
         let parts = [

@@ -30,7 +30,8 @@ pub struct Manifest {
     pub stacks: Vec<u32>,
 }
 
-pub use crate::emit::shared::{RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+pub use crate::emit::second;
+pub use crate::emit::shared::{MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
 
 /// A program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,6 +65,9 @@ pub struct Map {
     pub key: Option<Type>,
     /// An [`Type::Agg`] is per CPU.
     pub value: Type,
+    /// The map is there twice (the second is `map_i_second` in the object): its bit in [`State::generations`].
+    #[serde(default)]
+    pub double: Option<u32>,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, then the fields.
@@ -121,6 +125,13 @@ pub enum EventArg {
     },
     /// A whole map.
     Map(usize),
+    /// A whole map, which is emptied thereby, in one moment.
+    Taken {
+        /// Which map.
+        map: usize,
+        /// Its keys stay, with zeros.
+        keys: bool,
+    },
     /// A map's element: the key's bytes are at `offset`.
     Element {
         /// Which map.

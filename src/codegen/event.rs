@@ -38,7 +38,10 @@ impl<'a, 'c> Gen<'a, 'c> {
                             layout.send(e.ty.clone(), op);
                         }
                         CallArg::Word(w) => layout.args.push(EventArg::Word(w.clone())),
-                        CallArg::Map(m) => layout.args.push(EventArg::Map(*m)),
+                        CallArg::Map(m) => layout.args.push(match self.taking {
+                            Some(t) if t.map == *m => EventArg::Taken { map: *m, keys: t.keys },
+                            _ => EventArg::Map(*m),
+                        }),
                         CallArg::Element(m, key) => {
                             let ty = self.script.maps[*m].key.clone().unwrap_or(Type::Void);
                             let op = self.expr(key);

@@ -493,7 +493,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let stored = self.script.maps[map].value.clone();
         let int = stored.as_int().unwrap_or(U64);
         let at = self.map_key(map, key);
-        let handle = self.e.script_map(map);
+        let change = self.e.begin_change(map);
+        let handle = change.map;
         let slot = self.e.lookup(handle, at);
         let found = self.e.not_null(slot);
         let step = self.e.int(by as u64);
@@ -508,6 +509,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let no = if post { self.e.int(0) } else { step };
         let v = self.e.end_choose(branch, no);
+        self.e.end_change(change);
         Operand::reg(ty.clone(), v)
     }
 

@@ -3,12 +3,15 @@
 //! - `probe.rs`: a program and what decides whether its body runs
 //! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls
 //! - `event.rs`: what is told to user space
+//! - `moments.rs`: where a map is shown and emptied at once
 
 pub mod artifact;
 mod event;
 mod expr;
 mod function;
+mod moments;
 mod probe;
+mod session;
 mod stmt;
 
 use crate::check::hir;
@@ -53,6 +56,8 @@ struct Gen<'a, 'c> {
     /// Number of the program under construction.
     program: usize,
     site: Option<&'a crate::probes::ProbeSite>,
+    /// What the statement under construction takes of a map.
+    taking: Option<moments::Taken>,
     /// The functions of the probe under construction, and what has been made of them.
     functions: &'a [hir::Function],
     made: Vec<Option<function::Made<'c>>>,
@@ -75,6 +80,11 @@ pub fn compile(
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
     }
+    for id in moments::maps(script) {
+        if let Some(m) = script.maps.get(id) {
+            e.double_script_map(id, map_def(m, sys));
+        }
+    }
     let mut g = Gen {
         e,
         script,
@@ -87,13 +97,15 @@ pub fn compile(
         depth: 0,
         program: 0,
         site: None,
+        taking: None,
         functions: &[],
         made: Vec::new(),
         within: None,
     };
-    let programs = script.probes.iter().enumerate().map(|(i, p)| g.program(i, p)).collect();
+    let programs = g.programs();
     let Gen { e, mut events, .. } = g;
     let stacks = e.stacks.iter().copied().collect();
+    let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
     let built = e.build(dumps)?;
     for p in built.problems {
         let kind = match p.helper {
@@ -104,7 +116,9 @@ pub fn compile(
         events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
     }
     events.sort_by_key(|(i, _)| *i);
-    let maps = script.maps.iter().map(|m| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone() }).collect();
+    let map =
+        |(m, double): (&hir::Map, Option<u32>)| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone(), double };
+    let maps = script.maps.iter().zip(double).map(map).collect();
     let manifest = Manifest { programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }

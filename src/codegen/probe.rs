@@ -18,7 +18,8 @@ const TS_COMPAT: u64 = 2;
 const ORIG_AX: u64 = 120;
 
 impl<'a, 'c> Gen<'a, 'c> {
-    pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe) -> Program {
+    /// `part`: not a program by itself, but a function of one.
+    pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe, part: bool) -> Program {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
@@ -30,7 +31,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
             self.e.shared_stacks = self.env.sys.has(Feature::SharedStacks);
         }
-        self.e.begin_program(&function, &section(ty, &first.attach), &names);
+        match part {
+            true => self.e.begin_part(&function, &names),
+            false => self.e.begin_program(&function, &section(ty, &first.attach), &names),
+        }
         self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
         self.e.space = match first.kind.context(first, &self.env) {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
@@ -52,6 +56,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | ProgramType::PerfEvent
             | ProgramType::Kprobe
             | ProgramType::KprobeMulti
+            | ProgramType::KprobeSession
             | ProgramType::Tracing => 0,
         };
         self.e.end_program(default);
@@ -217,6 +222,9 @@ fn sets_vars(e: &hir::Expr) -> bool {
     found
 }
 
+/// What libbpf calls a program on functions' entries and returns.
+pub(super) const SESSION: &str = "kprobe.session";
+
 /// The section's name is how libbpf learns the program's type and how it will be attached.
 fn section(ty: ProgramType, attach: &Attach) -> String {
     let ret = matches!(attach, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. });
@@ -231,6 +239,7 @@ fn section(ty: ProgramType, attach: &Attach) -> String {
         (ProgramType::Kprobe, true) => "kretprobe",
         (ProgramType::KprobeMulti, false) => "kprobe.multi",
         (ProgramType::KprobeMulti, true) => "kretprobe.multi",
+        (ProgramType::KprobeSession, _) => SESSION,
         (ProgramType::PerfEvent, _) => "perf_event",
         (ProgramType::Tracing, _) => {
             let Attach::Trampoline { module, function, exit } = attach else { crate::bug!("a trampoline has a function") };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Gen;
+use super::{Gen, moments};
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, Expr, Stmt, StmtKind};
 use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue};
@@ -79,7 +79,13 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) {
-        for s in stmts {
+        let taken = moments::taken(stmts);
+        for (i, s) in stmts.iter().enumerate() {
+            let part = taken.iter().find(|t| (t.shows == i || t.ends == i) && self.e.double(t.map).is_some());
+            if part.is_some_and(|t| t.ends == i) {
+                continue;
+            }
+            self.taking = part.copied();
             let mark = self.e.mark();
             self.at(s.span);
             self.stmt(s);
@@ -225,10 +231,11 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         self.block(body);
         let callback = self.exit_loop(outer, saved);
-        let handle = self.e.script_map(map);
         let at = self.lent();
-        let none = self.e.int(0);
-        let r = self.e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), at.into(), none.into()]);
+        let r = self.e.over_script_map(map, |e, handle| {
+            let none = e.int(0);
+            e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), at.into(), none.into()])
+        });
         self.e.check(Helper::ForEachMapElem, r, 1);
         self.after_loop();
     }
@@ -298,7 +305,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = self.script.maps[map].value.clone();
         let op = self.expr(value);
         let at = self.map_key(map, key);
-        let handle = self.e.script_map(map);
+        let change = self.e.begin_change(map);
+        let handle = change.map;
         if ty.is_scalar() || key.is_none() {
             let slot = self.e.lookup(handle, at);
             let found = self.e.not_null(slot);
@@ -315,6 +323,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         } else {
             self.insert(handle, at, &op, &ty);
         }
+        self.e.end_change(change);
     }
 
     /// Stores a whole element; a refusal is reported.
@@ -343,11 +352,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Type::Agg(agg) = self.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
         let args = self.args(call);
         let at = self.map_key(map, key);
-        let handle = self.e.script_map(map);
-        let slot = self.e.slot(handle, at, agg.size);
+        let change = self.e.begin_change(map);
+        let slot = self.e.slot(change.map, at, agg.size);
         let there = self.e.not_null(slot);
         let facts = call.to_use(Some(agg.clone()));
         self.e.if_(there, |e| (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args));
+        self.e.end_change(change);
     }
 
     /// A map's key in memory.

@@ -163,7 +163,7 @@ impl<'c> Emit<'c> {
     }
 
     /// How many elements a map holds now.
-    pub fn elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
+    pub(super) fn count_elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
         // counted in scratch memory: of a number on the stack the verifier would follow each value it may come to
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
             if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {

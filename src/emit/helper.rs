@@ -1,5 +1,6 @@
 //! Kernel helpers by name. Numbers: `include/uapi/linux/bpf.h`, `___BPF_FUNC_MAPPER`.
 
+use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue, PointerValue};
 
@@ -55,6 +56,7 @@ helpers! {
     RingbufReserve = 131, "ringbuf_reserve";
     RingbufSubmit = 132, "ringbuf_submit";
     RingbufDiscard = 133, "ringbuf_discard";
+    DPath = 147, "d_path";
     GetCurrentTaskBtf = 158, "get_current_task_btf";
     CopyFromUser = 148, "copy_from_user";
     ForEachMapElem = 164, "for_each_map_elem";
@@ -88,6 +90,10 @@ impl<'c> Emit<'c> {
         let ty = if pointer { self.ptrt().fn_type(&types, false) } else { self.i64t().fn_type(&types, false) };
         let target = self.i64t().const_int(helper as u64, false).const_to_pointer(self.ptrt());
         let call = ok(self.b.build_indirect_call(ty, target, args, ""));
+        if self.apart {
+            let kind = Attribute::get_named_enum_kind_id("nomerge");
+            call.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(kind, 0));
+        }
         match call.try_as_basic_value().basic() {
             Some(v) => v,
             None => bug!("helper {} returns something", helper.name()),

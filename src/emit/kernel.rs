@@ -3,7 +3,7 @@
 use inkwell::debug_info::{AsDIScope, DIType};
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
-use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, PointerValue};
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
 use inkwell::{AddressSpace, values::ValueKind};
 
 use super::{Emit, ok};
@@ -16,6 +16,8 @@ pub enum KernelType {
     Nothing,
     /// An integer.
     Number,
+    /// A pointer to anything.
+    Anything,
     /// A pointer to a structure of this name.
     Struct(&'static str),
 }
@@ -26,6 +28,14 @@ impl<'c> Emit<'c> {
         match self.kernel_call(name, types, args) {
             Some(BasicValueEnum::PointerValue(p)) => p,
             _ => bug!("{name} returns a pointer"),
+        }
+    }
+
+    /// Calls a function that returns a number.
+    pub fn call_kernel_int(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+        match self.kernel_call(name, types, args) {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("{name} returns a number"),
         }
     }
 
@@ -56,7 +66,7 @@ impl<'c> Emit<'c> {
         let ty = match result {
             KernelType::Nothing => self.cx.void_type().fn_type(&llvm, false),
             KernelType::Number => self.i64t().fn_type(&llvm, false),
-            KernelType::Struct(_) => self.ptrt().fn_type(&llvm, false),
+            KernelType::Anything | KernelType::Struct(_) => self.ptrt().fn_type(&llvm, false),
         };
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(".ksyms"));
@@ -69,8 +79,11 @@ impl<'c> Emit<'c> {
     }
 
     fn kernel_type(&self, ty: KernelType) -> Option<DIType<'c>> {
-        let KernelType::Struct(name) = ty else {
-            return (ty == KernelType::Number).then(|| self.long());
+        let name = match ty {
+            KernelType::Nothing => return None,
+            KernelType::Number => return Some(self.long()),
+            KernelType::Anything => return Some(self.void_pointer()),
+            KernelType::Struct(name) => name,
         };
         // by name alone: libbpf and the kernel look at no more
         let scope = self.unit.as_debug_info_scope();

@@ -72,11 +72,6 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// The script's map of this number.
-    pub fn script_map(&self, id: usize) -> PointerValue<'c> {
-        self.map(&format!("map_{id}"))
-    }
-
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
         self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()])

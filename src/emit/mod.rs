@@ -21,9 +21,11 @@ pub mod helper;
 pub mod kernel;
 mod map;
 mod mem;
+mod moments;
 mod object;
 mod order;
 mod ring;
+mod session;
 pub mod shared;
 
 pub use call::{IN_NUMBERS, Subprogram};
@@ -36,6 +38,7 @@ pub use kernel::KernelType;
 pub use map::{MapDef, MapKind, NO_PREALLOC};
 pub use mem::Mark;
 pub use mem::align_at;
+pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
@@ -132,6 +135,12 @@ pub struct Emit<'c> {
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
+    /// The script's maps that are there twice, and their bits.
+    doubles: BTreeMap<usize, u32>,
+    /// Helpers' calls are not to be merged with equal ones.
+    apart: bool,
+    /// The program under construction may sleep: see `moments.rs`.
+    announces: bool,
     texts: HashMap<Vec<u8>, GlobalValue<'c>>,
     fun: Option<Fun<'c>>,
     scratch_size: u32,
@@ -234,11 +243,23 @@ impl<'c> Emit<'c> {
 
     /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
     pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
-        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
+        self.begin(name, Some(section), sites);
+    }
+
+    /// Starts a function that a program of several parts calls: see [`Emit::session`]. It ends as a program does.
+    pub fn begin_part(&mut self, name: &str, sites: &[String]) {
+        self.begin(name, None, sites);
+        self.keep_apart();
+    }
+
+    fn begin(&mut self, name: &str, section: Option<&str>, sites: &[String]) {
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
-        let function = self.module.add_function(name, ty, Some(Linkage::External));
-        function.set_section(Some(section));
-        let scope = self.describe_function(function, name, false);
+        let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
+        let function = self.module.add_function(name, ty, Some(linkage));
+        function.set_section(section);
+        let scope = self.describe_function(function, name, section.is_none());
+        let section = section.unwrap_or("");
+        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let entry = self.cx.append_basic_block(function, "entry");
         let acquire = self.cx.append_basic_block(function, "acquire");
         let body = self.cx.append_basic_block(function, "body");
@@ -246,6 +267,7 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
+        self.announces = in_user_space && !self.shared_stacks;
         self.fun = Some(Fun {
             function,
             scope,
@@ -272,7 +294,7 @@ impl<'c> Emit<'c> {
             own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
             // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
-            can_sleep: in_user_space && !self.shared_stacks,
+            can_sleep: self.announces,
             sleeps: false,
         });
         self.b.position_at_end(body);

@@ -179,6 +179,9 @@ impl<'c> Emit<'c> {
             errors,
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
+            doubles: BTreeMap::new(),
+            apart: false,
+            announces: false,
             texts: HashMap::new(),
             fun: None,
             scratch_size: 0,
@@ -236,6 +239,11 @@ impl<'c> Emit<'c> {
 
     pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
+    }
+
+    /// `void *`: there is no other way to say "no type" but a name that is only declared.
+    pub(super) fn void_pointer(&self) -> DIType<'c> {
+        self.di.create_pointer_type("", self.long(), 64, 64, AddressSpace::default()).as_type()
     }
 
     /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must

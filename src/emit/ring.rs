@@ -193,7 +193,7 @@ impl<'c> Emit<'c> {
         self.record(event, 16, &[RecordField { offset: 8, value, ty: Type::I64, var: false }]);
     }
 
-    fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
+    pub(super) fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
         use inkwell::values::BasicValue;
         let v = super::ok(self.b.build_load(self.width(int.bytes), ptr, ""));
         if let Some(i) = v.as_instruction_value()

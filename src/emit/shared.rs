@@ -43,7 +43,14 @@ pub struct State {
     /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
     /// have found no room.
     pub ended: u64,
+    /// A bit for each map that is there twice: which of the two is written to. See `emit/moments.rs`.
+    pub generations: u64,
+    /// For each of those maps, and each of its two: changes under way by programs that may sleep.
+    pub changing: [u64; 2 * MOMENTS],
 }
+
+/// So many maps can be there twice.
+pub const MOMENTS: usize = 16;
 
 impl State {
     /// In [`State::ended`]: the end was asked for.

@@ -5,13 +5,13 @@
 use std::borrow::Cow;
 
 use super::layout::{How, Item};
-use super::tokens::{Part, Tree, Word};
+use super::tokens::{Comment, Part, Tree, Word};
 use crate::syntax::shape::Rule;
 
 /// Of a block's lines.
 const INDENT: usize = 2;
 /// Of the rest of a statement that takes several lines.
-const REST: usize = 4;
+pub(super) const REST: usize = 4;
 
 /// Of a whole script.
 pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {
@@ -20,8 +20,9 @@ pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {
     items.out
 }
 
-struct Items<'a, 's> {
-    words: &'a [Word<'s>],
+/// The words, and the items made of them so far.
+pub(super) struct Items<'a, 's> {
+    pub(super) words: &'a [Word<'s>],
     /// Words whose leading comments have been written.
     led: Vec<bool>,
     out: Vec<Item<'s>>,
@@ -37,11 +38,11 @@ enum Style {
 }
 
 impl<'s> Items<'_, 's> {
-    fn push(&mut self, item: Item<'s>) {
+    pub(super) fn push(&mut self, item: Item<'s>) {
         self.out.push(item);
     }
 
-    fn open(&mut self, how: How, indent: usize) {
+    pub(super) fn open(&mut self, how: How, indent: usize) {
         self.push(Item::Open { indent, how, broken: false });
     }
 
@@ -49,7 +50,7 @@ impl<'s> Items<'_, 's> {
         self.push(Item::Text(Cow::Borrowed(text)));
     }
 
-    fn is(&self, part: &Part, text: &str) -> bool {
+    pub(super) fn is(&self, part: &Part, text: &str) -> bool {
         matches!(part, Part::Word(i) if self.words.get(*i).is_some_and(|w| w.text == text))
     }
 
@@ -62,7 +63,7 @@ impl<'s> Items<'_, 's> {
             if (blank || comment.blank) && !is_first {
                 self.push(Item::Blank);
             }
-            self.push(if comment.own { Item::Own(comment.text) } else { Item::Inline(comment.text) });
+            self.comment(comment);
             (blank, is_first) = (false, false);
         }
         if (blank || word.blank) && !is_first && !word.text.is_empty() {
@@ -71,17 +72,19 @@ impl<'s> Items<'_, 's> {
         self.led[i] = true;
     }
 
-    fn comments_before(&mut self, i: usize) {
+    pub(super) fn comments_before(&mut self, i: usize) {
         let Some(word) = self.words.get(i) else { return };
         if std::mem::replace(&mut self.led[i], true) {
             return;
         }
-        for comment in &word.before {
-            self.push(if comment.own { Item::Own(comment.text) } else { Item::Inline(comment.text) });
-        }
+        word.before.iter().for_each(|c| self.comment(c));
     }
 
-    fn word(&mut self, i: usize) {
+    fn comment(&mut self, comment: &Comment<'s>) {
+        self.push(if comment.own { Item::Own(comment.text) } else { Item::Inline(comment.text) });
+    }
+
+    pub(super) fn word(&mut self, i: usize) {
         self.comments_before(i);
         let Some(word) = self.words.get(i) else { return };
         let text = match word.rule {
@@ -94,7 +97,7 @@ impl<'s> Items<'_, 's> {
         }
     }
 
-    fn part(&mut self, part: &Part) {
+    pub(super) fn part(&mut self, part: &Part) {
         match part {
             Part::Word(i) => self.word(*i),
             Part::Tree(t) => self.tree(t),
@@ -131,32 +134,13 @@ impl<'s> Items<'_, 's> {
     }
 
     /// Words without spaces between, but after commas.
-    fn tight(&mut self, t: &Tree) {
+    pub(super) fn tight(&mut self, t: &Tree) {
         for part in &t.parts {
             self.part(part);
             if self.is(part, ",") {
                 self.push(Item::Space);
             }
         }
-    }
-
-    /// Brackets and what stands in them.
-    fn list(&mut self, parts: &[Part]) {
-        self.open(How::Fill, REST);
-        for (n, part) in parts.iter().enumerate() {
-            if let (Part::Word(i), true) = (part, n + 1 == parts.len()) {
-                // a bracket that has a line to itself stands below the statement
-                self.comments_before(*i);
-                self.push(Item::Close);
-                return self.word(*i);
-            }
-            self.part(part);
-            if self.is(part, ",") {
-                let more = parts.get(n + 1).is_some_and(|p| !self.is(p, ")"));
-                self.push(if more { Item::Break } else { Item::Space });
-            }
-        }
-        self.push(Item::Close);
     }
 
     // ── the top level ──
@@ -305,7 +289,7 @@ impl<'s> Items<'_, 's> {
 
     fn if_expr(&mut self, t: &Tree, style: Style) {
         let all_values = t.parts.iter().all(|p| match p {
-            Part::Tree(b) if b.rule == Rule::block => is_value(b.parts.get(1..b.parts.len() - 1).unwrap_or(&[])),
+            Part::Tree(b) if b.rule == Rule::block => is_value(b.parts.get(1..b.parts.len().saturating_sub(1)).unwrap_or(&[])),
             _ => true,
         });
         let style = if all_values { style } else { Style::Lines };
@@ -345,100 +329,6 @@ impl<'s> Items<'_, 's> {
             self.stmt(part);
         }
     }
-
-    // ── expressions ──
-
-    fn expr(&mut self, t: &Tree) {
-        if t.parts.len() < 2 {
-            return self.tight(t);
-        }
-        // Of several, each with its condition is a line.
-        let several = t.parts.iter().filter(|p| self.is(p, "?")).count() > 1;
-        self.open(How::All, REST);
-        let mut after_question = false;
-        for (n, part) in t.parts.iter().enumerate() {
-            let (question, colon) = (self.is(part, "?"), self.is(part, ":"));
-            if several && t.parts.get(n + 1).is_some_and(|p| self.is(p, "?")) {
-                self.open(How::Fill, REST);
-            }
-            if several && colon && !after_question {
-                self.push(Item::Close);
-            }
-            if question || (colon && !after_question) {
-                self.push(Item::Break);
-            }
-            self.part(part);
-            if several && colon && after_question {
-                self.push(Item::Close);
-            }
-            if colon || (question && !t.parts.get(n + 1).is_some_and(|p| self.is(p, ":"))) {
-                self.push(Item::Space);
-            }
-            after_question = question;
-        }
-        self.push(Item::Close);
-    }
-
-    /// Operands and operators: in several lines, those break that bind the least.
-    fn chain(&mut self, parts: &[Part]) {
-        let mut operators = Vec::new();
-        let mut operand = true;
-        for (n, part) in parts.iter().enumerate() {
-            match part {
-                Part::Word(i) => match self.words.get(*i).and_then(|w| w.rule) {
-                    Some(Rule::binary_op) if !operand => {
-                        operators.push((n, level(self.words[*i].text)));
-                        operand = true;
-                    }
-                    Some(Rule::prefix | Rule::bang | Rule::binary_op | Rule::step) => {}
-                    _ => operand = false,
-                },
-                Part::Tree(t) => operand = operand && t.rule == Rule::parens && t.cast,
-            }
-        }
-        self.run(parts, 0, &operators);
-    }
-
-    /// Parts of a chain, `from` the first, with the operators among them.
-    fn run(&mut self, parts: &[Part], from: usize, operators: &[(usize, u8)]) {
-        let Some(least) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
-        self.open(if least < 3 { How::All } else { How::Fill }, REST);
-        let (mut start, mut first) = (from, 0);
-        for (n, (at, _)) in operators.iter().enumerate().filter(|(_, (_, l))| *l == least) {
-            self.run(slice(parts, start - from, at - from), start, operators.get(first..n).unwrap_or(&[]));
-            self.push(Item::Space);
-            if let Some(operator) = parts.get(at - from) {
-                self.part(operator);
-            }
-            self.push(Item::Break);
-            (start, first) = (at + 1, n + 1);
-        }
-        self.run(slice(parts, start - from, parts.len()), start, operators.get(first..).unwrap_or(&[]));
-        self.push(Item::Close);
-    }
-
-    fn operand(&mut self, parts: &[Part]) {
-        for part in parts {
-            self.part(part);
-            if self.is(part, "comptime") {
-                self.push(Item::Space);
-            }
-        }
-    }
-
-    /// `struct x *`, `uint8 *[4]`
-    fn type_name(&mut self, t: &Tree) {
-        for (n, part) in t.parts.iter().enumerate() {
-            if n == 1 && part.rule(self.words) == Some(Rule::star) {
-                self.push(Item::Space);
-            }
-            self.part(part);
-        }
-    }
-}
-
-fn slice(parts: &[Part], from: usize, to: usize) -> &[Part] {
-    parts.get(from..to).unwrap_or(&[])
 }
 
 /// Is this all that stands in a block a value?
@@ -455,22 +345,6 @@ fn wants_semicolon(part: &Part, words: &[Word]) -> bool {
             _ => true,
         },
         Part::Word(_) => false,
-    }
-}
-
-/// How tightly an operator binds.
-fn level(operator: &str) -> u8 {
-    match operator {
-        "*" | "/" | "%" => 10,
-        "+" | "-" => 9,
-        "<<" | ">>" => 8,
-        "<" | ">" | "<=" | ">=" => 7,
-        "==" | "!=" => 6,
-        "&" => 5,
-        "^" => 4,
-        "|" => 3,
-        "&&" => 2,
-        _ => 1,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A script's text in its canonical form: `rbt fmt`.
 //!
-//! `tokens` takes the text apart by the grammar's shapes and gives each word its comments; `items` says where lines may or must end;
+//! `tokens` takes the text apart by the grammar's shapes and gives each word its comments; `items` and `exprs` say where lines may or must end;
 //! `layout` makes lines of it. Names, numbers, strings, attach points and the C part stay as they are. What is not here: reading
 //! and writing of files (`driver::rewrite`).
 //!
@@ -10,6 +10,7 @@
 
 use crate::syntax::shape::{Node, Rule};
 
+mod exprs;
 mod items;
 mod layout;
 #[cfg(test)]

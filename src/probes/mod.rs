@@ -159,6 +159,8 @@ pub enum ProgramType {
     Kprobe,
     /// The same for the entries, or the returns, of many functions by one link (`kprobe.multi`).
     KprobeMulti,
+    /// The same for the entries and the returns of functions (`kprobe.session`): the first half of the sites are entries.
+    KprobeSession,
     /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
     Tracing,
 }

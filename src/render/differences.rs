@@ -14,6 +14,33 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("printf: flags", "may stand in any order, and the space flag puts a space before a number that has no sign; as in C."),
     ("printf: *", "as a width or precision is an error; bpftrace accepts it without an argument and ignores it."),
+    (
+        "literals",
+        "Suffixes of C may be in capitals (1UL), and an exponent may follow several digits (12e3); bpftrace takes small letters \
+         and one digit.",
+    ),
+    (
+        "integers: division",
+        "of signed numbers keeps the sign and rounds towards zero, as in C; bpftrace divides as if they had no sign, and warns.",
+    ),
+    ("strings: && and ||", "between literals ask of each whether it is empty; bpftrace asks the second the wrong way round."),
+    ("strings: max_strlen", "is how many bytes of text str() keeps, whatever its value; from 1024 on bpftrace keeps one byte less."),
+    ("if", "needs no parentheses around any condition; bpftrace needs them around all but the simplest."),
+    ("macros", "may name the script's maps; in bpftrace they see those only that are their arguments."),
+    (
+        "maps: declared kinds",
+        "hash and lruhash may also hold an aggregation, which is kept per CPU as ever; bpftrace wants percpuhash for it.",
+    ),
+    ("maps: ctx", "may be a key or a value: it is an address."),
+    ("has_cpid", "is true where there is a command of -c; in bpftrace it is true where there is none."),
+    ("signal()", "knows every name with and without SIG; bpftrace does not know STOP or SEGV without it."),
+    ("unwatch()", "is not there: since watchpoints on arguments are gone, there is nothing that it could end."),
+    ("ctx: perf events", "is what the kernel has there: .regs, .sample_period and .addr read as in bpftrace, also through a variable."),
+    (
+        "settings: lazy_symbolication",
+        "has no effect: what a process maps is noted while it lives, so that names are found after its end as well.",
+    ),
+    ("settings: use_blazesym", "has no effect: there is one symbolizer."),
     ("JSON: strings", "are UTF-8; each sequence of bytes that is not becomes U+FFFD."),
     (
         "JSON: map keys",

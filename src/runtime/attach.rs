@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use libbpf_sys::{
-    BPF_F_KPROBE_MULTI_RETURN, BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_KPROBE_MULTI, BPF_TRACE_UPROBE_MULTI,
-    bpf_link_create_opts, bpf_raw_tp_opts,
+    BPF_F_KPROBE_MULTI_RETURN, BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_KPROBE_MULTI, BPF_TRACE_KPROBE_SESSION,
+    BPF_TRACE_UPROBE_MULTI, bpf_link_create_opts, bpf_raw_tp_opts,
 };
 
 use super::perf::{self, Scope};
@@ -108,7 +108,7 @@ pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
     let rank = |program: &Program| match program.ty {
         ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing => 0,
         ProgramType::Kprobe | ProgramType::KprobeMulti if returns(program) => 1,
-        ProgramType::Kprobe | ProgramType::KprobeMulti => 0,
+        ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => 0,
         ProgramType::RawTracepoint | ProgramType::Tracepoint => 1,
         ProgramType::PerfEvent => 2,
     };
@@ -135,8 +135,19 @@ pub(super) fn attach(
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let sites: Vec<(u64, &Site)> = (0..).zip(&program.sites).collect();
-    if program.ty == ProgramType::KprobeMulti {
-        return functions(links, &sites, fd, sys, failed);
+    match program.ty {
+        ProgramType::KprobeMulti => return functions(links, &sites, fd, BPF_TRACE_KPROBE_MULTI, sys, failed),
+        ProgramType::KprobeSession => {
+            let entries = sites.get(..sites.len() / 2).unwrap_or_default();
+            return functions(links, entries, fd, BPF_TRACE_KPROBE_SESSION, sys, failed);
+        }
+        ProgramType::RawTracepoint
+        | ProgramType::Tracepoint
+        | ProgramType::Uprobe
+        | ProgramType::UprobeMulti
+        | ProgramType::PerfEvent
+        | ProgramType::Kprobe
+        | ProgramType::Tracing => {}
     }
     // One link for all: system calls (the program tells them apart), and the offsets of a file.
     let together = match program.sites.first().map(|s| &s.attach) {
@@ -173,18 +184,19 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Functions by one link. The kernel does not say which of them it will not have: halves are tried until it is found.
+/// Functions by one link, of this attach type. The kernel does not say which of them it will not have: halves are tried until it is found.
 fn functions(
     links: &mut Links,
     sites: &[(u64, &Site)],
     program: RawFd,
+    how: u32,
     sys: &dyn System,
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let why = match kprobes(sites, program) {
+    let why = match kprobes(sites, program, how) {
         Ok(link) => {
             links.add(Made::Slow(vec![link]));
-            links.sites += sites.len() as u64;
+            links.sites += sites.len() as u64 * if how == BPF_TRACE_KPROBE_SESSION { 2 } else { 1 };
             return Ok(());
         }
         Err(why) => why,
@@ -194,14 +206,14 @@ fn functions(
         [(_, site)] => failed(failure(site, &why, sys)),
         many => {
             let (left, right) = many.split_at(many.len() / 2);
-            functions(links, left, program, sys, failed)?;
-            functions(links, right, program, sys, failed)
+            functions(links, left, program, how, sys, failed)?;
+            functions(links, right, program, how, sys, failed)
         }
     }
 }
 
 /// All of these functions by one link, by name.
-fn kprobes(sites: &[(u64, &Site)], program: RawFd) -> io::Result<OwnedFd> {
+fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<OwnedFd> {
     let mut names = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
     let mut returns = false;
@@ -222,7 +234,7 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd) -> io::Result<OwnedFd> {
         cookies: cookies.as_ptr(),
     };
     // SAFETY: what the options point to outlives the call
-    made(unsafe { libbpf_sys::bpf_link_create(program, 0, BPF_TRACE_KPROBE_MULTI, &opts) })
+    made(unsafe { libbpf_sys::bpf_link_create(program, 0, how, &opts) })
 }
 
 fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
@@ -275,6 +287,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
         | ProgramType::PerfEvent
         | ProgramType::Kprobe
         | ProgramType::KprobeMulti
+        | ProgramType::KprobeSession
         | ProgramType::Tracing => {
             let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
             on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.pid)?, program, cookie).map(Made::Slow)
@@ -425,6 +438,7 @@ pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if program.ty == ProgramType::UprobeMulti => "uprobe.multi",
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) if sys.has(Feature::UprobeMulti) => "perf uprobe (uprobe.multi is turned off)",
         Some(Attach::Uprobe { .. } | Attach::Usdt { .. }) => "perf uprobe (this kernel has no uprobe.multi)",
+        Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeSession => "kprobe.session",
         Some(Attach::Kprobe { .. }) if program.ty == ProgramType::KprobeMulti => "kprobe.multi",
         Some(Attach::Kprobe { many: true, .. }) if sys.has(Feature::KprobeMulti) => "perf kprobe (kprobe.multi is turned off)",
         Some(Attach::Kprobe { many: true, .. }) => "perf kprobe (this kernel has no kprobe.multi)",

@@ -15,7 +15,9 @@ use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLe
 
 use super::privileges::{self, NotPermitted};
 use super::refused;
-use crate::codegen::artifact::{Artifact, EventKind, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+use crate::codegen::artifact::{
+    Artifact, EventKind, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, second,
+};
 use crate::probes::Attach;
 use crate::settings::Settings;
 use crate::system::System;
@@ -28,6 +30,8 @@ pub(super) struct Loaded {
     pub programs: Vec<RawFd>,
     /// By index in the manifest.
     pub maps: Vec<MapFd>,
+    /// The second ones of those maps that are there twice.
+    pub seconds: Vec<Option<MapFd>>,
     /// By their limit.
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
@@ -90,6 +94,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
     }
 
+    /// Has it been called?
+    pub fn stopped(&self) -> bool {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
+    }
+
     /// See [`State::lost`].
     pub fn lost(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).lost) }.load(Ordering::Relaxed)
@@ -104,6 +113,25 @@ impl Shared {
     pub fn ended(&self) -> Option<u8> {
         let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
         (said & State::ENDED != 0).then_some(said as u8)
+    }
+
+    /// Which of the two of a map that is there twice is written to: 0 or 1.
+    pub fn generation(&self, bit: u32) -> usize {
+        (unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.load(Ordering::SeqCst) >> bit & 1) as usize
+    }
+
+    /// From here on programs write to the other one.
+    pub fn switch(&self, bit: u32) {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.fetch_xor(1 << bit, Ordering::SeqCst);
+    }
+
+    /// Changes under way, by programs that may sleep, to one of the two.
+    pub fn changing(&self, bit: u32, generation: usize) -> u64 {
+        let at = 2 * bit as usize + generation;
+        if at >= 2 * MOMENTS {
+            return 0;
+        }
+        unsafe { AtomicU64::from_ptr((&raw mut (*self.state).changing).cast::<u64>().add(at)) }.load(Ordering::SeqCst)
     }
 
     /// See [`State::refused`].
@@ -356,6 +384,7 @@ fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>) -> 
     Ok(Loaded {
         programs,
         maps: (0..manifest.maps.len()).map(|i| find(format!("map_{i}"))).collect::<anyhow::Result<_>>()?,
+        seconds: (0..).zip(&manifest.maps).map(|(i, m)| m.double.map(|_| find(second(i))).transpose()).collect::<anyhow::Result<_>>()?,
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
         ring,
         state: Shared::new(state),

@@ -89,6 +89,26 @@ pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Gives a map the keys of another of its kind, with zeros, where it has them not.
+pub(super) fn keep_keys(map: &Map, from: MapFd, to: MapFd) -> anyhow::Result<()> {
+    const NOEXIST: u64 = 1; // BPF_NOEXIST: what a program has written since stays
+    if to.array {
+        return Ok(());
+    }
+    let zeros = vec![0u8; to.room()];
+    for key in keys(from).with_context(|| format!("zeroing {}", map.name))?.chunks_exact(from.key_size.max(1)) {
+        // SAFETY: a key and values of the map's sizes
+        match check(unsafe { libbpf_sys::bpf_map_update_elem(to.fd, ptr(key), ptr(&zeros), NOEXIST) }) {
+            // there already, or no room left by new keys
+            Err(why) if !matches!(why.raw_os_error(), Some(libc::EEXIST | libc::E2BIG)) => {
+                return Err(why).with_context(|| format!("zeroing {}", map.name));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The addresses under a stack's id in a stack map.
 pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
     let bytes = lookup(at, &id.to_ne_bytes()).ok()??;

@@ -33,6 +33,7 @@ mod load;
 mod mappings;
 mod maps;
 mod mmap_events;
+mod moments;
 mod perf;
 mod perf_map;
 mod privileges;
@@ -291,7 +292,9 @@ fn wants_symbols(manifest: &Manifest) -> bool {
     }
     let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
         EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => tagged(ty),
-        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Element { .. } => false,
+        EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Taken { .. } | EventArg::Element { .. } => {
+            false
+        }
     });
     sent || manifest.maps.iter().any(|m| tagged(&m.value) || m.key.as_ref().is_some_and(tagged))
 }

@@ -18,7 +18,7 @@ use super::events::Events;
 use super::load::{Loaded, MapFd};
 use super::ring::{Drained, Ring};
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, load, maps, raw};
+use super::{Buffering, Exit, Session, load, maps, moments, raw};
 use crate::codegen::artifact::{Manifest, Map};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -59,6 +59,10 @@ struct Desk<'a> {
     buffering: Buffering,
     /// `exit()` was called.
     exit: Option<u8>,
+    /// A record was slow to be done: look after the rest before the next one.
+    slow: bool,
+    /// No program runs any more, or will.
+    over: bool,
     /// The output cannot be written.
     broken: Option<io::Error>,
     /// Lost events that were told, and when.
@@ -101,6 +105,8 @@ impl Session<'_> {
             err,
             buffering: self.options.buffering,
             exit: None,
+            slow: false,
+            over: false,
             broken: None,
             told: 0,
             told_at: None,
@@ -205,7 +211,7 @@ impl Source {
         ring.drain(limit, &mut |record| {
             events.take(record, desk);
             desk.after_record();
-            desk.goes_on()
+            desk.goes_on() && !std::mem::take(&mut desk.slow)
         })
     }
 
@@ -308,7 +314,12 @@ impl Desk<'_> {
     }
 
     fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
-        self.manifest.maps.get(map).zip(self.loaded.maps.get(map).copied()).context("no such map in the manifest")
+        let (row, first) = self.manifest.maps.get(map).zip(self.loaded.maps.get(map).copied()).context("no such map in the manifest")?;
+        let second = self.loaded.seconds.get(map).copied().flatten();
+        Ok(match (row.double, second) {
+            (Some(bit), Some(second)) if self.loaded.state.generation(bit) == 1 => (row, second),
+            _ => (row, first),
+        })
     }
 }
 
@@ -333,6 +344,33 @@ impl Host for Desk<'_> {
         let (_, at) = self.map_at(map)?;
         let map = manifest.maps.get(map).context("no such map in the manifest")?;
         maps::view(map, at, self)
+    }
+
+    fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
+        let manifest = self.manifest;
+        let (_, at) = self.map_at(map)?;
+        let row = manifest.maps.get(map).context("no such map in the manifest")?;
+        let mut apart = false;
+        if let Some(bit) = row.double {
+            self.slow = true;
+            // once programs have been told to stop, those that run are waited for once
+            if !self.over {
+                moments::switch(&self.loaded.state, bit, at)?;
+                self.over = self.loaded.state.stopped();
+                apart = true;
+            }
+        }
+        let view = maps::view(row, at, self)?;
+        match (keys, apart) {
+            (true, true) => {
+                let (_, now) = self.map_at(map)?;
+                maps::keep_keys(row, at, now)?;
+                maps::clear(row, at)?;
+            }
+            (true, false) => maps::zero(row, at)?,
+            (false, _) => maps::clear(row, at)?,
+        }
+        Ok(view)
     }
 
     fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value> {

@@ -438,6 +438,49 @@ pub enum BinOp {
 }
 
 impl BinOp {
+    /// All of them.
+    pub const ALL: [BinOp; 18] = [
+        BinOp::Mul,
+        BinOp::Div,
+        BinOp::Mod,
+        BinOp::Add,
+        BinOp::Sub,
+        BinOp::Shl,
+        BinOp::Shr,
+        BinOp::Lt,
+        BinOp::Gt,
+        BinOp::Le,
+        BinOp::Ge,
+        BinOp::Eq,
+        BinOp::Ne,
+        BinOp::BitAnd,
+        BinOp::BitXor,
+        BinOp::BitOr,
+        BinOp::And,
+        BinOp::Or,
+    ];
+
+    /// The one that is so written.
+    pub fn of(symbol: &str) -> Option<BinOp> {
+        BinOp::ALL.into_iter().find(|op| op.symbol() == symbol)
+    }
+
+    /// The higher, the tighter it binds.
+    pub fn level(self) -> u8 {
+        match self {
+            BinOp::Mul | BinOp::Div | BinOp::Mod => 10,
+            BinOp::Add | BinOp::Sub => 9,
+            BinOp::Shl | BinOp::Shr => 8,
+            BinOp::Lt | BinOp::Gt | BinOp::Le | BinOp::Ge => 7,
+            BinOp::Eq | BinOp::Ne => 6,
+            BinOp::BitAnd => 5,
+            BinOp::BitXor => 4,
+            BinOp::BitOr => 3,
+            BinOp::And => 2,
+            BinOp::Or => 1,
+        }
+    }
+
     /// As written.
     pub fn symbol(self) -> &'static str {
         match self {

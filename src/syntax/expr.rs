@@ -9,27 +9,7 @@ use crate::diag::{Diagnostic, Span};
 
 /// A binary operator and its level: the higher binds the tighter.
 pub fn binary(text: &str) -> Option<(BinOp, u8)> {
-    Some(match text {
-        "*" => (BinOp::Mul, 10),
-        "/" => (BinOp::Div, 10),
-        "%" => (BinOp::Mod, 10),
-        "+" => (BinOp::Add, 9),
-        "-" => (BinOp::Sub, 9),
-        "<<" => (BinOp::Shl, 8),
-        ">>" => (BinOp::Shr, 8),
-        "<" => (BinOp::Lt, 7),
-        ">" => (BinOp::Gt, 7),
-        "<=" => (BinOp::Le, 7),
-        ">=" => (BinOp::Ge, 7),
-        "==" => (BinOp::Eq, 6),
-        "!=" => (BinOp::Ne, 6),
-        "&" => (BinOp::BitAnd, 5),
-        "^" => (BinOp::BitXor, 4),
-        "|" => (BinOp::BitOr, 3),
-        "&&" => (BinOp::And, 2),
-        "||" => (BinOp::Or, 1),
-        _ => return None,
-    })
+    BinOp::of(text).map(|op| (op, op.level()))
 }
 
 /// What stands before an operand.

@@ -25,16 +25,17 @@ pub struct Reader {
     pub height: usize,
     /// Names that the script defines as values.
     values: BTreeSet<String>,
-    /// Builtins it names that are macros.
-    pub library: BTreeSet<&'static str>,
     /// Where the parentheses of casts begin.
     pub casts: BTreeSet<u32>,
+    /// Builtins it names that are macros.
+    pub library: BTreeSet<&'static str>,
 }
 
 impl Reader {
     /// For the source at `source`; the pairs' positions count from its byte `base`.
     pub fn new(source: u16, base: usize) -> Self {
-        Self { source, base, diags: Vec::new(), height: 0, values: BTreeSet::new(), library: BTreeSet::new(), casts: BTreeSet::new() }
+        let (values, casts, library) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { source, base, diags: Vec::new(), height: 0, values, casts, library }
     }
 
     /// Of [`Rule::script`] or [`Rule::piece`].

@@ -280,6 +280,12 @@ impl System for Live {
         functions::symbols(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), name)
     }
 
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        // a line: name+offset/size, perhaps [module], and a tab before what it may return (lib/error-inject.c)
+        let list = tracefs::read_debugfs("error_injection/list").ok().filter(|l| !l.is_empty())?;
+        Some(list.lines().any(|l| l.split(['+', '\t', ' ']).next() == Some(function)))
+    }
+
     fn has_module(&self, name: &str) -> bool {
         // a file name that leads elsewhere is no module's
         name == functions::KERNEL || (!name.contains(['/', '.']) && Path::new("/sys/module").join(name).join("initstate").exists())

@@ -234,6 +234,10 @@ pub trait System {
     fn described_functions(&self, each: &mut dyn FnMut(&str, &str));
     /// What the symbol table has of a function's name.
     fn text_symbols(&self, name: &str) -> Symbols;
+    /// May this function be made to return at once (`ALLOW_ERROR_INJECTION`)? None where the kernel does not tell.
+    fn error_injectable(&self, _function: &str) -> Option<bool> {
+        None
+    }
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;
 

@@ -13,7 +13,8 @@ pub struct Case {
     pub name: String,
     pub needs: Vec<String>,
     pub host: bool,
-    pub vm: bool,
+    /// Kernels to run on in the virtual machine, as [`crate::vm`] calls them.
+    pub vm: Vec<String>,
     pub timeout: f64,
     pub status: Status,
     pub signal: Option<i32>,
@@ -85,7 +86,7 @@ pub fn parse(group: &str, file: &Path, text: &str) -> Result<Vec<Case>, String> 
         name: String::new(),
         needs: Vec::new(),
         host: true,
-        vm: false,
+        vm: Vec::new(),
         timeout: 20.0,
         status: Status::Is(0),
         signal: Some(libc::SIGINT),
@@ -170,7 +171,7 @@ fn set(case: &mut Case, f: Field) -> Result<(), String> {
     match f.key.as_str() {
         "NEEDS" => case.needs.extend(v.split([',', ' ', '\n']).filter(|w| !w.is_empty()).map(String::from)),
         "HOST" => case.host = bool(&v)?,
-        "VM" => case.vm = bool(&v)?,
+        "VM" => case.vm = crate::vm::releases(&v)?,
         "TIMEOUT" => case.timeout = v.parse().map_err(|_| format!("not seconds: {v}"))?,
         "STATUS" => {
             case.status = match v.as_str() {

@@ -13,39 +13,77 @@ use std::time::Instant;
 
 /// As many as there are test threads: each waits for one.
 const MACHINES: usize = 2;
+/// So many cases are worth another machine.
+const ENOUGH: usize = 16;
+
+/// The kernels that `VM` names, and the globs of their releases; `yes` is the first.
+const KERNELS: [(&str, &str); 2] = [("6.1", "6.1.0-*-cloud-amd64"), ("6.12", "6.12.*-cloud-amd64")];
 
 /// Is this the run within the machine?
 pub fn is_inside() -> bool {
     std::env::var_os("RBT_TEST_VM_BATCH").is_some()
 }
 
-/// A case's name, as run in the machine.
-pub fn name(case: &Case) -> String {
-    let pattern = kernel();
-    let release = pattern.split('.').take(2).collect::<Vec<_>>().join(".");
-    format!("vm-{}::{}::{}", release.trim_end_matches(['*', '-']), crate::stem(&case.file), case.name)
+/// What follows `VM`: yes, no, or kernels.
+pub fn releases(value: &str) -> Result<Vec<String>, String> {
+    let known = |w: &str| match w {
+        "yes" => Ok(KERNELS[0].0.to_string()),
+        _ => KERNELS.iter().find(|(name, _)| *name == w).map(|(n, _)| (*n).to_string()).ok_or(format!("no kernel {w:?}")),
+    };
+    value.split_whitespace().filter(|w| *w != "no").map(known).collect()
 }
 
-/// The glob of the kernel's release.
-fn kernel() -> String {
-    std::env::var("RBT_TEST_KERNEL").unwrap_or_else(|_| "6.1.0-*-cloud-amd64".into())
+/// Where a case is run: each kernel's name and glob. RBT_TEST_KERNEL puts one in the place of all.
+fn kernels(case: &Case) -> Vec<(String, String)> {
+    let glob = |name: &str| KERNELS.iter().find(|(n, _)| *n == name).map_or(name, |(_, glob)| *glob).to_string();
+    match std::env::var("RBT_TEST_KERNEL") {
+        Ok(pattern) if !case.vm.is_empty() => {
+            let release = pattern.split('.').take(2).collect::<Vec<_>>().join(".");
+            vec![(release.trim_end_matches(['*', '-']).to_string(), pattern)]
+        }
+        _ => case.vm.iter().map(|name| (name.clone(), glob(name))).collect(),
+    }
 }
 
 /// The cases of one boot, and its results once somebody asked.
 pub struct Batch {
-    number: usize,
+    name: String,
+    kernel: String,
     cases: Vec<Arc<Case>>,
     done: OnceLock<Result<BTreeMap<String, Verdict>, Verdict>>,
 }
 
-/// Each case with the batch that it is in, the batches taking turns.
-pub fn batches(cases: Vec<Arc<Case>>) -> Vec<(Arc<Case>, Arc<Batch>)> {
-    let batch = |number| {
-        let mine = cases.iter().enumerate().filter(|(i, _)| i % MACHINES == number).map(|(_, c)| c.clone()).collect();
-        Arc::new(Batch { number, cases: mine, done: OnceLock::new() })
-    };
-    let all: Vec<_> = (0..MACHINES).map(batch).collect();
-    cases.iter().cloned().zip(all.iter().cycle().cloned()).collect()
+/// A case on a kernel.
+pub struct Trial {
+    pub name: String,
+    pub case: Arc<Case>,
+    pub batch: Arc<Batch>,
+}
+
+/// All cases that run in a machine, as far as `selected` wants them by name: those of one kernel take turns on its machines.
+pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial> {
+    let mut by_kernel: BTreeMap<(String, String), Vec<(String, Arc<Case>)>> = BTreeMap::new();
+    for case in cases {
+        for (release, glob) in kernels(case) {
+            let name = format!("vm-{release}::{}::{}", crate::stem(&case.file), case.name);
+            if selected(&name) {
+                by_kernel.entry((release, glob)).or_default().push((name, case.clone()));
+            }
+        }
+    }
+    let mut all = Vec::new();
+    for ((release, kernel), cases) in by_kernel {
+        let machines = if cases.len() < ENOUGH { 1 } else { MACHINES };
+        let batch = |number| {
+            let mine = cases.iter().enumerate().filter(|(i, _)| i % machines == number).map(|(_, (_, c))| c.clone()).collect();
+            let name = format!("{release}.{}", number + 1);
+            Arc::new(Batch { name, kernel: kernel.clone(), cases: mine, done: OnceLock::new() })
+        };
+        let batches: Vec<_> = (0..machines).map(batch).collect();
+        let turns = cases.into_iter().zip(batches.iter().cycle().cloned());
+        all.extend(turns.map(|((name, case), batch)| Trial { name, case, batch }));
+    }
+    all
 }
 
 impl Batch {
@@ -58,16 +96,16 @@ impl Batch {
     }
 
     fn boot(&self) -> Result<BTreeMap<String, Verdict>, Verdict> {
-        if let Some(what) = lacking() {
+        if let Some(what) = lacking(&self.kernel) {
             return Err(Verdict::Skip(format!("{what}: tests/vm/vm-fetch.sh gets it")));
         }
         let fail = |e: std::io::Error| Verdict::Fail(format!("virtual machine: {e}"));
-        let list = std::env::temp_dir().join(format!("rbt-batch.{}.{}", std::process::id(), self.number));
+        let list = std::env::temp_dir().join(format!("rbt-batch.{}.{}", std::process::id(), self.name));
         let names: Vec<_> = self.cases.iter().map(|c| c.full_name()).collect();
         std::fs::write(&list, names.join("\n")).map_err(fail)?;
         let begun = Instant::now();
         let out = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/vmrun.sh"))
-            .args(["-k", &kernel(), "--"])
+            .args(["-k", &self.kernel, "--"])
             .arg(std::env::current_exe().map_err(fail)?)
             .env("RBT_TEST_VM_BATCH", &list)
             .env("VM_TIMEOUT", std::env::var("VM_TIMEOUT").unwrap_or_else(|_| "540".into()))
@@ -81,7 +119,7 @@ impl Batch {
                 all.insert(name, v);
             }
         }
-        eprintln!("virtual machine {}: {} cases in {:.0} s", self.number + 1, all.len(), begun.elapsed().as_secs_f64());
+        eprintln!("virtual machine {}: {} cases in {:.0} s", self.name, all.len(), begun.elapsed().as_secs_f64());
         let err = String::from_utf8_lossy(&out.stderr);
         for name in names {
             all.entry(name).or_insert_with(|| Verdict::Fail(format!("the machine ended before this case did: {}\n{err}", out.status)));
@@ -119,9 +157,8 @@ fn read(line: &str) -> Option<(String, Verdict)> {
 }
 
 /// What of the machine's parts is not here.
-fn lacking() -> Option<&'static str> {
+fn lacking(glob: &str) -> Option<&'static str> {
     let kernels = cache().join("kernels");
-    let glob = kernel();
     let start = glob.split('*').next().unwrap_or("");
     let any = std::fs::read_dir(kernels).into_iter().flatten().flatten().any(|e| e.file_name().to_string_lossy().starts_with(start));
     let qemu = "qemu-system-x86_64";

@@ -77,12 +77,19 @@ fn one(text: &str, systems: [&dyn System; 2], compiles: bool, mut stages: [bool;
     Ok(stages)
 }
 
-/// Whatever is wrong can be told, and something is.
+/// Whatever is wrong can be told, and has its place in the text.
 fn told(wrong: rbt::diag::Diagnostics, text: &str) -> Result<(), String> {
     let source = Source { name: "t".into(), text: text.into() };
-    let empty = wrong.0.is_empty();
+    for d in &wrong.0 {
+        let places = d.related.iter().map(|(s, _)| s).chain([&d.span]).filter(|s| s.source == 0);
+        for place in places {
+            if text.get(place.start as usize..place.end as usize).is_none() {
+                return Err(format!("{place:?} is no place: {d:?}"));
+            }
+        }
+    }
     let shown = rbt::diag::render(&wrong, &[source], false);
-    if !empty && shown.is_empty() { Err("nothing is told".into()) } else { Ok(()) }
+    if !wrong.0.is_empty() && shown.is_empty() { Err("nothing is told".into()) } else { Ok(()) }
 }
 
 /// Holds `rbt fmt` to its promises; gives false for what does not parse.

@@ -1,0 +1,82 @@
+//! What only probes on the kernel's functions can do.
+
+use super::{Accepts, Builtin, Facts, Lower, Param, Returns};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Helper, Operand, Repr};
+use crate::probes::{Attach, Caps};
+use crate::types::Type;
+
+pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "override",
+        params: &[Param::new("value", Accepts::Int)],
+        returns: Returns::By(|f| {
+            let Attach::Kprobe { function, .. } = &f.site.attach else { return Ok(Type::Void) };
+            match f.sys.error_injectable(function) {
+                Some(false) => {
+                    let message = format!("the kernel does not let `{function}` be made to return at once");
+                    let d = Diagnostic::error("not-injectable", f.span, message);
+                    Err(d.help("only functions marked ALLOW_ERROR_INJECTION do: /sys/kernel/debug/error_injection/list has them"))
+                }
+                Some(true) | None => Ok(Type::Void),
+            }
+        }),
+        needs: Caps::OVERRIDE,
+        risky: true,
+        lower: Lower::Code(|e, _, args| {
+            let value = args.first().map_or(e.int(0), |a| e.scalar(a));
+            let ctx = e.ctx();
+            e.call(Helper::OverrideReturn, &[ctx.into(), value.into()]);
+            Operand::void()
+        }),
+        doc: "Makes the traced function return this value at once, without running. Needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE, and a function that it lets fail.",
+        example: "kprobe:__x64_sys_getppid /comm == \"orphan\"/ { override(1); }",
+    },
+    Builtin {
+        name: "path",
+        params: &[Param::new("path", Accepts::Any), Param::optional("length", Accepts::LitInt)],
+        returns: Returns::By(path_type),
+        needs: Caps::TRUSTED,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let cap = u.ty.size();
+            let place = match args.first().map(|a| a.repr) {
+                Some(Repr::At(place, _) | Repr::Reg(place)) => place,
+                Some(Repr::Mem(ptr, _)) => e.addr(ptr),
+                Some(Repr::None) | None => e.int(0),
+            };
+            let to = e.alloc(cap + 1);
+            e.zero(to, (cap + 1).next_multiple_of(8), 8);
+            let size = e.int(cap.into());
+            let r = e.call(Helper::DPath, &[place.into(), to.into(), size.into()]);
+            let failed = e.cmp(Cmp::Slt, r, e.int(0));
+            e.check(Helper::DPath, r, 1);
+            // what a failed call left there is no path
+            e.if_(failed, |e| {
+                let zero = e.int(0);
+                e.store(to, 0, 1, zero);
+            });
+            Operand::mem(u.ty.clone(), to)
+        }),
+        doc: "The whole path that a `struct path` of the kernel stands for, with its mount's; up to max_strlen bytes or the given length. Only in functions that the kernel allows it in, such as vfs_getattr, vfs_truncate, dentry_open, filp_close and security_file_permission.",
+        example: "fentry:filp_close { printf(\"%s\\n\", path(args.filp.f_path)); }",
+    },
+];
+
+fn path_type(f: &Facts) -> Result<Type, Diagnostic> {
+    let ty = f.args.first().map(|a| &a.ty);
+    let of = match ty {
+        Some(Type::Ptr(to, _)) => Some(&**to),
+        other => other,
+    };
+    if !matches!(of, Some(Type::Struct(s)) if s.name == "path") {
+        let ty = ty.map(Type::to_string).unwrap_or_default();
+        let d = Diagnostic::error("type-mismatch", f.span(0), format!("path wants a `struct path` or a pointer to one, and this is {ty}"));
+        return Err(d.help("a file's is `path(args.file.f_path)`"));
+    }
+    match f.int(1) {
+        None => Ok(Type::Str(f.settings.max_strlen as u32)),
+        Some(n) if (1..=1 << 16).contains(&n) => Ok(Type::Str(n as u32)),
+        Some(n) => Err(Diagnostic::error("out-of-range", f.span(1), format!("a path's length is 1 to 65536 bytes, and this is {n}"))),
+    }
+}

@@ -1,0 +1,99 @@
+//! Where a script shows a map and empties it: `print(@m); clear(@m);`. Both are done when their record is read, and what
+//! programs write in between would be lost. So the two become one, and the map is there twice (`emit/moments.rs`).
+
+use std::collections::BTreeSet;
+
+use crate::builtins::{self, Lower, MapId, Whole};
+use crate::check::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
+
+/// Two statements of a list that are done as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The statement that shows the map: the last before the other.
+    pub shows: usize,
+    /// The statement that empties it, which has nothing left to do.
+    pub ends: usize,
+    /// Which map.
+    pub map: MapId,
+    /// Keys stay, with zeros.
+    pub keys: bool,
+}
+
+/// The maps of which a moment is taken somewhere.
+pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
+    let mut found = BTreeSet::new();
+    for probe in &script.probes {
+        let bodies = std::iter::once(&probe.body).chain(probe.functions.iter().map(|f| &f.body));
+        bodies.for_each(|body| lists(body, &mut |stmts| found.extend(taken(stmts).iter().map(|t| t.map))));
+    }
+    found
+}
+
+/// The pairs in a list: from the one to the other each statement is reached, and nothing else is told of the map.
+pub(super) fn taken(stmts: &[Stmt]) -> Vec<Taken> {
+    let mut found: Vec<Taken> = Vec::new();
+    for (ends, s) in stmts.iter().enumerate() {
+        let Some((map, how @ (Whole::Cleared | Whole::Zeroed))) = whole(s) else { continue };
+        let Some(shows) = stmts.iter().take(ends).rposition(|s| whole(s) == Some((map, Whole::Shown))) else { continue };
+        let between = stmts.get(shows + 1..ends).unwrap_or_default();
+        if passes(between, map) && found.iter().all(|t| t.shows != shows) {
+            found.push(Taken { shows, ends, map, keys: how == Whole::Zeroed });
+        }
+    }
+    found
+}
+
+/// What a statement does with a whole map, if that is all it does.
+fn whole(s: &Stmt) -> Option<(MapId, Whole)> {
+    let StmtKind::Expr(Expr { kind: ExprKind::Call(Call { row, args, .. }), .. }) = &s.kind else { return None };
+    match args.first() {
+        Some(CallArg::Map(map)) => Some((*map, builtins::whole(row)?)),
+        _ => None,
+    }
+}
+
+/// Do these always come to their end, without telling anything of the map?
+fn passes(stmts: &[Stmt], map: MapId) -> bool {
+    let mut passes = true;
+    hir::visit(stmts, &mut |node| {
+        passes &= match node {
+            Node::Stmt(Stmt { kind: StmtKind::Return(_) | StmtKind::Break | StmtKind::Continue, .. }) => false,
+            Node::Expr(Expr { kind: ExprKind::Call(Call { row, args, .. }), .. }) => {
+                let Lower::Event(event) = &row.lower else { return };
+                let tells = |a: &CallArg| matches!(a, CallArg::Map(m) | CallArg::Element(m, _) if *m == map);
+                !event.stops && !args.iter().any(tells)
+            }
+            // What a function of the script does is not looked into.
+            Node::Expr(Expr { kind: ExprKind::CallFn(..), .. }) => false,
+            Node::Stmt(_) | Node::Expr(_) => true,
+        }
+    });
+    passes
+}
+
+/// Each list of statements, from the outside in.
+fn lists(stmts: &[Stmt], see: &mut dyn FnMut(&[Stmt])) {
+    see(stmts);
+    for s in stmts {
+        match &s.kind {
+            StmtKind::If { then, otherwise, .. } => {
+                lists(then, see);
+                lists(otherwise, see);
+            }
+            StmtKind::Repeat { body, .. }
+            | StmtKind::While { body, .. }
+            | StmtKind::ForRange { body, .. }
+            | StmtKind::ForMap { body, .. } => {
+                lists(body, see);
+            }
+            StmtKind::Expr(_)
+            | StmtKind::SetVar(..)
+            | StmtKind::ZeroVar(_)
+            | StmtKind::SetMap { .. }
+            | StmtKind::Aggregate { .. }
+            | StmtKind::Break
+            | StmtKind::Continue
+            | StmtKind::Return(_) => {}
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which probes share a program for their functions' entries and returns, where the kernel has such programs.
+
+use super::Gen;
+use super::artifact::Program;
+use super::probe::SESSION;
+use crate::check::hir;
+use crate::probes::{Attach, Caps, ProgramType};
+use crate::system::Feature;
+use crate::system::functions::KERNEL;
+
+/// The kernel's function that tells a return from an entry (kernel/trace/bpf_trace.c).
+const IS_RETURN: &str = "bpf_session_is_return";
+
+impl Gen<'_, '_> {
+    /// All programs of the script.
+    pub(super) fn programs(&mut self) -> Vec<Program> {
+        let script = self.script;
+        let pairs = self.pairs(&script.probes);
+        let mut programs = Vec::new();
+        for (i, probe) in script.probes.iter().enumerate() {
+            if pairs.contains(&Some(i)) {
+                continue; // made with its entry
+            }
+            match pairs.get(i).copied().flatten().and_then(|j| Some((j, script.probes.get(j)?))) {
+                None => programs.push(self.program(i, probe, false)),
+                Some((j, ret)) => {
+                    let (entry, ret) = (self.program(i, probe, true), self.program(j, ret, true));
+                    let function = format!("session_{i}");
+                    let takes_context = self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| !p.params.is_empty());
+                    self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN, takes_context);
+                    let sites = entry.sites.into_iter().chain(ret.sites).collect();
+                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites });
+                }
+            }
+        }
+        programs
+    }
+
+    /// For each probe, the one on the returns of just its functions.
+    fn pairs(&self, probes: &[hir::Probe]) -> Vec<Option<usize>> {
+        let none = vec![None; probes.len()];
+        let refused = self.env.settings.no_features.iter().any(|f| f == "kprobe_session" || f == "kprobe_multi");
+        if refused || !probes.iter().any(|p| functions(p, true).is_some()) {
+            return none;
+        }
+        let entries: Vec<_> = probes.iter().map(|p| functions(p, false)).collect();
+        let returns: Vec<_> = probes.iter().map(|p| functions(p, true)).collect();
+        let only = |all: &[Option<Vec<&str>>], wanted: &Vec<&str>| all.iter().flatten().filter(|f| *f == wanted).count() == 1;
+        let pairs: Vec<Option<usize>> = entries
+            .iter()
+            .map(|e| {
+                let wanted = e.as_ref()?;
+                (only(&entries, wanted) && only(&returns, wanted)).then(|| returns.iter().position(|r| r.as_ref() == Some(wanted)))?
+            })
+            .collect();
+        if pairs.iter().all(Option::is_none) || !self.env.sys.has(Feature::KprobeSession) { none } else { pairs }
+    }
+}
+
+/// The functions that a probe is on, if it may be part of a session: at their very start or their return, in the kernel
+/// itself, and asking for nothing but arguments, since not all registers are to be had there.
+fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
+    if !probe.functions.is_empty() {
+        return None;
+    }
+    let mut all = Vec::new();
+    for site in &probe.sites {
+        match &site.attach {
+            Attach::Kprobe { module: None, function, place: 0, ret, .. } if *ret == returns && !function.is_empty() => {
+                all.push(function.as_str())
+            }
+            _ => return None,
+        }
+    }
+    let mut plain = true;
+    hir::visit(&probe.body, &mut |node| {
+        plain &= match node {
+            hir::Node::Expr(e) => match &e.kind {
+                hir::ExprKind::Call(call) => asks_little(call.row.needs),
+                hir::ExprKind::Context(which) => !matches!(which, crate::probes::ArgRef::Ctx),
+                _ => true,
+            },
+            // what a session's entry returns decides whether the return is looked at
+            hir::Node::Stmt(s) => !matches!(s.kind, hir::StmtKind::Return(Some(_))),
+        };
+    });
+    plain.then_some(all)
+}
+
+fn asks_little(needs: Caps) -> bool {
+    ![Caps::REGS, Caps::OVERRIDE].iter().any(|c| needs.has(*c))
+}

@@ -1,0 +1,157 @@
+//! Maps that are there twice, so that one consistent moment of them can be taken while programs go on writing.
+//!
+//! A bit of [`State::generations`] says which of the two is written to. The reader turns the bit over, waits until every
+//! program that may have seen it as it was is done, and then has the other map for itself: no update is lost, and none is
+//! seen twice. What runs under the kernel's RCU lock is waited for by the kernel; a program that may sleep does not, so it
+//! announces a change before it makes it ([`State::changing`]).
+
+use inkwell::values::{IntValue, PointerValue};
+use inkwell::{AtomicOrdering, AtomicRMWBinOp};
+
+use super::shared::{MOMENTS, State};
+use super::{Cmp, Emit, MapDef, ok};
+use crate::types::Int;
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// A change of an element that is under way.
+pub struct Change<'c> {
+    /// The map to change.
+    pub map: PointerValue<'c>,
+    announced: Option<PointerValue<'c>>,
+}
+
+impl<'c> Emit<'c> {
+    /// Declares the second of the script's map of this number; false where there are as many as can be.
+    pub fn double_script_map(&mut self, id: usize, def: MapDef) -> bool {
+        let n = self.doubles.len();
+        if n >= MOMENTS {
+            return false;
+        }
+        self.declare_map(&second(id), def);
+        self.doubles.insert(id, n as u32);
+        true
+    }
+
+    /// Which of those that are there twice it is.
+    pub fn double(&self, id: usize) -> Option<u32> {
+        self.doubles.get(&id).copied()
+    }
+
+    /// The script's map of this number; of one that is there twice, the one that is written to now.
+    pub fn script_map(&mut self, id: usize) -> PointerValue<'c> {
+        match self.double(id) {
+            None => self.map(&first(id)),
+            Some(n) => {
+                let bit = self.generation(n);
+                self.one_of(id, bit)
+            }
+        }
+    }
+
+    /// The script's map of this number, to change an element of it. [`Emit::end_change`] must follow on every way.
+    pub fn begin_change(&mut self, id: usize) -> Change<'c> {
+        let (Some(n), true) = (self.double(id), self.announces) else {
+            return Change { map: self.script_map(id), announced: None };
+        };
+        // Announced and then found outdated: taken back, and announced anew. The bit is turned over once in tens of
+        // milliseconds at most, so three times will do.
+        const TRIES: usize = 3;
+        let mut bit = self.generation(n);
+        let mut counter = self.announce(n, bit);
+        for _ in 0..TRIES {
+            let now = self.generation(n);
+            let home = self.scalar_home();
+            self.store(home, 0, 8, bit);
+            let outdated = self.cmp(Cmp::Ne, now, bit);
+            self.if_(outdated, |e| {
+                e.take_back(counter);
+                e.announce(n, now);
+                e.store(home, 0, 8, now);
+            });
+            bit = self.load(home, 0, U64);
+            counter = self.counter(n, bit);
+        }
+        Change { map: self.one_of(id, bit), announced: Some(counter) }
+    }
+
+    /// Ends what [`Emit::begin_change`] began.
+    pub fn end_change(&mut self, change: Change<'c>) {
+        if let Some(counter) = change.announced {
+            self.take_back(counter);
+        }
+    }
+
+    /// Has a helper go over all elements of the script's map of this number: `call` gets the map. Where there are two, the
+    /// two calls stay two: the verifier wants one map for each.
+    pub fn over_script_map(&mut self, id: usize, mut call: impl FnMut(&mut Self, PointerValue<'c>) -> IntValue<'c>) -> IntValue<'c> {
+        let Some(n) = self.double(id) else {
+            let map = self.map(&first(id));
+            return call(self, map);
+        };
+        let bit = self.generation(n);
+        let home = self.scalar_home();
+        let branch = self.begin_if(bit);
+        for (i, name) in [second(id), first(id)].iter().enumerate() {
+            if i == 1 {
+                self.else_(&branch);
+            }
+            let map = self.map(name);
+            self.apart = true;
+            let r = call(self, map);
+            self.apart = false;
+            self.store(home, 0, 8, r);
+        }
+        self.end_if(branch);
+        self.load(home, 0, U64)
+    }
+
+    /// 0 or 1.
+    fn generation(&mut self, n: u32) -> IntValue<'c> {
+        let word = self.state(std::mem::offset_of!(State, generations));
+        let word = self.load_volatile(word, U64);
+        let bit = self.shr(word, self.int(n.into()), false);
+        self.and(bit, self.int(1))
+    }
+
+    fn one_of(&mut self, id: usize, bit: IntValue<'c>) -> PointerValue<'c> {
+        let (a, b) = (self.map(&first(id)), self.map(&second(id)));
+        let set = self.cmp_bit(Cmp::Ne, bit, self.int(0));
+        ok(self.b.build_select(set, b, a, "")).into_pointer_value()
+    }
+
+    fn counter(&mut self, n: u32, bit: IntValue<'c>) -> PointerValue<'c> {
+        let counters = self.state(std::mem::offset_of!(State, changing) + 16 * n as usize);
+        self.offset_by(counters, self.shl(bit, self.int(3)))
+    }
+
+    fn announce(&mut self, n: u32, bit: IntValue<'c>) -> PointerValue<'c> {
+        let counter = self.counter(n, bit);
+        // One that gives back what was there is ordered with all around it; the plain one is not (on ARM, say).
+        let one = self.int(1);
+        let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, one, AtomicOrdering::SequentiallyConsistent));
+        self.opaque(old);
+        counter
+    }
+
+    fn take_back(&mut self, counter: PointerValue<'c>) {
+        let minus = self.int(u64::MAX);
+        let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, minus, AtomicOrdering::SequentiallyConsistent));
+        self.opaque(old);
+    }
+
+    /// How many elements the script's map of this number holds now.
+    pub fn elements(&mut self, id: usize) -> IntValue<'c> {
+        self.over_script_map(id, |e, map| e.count_elements(map))
+    }
+}
+
+/// The names of the two in the object.
+fn first(id: usize) -> String {
+    format!("map_{id}")
+}
+
+/// See [`first`]; the loader finds it by this.
+pub fn second(id: usize) -> String {
+    format!("map_{id}_second")
+}

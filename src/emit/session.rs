@@ -1,0 +1,37 @@
+//! One program for a function's entry and its return: a function for each, and one that calls the right one.
+
+use inkwell::attributes::{Attribute, AttributeLoc};
+use inkwell::values::BasicMetadataValueEnum;
+
+use super::kernel::KernelType;
+use super::{Cmp, Emit, ok};
+use crate::bug;
+
+impl<'c> Emit<'c> {
+    /// A program in `section` that calls one of two functions made by [`Emit::begin_part`]: the second where the kernel's
+    /// function of this name says so, which takes the context if `takes_context`.
+    pub fn session(&mut self, name: &str, section: &str, parts: [&str; 2], ask: &str, takes_context: bool) {
+        self.begin_program(name, section, &[]);
+        let ctx = self.ctx();
+        let args: &[BasicMetadataValueEnum<'c>] = if takes_context { &[ctx.into()] } else { &[] };
+        let types: &[KernelType] = if takes_context { &[KernelType::Number, KernelType::Anything] } else { &[KernelType::Number] };
+        let second = self.call_kernel_int(ask, types, args);
+        let second = self.cmp(Cmp::Ne, self.and(second, self.int(0xff)), self.int(0));
+        let [entry, ret] = parts.map(str::to_owned);
+        self.if_else(second, |e| e.call_part(&ret), |e| e.call_part(&entry));
+        self.end_program(0);
+    }
+
+    fn call_part(&mut self, name: &str) {
+        let Some(function) = self.module.get_function(name) else { bug!("there is a function {name}") };
+        let ctx = self.ctx();
+        ok(self.b.build_call(function, &[ctx.into()], ""));
+    }
+
+    /// Keeps the function under construction from being made part of its caller, whose stack has no room for two.
+    pub(super) fn keep_apart(&self) {
+        let kind = Attribute::get_named_enum_kind_id("noinline");
+        let function = self.fun_ref().function;
+        function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(kind, 0));
+    }
+}

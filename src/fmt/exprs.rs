@@ -1,0 +1,123 @@
+//! Items of expressions and types.
+
+use super::items::{Items, REST};
+use super::layout::{How, Item};
+use super::tokens::{Part, Tree};
+use crate::syntax::ast::BinOp;
+use crate::syntax::shape::Rule;
+
+impl Items<'_, '_> {
+    /// Brackets and what stands in them.
+    pub(super) fn list(&mut self, parts: &[Part]) {
+        self.open(How::Fill, REST);
+        for (n, part) in parts.iter().enumerate() {
+            if let (Part::Word(i), true) = (part, n + 1 == parts.len()) {
+                // a bracket that has a line to itself stands below the statement
+                self.comments_before(*i);
+                self.push(Item::Close);
+                return self.word(*i);
+            }
+            self.part(part);
+            if self.is(part, ",") {
+                let more = parts.get(n + 1).is_some_and(|p| !self.is(p, ")"));
+                self.push(if more { Item::Break } else { Item::Space });
+            }
+        }
+        self.push(Item::Close);
+    }
+
+    /// A chain of operands, or conditions and what they choose.
+    pub(super) fn expr(&mut self, t: &Tree) {
+        if t.parts.len() < 2 {
+            return self.tight(t);
+        }
+        // Of several, each with its condition is a line.
+        let several = t.parts.iter().filter(|p| self.is(p, "?")).count() > 1;
+        self.open(How::All, REST);
+        let mut after_question = false;
+        for (n, part) in t.parts.iter().enumerate() {
+            let (question, colon) = (self.is(part, "?"), self.is(part, ":"));
+            if several && t.parts.get(n + 1).is_some_and(|p| self.is(p, "?")) {
+                self.open(How::Fill, REST);
+            }
+            if several && colon && !after_question {
+                self.push(Item::Close);
+            }
+            if question || (colon && !after_question) {
+                self.push(Item::Break);
+            }
+            self.part(part);
+            if several && colon && after_question {
+                self.push(Item::Close);
+            }
+            if colon || (question && !t.parts.get(n + 1).is_some_and(|p| self.is(p, ":"))) {
+                self.push(Item::Space);
+            }
+            after_question = question;
+        }
+        self.push(Item::Close);
+    }
+
+    /// Operands and operators: in several lines, those break that bind the least.
+    pub(super) fn chain(&mut self, parts: &[Part]) {
+        let mut operators = Vec::new();
+        let mut operand = true;
+        for (n, part) in parts.iter().enumerate() {
+            match part {
+                Part::Word(i) => match self.words.get(*i).and_then(|w| w.rule) {
+                    Some(Rule::binary_op) if !operand => {
+                        let level = self.words.get(*i).and_then(|w| BinOp::of(w.text)).map_or(0, BinOp::level);
+                        operators.push((n, level));
+                        operand = true;
+                    }
+                    Some(Rule::prefix | Rule::bang | Rule::binary_op | Rule::step) => {}
+                    _ => operand = false,
+                },
+                Part::Tree(t) => operand = operand && t.rule == Rule::parens && t.cast,
+            }
+        }
+        self.run(parts, 0, &operators);
+    }
+
+    /// Parts of a chain, `from` the first, with the operators among them.
+    fn run(&mut self, parts: &[Part], from: usize, operators: &[(usize, u8)]) {
+        let Some(least) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
+        let logical = least <= BinOp::And.level();
+        self.open(if logical { How::All } else { How::Fill }, REST);
+        let (mut start, mut first) = (from, 0);
+        for (n, (at, _)) in operators.iter().enumerate().filter(|(_, (_, l))| *l == least) {
+            self.run(slice(parts, start - from, at - from), start, operators.get(first..n).unwrap_or(&[]));
+            self.push(Item::Space);
+            if let Some(operator) = parts.get(at - from) {
+                self.part(operator);
+            }
+            self.push(Item::Break);
+            (start, first) = (at + 1, n + 1);
+        }
+        self.run(slice(parts, start - from, parts.len()), start, operators.get(first..).unwrap_or(&[]));
+        self.push(Item::Close);
+    }
+
+    fn operand(&mut self, parts: &[Part]) {
+        for part in parts {
+            self.part(part);
+            if self.is(part, "comptime") {
+                self.push(Item::Space);
+            }
+        }
+    }
+
+    /// `struct x *`, `uint8 *[4]`
+    pub(super) fn type_name(&mut self, t: &Tree) {
+        for (n, part) in t.parts.iter().enumerate() {
+            if n == 1 && part.rule(self.words) == Some(Rule::star) {
+                self.push(Item::Space);
+            }
+            self.part(part);
+        }
+    }
+}
+
+fn slice(parts: &[Part], from: usize, to: usize) -> &[Part] {
+    parts.get(from..to).unwrap_or(&[])
+}
