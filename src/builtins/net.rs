@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, Operand, Repr};
+use crate::emit::{Cmp, Emit, Helper, Operand, Repr};
 use crate::probes::Caps;
 use crate::types::{Tagged, Type};
 use crate::value::Value;
@@ -18,6 +18,19 @@ const V4: u64 = 2;
 const V6: u64 = 10;
 
 pub(super) const ROWS: &[Builtin] = &[
+    Builtin {
+        name: "socket_cookie",
+        params: &[Param::new("sock", Accepts::Addr)],
+        returns: Returns::Always(Type::U64),
+        needs: Caps::TRUSTED,
+        risky: false,
+        lower: Lower::Code(|e, _, args| {
+            let sock = args.first().map_or(e.int(0), |a| e.scalar(a));
+            Operand::u64(e.call(Helper::GetSocketCookie, &[sock.into()]))
+        }),
+        doc: "A socket's cookie, a number of its own for as long as it lives; of a struct sock * that is the probe's argument.",
+        example: "fentry:tcp_connect { printf(\"%d\\n\", socket_cookie(args.sk)); }",
+    },
     Builtin {
         name: "ntop",
         params: &[Param::new("family_or_address", Accepts::StrOrAddr), Param::optional("address", Accepts::StrOrAddr)],
