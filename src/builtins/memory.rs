@@ -212,8 +212,13 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "bswap",
         params: &[Param::new("integer", Accepts::Int)],
         returns: Returns::By(|f| {
-            let int = f.args.first().and_then(|a| a.ty.as_int());
-            Ok(Type::uint(int.map_or(8, |i| i.bytes)))
+            let arg = f.args.first();
+            let bytes = match arg.and_then(|a| a.lit.as_ref()).filter(|_| arg.is_some_and(|a| a.ty == Type::I64)) {
+                // a literal is as wide as it must be
+                Some(Lit::Int(n)) => [1u8, 2, 4].into_iter().find(|b| n >> (8 * b - 1) == n >> 63).unwrap_or(8),
+                _ => arg.and_then(|a| a.ty.as_int()).map_or(8, |i| i.bytes),
+            };
+            Ok(Type::uint(bytes))
         }),
         needs: Caps::NONE,
         risky: false,

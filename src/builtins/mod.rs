@@ -15,6 +15,7 @@ mod meta;
 mod names;
 mod net;
 pub mod options;
+mod packets;
 mod percentiles;
 mod print;
 mod probe;
@@ -193,6 +194,8 @@ pub struct Fact {
     pub lit: Option<Lit>,
     /// The map, when it is one or an element of one.
     pub map: Option<MapFact>,
+    /// The builtin that gives it, and the bare word that it was given.
+    pub made_by: Option<(&'static str, Option<String>)>,
 }
 
 /// What is known of a map while types are still being merged.
@@ -470,6 +473,7 @@ const FAMILIES: &[&[Builtin]] = &[
     kernel::ROWS,
     stacks::ROWS,
     net::ROWS,
+    packets::ROWS,
     cgroup::ROWS,
     maps::ROWS,
     count::ROWS,

@@ -15,6 +15,8 @@ const U64: Int = Int { bytes: 8, signed: false };
 const COMM: u32 = 16;
 /// What the language has for the name of another process.
 const NAMED: u32 = 64;
+/// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
+const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
 
@@ -34,7 +36,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.shr(both, e.int(32), false))
         }),
-        doc: "Process id (thread group id) of the current task: in the initial pid namespace, or with curr_ns in the one that rbt runs in.",
+        doc: "Process id (thread group id) of the current task: in the pid namespace that rbt runs in (curr_ns), or with init in the initial one.",
         example: "tracepoint:syscalls:sys_enter_openat { @[pid] = count(); }",
     },
     Builtin {
@@ -280,11 +282,14 @@ fn comm_of<'c>(e: &mut Emit<'c>, u: &Use, pid: IntValue<'c>) -> Operand<'c> {
 }
 
 fn in_namespace(f: &Facts) -> Result<Type, Diagnostic> {
-    if f.word(0) == Some("curr_ns") {
+    if f.word(0) != Some("init") {
         use std::os::unix::fs::MetadataExt;
         let ns = std::fs::metadata("/proc/self/ns/pid");
         let ns = ns.map_err(|e| Diagnostic::error("no-namespace", f.span, format!("/proc/self/ns/pid: {e}")))?;
-        f.keep(&[ns.dev() as i64, ns.ino() as i64]);
+        // there the numbers are those that come without asking
+        if ns.ino() != INITIAL_NAMESPACE {
+            f.keep(&[ns.dev() as i64, ns.ino() as i64]);
+        }
     }
     Ok(Type::uint(4))
 }

@@ -60,6 +60,19 @@ pub(super) const ROWS: &[Builtin] = &[
         doc: "The process's call stack here, as far as frame pointers lead; limit and mode as for kstack, and build_id.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
+    Builtin {
+        name: "dw_ustack",
+        params: PARAMS,
+        returns: Returns::By(|f| {
+            let d = Diagnostic::error("unsupported", f.span, format!("`{}`, which unwinds by debug information, is not supported", f.name));
+            Err(d.help(format!("use `{USER}`, and build what is traced with -fno-omit-frame-pointer")))
+        }),
+        needs: Caps::STACK,
+        risky: false,
+        lower: Lower::Code(|_, _, _| Operand::void()),
+        doc: "Not supported: the process's call stack as its debug information (DWARF) has it. ustack follows frame pointers.",
+        example: "profile:hz:99 { if comptime false { print(dw_ustack); } else { print(ustack); } }",
+    },
 ];
 
 pub(super) const TAGS: &[Tag] = &[

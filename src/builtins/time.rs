@@ -11,20 +11,22 @@ use crate::render::time::strftime;
 use crate::types::{Tagged, Type};
 use crate::value::{Output, Value};
 
+const NSECS: &str = "nsecs";
+const MONOTONIC: &str = "monotonic";
 const TIMESTAMP: &str = "timestamp";
 /// Nanoseconds that no machine has been up for (31 years): above, a time counts from 1970.
 const LONGEST_UPTIME: u64 = 1_000_000_000_000_000_000;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
-        name: "nsecs",
-        params: &[Param::optional("clock", Accepts::Word(&["boot", "monotonic", "tai", "sw_tai"]))],
+        name: NSECS,
+        params: &[Param::optional("clock", Accepts::Word(&["boot", MONOTONIC, "tai", "sw_tai"]))],
         returns: Returns::Always(Type::U64),
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             let helper = match u.word(0) {
-                Some("monotonic") => Helper::KtimeGetNs,
+                Some(MONOTONIC) => Helper::KtimeGetNs,
                 Some("tai" | "sw_tai") => Helper::KtimeGetTaiNs,
                 _ => Helper::KtimeGetBootNs,
             };
@@ -85,6 +87,11 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             if f.int(1).is_some_and(|n| n < 0) {
                 return Err(Diagnostic::error("out-of-range", f.span(1), "a time cannot be negative"));
+            }
+            let clock = f.args.get(1).and_then(|a| a.made_by.as_ref()).filter(|(name, _)| *name == NSECS);
+            if clock.is_some_and(|(_, clock)| clock.as_deref() == Some(MONOTONIC)) {
+                let d = Diagnostic::error("type-mismatch", f.span(1), "this clock stops while the machine sleeps: it tells no time of day");
+                return Err(d.help("take `nsecs` or `nsecs(tai)`"));
             }
             let format = f.text(0).unwrap_or_default();
             let format = std::str::from_utf8(format).map_err(|_| Diagnostic::error("bad-format", f.span(0), "the format is not UTF-8"))?;

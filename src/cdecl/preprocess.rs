@@ -13,10 +13,12 @@ use super::search::{Found, Search};
 
 /// Files within one another.
 const DEPTH: usize = 100;
-/// Files that one script may take in.
-const FILES: usize = 4000;
+/// Files that one script may take in, each as often as it is included.
+const FILES: usize = 10_000;
+/// Faults that are kept.
+const FAULTS: usize = 200;
 /// Tokens that all of them may give.
-pub const TOKENS: usize = 8_000_000;
+pub const TOKENS: usize = 3_000_000;
 /// Arguments of macros within arguments.
 pub const NESTED: usize = 60;
 
@@ -102,6 +104,7 @@ pub struct Preprocessor<'a> {
     pub(super) known: BTreeMap<PathBuf, (u16, Option<Sym>)>,
     pub(super) out: Vec<Token>,
     pub(super) budget: usize,
+    opened: usize,
     /// Names that a `#if` of the script asked for in vain.
     pub unknown: bool,
 }
@@ -130,6 +133,7 @@ impl<'a> Preprocessor<'a> {
             known: BTreeMap::new(),
             out: Vec::new(),
             budget: TOKENS,
+            opened: 0,
             unknown: false,
         };
         for line in built_in.lines() {
@@ -213,12 +217,15 @@ impl<'a> Preprocessor<'a> {
     }
 
     pub(super) fn fault(&mut self, place: Place, message: impl Into<String>) {
-        self.faults.push(Fault { place, message: message.into(), help: None });
+        if self.faults.len() < FAULTS {
+            self.faults.push(Fault { place, message: message.into(), help: None });
+        }
     }
 
     // ── files
 
     fn enter(&mut self, path: PathBuf, text: Rc<str>, from: Option<Place>, folder: usize) {
+        self.opened += 1;
         let known = self.known.get(&path).map(|(file, _)| *file);
         let file = known.unwrap_or_else(|| {
             let file = self.files.len() as u16;
@@ -230,8 +237,11 @@ impl<'a> Preprocessor<'a> {
     }
 
     pub(super) fn include(&mut self, name: &str, angled: bool, next: bool, place: Place) {
-        if self.open.len() >= DEPTH || self.files.len() >= FILES {
+        if self.open.len() >= DEPTH {
             return self.fault(place, format!("`{name}` is not read: {DEPTH} files are open already"));
+        }
+        if self.opened >= FILES {
+            return self.fault(place, format!("`{name}` is not read: {FILES} files have been read already"));
         }
         let here = self.files.get(place.file as usize);
         let (folder, beside) = here.map_or((0, None), |f| (f.folder, f.path.parent().map(Path::to_owned)));

@@ -6,7 +6,7 @@ use super::body::{Body, poison};
 use super::convert::{assigned_type, cast};
 use super::expr::widen;
 use super::fold;
-use super::hir::{CallArg, Expr};
+use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
@@ -296,12 +296,16 @@ impl Body<'_> {
                     None => fold::constant(e).map(Lit::Int),
                 };
                 let ty = if fold::is_literal(e) { assigned_type(e).0 } else { e.ty.clone() };
-                Fact { ty, span: e.span, lit, map: None }
+                let made_by = match &e.kind {
+                    ExprKind::Call(call) => Some((call.row.name, call.word(0))),
+                    _ => None,
+                };
+                Fact { ty, span: e.span, lit, map: None, made_by }
             }
             CallArg::Map(id) => self.map_fact(*id, call),
             CallArg::Element(id, key) => self.map_fact(*id, key.span),
-            CallArg::Word(w) => Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None },
-            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None },
+            CallArg::Word(w) => Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None },
+            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None, made_by: None },
         }
     }
 
@@ -309,7 +313,7 @@ impl Body<'_> {
         let found = self.maps.by_id(id);
         let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
-        Fact { ty, span, lit: None, map: Some(MapFact { id, key }) }
+        Fact { ty, span, lit: None, map: Some(MapFact { id, key }), made_by: None }
     }
 }
 

@@ -26,7 +26,7 @@ impl Body<'_> {
             };
         }
         // the script's own before the library's
-        if let Some(f) = self.env.function(name) {
+        if let Some(f) = self.own_function(name) {
             return self.call_function(f, &[], span);
         }
         if self.is_macro(name, &[]) {
@@ -55,7 +55,7 @@ impl Body<'_> {
 
     /// `f(a, b)`
     pub fn call(&mut self, name: &str, name_span: Span, args: &[ast::Arg], span: Span) -> Expr {
-        if let Some(f) = self.env.function(name) {
+        if let Some(f) = self.own_function(name) {
             return self.call_function(f, args, span);
         }
         if self.is_macro(name, args) {
@@ -287,7 +287,7 @@ impl Body<'_> {
             ast::ExprKind::Ident(name) => (name, &[]),
             _ => return None,
         };
-        if self.is_macro(name, args) || self.env.function(name).is_some() || self.substitute(name).is_some() {
+        if self.is_macro(name, args) || self.own_function(name).is_some() || self.substitute(name).is_some() {
             return None;
         }
         (self.env.tables.row)(name).filter(|row| matches!(row.lower, Lower::Aggregate(_))).map(|row| (row, args))

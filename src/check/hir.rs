@@ -287,6 +287,14 @@ impl Call {
         }
     }
 
+    /// The bare word given as argument `i`.
+    pub fn word(&self, i: usize) -> Option<String> {
+        match self.args.get(i)? {
+            CallArg::Word(w) => Some(w.clone()),
+            CallArg::Value(_) | CallArg::Map(_) | CallArg::Element(..) | CallArg::Type(_) => None,
+        }
+    }
+
     /// What the row's code may know of this call; `agg` is the layout of the map that an aggregation fills.
     pub fn to_use(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> Use {
         let map = |a: &CallArg| match a {

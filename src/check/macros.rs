@@ -52,10 +52,17 @@ impl Body<'_> {
     /// Does a use of this name mean a macro? A row of the same name is meant where the script's own does not fit.
     pub fn is_macro(&self, name: &str, args: &[ast::Arg]) -> bool {
         match (self.env.tables.row)(name) {
-            Some(Builtin { lower: Lower::Source(_), .. }) => true,
+            Some(Builtin { lower: Lower::Source(_), .. }) => {
+                self.own_function(name).is_none() || self.own_macros(name).any(|m| fits(&m.params, args))
+            }
             Some(_) => self.own_macros(name).any(|m| fits(&m.params, args)),
             None => self.own_macros(name).next().is_some(),
         }
+    }
+
+    /// The script's own function of this name; a builtin's macro does not see it.
+    pub fn own_function(&self, name: &str) -> Option<usize> {
+        self.env.function(name).filter(|_| self.frame.library.is_none())
     }
 
     /// The script's own macros of this name; a builtin's macro does not see them.

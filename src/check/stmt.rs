@@ -64,7 +64,11 @@ impl Body<'_> {
         let span = self.place(s.span);
         let kind = match &s.kind {
             ast::StmtKind::Expr(e) => return self.effect(e, out),
-            ast::StmtKind::Discard(e) => StmtKind::Expr(self.expr(e)),
+            // in a block of its own: the script has said that it does not want the value
+            ast::StmtKind::Discard(e) => {
+                let e = self.expr(e);
+                StmtKind::Expr(Expr { ty: e.ty.clone(), span, kind: ExprKind::Block(Vec::new(), Box::new(e)) })
+            }
             ast::StmtKind::Assign { target, op, value } => return self.assign(target, *op, value, span, out),
             ast::StmtKind::Let { var, ty, value } => return self.declare_var(var, ty.as_ref(), value.as_ref(), span, out),
             ast::StmtKind::While { cond, body } => {

@@ -517,14 +517,17 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
+        let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
             Lower::Code(emit) => {
                 let args = self.args(call);
+                self.e.discarded = discarded;
                 emit(&mut self.e, &call.to_use(None), &args)
             }
             Lower::Event(event) => {
                 self.event(call, event);
-                Operand::void()
+                // one that gives something gives 0: that the record found no room is told elsewhere
+                if call.ty.is_scalar() { Operand::reg(call.ty.clone(), self.e.int(0)) } else { Operand::void() }
             }
             Lower::Context(which) => self.context(which, &call.ty),
             Lower::Fold(_) | Lower::Aggregate(_) | Lower::Source(_) => crate::bug!("`{}` is not called at run time", call.row.name),

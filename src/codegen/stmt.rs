@@ -96,6 +96,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn stmt(&mut self, s: &Stmt) {
         match &s.kind {
             StmtKind::Expr(e) => {
+                self.e.discarded = matches!(e.kind, hir::ExprKind::Call(_));
                 self.expr(e);
             }
             StmtKind::SetVar(var, value) => {

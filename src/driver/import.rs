@@ -57,6 +57,11 @@ impl Work<'_> {
         }
         self.tree.c_part.extend(script.c_part);
         self.tree.items.extend(script.items);
+        for builtin in script.library {
+            if !self.tree.library.contains(&builtin) {
+                self.tree.library.push(builtin);
+            }
+        }
     }
 
     fn import(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {

@@ -149,6 +149,8 @@ pub struct Emit<'c> {
     pub on_stack_limit: u32,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
     pub pad: bool,
+    /// What the call under way gives is not looked at.
+    pub discarded: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.

@@ -188,6 +188,7 @@ impl<'c> Emit<'c> {
             v4,
             on_stack_limit: 32,
             pad: true,
+            discarded: false,
             space: crate::types::Space::Unknown,
             at_entry: false,
             shared_stacks: true,

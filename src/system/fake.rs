@@ -25,7 +25,7 @@ use std::sync::Arc;
 use super::btf::{Kind, Writer};
 use super::functions::{self, Functions, Symbols};
 use super::kernel_types::{KernelTypes, Prototype, c_int};
-use super::{Binary, Feature, Function, Home, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
+use super::{Binary, Feature, Function, HeaderFolder, Home, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// See the module's note.
@@ -43,9 +43,17 @@ pub struct Fake {
     cgroups: BTreeMap<String, u64>,
     features: BTreeSet<Feature>,
     cpus: u32,
+    /// Headers below `/kernel` and `/include`.
+    headers: BTreeMap<PathBuf, String>,
 }
 
 impl Fake {
+    /// With a header: below `/kernel` one of the kernel's own, below `/include` one of the platform's.
+    pub fn with_header(mut self, path: &str, text: &str) -> Self {
+        self.headers.insert(path.into(), text.into());
+        self
+    }
+
     /// Errors name the words at which the text was not understood.
     pub fn new(text: &str) -> Result<Self, String> {
         let mut reader = Reader { words: words(text), ..Reader::default() };
@@ -67,6 +75,7 @@ impl Fake {
             cgroups,
             features,
             cpus: cpus.max(1),
+            headers: BTreeMap::new(),
         })
     }
 
@@ -98,6 +107,14 @@ impl System for Fake {
 
     fn types_missing(&self) -> Option<Missing> {
         self.types.is_none().then(|| Self::missing("types"))
+    }
+
+    fn file(&self, path: &Path) -> Option<String> {
+        self.headers.get(path).cloned()
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        [("/kernel", true), ("/include", false)].map(|(path, kernel)| HeaderFolder { path: path.into(), kernel }).into()
     }
 
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {

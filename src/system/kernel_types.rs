@@ -181,6 +181,15 @@ impl KernelTypes {
         self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
     }
 
+    /// The same for a function that BPF programs may be made to call. Kernels since 6.10 tag these; on others it may be any.
+    pub fn callable_id(&self, name: &str) -> Option<u32> {
+        let id = self.function_id(name)?;
+        let tags = self.base.find_string("bpf_kfunc");
+        let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
+        let mut tagged = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).peekable();
+        (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
+    }
+
     /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
     pub fn variable_section(&self, name: &str) -> Option<String> {
         let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;

@@ -239,7 +239,7 @@ impl System for Live {
     }
 
     fn kernel_function(&self, name: &str) -> Option<u32> {
-        self.types().ok()?.function_id(name)
+        self.types().ok()?.callable_id(name)
     }
 
     fn kernel_variable(&self, name: &str) -> Option<String> {

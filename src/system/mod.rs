@@ -212,7 +212,7 @@ pub trait System {
     /// The number of a system call by the name its tracepoint has (`newfstat`, `openat`).
     fn syscall_number(&self, name: &str) -> Option<u32>;
 
-    /// BTF id of a function of the kernel proper (not of a module).
+    /// BTF id of a function of the kernel proper (not of a module) that BPF programs may call (a kfunc).
     fn kernel_function(&self, _name: &str) -> Option<u32> {
         None
     }
