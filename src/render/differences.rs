@@ -56,7 +56,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("lhist: a value equal to max", "is counted in the last bucket, as there."),
     ("tseries: top and div", "count: the last so many keys, values divided; bpftrace ignores both."),
-    ("tseries: intervals", "are 2048 at most (1365 with avg): they lie in one per-CPU value; bpftrace takes a million."),
+    (
+        "tseries: many intervals",
+        "over 2048 (1365 with avg) are shared by all processors: of two updates in the same instant one may be lost. What the \
+         kernel has room for is the limit, 262144 or more.",
+    ),
     ("tuples", "show strings without quotes, as bpftrace does and not as its documents have it; so do statistics and stacks."),
     ("printf: %f", "shows decimals, of quotients and averages too; bpftrace refuses it. %T and %B are not there."),
     (
