@@ -16,7 +16,7 @@ pub trait Host {
     /// Reads a whole map and empties it, in one moment: an update by a program is in what is given, or in the map afterwards.
     /// With `keys`, these stay, with zeros.
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView>;
-    /// Reads one element by the bytes of its key; [`Value::None`] when it is not there.
+    /// Reads one element by the bytes of its key; zero of its kind when it is not there.
     fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value>;
     /// Removes all elements.
     fn clear_map(&mut self, map: usize) -> anyhow::Result<()>;

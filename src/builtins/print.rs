@@ -95,6 +95,13 @@ pub(super) const ROWS: &[Builtin] = &[
             if f.args.len() > 1 && !whole {
                 return Err(Diagnostic::error("arity", f.span(1), "`top`, `div` and a layout are for whole maps"));
             }
+            if f.int(1).is_some() && f.args.first().is_some_and(|a| shows_stats(&a.ty)) && !(2..f.args.len()).any(|i| f.text(i).is_some()) {
+                f.warn(Diagnostic::warning(
+                    "ignored",
+                    f.span(1),
+                    "`top` and `div` are ignored for stats(), unless a field to sort by is given",
+                ));
+            }
             let mut words = false;
             for i in 1..f.args.len() {
                 match (f.int(i), f.text(i)) {
@@ -184,6 +191,13 @@ const LAYOUTS: &[(&str, fn(&mut Show))] =
 
 /// What can be sorted by: the fields of [`Value::fields`].
 const FIELDS: &[&str] = &["count", "average", "total", "min", "p50", "p90", "p99", "p99.9", "max"];
+
+/// Does a map of this type show statistics, which bpftrace neither cuts nor divides?
+fn shows_stats(ty: &Type) -> bool {
+    let Some(agg) = ty.aggregation() else { return false };
+    let row = super::find(&agg.function).map(|row| &row.lower);
+    if let Some(Lower::Aggregate(row)) = row { matches!((row.merge)(agg, &[]), Value::Stats(_)) } else { false }
+}
 
 fn layout(word: &str) -> Option<fn(&mut Show)> {
     LAYOUTS.iter().find(|l| l.0 == word).map(|l| l.1)

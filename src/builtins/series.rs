@@ -18,9 +18,6 @@ const MIN: i64 = 3;
 
 /// Most intervals that may be asked for.
 const MOST: i64 = 1_000_000;
-/// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
-/// hashtab.c check against.
-const ROOM: i64 = 32 << 10;
 const U64: Int = Int { bytes: 8, signed: false };
 
 pub(super) const ROWS: &[Builtin] = &[row(
@@ -60,12 +57,7 @@ fn layout(f: &Facts) -> Result<Agg, Diagnostic> {
             }
         },
     };
-    let bytes = words(how) * 8;
-    if count * bytes > ROOM {
-        let message = format!("{} keeps at most {} intervals here, and this asks for {count}", f.name, ROOM / bytes);
-        return Err(Diagnostic::error("out-of-range", f.span(2), message).help("make the intervals longer"));
-    }
-    Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![interval, count, how], size: (count * bytes) as u32 })
+    Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![interval, count, how], size: (count * words(how) * 8) as u32 })
 }
 
 /// Words of an interval: when (for `last` the moment, else the interval's number plus one; zero: never), the value, and for

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
-use super::hir::{Call, Expr, ExprKind};
-use crate::builtins::{Builtin, Facts, Lit, Lower, REMOVED, Returns};
+use super::hir::{Call, CallArg, Expr, ExprKind};
+use crate::builtins::{self, Builtin, Facts, Lit, Lower, REMOVED, Returns, Whole};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
 use crate::settings::Unstable;
@@ -124,6 +124,11 @@ impl Body<'_> {
         }
         let Some(given) = self.arguments(row, args, span) else { return poison(span) };
         let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
+        if let (1.., Some(Whole::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::whole(row), given.args.first()) {
+            let d =
+                Diagnostic::warning("late-print", span, format!("{} shows the map as it is when its turn comes, after the loop", row.name));
+            self.report(d.help("print the element that the loop is at: its value goes with the call"));
+        }
         match &row.lower {
             Lower::Fold(f) => {
                 let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);

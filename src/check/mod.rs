@@ -22,9 +22,11 @@
 //! | `c-preprocessor` | a `#` line that is not understood, or an `#error` |
 //! | `deprecated` | (warning) works, and has a better successor |
 //! | `format` | a format and its arguments do not agree |
+//! | `ignored` | (warning) an argument that has no effect there |
 //! | `in-macro` | something that a macro cannot do |
 //! | `in-loop` | something that cannot be had within a `for` loop |
 //! | `inlined` | a kernel function of which the compiler left no code, or only parts |
+//! | `late-print` | (warning) a map printed in a loop, as it is after the loop |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |
 //! | `missing-return` | a way through a function that ends without the value it is to return |

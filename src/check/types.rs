@@ -261,13 +261,8 @@ impl Body<'_> {
 
     /// `typeinfo(e)`: what is known of a type, as a record of constants.
     pub fn typeinfo(&mut self, arg: &ast::Arg, span: Span) -> Expr {
-<<<<<<< HEAD
-        let written = span.source != ast::LIBRARY && self.frame.library.is_none();
-        if written && !self.stable_enough("typeinfo", span) {
-=======
         // the builtins' own macros may ask
         if self.frame.library.is_none() && !self.stable_enough("typeinfo", span) {
->>>>>>> h-stdlib
             return poison(span);
         }
         let Some(ty) = self.type_of_arg(arg) else { return poison(span) };

@@ -63,7 +63,7 @@ pub struct Map {
     pub name: String,
     /// None for a scalar: an array of one.
     pub key: Option<Type>,
-    /// An [`Type::Agg`] is per CPU.
+    /// An [`Type::Agg`] is per CPU, unless it is too large for that.
     pub value: Type,
     /// The map is there twice (the second is `map_i_second` in the object): its bit in [`State::generations`].
     #[serde(default)]

@@ -42,6 +42,10 @@ pub struct Compiled {
 /// Maps over so many bytes in all are allocated element by element.
 const PREALLOC_LIMIT: u64 = 4 << 20;
 
+/// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
+/// hashtab.c check against. The processors share what is larger.
+const PER_CPU_LIMIT: u32 = 32 << 10;
+
 /// The compiler at work on one script.
 struct Gen<'a, 'c> {
     e: Emit<'c>,
@@ -133,10 +137,10 @@ pub fn compile(
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 
-/// A script's map as the kernel will have it. Aggregations are per CPU; large maps are not allocated ahead.
+/// A script's map as the kernel will have it. Aggregations are per CPU, but for very large ones; large maps are not allocated ahead.
 fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
-    let per_cpu = m.value.aggregation().is_some();
     let value_size = m.value.size().max(1).next_multiple_of(8);
+    let per_cpu = m.value.aggregation().is_some() && value_size <= PER_CPU_LIMIT;
     let Some(key) = &m.key else {
         let kind = if per_cpu { MapKind::PercpuArray } else { MapKind::Array };
         return MapDef { kind, key_size: 4, value_size, max_entries: 1, flags: 0 };

@@ -449,7 +449,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let args = self.args(call);
         let at = self.map_key(map, key);
         let change = self.e.begin_change(map);
-        let slot = self.e.slot(change.map, at, agg.size);
+        // that of a map without keys is always there
+        let slot = if key.is_some() { self.e.slot(change.map, at, agg.size) } else { self.e.lookup(change.map, at) };
         let there = self.e.not_null(slot);
         let facts = call.to_use(Some(agg.clone()));
         self.e.if_(there, |e| (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args));

@@ -54,4 +54,18 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "starts where the last whole step ends, which is below max when the steps do not divide the range; values there are \
          counted in it.",
     ),
+    ("lhist: a value equal to max", "is counted in the last bucket, as there."),
+    ("tseries: top and div", "count: the last so many keys, values divided; bpftrace ignores both."),
+    (
+        "tseries: many intervals",
+        "over 2048 (1365 with avg) are shared by all processors: of two updates in the same instant one may be lost. What the \
+         kernel has room for is the limit, 262144 or more.",
+    ),
+    ("tuples", "show strings without quotes, as bpftrace does and not as its documents have it; so do statistics and stacks."),
+    ("printf: %f", "shows decimals, of quotients and averages too; bpftrace refuses it. %T and %B are not there."),
+    (
+        "print and clear, print and zero",
+        "of one map in one block show one moment: no update is lost in between. In bpftrace what comes between the two is lost.",
+    ),
+    ("print of an element that is not there", "shows the zero of its kind, for aggregations too."),
 ];

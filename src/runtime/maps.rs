@@ -34,7 +34,7 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
     Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, show: Show::default() })
 }
 
-/// An element by its key's bytes (of which there may be more than the key has); [`Value::None`] when it is not there.
+/// An element by its key's bytes (of which there may be more than the key has); zero when it is not there.
 pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
     let mut padded = vec![0u8; at.key_size.max(4)];
     if map.key.is_some() {
@@ -44,7 +44,7 @@ pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> 
     }
     match lookup(at, &padded).with_context(|| format!("reading {}", map.name))? {
         Some(bytes) => value(&map.value, at, &bytes, host),
-        None => Ok(Value::None),
+        None => value(&map.value, at, &vec![0u8; at.room()], host),
     }
 }
 
