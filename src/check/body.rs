@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::functions::{self, Callee, Callees, Within};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
@@ -78,6 +78,8 @@ pub struct Body<'a> {
     pub function: Option<Within<'a>>,
     /// See [`State::spread`]: what this pass found.
     spread: BTreeMap<String, Span>,
+    /// Names of variables that the body declares itself, not a macro that it uses.
+    own: BTreeSet<String>,
 }
 
 /// What a pass found of a body, for the next pass to know.
@@ -172,6 +174,7 @@ impl<'a> Body<'a> {
             callees,
             function,
             spread: BTreeMap::new(),
+            own: BTreeSet::new(),
         }
     }
 
@@ -226,6 +229,9 @@ impl<'a> Body<'a> {
         let id = self.vars.len();
         self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false });
         self.assigned.push(false);
+        if self.frame.usage.is_none() {
+            self.own.insert(name.to_string());
+        }
         if let Some(scope) = self.frame.scopes.last_mut() {
             scope.push((name.to_string(), id));
         }
@@ -260,7 +266,7 @@ impl<'a> Body<'a> {
             let d = d.suggest(&written, names.iter().map(String::as_str));
             let elsewhere = self.vars.iter().any(|v| v.name == written);
             // Until bpftrace 0.22 a variable belonged to the whole probe: such scripts go on working. The next pass finds it.
-            if elsewhere && self.function.is_none() && self.frame.usage.is_none() {
+            if self.own.contains(name) && self.function.is_none() && self.frame.usage.is_none() {
                 self.spread.entry(name.to_string()).or_insert(span);
                 return poison(span);
             }
