@@ -124,13 +124,13 @@ vmlinux() { # BZIMAGE OUT
     esac >"$2"
 }
 
-# A kernel's packages. Newer images are split: linux-image-R depends on linux-binary-R and
+# A kernel's packages. Newer images are split: linux-image-R depends on linux-base-R (since 7), linux-binary-R and
 # linux-modules-R, and a mirror may drop the latter while it still lists the image.
 parts() { # PACKAGE: what to download for it, or failure where some of it is gone
     local p=$1 rel=${1#linux-image-} d
     echo "$p"
     for d in $(apt-cache show --no-all-versions "$p" | sed -n 's/^Depends: //p' | sed 's/([^)]*)//g' | tr -d ' ' | tr ',|' '  '); do
-        [[ $d == linux-binary-$rel || $d == linux-modules-$rel ]] || continue
+        [[ $d == linux-base-$rel || $d == linux-binary-$rel || $d == linux-modules-$rel ]] || continue
         [[ -n $(apt-cache madison "$d") ]] || return 1
         echo "$d"
     done
