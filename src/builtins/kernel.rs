@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Builtin] = &[
             });
             Operand::mem(u.ty.clone(), to)
         }),
-        doc: "The whole path that a `struct path` of the kernel stands for, with its mount's; up to max_strlen bytes or the given length. Only in functions that the kernel allows it in, such as vfs_getattr, vfs_truncate, dentry_open, filp_close and security_file_permission.",
+        doc: "The whole path that a `struct path` of the kernel stands for, with its mount's; up to max_strlen bytes or the given length. Only in functions that the kernel allows it in, such as vfs_getattr and filp_close.",
         example: "fentry:filp_close { printf(\"%s\\n\", path(args.filp.f_path)); }",
     },
 ];

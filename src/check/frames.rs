@@ -13,7 +13,8 @@ pub fn check(probe: &Probe) -> Option<Diagnostic> {
     walk.stmts(&probe.body, 0);
     let message = format!("loops and functions are nested over {DEEPEST} deep, which the kernel refuses");
     walk.found.map(|at| {
-        Diagnostic::error("too-deep", at, message).help("let one loop do the work of two: `for $i : 0..n * m { … $i / m … $i % m … }`")
+        Diagnostic::error("too-deep", at, message)
+            .help("let one loop do the work of two: `for $i : 0..n * m { … $i / m … $i % m … }`; make a macro of a function")
     })
 }
 

@@ -337,7 +337,7 @@ fn maps_and_aggregations() {
 #[test]
 fn variables_have_scopes() {
     assert_eq!(codes("begin { $x = $y; }"), ["undefined-variable"]);
-    assert_eq!(codes("begin { if (pid) { $x = 1; } print($x); }"), ["undefined-variable"]);
+    assert_eq!(codes("begin { if (pid) { $x = 1; } print($x); }"), ["deprecated"]);
     assert_eq!(codes("begin { $x = 1; let $x = 2; }"), ["redeclared"]);
     assert_eq!(codes("begin { let $x; print($x); }"), ["unset-variable"]);
     assert_eq!(codes("begin { let $x: uint8 = 300; }"), ["out-of-range"]);

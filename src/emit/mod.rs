@@ -319,7 +319,9 @@ impl<'c> Emit<'c> {
     /// that never happens.
     fn keep_own_stack(&mut self) {
         let never = self.start(std::mem::offset_of!(shared::Start, never));
-        let programs = self.declare_map("none", MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
+        // programs that share such a map must be attached in the same way
+        let name = if self.fun_ref().section.contains(".multi") { "none_multi" } else { "none" };
+        let programs = self.declare_map(name, MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
         self.if_(never, |e| {
             let (ctx, first) = (e.ctx(), e.int(0));
             e.call(Helper::TailCall, &[ctx.into(), programs.into(), first.into()]);

@@ -171,7 +171,7 @@ fn mutated_scripts_never_panic() {
                 assert!(text.contains("error["), "{text}");
             }
         }
-        if start.elapsed() > Duration::from_secs(20) {
+        if start.elapsed() > Duration::from_secs(120) {
             panic!("too slow: {round} rounds");
         }
     }

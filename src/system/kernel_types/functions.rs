@@ -1,0 +1,153 @@
+//! Functions, variables and raw tracepoints, as BTF describes them.
+
+use super::{Entry, KernelTypes, Kind, MODULE_SHIFT, Prototype};
+
+impl KernelTypes {
+    /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first, in
+    /// `module` (`vmlinux` is the kernel itself) where one is given.
+    pub fn function(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        let id = match module {
+            None => self.find(name, Kind::Func.bit())?,
+            Some(module) => {
+                let number = (0..=self.modules().len() as u32).find(|n| self.module_name(*n) == module)?;
+                self.function_in(number, name)?
+            }
+        };
+        self.prototype(id, self.entry(id)?.size_or_type, 0)
+    }
+
+    /// BTF id of a function of the kernel proper.
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        self.find(name, Kind::Func.bit()).filter(|id| *id < self.base.next_id())
+    }
+
+    /// The same for a function that BPF programs may be made to call. Kernels since 6.10 tag these; on others it may be any.
+    pub fn callable_id(&self, name: &str) -> Option<u32> {
+        if let Some(known) = self.callable.borrow().get(name) {
+            return *known;
+        }
+        let found = self.find_callable(name);
+        self.callable.borrow_mut().insert(name.to_owned(), found);
+        found
+    }
+
+    fn find_callable(&self, name: &str) -> Option<u32> {
+        let id = self.function_id(name)?;
+        let tags = self.base.find_string("bpf_kfunc");
+        let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
+        let mut tagged = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).peekable();
+        (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
+    }
+
+    /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
+    pub fn variable_section(&self, name: &str) -> Option<String> {
+        if let Some(known) = self.sections.borrow().get(name) {
+            return known.clone();
+        }
+        let found = self.find_section(name);
+        self.sections.borrow_mut().insert(name.to_owned(), found.clone());
+        found
+    }
+
+    fn find_section(&self, name: &str) -> Option<String> {
+        let id = self.find(name, Kind::Var.bit()).filter(|id| *id < self.base.next_id())?;
+        let holds = |e: &Entry| e.kind == Kind::Datasec && e.parts::<3>().any(|[ty, _, _]| ty == id);
+        let (_, section) = self.base.entries().find(|(_, e)| holds(e))?;
+        self.base.string(section.name).map(str::to_owned)
+    }
+
+    /// After some questions all functions' names are sorted once, which takes as long as some twenty answers without that.
+    fn function_in(&self, module: u32, name: &str) -> Option<u32> {
+        const WITHOUT: u32 = 16;
+        let blob = self.blob(module)?;
+        let asked = self.functions_asked.get();
+        self.functions_asked.set(asked.saturating_add(1));
+        if module != 0 || asked < WITHOUT {
+            let shared = self.base.find_string(name);
+            let own = if module == 0 { Vec::new() } else { blob.find_string(name) };
+            let id = shared.iter().chain(&own).find_map(|s| blob.find_named(*s, Kind::Func.bit()))?;
+            return Some(self.within(module, id));
+        }
+        let sorted = self.functions.get_or_init(|| {
+            let mut all: Vec<(u32, u32)> = blob.entries().filter(|(_, e)| e.kind == Kind::Func).map(|(id, e)| (e.name, id)).collect();
+            all.sort_by(|(a, x), (b, y)| (self.string(0, *a), x).cmp(&(self.string(0, *b), y)));
+            all
+        });
+        let at = sorted.partition_point(|(s, _)| self.string(0, *s) < Some(name));
+        sorted.get(at).filter(|(s, _)| self.string(0, *s) == Some(name)).map(|(_, id)| *id)
+    }
+
+    /// Names of all functions and their modules, file by file.
+    pub fn functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            let home = self.module_name(module);
+            for (_, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Func) {
+                if let Some(name) = self.string(module, entry.name) {
+                    each(name, &home);
+                }
+            }
+        }
+    }
+
+    /// A raw tracepoint's arguments. The typedef `btf_trace_<name>` has their types (and its id is what a `tp_btf` program
+    /// attaches by); the function `__traceiter_<name>` has their names too (`include/linux/tracepoint.h`), on older
+    /// kernels only `__bpf_trace_<name>` may. All begin with the registrar's own `void *`, which is left out.
+    pub fn raw_tracepoint(&self, name: &str) -> Option<Prototype> {
+        let id = self.find(&format!("btf_trace_{name}"), Kind::Typedef.bit())?;
+        let module = id >> MODULE_SHIFT;
+        let mut target = self.within(module, self.entry(id)?.size_or_type);
+        if self.entry(target)?.kind == Kind::Ptr {
+            target = self.within(module, self.entry(target)?.size_or_type);
+        }
+        let mut found = self.prototype(id, target, 1)?;
+        for prefix in ["__traceiter_", "__probestub_", "__bpf_trace_"] {
+            let named = self.find(&format!("{prefix}{name}"), Kind::Func.bit()).and_then(|f| self.parameter_names(f));
+            if let Some(named) = named.filter(|n| n.len() == found.params.len() + 1) {
+                for ((to, _), from) in found.params.iter_mut().zip(named.into_iter().skip(1)) {
+                    *to = from;
+                }
+                break;
+            }
+        }
+        Some(found)
+    }
+
+    /// Names of raw tracepoints, sorted: (`vmlinux` or module, name).
+    pub fn raw_tracepoints(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for module in 0..=self.modules().len() as u32 {
+            let Some(blob) = self.blob(module) else { continue };
+            for (_, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
+                if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix("btf_trace_")) {
+                    all.push((self.module_name(module), name.to_owned()));
+                }
+            }
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn prototype(&self, id: u32, target: u32, skip: usize) -> Option<Prototype> {
+        let module = id >> MODULE_SHIFT;
+        let target = self.within(module, target);
+        let entry = self.entry(target).filter(|e| e.kind == Kind::FuncProto)?;
+        let params = entry.parts::<2>().skip(skip).map(|[name, ty]| {
+            let name = self.string(module, name).unwrap_or_default().to_owned();
+            Some((name, self.ty(self.within(module, ty), 0)?))
+        });
+        Some(Prototype {
+            module: self.module_name(module),
+            id: id & ((1 << MODULE_SHIFT) - 1),
+            params: params.collect::<Option<_>>()?,
+            returns: self.ty(self.within(module, entry.size_or_type), 0)?,
+        })
+    }
+
+    fn parameter_names(&self, function: u32) -> Option<Vec<String>> {
+        let module = function >> MODULE_SHIFT;
+        let proto = self.entry(self.within(module, self.entry(function)?.size_or_type)).filter(|e| e.kind == Kind::FuncProto)?;
+        proto.parts::<2>().map(|[name, _]| Some(self.string(module, name)?.to_owned())).collect()
+    }
+}
