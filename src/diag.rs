@@ -51,6 +51,34 @@ impl Source {
     }
 }
 
+/// Where a source's lines start: for whoever asks for many places.
+#[derive(Clone, Debug)]
+pub struct Lines(Vec<u32>);
+
+impl Lines {
+    /// Of a source.
+    pub fn new(source: &Source) -> Self {
+        let ends = source.text.bytes().enumerate().filter(|(_, b)| *b == b'\n');
+        Self(std::iter::once(0).chain(ends.map(|(i, _)| i as u32 + 1)).collect())
+    }
+
+    /// What [`Source::line_col`] gives.
+    pub fn line_col(&self, source: &Source, at: u32) -> (u32, u32) {
+        let at = at.min(source.text.len() as u32);
+        let line = self.0.partition_point(|start| *start <= at);
+        let start = line.checked_sub(1).and_then(|i| self.0.get(i)).copied().unwrap_or(0);
+        let before = source.text.get(start as usize..at as usize).unwrap_or("");
+        (line as u32, before.chars().count() as u32 + 1)
+    }
+
+    /// What [`Source::line`] gives.
+    pub fn line<'s>(&self, source: &'s Source, line: u32) -> &'s str {
+        let start = (line as usize).checked_sub(1).and_then(|i| self.0.get(i));
+        let rest = start.and_then(|s| source.text.get(*s as usize..)).unwrap_or("");
+        rest.lines().next().unwrap_or("")
+    }
+}
+
 /// What each source is called where there is no room for its path: the kernel and LLVM keep the last part of a file's name only,
 /// so what else would share one gets a number.
 pub fn short_names(sources: &[Source]) -> Vec<String> {
@@ -163,7 +191,19 @@ macro_rules! bug {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, nearest, short_names};
+    use super::{Lines, Source, nearest, short_names};
+
+    #[test]
+    fn lines_are_found_again() {
+        let source = Source { name: "x".into(), text: "one\n\n  zwéi\r\nlast".into() };
+        let lines = Lines::new(&source);
+        for at in (0..=source.text.len() as u32 + 1).filter(|at| source.text.is_char_boundary(*at as usize)) {
+            assert_eq!(lines.line_col(&source, at), source.line_col(at), "{at}");
+        }
+        for line in 0..6 {
+            assert_eq!(lines.line(&source, line), source.line(line), "{line}");
+        }
+    }
 
     #[test]
     fn short_names_tell_sources_apart() {

@@ -65,7 +65,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             };
             self.e.end_run(status);
         }
-        let (pos, line) = place(self.sources, call.span);
+        let (pos, line) = place(self.sources, &self.lines, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let kind = EventKind::Builtin(call.row.name.into());
         self.events.push((index, Event { kind, pos, line, literals, args: layout.args }));

@@ -100,6 +100,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let types = std::mem::take(&mut self.var_types);
         let (loops, turns) = (self.loops.take(), self.turns.take());
         let depth = std::mem::take(&mut self.depth);
+        let chunks = self.chunks.take();
         let room = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
         let mut params = Vec::new();
         for (v, given) in f.vars.iter().zip(&in_register) {
@@ -120,7 +121,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         self.block(&f.body);
         let code = self.e.end_subprogram(outer);
-        (self.vars, self.var_types, self.loops, self.depth, self.within) = (vars, types, loops, depth, within);
+        (self.vars, self.var_types, self.loops, self.depth, self.within, self.chunks) = (vars, types, loops, depth, within, chunks);
         self.turns = turns;
         self.e.span = span;
         Made { code, params, result }

@@ -1,11 +1,13 @@
 //! Compiles a checked script: [`hir`] to [`artifact::Artifact`].
 //!
 //! - `probe.rs`: a program and what decides whether its body runs
-//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls
+//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls; `chunk.rs`: long
+//!   bodies in pieces
 //! - `event.rs`: what is told to user space
 //! - `moments.rs`: where a map is shown and emptied at once
 
 pub mod artifact;
+mod chunk;
 mod event;
 mod expr;
 mod function;
@@ -15,7 +17,7 @@ mod session;
 mod stmt;
 
 use crate::check::hir;
-use crate::diag::{Source, Span};
+use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
 use crate::probes::Env;
 use crate::settings::Settings;
@@ -45,6 +47,7 @@ struct Gen<'a, 'c> {
     e: Emit<'c>,
     script: &'a hir::Script,
     sources: &'a [Source],
+    lines: Vec<Lines>,
     env: Env<'a>,
     /// By index, except those that are `emit`'s own problems.
     events: Vec<(u32, Event)>,
@@ -60,6 +63,8 @@ struct Gen<'a, 'c> {
     site: Option<&'a crate::probes::ProbeSite>,
     /// What the statement under construction takes of a map.
     taking: Option<moments::Taken>,
+    /// Set for a long body, which is cut into functions.
+    chunks: Option<chunk::Chunks>,
     /// The functions of the probe under construction, and what has been made of them.
     functions: &'a [hir::Function],
     made: Vec<Option<function::Made<'c>>>,
@@ -91,6 +96,7 @@ pub fn compile(
         e,
         script,
         sources,
+        lines: sources.iter().map(Lines::new).collect(),
         env: Env { sys, settings },
         events: Vec::new(),
         vars: Vec::new(),
@@ -101,12 +107,13 @@ pub fn compile(
         program: 0,
         site: None,
         taking: None,
+        chunks: None,
         functions: &[],
         made: Vec::new(),
         within: None,
     };
     let programs = g.programs();
-    let Gen { e, mut events, .. } = g;
+    let Gen { e, mut events, lines, .. } = g;
     let stacks = e.stacks.iter().copied().collect();
     let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
     let built = e.build(dumps)?;
@@ -115,7 +122,7 @@ pub fn compile(
             Some(h) => EventKind::HelperError { helper: h.into() },
             None => EventKind::Problem(p.text),
         };
-        let (pos, line) = place(sources, p.span);
+        let (pos, line) = place(sources, &lines, p.span);
         events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
     }
     events.sort_by_key(|(i, _)| *i);
@@ -147,22 +154,24 @@ fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
 }
 
 /// A span as messages name it, and the text of its line.
-fn place(sources: &[Source], span: Span) -> (Pos, String) {
-    match sources.get(usize::from(span.source)) {
-        Some(s) => {
-            let (line, col) = s.line_col(span.start);
-            (Pos { file: s.name.clone(), line, col }, s.line(line).to_string())
+fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
+    let index = usize::from(span.source);
+    match (sources.get(index), lines.get(index)) {
+        (Some(s), Some(lines)) => {
+            let (line, col) = lines.line_col(s, span.start);
+            (Pos { file: s.name.clone(), line, col }, lines.line(s, line).to_string())
         }
-        None => (Pos::default(), String::new()),
+        _ => (Pos::default(), String::new()),
     }
 }
 
 impl Gen<'_, '_> {
     /// What is emitted next comes from here.
     fn at(&mut self, span: Span) {
-        if let Some(s) = self.sources.get(usize::from(span.source)) {
-            self.e.span = span;
-            let (line, col) = s.line_col(span.start);
+        self.e.span = span;
+        let index = usize::from(span.source);
+        if let (Some(s), Some(lines)) = (self.sources.get(index), self.lines.get(index)) {
+            let (line, col) = lines.line_col(s, span.start);
             self.e.at(span.source, line, col);
         }
     }

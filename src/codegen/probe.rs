@@ -60,7 +60,11 @@ impl<'a, 'c> Gen<'a, 'c> {
             | ProgramType::Tracing => 0,
         };
         self.e.end_program(default);
-        let sites = probe.sites.iter().map(|s| Site { name: s.name.clone(), attach: s.attach.clone(), pos: place(self.sources, s.span).0 });
+        let sites = probe.sites.iter().map(|s| Site {
+            name: s.name.clone(),
+            attach: s.attach.clone(),
+            pos: place(self.sources, &self.lines, s.span).0,
+        });
         Program { function, ty, sites: sites.collect() }
     }
 
@@ -87,6 +91,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn body(&mut self, probe: &'a hir::Probe) {
         self.vars = Vec::new();
         self.loops = None;
+        self.cut(&probe.body);
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);

@@ -44,17 +44,12 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn home_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
         self.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
-        if loops > 0 {
-            let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
-            let zero = self.e.int(0);
-            self.e.store(at, RETURNED, 8, zero);
-            self.loops = Some(Loops { at, count: 0 });
-            if has_while(body) {
-                let offset = self.e.alloc_scratch(8);
-                let turns = self.e.scratch_at(offset);
-                self.e.store(turns, 0, 8, zero);
-                self.turns = Some(offset);
-            }
+        self.expect_loops(loops);
+        if has_while(body) {
+            let (offset, zero) = (self.e.alloc_scratch(8), self.e.int(0));
+            let turns = self.e.scratch_at(offset);
+            self.e.store(turns, 0, 8, zero);
+            self.turns = Some(offset);
         }
         let mut scalars = 0;
         for (i, v) in vars.iter().enumerate() {
@@ -64,7 +59,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
-            let home = match (inside.contains(&i), v.ty.is_scalar()) {
+            let home = match (self.chunks.as_ref().is_some_and(|c| !c.follows(i)) || inside.contains(&i), v.ty.is_scalar()) {
                 (true, _) => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) if scalars > IN_REGISTERS => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) => Home::At(self.e.scalar_home()),
@@ -78,6 +73,23 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
+    /// Makes room for what so many loops need.
+    fn expect_loops(&mut self, loops: u32) {
+        if loops > 0 {
+            let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
+            let zero = self.e.int(0);
+            self.e.store(at, RETURNED, 8, zero);
+            self.loops = Some(Loops { at, count: 0 });
+        }
+    }
+
+    /// The same in a function of its own; gives what to put back.
+    pub(super) fn own_loops(&mut self, stmts: &[Stmt]) -> (Option<Loops<'c>>, u32) {
+        let before = (self.loops.take(), std::mem::take(&mut self.depth));
+        self.expect_loops(loops_in(stmts).0);
+        before
+    }
+
     /// The address of a variable's home, here.
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.vars[var] {
@@ -87,6 +99,26 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) {
+        // what is done as one is not cut apart
+        let taken = moments::taken(stmts);
+        let mut at = 0;
+        while let Some(rest) = stmts.get(at..).filter(|rest| !rest.is_empty()) {
+            let n = self.piece(rest).clamp(1, rest.len());
+            let mut end = at + n;
+            while let Some(t) = taken.iter().find(|t| t.shows < end && end <= t.ends) {
+                end = t.ends + 1;
+            }
+            let piece = stmts.get(at..end).unwrap_or(rest);
+            at = end;
+            if n > 1 {
+                self.chunk(piece);
+            } else {
+                self.statements(piece);
+            }
+        }
+    }
+
+    pub(super) fn statements(&mut self, stmts: &[Stmt]) {
         let taken = moments::taken(stmts);
         for (i, s) in stmts.iter().enumerate() {
             let part = taken.iter().find(|t| (t.shows == i || t.ends == i) && self.e.double(t.map).is_some());
@@ -144,24 +176,29 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.range(*var, first, end, body);
             }
             StmtKind::ForMap { var, map, body } => self.each(*var, *map, body),
-            StmtKind::Break if self.e.in_loop() => self.e.break_(),
-            StmtKind::Continue if self.e.in_loop() => self.e.continue_(),
-            // in the function that is a loop's body: 1 ends the loop, 0 goes on (bpf_loop and bpf_for_each_map_elem in
-            // bpf-helpers(7))
-            StmtKind::Break => {
-                let stop = self.e.int(1);
-                self.e.ret(Some(stop));
-            }
-            StmtKind::Continue => {
-                let go_on = self.e.int(0);
-                self.e.ret(Some(go_on));
-            }
+            StmtKind::Break => self.jump(true),
+            StmtKind::Continue => self.jump(false),
             StmtKind::Return(value) => {
                 let v = value.as_ref().and_then(|e| {
                     let op = self.expr(e);
                     self.result(&op)
                 });
                 self.leave(v);
+            }
+        }
+    }
+
+    /// `break`, or `continue`.
+    pub(super) fn jump(&mut self, out_of: bool) {
+        match out_of {
+            true if self.e.in_loop() => self.e.break_(),
+            false if self.e.in_loop() => self.e.continue_(),
+            _ if self.leaves_chunk() => self.leave_chunk(out_of),
+            // in the function that is a loop's body: 1 ends the loop, 0 goes on (bpf_loop and bpf_for_each_map_elem in
+            // bpf-helpers(7))
+            _ => {
+                let stop = self.e.int(u64::from(out_of));
+                self.e.ret(Some(stop));
             }
         }
     }
@@ -177,6 +214,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.store(at, RETURN_VALUE, 8, value);
                 self.e.ret(Some(one));
             }
+            _ if self.leaves_chunk() => self.return_from_chunk(value),
             _ => self.e.ret(value),
         }
     }
@@ -295,10 +333,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         match &mut self.loops {
             Some(l) => {
                 l.count += 1;
-                match &self.within {
-                    Some(w) => format!("loop_{}_{}_{}", self.program, w.name, l.count),
-                    None => format!("loop_{}_{}", self.program, l.count),
-                }
+                let within = self.within.as_ref().map_or("", |w| &w.name);
+                let chunk = self.chunks.as_ref().map_or(0, |c| c.count);
+                format!("loop_{}_{within}_{chunk}_{}", self.program, l.count)
             }
             None => crate::bug!("loops were counted"),
         }
@@ -339,11 +376,15 @@ impl<'a, 'c> Gen<'a, 'c> {
         let at = self.lent();
         let returned = self.e.load(at, RETURNED, I64);
         let value = self.e.load(at, RETURN_VALUE, I64);
-        let inner = self.depth > 0;
-        self.e.if_(returned, |e| {
-            let value = if inner { e.int(1) } else { value };
-            e.ret(Some(value));
-        });
+        let branch = self.e.begin_if(returned);
+        if self.depth > 0 {
+            let one = self.e.int(1);
+            self.e.ret(Some(one));
+        } else {
+            self.leave(Some(value));
+        }
+        self.e.else_(&branch);
+        self.e.end_if(branch);
     }
 
     fn var_type(&self, var: hir::VarId) -> Type {
@@ -457,7 +498,7 @@ fn has_while(stmts: &[Stmt]) -> bool {
     found
 }
 
-fn variable(n: hir::Node) -> Option<hir::VarId> {
+pub(super) fn variable(n: hir::Node) -> Option<hir::VarId> {
     match n {
         hir::Node::Stmt(Stmt { kind: StmtKind::SetVar(v, _) | StmtKind::ZeroVar(v), .. }) => Some(*v),
         hir::Node::Expr(Expr { kind: hir::ExprKind::Var(v) | hir::ExprKind::StepVar { var: v, .. }, .. }) => Some(*v),

@@ -4,8 +4,11 @@
 //! before the call, and found there after it. The verifier walks it anew from each call, so it knows what the frame is.
 //! LLVM may put a small one in place of its call.
 
+use inkwell::debug_info::AsDIScope;
+use inkwell::module::Linkage;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
+use super::callback::Seen;
 use super::mem::U64;
 use super::{Emit, Operand, Outer, ok};
 use crate::bug;
@@ -31,7 +34,7 @@ impl<'c> Emit<'c> {
     pub fn begin_subprogram(&mut self, name: &str, numbers: usize) -> (Outer<'c>, Vec<IntValue<'c>>) {
         let mut kinds = vec![false, false];
         kinds.resize(2 + numbers, true);
-        let outer = self.begin_inner(name, &kinds);
+        let outer = self.begin_inner(name, &kinds, Seen::WithCaller);
         let params = self.fun_ref().function.get_params();
         let (Some(BasicValueEnum::PointerValue(frame)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
             bug!("a subprogram gets a frame and the context")
@@ -97,6 +100,64 @@ impl<'c> Emit<'c> {
         match call.try_as_basic_value().basic() {
             Some(BasicValueEnum::IntValue(v)) => v,
             _ => bug!("a subprogram gives a number"),
+        }
+    }
+
+    /// Calls a function of numbers that the verifier looks at once, by itself, however often it is called: for what would
+    /// stand in many places. `body` makes it at its first call; it has no scratch memory and no context.
+    pub(super) fn outlined(&mut self, name: &str, args: &[IntValue<'c>], body: impl FnOnce(&mut Self, &[IntValue<'c>])) {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let outer = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
+                let params = self.fun_ref().function.get_params();
+                let numbers: Vec<IntValue<'c>> =
+                    params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
+                body(self, &numbers);
+                let none = self.int(0);
+                self.end_inner(outer, none).0
+            }
+        };
+        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|n| BasicMetadataValueEnum::from(*n)).collect();
+        ok(self.b.build_call(function, &args, ""));
+    }
+
+    /// Calls a function from a pointer to a pointer that the verifier looks at with its callers. `body` makes it at its first
+    /// call.
+    pub(super) fn small(
+        &mut self,
+        name: &str,
+        arg: PointerValue<'c>,
+        body: impl FnOnce(&mut Self, PointerValue<'c>) -> PointerValue<'c>,
+    ) -> PointerValue<'c> {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let ty = self.ptrt().fn_type(&[self.ptrt().into()], false);
+                let function = self.module.add_function(name, ty, Some(Linkage::Internal));
+                let scope = self.describe_function(function, name, true, &[]);
+                self.never_inline(function);
+                let (here, place) = (self.here(), self.b.get_current_debug_location());
+                let start = self.cx.append_basic_block(function, "body");
+                self.b.position_at_end(start);
+                let at = self.di.create_debug_location(self.cx, 1, 1, scope.as_debug_info_scope(), None);
+                self.b.set_current_debug_location(at);
+                if let Some(BasicValueEnum::PointerValue(arg)) = function.get_first_param() {
+                    let result = body(self, arg);
+                    ok(self.b.build_return(Some(&result)));
+                }
+                self.b.position_at_end(here);
+                match place {
+                    Some(place) => self.b.set_current_debug_location(place),
+                    None => self.b.unset_current_debug_location(),
+                }
+                function
+            }
+        };
+        let call = ok(self.b.build_call(function, &[arg.into()], ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::PointerValue(p)) => p,
+            _ => bug!("it gives a pointer"),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Functions that a helper calls back.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
-use inkwell::debug_info::DILocation;
+use inkwell::debug_info::{DILocation, DIType};
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
@@ -19,6 +20,17 @@ pub struct Outer<'c> {
     pub(super) start: BasicBlock<'c>,
     block: Option<BasicBlock<'c>>,
     place: Option<DILocation<'c>>,
+}
+
+/// How the verifier looks at a function.
+#[derive(Clone, Copy)]
+pub(super) enum Seen<'c> {
+    /// At each call anew, with what it knows there ("static").
+    WithCaller,
+    /// Once, knowing of its parameters only that they are numbers ("global").
+    ByItself,
+    /// The same; of the first parameter this says what it is.
+    WithContext(DIType<'c>),
 }
 
 impl<'c> Emit<'c> {
@@ -40,18 +52,37 @@ impl<'c> Emit<'c> {
 
     /// Starts a function for a helper to call: what follows is its body.
     pub fn begin_callback(&mut self, name: &str, numbers: &[bool]) -> (Outer<'c>, Vec<BasicValueEnum<'c>>) {
-        let outer = self.begin_inner(name, numbers);
+        let outer = self.begin_inner(name, numbers, Seen::WithCaller);
         let params = self.fun_ref().function.get_params();
         (outer, params)
     }
 
     /// A function within the module, at whose end the one under construction now goes on.
-    pub(super) fn begin_inner(&mut self, name: &str, numbers: &[bool]) -> Outer<'c> {
+    pub(super) fn begin_inner(&mut self, name: &str, numbers: &[bool], seen: Seen<'c>) -> Outer<'c> {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
-        let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(Linkage::Internal));
+        let linkage = match seen {
+            Seen::WithCaller => Linkage::Internal,
+            Seen::ByItself | Seen::WithContext(_) => Linkage::External,
+        };
+        let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(linkage));
         let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
-        // without its parameters: the kernel would want names for them
-        let scope = self.describe_function(function, name, true);
+        let scope = match seen {
+            // without its parameters: the kernel would want names for them
+            Seen::WithCaller => self.describe_function(function, name, true, &[]),
+            Seen::ByItself => {
+                self.never_inline(function);
+                let types = vec![self.long(); numbers.len()];
+                self.describe_function(function, name, false, &types)
+            }
+            Seen::WithContext(context) => {
+                self.never_inline(function);
+                let mut types = vec![self.long(); numbers.len()];
+                if let Some(first) = types.first_mut() {
+                    *first = context;
+                }
+                self.describe_function(function, name, false, &types)
+            }
+        };
         let entry = self.cx.append_basic_block(function, "entry");
         let start = self.cx.append_basic_block(function, "body");
         let exit = self.cx.append_basic_block(function, "exit");
@@ -81,6 +112,7 @@ impl<'c> Emit<'c> {
             sites: Vec::new(),
             site: None,
             context: None,
+            used_context: Cell::new(false),
             own_frames: 0,
             section: String::new(),
             can_sleep: false,

@@ -74,7 +74,13 @@ impl<'c> Emit<'c> {
 
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
-        self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()])
+        if !self.long {
+            return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        }
+        // the kernel puts several instructions in place of each such call, and moves all that are behind it every time
+        // (bpf_patch_insn_data): many calls of one function are better then
+        let name = format!("lookup_{}", map.get_name().to_string_lossy());
+        self.small(&name, key, |e, key| e.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]))
     }
 
     /// Sets an element; 0 or a negative error.

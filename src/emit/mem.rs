@@ -115,6 +115,12 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// Leaves only so much stack to temporaries from here on: functions that are called need some, too.
+    pub fn spare_stack(&mut self, bytes: u32) {
+        let f = self.fun();
+        f.stack_bytes = f.stack_bytes.max(STACK_BUDGET.saturating_sub(bytes));
+    }
+
     /// Memory that no [`Emit::release`] gives back: for what is computed once. At most 32 bytes.
     pub fn alloc_kept(&mut self, size: u32) -> PointerValue<'c> {
         let words = size.max(1).div_ceil(8);
@@ -160,8 +166,9 @@ impl<'c> Emit<'c> {
             let found = ok(self.b.build_is_not_null(elem, ""));
             ok(self.b.build_conditional_branch(found, there, next));
             self.b.position_at_end(there);
-            let one = self.int(1);
-            let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, one, AtomicOrdering::SequentiallyConsistent));
+            // its number, from 1, says that it is taken: see [`Emit::slot_number`]
+            let taken = self.add(index, self.int(1));
+            let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
             let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
             ok(self.b.build_conditional_branch(free, got, next));
             self.b.position_at_end(got);

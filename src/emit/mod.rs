@@ -7,7 +7,8 @@
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
 //! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
-//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
+//! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call;
+//!   `chunk.rs`: pieces of long programs
 //! - `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
 
@@ -16,6 +17,7 @@
 mod bits;
 mod call;
 mod callback;
+mod chunk;
 mod flow;
 pub mod helper;
 pub mod kernel;
@@ -30,6 +32,7 @@ pub mod shared;
 
 pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer};
+pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
 pub use inkwell::context::Context;
@@ -42,6 +45,7 @@ pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use ring::{Problem, RecordField};
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use inkwell::basic_block::BasicBlock;
@@ -159,6 +163,8 @@ pub struct Emit<'c> {
     pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
     pub space: Space,
+    /// The program is long: what stands in many places becomes a function.
+    pub long: bool,
     problems: Vec<Problem>,
     next_event: u32,
     /// Limits of the stack maps asked for.
@@ -201,6 +207,8 @@ struct Fun<'c> {
     site: Option<IntValue<'c>>,
     /// The program's context, where it is not the function's own parameter.
     context: Option<PointerValue<'c>>,
+    /// Something asked for the context.
+    used_context: Cell<bool>,
     /// See [`Emit::own_frames`].
     own_frames: u64,
     /// How libbpf is told the program's type.
@@ -257,7 +265,7 @@ impl<'c> Emit<'c> {
         let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
         let function = self.module.add_function(name, ty, Some(linkage));
         function.set_section(section);
-        let scope = self.describe_function(function, name, section.is_none());
+        let scope = self.describe_function(function, name, section.is_none(), &[]);
         let section = section.unwrap_or("");
         let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
         let entry = self.cx.append_basic_block(function, "entry");
@@ -290,6 +298,7 @@ impl<'c> Emit<'c> {
             sites: sites.to_vec(),
             site: None,
             context: None,
+            used_context: Cell::new(false),
             // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
             own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
@@ -379,6 +388,7 @@ impl<'c> Emit<'c> {
 
     /// The program's context: its only parameter.
     pub fn ctx(&self) -> PointerValue<'c> {
+        self.fun_ref().used_context.set(true);
         if let Some(context) = self.fun_ref().context {
             return context;
         }

@@ -11,12 +11,14 @@ use inkwell::module::{FlagBehavior, Linkage, Module};
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
 use inkwell::values::{AsValueRef, FunctionValue, GlobalValue, PointerValue};
-use inkwell::{AddressSpace, attributes::AttributeLoc};
+use inkwell::{AddressSpace, GlobalVisibility, attributes::AttributeLoc};
 use llvm_sys::LLVMDiagnosticSeverity;
 use llvm_sys::core::{
     LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity, LLVMValueAsMetadata,
 };
-use llvm_sys::debuginfo::LLVMDIBuilderCreateLexicalBlockFile;
+use llvm_sys::debuginfo::{
+    LLVMDIBuilderCreateLexicalBlockFile, LLVMDIBuilderCreateReplaceableCompositeType, LLVMMetadataReplaceAllUsesWith,
+};
 use llvm_sys::prelude::LLVMDiagnosticInfoRef;
 
 use super::shared::{SCRATCH, SCRATCH_SLOTS};
@@ -76,6 +78,9 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
     }
 }
 
+/// Of a longer script the object has the lines' numbers only, not their text.
+const MOST_LINES: usize = 3000;
+
 /// The file of the debug information, with the script's text inside: otherwise LLVM opens a file of that name to print
 /// source lines. LLVM 19's C API cannot say this, its IR can.
 fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFile<'c>> {
@@ -89,7 +94,9 @@ fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFil
         }
         out
     };
-    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(&source.text));
+    // LLVM's table of strings is searched from its start for each line (BTFStringTable::addString)
+    let text = if source.text.lines().nth(MOST_LINES).is_some() { "\n" } else { source.text.as_str() };
+    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(text));
     let mut bytes = ir.into_bytes();
     bytes.push(0);
     let buffer = MemoryBuffer::create_from_memory_range_copy(&bytes, "source");
@@ -193,6 +200,7 @@ impl<'c> Emit<'c> {
             at_entry: false,
             shared_stacks: true,
             warning_level: 1,
+            long: false,
             problems: Vec::new(),
             next_event: 0,
             stacks: Default::default(),
@@ -217,16 +225,81 @@ impl<'c> Emit<'c> {
         self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
     }
 
-    pub(super) fn describe_function(&mut self, function: FunctionValue<'c>, name: &str, internal: bool) -> DISubprogram<'c> {
-        // without parameters: the kernel wants their names in BTF, and does not ask a program for them
+    /// Says what a function is: one of such parameters, that gives a number. The kernel does not ask for the parameters of programs and of functions
+    /// that it looks at with their callers, so they are left out.
+    pub(super) fn describe_function(
+        &mut self,
+        function: FunctionValue<'c>,
+        name: &str,
+        internal: bool,
+        params: &[DIType<'c>],
+    ) -> DISubprogram<'c> {
         let long = self.long();
 
-        let ty = self.di.create_subroutine_type(self.file(), Some(long), &[], 0);
+        let ty = self.di.create_subroutine_type(self.file(), Some(long), params, 0);
         let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file(), 1, ty, internal, true, 1, 0, true);
+        for (i, ty) in (0..).zip(params) {
+            // the kernel wants names for them in BTF
+            let (name, file) = (format!("arg{i}"), self.file());
+            self.di.create_parameter_variable(scope.as_debug_info_scope(), &name, i + 1, file, 1, *ty, true, 0);
+        }
         function.set_subprogram(scope);
-        let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");
-        function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(nounwind, 0));
+        self.attribute(function, "nounwind");
         scope
+    }
+
+    /// The function stays one.
+    pub(super) fn never_inline(&self, function: FunctionValue<'c>) {
+        self.attribute(function, "noinline");
+    }
+
+    fn attribute(&self, function: FunctionValue<'c>, name: &str) {
+        let kind = inkwell::attributes::Attribute::get_named_enum_kind_id(name);
+        function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(kind, 0));
+    }
+
+    /// A type that is decided later: see [`Emit::decide`].
+    pub(super) fn undecided(&self) -> DIType<'c> {
+        const DW_TAG_STRUCTURE_TYPE: u32 = 0x13;
+        let (name, file) = ("undecided", self.file());
+        // SAFETY: the strings are read with their lengths; DIType is a transparent wrapper of a metadata reference (inkwell 0.11)
+        unsafe {
+            let md = LLVMDIBuilderCreateReplaceableCompositeType(
+                self.di.as_mut_ptr(),
+                DW_TAG_STRUCTURE_TYPE,
+                name.as_ptr().cast(),
+                name.len(),
+                self.unit.as_debug_info_scope().as_mut_ptr(),
+                file.as_mut_ptr(),
+                1,
+                0,
+                64,
+                64,
+                0,
+                name.as_ptr().cast(),
+                0,
+            );
+            std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIType<'c>>(md)
+        }
+    }
+
+    /// Decides it: a number, or a pointer to a struct of this name.
+    pub(super) fn decide(&self, undecided: DIType<'c>, pointer_to: Option<&str>) {
+        let ty = match pointer_to {
+            Some(name) => {
+                let scope = self.unit.as_debug_info_scope();
+                let ty = self.di.create_struct_type(scope, name, self.file(), 0, 0, 8, 0, None, &[], 0, None, "").as_type();
+                self.di.create_pointer_type("", ty, 64, 64, AddressSpace::default()).as_type()
+            }
+            None => self.long(),
+        };
+        // SAFETY: the first is a temporary node that nothing else replaces, and is gone after this
+        unsafe { LLVMMetadataReplaceAllUsesWith(undecided.as_mut_ptr(), ty.as_mut_ptr()) }
+    }
+
+    /// libbpf tells the verifier to look at a hidden function with its callers.
+    pub(super) fn hide(&self, function: FunctionValue<'c>) {
+        function.as_global_value().set_visibility(GlobalVisibility::Hidden);
     }
 
     fn basic(&self, name: &str, bits: u64) -> DIType<'c> {

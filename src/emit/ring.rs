@@ -55,6 +55,11 @@ impl<'c> Emit<'c> {
 
     /// Writes a record of `size` fixed bytes and what varies.
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
+        let event = self.int(event.into());
+        self.record_of(event, size, fields);
+    }
+
+    fn record_of(&mut self, event: IntValue<'c>, size: u32, fields: &[RecordField<'c>]) {
         let size = size.next_multiple_of(8);
         let ring = self.ring();
         let no_wakeup = self.int(NO_WAKEUP);
@@ -100,9 +105,8 @@ impl<'c> Emit<'c> {
         self.call(helper, &[rec.into(), flags.into()]);
     }
 
-    fn head(&mut self, rec: PointerValue<'c>, event: u32) {
-        let word = self.int(event.into());
-        self.store(rec, 0, 8, word);
+    fn head(&mut self, rec: PointerValue<'c>, event: IntValue<'c>) {
+        self.store(rec, 0, 8, event);
     }
 
     fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {
@@ -154,13 +158,16 @@ impl<'c> Emit<'c> {
         let flag = self.state(std::mem::offset_of!(State, reader_sleeps));
         let sleeps = self.load_volatile(flag, Int { bytes: 4, signed: false });
         self.if_(sleeps, |e| {
-            let zero = e.int(0);
-            e.store(flag, 0, 4, zero);
-            let ring = e.ring();
-            let (n, flags) = (e.int(8), e.int(0));
-            let kick = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
-            let got = e.not_null(kick);
-            e.if_(got, |e| e.call_void(Helper::RingbufDiscard, kick, FORCE_WAKEUP));
+            e.outlined("wake_reader", &[], |e, _| {
+                let flag = e.state(std::mem::offset_of!(State, reader_sleeps));
+                let zero = e.int(0);
+                e.store(flag, 0, 4, zero);
+                let ring = e.ring();
+                let (n, flags) = (e.int(8), e.int(0));
+                let kick = e.call_ptr(Helper::RingbufReserve, &[ring.into(), n.into(), flags.into()]);
+                let got = e.not_null(kick);
+                e.if_(got, |e| e.call_void(Helper::RingbufDiscard, kick, FORCE_WAKEUP));
+            });
         });
     }
 
@@ -189,8 +196,12 @@ impl<'c> Emit<'c> {
     }
 
     fn report(&mut self, event: u32, returned: IntValue<'c>) {
-        let value = Operand::reg(Type::I64, returned);
-        self.record(event, 16, &[RecordField { offset: 8, value, ty: Type::I64, var: false }]);
+        let event = self.int(event.into());
+        self.outlined("report_problem", &[event, returned], |e, args| {
+            let (Some(event), Some(returned)) = (args.first(), args.get(1)) else { return };
+            let value = Operand::reg(Type::I64, *returned);
+            e.record_of(*event, 16, &[RecordField { offset: 8, value, ty: Type::I64, var: false }]);
+        });
     }
 
     pub(super) fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {

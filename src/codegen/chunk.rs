@@ -1,0 +1,227 @@
+//! Long bodies: cut into pieces, each a function that the verifier looks at by itself.
+//!
+//! In one piece, a program of thousands of statements takes the verifier time that grows with the square of their number, and
+//! has more conditions in a row than it follows (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). A piece shares nothing with the rest but
+//! scratch memory, where all variables of such a program live.
+
+use std::collections::BTreeSet;
+
+use super::Gen;
+use super::stmt::variable;
+use crate::check::hir::{self, Stmt, StmtKind};
+use crate::emit::{Cmp, IntValue};
+use crate::types::Int;
+
+/// A body of so many statements and expressions or more is long.
+const LONG: u64 = 2000;
+/// So many make a piece, or more where there would be too many pieces.
+const PIECE: u64 = 300;
+/// The kernel takes 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h); loops and others are among them.
+const MOST_PIECES: u64 = 128;
+
+/// Pieces are cut again where they hold a long block, but not more often than this.
+const DEEPEST: u32 = 2;
+/// Stack that temporaries may take in each: a program and all functions that it is in have 512 bytes together.
+const STACK: u32 = 96;
+
+/// What a piece returns when its end is not where the body goes on.
+const RETURNED: u64 = 1;
+const RETURNED_VALUE: u64 = 2;
+const BREAK: u64 = 3;
+const CONTINUE: u64 = 4;
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// How the body under construction is cut.
+pub(super) struct Chunks {
+    /// Weight of a piece.
+    piece: u64,
+    /// Pieces so far.
+    pub count: u32,
+    /// How deep in pieces.
+    within: u32,
+    /// Variables that decide how long a `while` goes on: the verifier must be able to follow them, so they are kept out of memory
+    /// and what names them out of pieces.
+    followed: BTreeSet<hir::VarId>,
+    /// Where in scratch memory the value of a `return` is left; made at the first.
+    value: Option<u32>,
+}
+
+impl Chunks {
+    /// Must this variable be one that the verifier can follow?
+    pub(super) fn follows(&self, var: hir::VarId) -> bool {
+        self.followed.contains(&var)
+    }
+
+    fn names_followed(&self, s: &Stmt) -> bool {
+        !self.followed.is_empty() && variables(s).iter().any(|v| self.follows(*v))
+    }
+}
+
+fn variables(s: &Stmt) -> BTreeSet<hir::VarId> {
+    let mut all = BTreeSet::new();
+    hir::visit(std::slice::from_ref(s), &mut |n| all.extend(variable(n)));
+    all
+}
+
+/// The variables in the conditions of `while`.
+fn followed(body: &[Stmt]) -> BTreeSet<hir::VarId> {
+    let mut all = BTreeSet::new();
+    hir::visit(body, &mut |n| {
+        if let hir::Node::Stmt(Stmt { kind: StmtKind::While { cond, .. }, .. }) = n {
+            cond.visit(&mut |n| all.extend(variable(n)));
+        }
+    });
+    all
+}
+
+impl<'c> Gen<'_, 'c> {
+    /// Decides whether a probe's body is to be cut.
+    pub(super) fn cut(&mut self, body: &[Stmt]) {
+        let all = weight(body);
+        let piece = PIECE.max(all / MOST_PIECES);
+        self.chunks = (all >= LONG).then(|| Chunks { piece, count: 0, within: 0, followed: followed(body), value: None });
+        self.e.long = self.chunks.is_some();
+        if self.chunks.is_some() {
+            self.e.spare_stack(STACK);
+        }
+    }
+
+    /// How many of these statements to take together: 1 where they need not be cut, or where the first is long by itself.
+    pub(super) fn piece(&self, stmts: &[Stmt]) -> usize {
+        let Some(chunks) = &self.chunks else { return 1 };
+        if chunks.within >= DEEPEST || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
+            return 1;
+        }
+        let mut sum = 0;
+        for (i, s) in stmts.iter().enumerate() {
+            let w = weight(std::slice::from_ref(s));
+            if w > chunks.piece || sum + w > 2 * chunks.piece || chunks.names_followed(s) {
+                return i;
+            }
+            sum += w;
+            if sum >= chunks.piece {
+                return i + 1;
+            }
+        }
+        stmts.len()
+    }
+
+    /// Makes a function of these, and calls it.
+    pub(super) fn chunk(&mut self, stmts: &[Stmt]) {
+        let Some(chunks) = &mut self.chunks else { return self.statements(stmts) };
+        chunks.count += 1;
+        chunks.within += 1;
+        let name = format!("piece_{}_{}", self.program, chunks.count);
+        let chunk = self.e.begin_chunk(&name);
+        self.e.spare_stack(STACK);
+        let (loops, depth) = self.own_loops(stmts);
+        self.statements(stmts);
+        (self.loops, self.depth) = (loops, depth);
+        if let Some(chunks) = &mut self.chunks {
+            chunks.within -= 1;
+        }
+        let how = self.e.end_chunk(chunk, 0);
+        self.act(stmts, how);
+    }
+
+    /// Goes where a piece said.
+    fn act(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
+        let ways = ways(stmts);
+        if !ways.any() {
+            return;
+        }
+        let left = self.e.cmp(Cmp::Ne, how, self.e.int(0));
+        let branch = self.e.begin_if(left);
+        let value = self.chunks.as_ref().and_then(|c| c.value);
+        for (possible, code) in [(ways.breaks, BREAK), (ways.continues, CONTINUE)] {
+            if possible {
+                let is = self.e.cmp(Cmp::Eq, how, self.e.int(code));
+                let branch = self.e.begin_if(is);
+                self.jump(code == BREAK);
+                self.e.else_(&branch);
+                self.e.end_if(branch);
+            }
+        }
+        if let (true, Some(offset)) = (ways.returns, value) {
+            let is = self.e.cmp(Cmp::Eq, how, self.e.int(RETURNED_VALUE));
+            let branch = self.e.begin_if(is);
+            let at = self.e.scratch_at(offset);
+            let value = self.e.load(at, 0, U64);
+            self.leave(Some(value));
+            self.e.else_(&branch);
+            self.e.end_if(branch);
+        }
+        self.leave(None);
+        self.e.else_(&branch);
+        self.e.end_if(branch);
+    }
+
+    /// Is a jump that leaves the function one that leaves a piece?
+    pub(super) fn leaves_chunk(&self) -> bool {
+        self.depth == 0 && self.chunks.as_ref().is_some_and(|c| c.within > 0)
+    }
+
+    /// `break` or `continue` of a loop around the piece.
+    pub(super) fn leave_chunk(&mut self, out_of: bool) {
+        let code = self.e.int(if out_of { BREAK } else { CONTINUE });
+        self.e.ret(Some(code));
+    }
+
+    /// `return`
+    pub(super) fn return_from_chunk(&mut self, value: Option<IntValue<'c>>) {
+        let code = match value {
+            Some(value) => {
+                let known = self.chunks.as_ref().and_then(|c| c.value);
+                let offset = known.unwrap_or_else(|| self.e.alloc_scratch(8));
+                if let Some(c) = &mut self.chunks {
+                    c.value = Some(offset);
+                }
+                let at = self.e.scratch_at(offset);
+                self.e.store(at, 0, 8, value);
+                RETURNED_VALUE
+            }
+            None => RETURNED,
+        };
+        let code = self.e.int(code);
+        self.e.ret(Some(code));
+    }
+}
+
+/// How large the code of statements will be, as far as their number tells.
+fn weight(stmts: &[Stmt]) -> u64 {
+    let mut sum = 0;
+    hir::visit(stmts, &mut |n| {
+        sum += 1;
+        if let hir::Node::Stmt(Stmt { kind: StmtKind::Repeat { times, body }, .. }) = n {
+            sum += u64::from(times.saturating_sub(1)).saturating_mul(weight(body));
+        }
+    });
+    sum
+}
+
+/// Where control may go from some statements, other than to their end.
+struct Ways {
+    returns: bool,
+    breaks: bool,
+    continues: bool,
+}
+
+impl Ways {
+    fn any(&self) -> bool {
+        self.returns || self.breaks || self.continues
+    }
+}
+
+/// More ways than there are do no harm.
+fn ways(stmts: &[Stmt]) -> Ways {
+    let mut w = Ways { returns: false, breaks: false, continues: false };
+    hir::visit(stmts, &mut |n| match n {
+        hir::Node::Stmt(Stmt { kind: StmtKind::Return(_), .. }) => w.returns = true,
+        hir::Node::Stmt(Stmt { kind: StmtKind::Break, .. }) => w.breaks = true,
+        hir::Node::Stmt(Stmt { kind: StmtKind::Continue, .. }) => w.continues = true,
+        hir::Node::Expr(hir::Expr { kind: hir::ExprKind::Call(_) | hir::ExprKind::CallFn(..), .. }) => w.returns = true,
+        hir::Node::Stmt(_) | hir::Node::Expr(_) => {}
+    });
+    w
+}
