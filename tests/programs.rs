@@ -1,6 +1,8 @@
 //! What the checker accepts, the verifier accepts, and what scripts print is right: scripts made up at random, the same
 //! ones in every run. `cargo bench --bench generate` tries as many as are wanted.
 //!
+//! And the scripts of `bpftrace.list` through bpftrace, where that is installed (`RBT_TEST_BPFTRACE` may name it).
+//!
 //! Unsafe: a system call that has no safe wrapper here.
 
 #![allow(unsafe_code)]
@@ -29,7 +31,44 @@ fn main() -> ExitCode {
             trials.push(Trial::ignorable_test(name, move || run(&work)));
         }
     }
+    for (i, (script, differs)) in scripts().into_iter().enumerate() {
+        trials.push(Trial::ignorable_test(format!("bpftrace::{}", i + 1), move || compare(&script, &differs)));
+    }
     libtest_mimic::run(&args, trials).exit_code()
+}
+
+/// The scripts, each with why its output differs, where it does.
+fn scripts() -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for line in include_str!("bpftrace.list").lines() {
+        match (line.strip_prefix("# differs: "), all.last_mut()) {
+            (Some(why), Some(last)) => last.1 = why.into(),
+            _ if line.starts_with('#') || line.is_empty() => {}
+            _ => all.push((line.into(), String::new())),
+        }
+    }
+    all
+}
+
+fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
+    let bpftrace = std::env::var("RBT_TEST_BPFTRACE").unwrap_or_else(|_| "bpftrace".into());
+    let Ok(theirs) = Command::new(&bpftrace).args(["-q", "-e", script]).output() else {
+        // one that is asked for by name must be there; the usual one need not
+        return Ok(Completion::ignored_with("needs bpftrace"));
+    };
+    let ours = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["-q", "-e", script]).output().map_err(|e| e.to_string())?;
+    if !theirs.status.success() {
+        return Ok(Completion::ignored_with("bpftrace refuses it"));
+    }
+    let lines = |out: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(out).lines().map(|l| l.trim_end().to_string()).filter(|l| !l.is_empty()).collect()
+    };
+    let (a, b) = (lines(&theirs.stdout), lines(&ours.stdout));
+    match (a == b, differs.is_empty()) {
+        // versions differ: what is said to differ may be the same in another one
+        (true, _) | (false, false) => Ok(Completion::Completed),
+        (false, true) => Err(format!("{script}\nbpftrace: {a:#?}\nrbt: {b:#?}\n{}", String::from_utf8_lossy(&ours.stderr)).into()),
+    }
 }
 
 fn run(work: &str) -> Result<Completion, Failed> {

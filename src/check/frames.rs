@@ -1,5 +1,7 @@
-//! How deep a probe's loops and functions are nested: the kernel calls no more than eight functions deep
-//! (`MAX_CALL_FRAMES` of include/linux/bpf_verifier.h), and a loop's body is one.
+//! How deep a probe's loops are nested, those of the functions that it calls included: the kernel calls no more than eight
+//! functions deep (`MAX_CALL_FRAMES` of include/linux/bpf_verifier.h), and a loop's body is one.
+
+use std::collections::BTreeSet;
 
 use super::hir::{Expr, ExprKind, Function, Node, Probe, Stmt, StmtKind, visit};
 use crate::diag::{Diagnostic, Span};
@@ -9,9 +11,9 @@ const DEEPEST: u32 = 6;
 
 /// Says so where a probe goes too deep.
 pub fn check(probe: &Probe) -> Option<Diagnostic> {
-    let mut walk = Walk { functions: &probe.functions, found: None };
+    let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), found: None };
     walk.stmts(&probe.body, 0);
-    let message = format!("loops and functions are nested over {DEEPEST} deep, which the kernel refuses");
+    let message = format!("loops are nested over {DEEPEST} deep, which the kernel refuses");
     walk.found.map(|at| {
         Diagnostic::error("too-deep", at, message)
             .help("let one loop do the work of two: `for $i : 0..n * m { … $i / m … $i % m … }`; make a macro of a function")
@@ -20,6 +22,8 @@ pub fn check(probe: &Probe) -> Option<Diagnostic> {
 
 struct Walk<'a> {
     functions: &'a [Function],
+    /// Functions, and how deep they were called.
+    seen: BTreeSet<(usize, u32)>,
     found: Option<Span>,
 }
 
@@ -83,9 +87,11 @@ impl Walk<'_> {
     }
 
     fn inner(&mut self, inner: Inner, depth: u32) {
-        for (at, id) in inner.calls {
+        for id in inner.calls {
             let Some(f) = self.functions.get(id) else { continue };
-            self.step(at, depth, |w, depth| w.stmts(&f.body, depth));
+            if self.seen.insert((id, depth)) {
+                self.stmts(&f.body, depth);
+            }
         }
         for stmts in inner.blocks {
             self.stmts(stmts, depth);
@@ -96,7 +102,7 @@ impl Walk<'_> {
 /// What an expression holds.
 #[derive(Default)]
 struct Inner<'a> {
-    calls: Vec<(Span, usize)>,
+    calls: Vec<usize>,
     blocks: Vec<&'a [Stmt]>,
 }
 
@@ -104,7 +110,7 @@ impl<'a> Inner<'a> {
     fn see(&mut self, n: Node<'a>) {
         if let Node::Expr(e) = n {
             if let ExprKind::CallFn(id, _) = &e.kind {
-                self.calls.push((e.span, *id));
+                self.calls.push(*id);
             }
             if let ExprKind::Block(stmts, _) = &e.kind {
                 self.blocks.push(stmts);

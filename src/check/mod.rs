@@ -50,7 +50,7 @@
 //! | `pointer-comparison` | (warning) pointers to different types compared |
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
-//! | `too-deep` | loops and functions within each other beyond what the kernel calls |
+//! | `too-deep` | loops within each other beyond what the kernel calls |
 //! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |

@@ -132,8 +132,14 @@ impl Body<'_> {
             (other, Type::Ptr(..)) if number(other) && op == BinOp::Add => self.offset_pointer(op, b, a, span),
             (x, y) if number(x) && number(y) => {
                 let ty = wide(&a, &b, op == BinOp::Sub);
+                // what is shifted in is the left side's own sign, whatever the count's
+                let left = match op {
+                    BinOp::Shr if signed(&a) => Type::I64,
+                    BinOp::Shr => Type::U64,
+                    _ => ty.clone(),
+                };
                 let bools = *x == Type::Bool && *y == Type::Bool;
-                let e = Expr { kind: ExprKind::Binary(op, Box::new(cast(a, &ty)), Box::new(cast(b, &ty))), ty, span };
+                let e = Expr { kind: ExprKind::Binary(op, Box::new(cast(a, &left)), Box::new(cast(b, &ty))), ty, span };
                 if bools { cast(e, &Type::Bool) } else { e }
             }
             _ => self.mismatch(op, &a_ty, &b_ty, span),

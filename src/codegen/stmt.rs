@@ -45,9 +45,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
         self.expect_loops(loops);
-        if loops > 0 && has_while(body) {
-            let zero = self.e.int(0);
-            let offset = self.e.alloc_scratch(8);
+        if has_while(body) {
+            let (offset, zero) = (self.e.alloc_scratch(8), self.e.int(0));
             let turns = self.e.scratch_at(offset);
             self.e.store(turns, 0, 8, zero);
             self.turns = Some(offset);

@@ -23,6 +23,15 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "integers: division",
         "of signed numbers keeps the sign and rounds towards zero, as in C; bpftrace divides as if they had no sign, and warns.",
     ),
+    (
+        "integers: shift to the right",
+        "of a negative number brings in ones, as in C, and a count of 64 or more is taken modulo 64; bpftrace brings in zeros.",
+    ),
+    (
+        "while",
+        "always loads: the kernel counts its turns, and after 8388607 in one run of the probe it is left, which is told. In \
+         bpftrace the verifier must find the end by itself, else it refuses the script.",
+    ),
     ("strings: && and ||", "between literals ask of each whether it is empty; bpftrace asks the second the wrong way round."),
     ("strings: max_strlen", "is how many bytes of text str() keeps, whatever its value; from 1024 on bpftrace keeps one byte less."),
     ("if", "needs no parentheses around any condition; bpftrace needs them around all but the simplest."),

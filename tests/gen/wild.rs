@@ -359,7 +359,13 @@ impl Gen<'_> {
             };
             let var = format!("$a{i}");
             written.push(format!("{var}: {ty}"));
-            self.add_var(Var { name: var.clone(), made: format!("{var} = {};", plain(&ty)), ty: ty.clone(), fixed: true, free: true });
+            self.add_var(Var {
+                name: var.clone(),
+                made: format!("{var} = {};", plain(&ty)),
+                free: !matches!(ty, Type::Str(_)),
+                ty: ty.clone(),
+                fixed: true,
+            });
             params.push(ty);
         }
         // what a function does must be possible in any probe
