@@ -44,8 +44,15 @@
 //! - Records have an index and the values that travel; literals stay in the manifest. Long strings are packed behind the
 //!   fixed part, so a record is as long as what it says. Nobody is woken per record: see `emit/ring.rs`.
 //! - Helper calls that cannot change within a run are made once where their first use comes before the others.
+//! - Long bodies are cut into functions that the verifier looks at one by one (`codegen/chunk.rs`), so that time grows with
+//!   their length. A `while` is a callback of the kernel's loop helper: the verifier need not prove its end.
+//! - `print(@m); clear(@m);` takes one moment of a map, which is there twice for it (`codegen/moments.rs`).
+//! - Programs in user space keep to their task's stack, and on kernels whose JIT has a stack per CPU they do not sleep:
+//!   see `Emit::keep_own_stack`.
 //! - System calls' tracepoints are served by the raw tracepoint that all calls share; sites whose bodies came out equal
 //!   share one program and tell themselves apart by number or by the link's cookie.
+//! - Types come from four places: the script's C part (`cdecl`, put before the others as a `System` of its own), the traced
+//!   binary's debug information (`system/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
 //! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
 //!
