@@ -540,6 +540,8 @@ impl Gen<'_> {
             return Node::line(text);
         }
         let (e, ty) = self.value(3);
+        // a bool may stand where a number is asked for, and stays one
+        let ty = self.scopes.iter().flatten().find(|v| v.name == e).map_or(ty, |v| v.ty.clone());
         let word = if self.rng.once_in(2) { "let " } else { "" };
         let text = format!("{word}{name} = {e};");
         // a variable of the same name and type, without what the value is made of
