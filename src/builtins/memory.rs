@@ -4,7 +4,7 @@ use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::{Caps, Env, InFile, ProgramType};
-use crate::system::registers::{self, REGISTERS};
+use crate::system::registers::{CS, IP, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -21,10 +21,6 @@ pub fn shown_member(structure: &str, member: &str) -> Option<&'static [&'static 
     let row = SHOWN_MEMBERS.iter().find(|(name, _)| *name == member)?;
     (structure == PERF_CONTEXT).then_some(row.1)
 }
-
-const IP: u32 = registers::IP;
-const CS: u32 = 136;
-pub(super) const SP: u32 = registers::SP;
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {

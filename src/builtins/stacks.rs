@@ -1,11 +1,11 @@
 //! Call stacks: hashed in the kernel, kept once each, named when they are shown.
 
-use super::memory::SP;
 use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, NO_PREALLOC, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::Caps;
+use crate::system::registers::SP;
 use crate::types::{Int, Space, Tagged, Type};
 use crate::value::{Stack, StackMode, Value};
 

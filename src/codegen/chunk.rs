@@ -4,10 +4,7 @@
 //! has more conditions in a row than it follows (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). A piece shares nothing with the rest but
 //! scratch memory, where all variables of such a program live.
 
-use std::collections::BTreeSet;
-
 use super::Gen;
-use super::stmt::variable;
 use crate::check::hir::{self, Stmt, StmtKind};
 use crate::emit::{Cmp, IntValue};
 use crate::types::Int;
@@ -40,39 +37,8 @@ pub(super) struct Chunks {
     pub count: u32,
     /// How deep in pieces.
     within: u32,
-    /// Variables that decide how long a `while` goes on: the verifier must be able to follow them, so they are kept out of memory
-    /// and what names them out of pieces.
-    followed: BTreeSet<hir::VarId>,
     /// Where in scratch memory the value of a `return` is left; made at the first.
     value: Option<u32>,
-}
-
-impl Chunks {
-    /// Must this variable be one that the verifier can follow?
-    pub(super) fn follows(&self, var: hir::VarId) -> bool {
-        self.followed.contains(&var)
-    }
-
-    fn names_followed(&self, s: &Stmt) -> bool {
-        !self.followed.is_empty() && variables(s).iter().any(|v| self.follows(*v))
-    }
-}
-
-fn variables(s: &Stmt) -> BTreeSet<hir::VarId> {
-    let mut all = BTreeSet::new();
-    hir::visit(std::slice::from_ref(s), &mut |n| all.extend(variable(n)));
-    all
-}
-
-/// The variables in the conditions of `while`.
-fn followed(body: &[Stmt]) -> BTreeSet<hir::VarId> {
-    let mut all = BTreeSet::new();
-    hir::visit(body, &mut |n| {
-        if let hir::Node::Stmt(Stmt { kind: StmtKind::While { cond, .. }, .. }) = n {
-            cond.visit(&mut |n| all.extend(variable(n)));
-        }
-    });
-    all
 }
 
 impl<'c> Gen<'_, 'c> {
@@ -80,7 +46,7 @@ impl<'c> Gen<'_, 'c> {
     pub(super) fn cut(&mut self, body: &[Stmt]) {
         let all = weight(body);
         let piece = PIECE.max(all / MOST_PIECES);
-        self.chunks = (all >= LONG).then(|| Chunks { piece, count: 0, within: 0, followed: followed(body), value: None });
+        self.chunks = (all >= LONG).then(|| Chunks { piece, count: 0, within: 0, value: None });
         self.e.long = self.chunks.is_some();
         if self.chunks.is_some() {
             self.e.spare_stack(STACK);
@@ -96,7 +62,7 @@ impl<'c> Gen<'_, 'c> {
         let mut sum = 0;
         for (i, s) in stmts.iter().enumerate() {
             let w = weight(std::slice::from_ref(s));
-            if w > chunks.piece || sum + w > 2 * chunks.piece || chunks.names_followed(s) {
+            if w > chunks.piece || sum + w > 2 * chunks.piece {
                 return i;
             }
             sum += w;

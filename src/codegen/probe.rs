@@ -6,6 +6,7 @@ use super::place;
 use crate::check::hir;
 use crate::emit::{Cmp, Helper, Operand, Repr};
 use crate::probes::{Attach, ProgramType};
+use crate::system::registers::ORIG_AX;
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -14,8 +15,6 @@ const U64: Int = Int { bytes: 8, signed: false };
 const SYSCALLS: usize = 1024;
 /// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
 const TS_COMPAT: u64 = 2;
-/// Offset of `orig_ax` in x86-64's `struct pt_regs`: the system call's number.
-const ORIG_AX: u64 = 120;
 
 impl<'a, 'c> Gen<'a, 'c> {
     /// `part`: not a program by itself, but a function of one.
@@ -121,7 +120,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.load_ctx(8, U64)
         } else {
             let regs = self.e.load_ctx(0, U64);
-            let at = self.e.add(regs, self.e.int(ORIG_AX));
+            let at = self.e.add(regs, self.e.int(ORIG_AX.into()));
             self.e.read_int(Space::Kernel, at, U64)
         };
         match numbers.as_slice() {

@@ -59,7 +59,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
-            let home = match (self.chunks.as_ref().is_some_and(|c| !c.follows(i)) || inside.contains(&i), v.ty.is_scalar()) {
+            let home = match (self.chunks.is_some() || inside.contains(&i), v.ty.is_scalar()) {
                 (true, _) => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) if scalars > IN_REGISTERS => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) => Home::At(self.e.scalar_home()),
@@ -502,7 +502,7 @@ fn has_while(stmts: &[Stmt]) -> bool {
     found
 }
 
-pub(super) fn variable(n: hir::Node) -> Option<hir::VarId> {
+fn variable(n: hir::Node) -> Option<hir::VarId> {
     match n {
         hir::Node::Stmt(Stmt { kind: StmtKind::SetVar(v, _) | StmtKind::ZeroVar(v), .. }) => Some(*v),
         hir::Node::Expr(Expr { kind: hir::ExprKind::Var(v) | hir::ExprKind::StepVar { var: v, .. }, .. }) => Some(*v),

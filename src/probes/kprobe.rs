@@ -11,6 +11,7 @@ use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, Probe
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
 use crate::syntax::ast::AttachPoint;
+use crate::system::registers::{ARGS, AX, IP, SP};
 use crate::system::functions::KERNEL;
 use crate::system::{Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
@@ -45,11 +46,6 @@ pub static KRETPROBE: Kprobe = Kprobe {
 };
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// di, si, dx, cx, r8, r9.
-const ARG_REGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
-const AX: u32 = 80;
-const IP: u32 = 128;
-const SP: u32 = 152;
 
 impl Kprobe {
     fn site(&self, name: String, attach: Attach, point: &AttachPoint) -> ProbeSite {
@@ -153,7 +149,7 @@ impl ProbeKind for Kprobe {
         {
             fields = arguments(prototype.params);
         }
-        let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
+        let args = if self.ret { 0 } else { ARGS.len() as u32 };
         Ok(Context { caps, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
@@ -222,7 +218,7 @@ impl ProbeKind for Kprobe {
 /// Structs by value are left out, but counted.
 fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
     let (mut fields, mut in_regs, mut on_stack) = (Vec::new(), 0u32, 0u32);
-    let registers = ARG_REGS.len() as u32;
+    let registers = ARGS.len() as u32;
     let mut names = BTreeSet::new();
     for (name, ty) in params {
         let words = ty.size().div_ceil(8).max(1);
@@ -245,12 +241,12 @@ fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
 
 /// The n-th word of the arguments.
 fn argument<'c>(e: &mut Emit<'c>, n: u32) -> crate::emit::IntValue<'c> {
-    e.once(&format!("arg{n}"), |e| match ARG_REGS.get(n as usize) {
+    e.once(&format!("arg{n}"), |e| match ARGS.get(n as usize) {
         Some(offset) => e.load_ctx(*offset, U64),
         None => {
             // behind the return address
             let sp = e.load_ctx(SP, U64);
-            let at = e.add(sp, e.int(8 * (u64::from(n) - ARG_REGS.len() as u64 + 1)));
+            let at = e.add(sp, e.int(8 * (u64::from(n) - ARGS.len() as u64 + 1)));
             e.read_int(Space::Kernel, at, U64)
         }
     })

@@ -15,6 +15,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
+pub use crate::system::matches;
 use crate::system::{ArgumentPlace, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
@@ -424,23 +425,6 @@ fn row(name: &str) -> &'static dyn ProbeKind {
     }
 }
 
-/// Does a name match a pattern in which `*` is any run of characters? As scripts have it: nothing else is special.
-pub fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut left) = name.strip_prefix(head) else { return false };
-    let mut parts = rest.split('*').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return left.ends_with(part);
-        }
-        match left.find(part) {
-            Some(at) => left = &left[at + part.len()..],
-            None => return false,
-        }
-    }
-    true
-}
-
 /// The point's parts after the kind, of which there must be so many.
 fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[String; N], Diagnostic> {
     let given: Vec<String> = point.segments.iter().skip(1).map(|s| s.text.clone()).collect();
@@ -511,27 +495,4 @@ fn load_fields<'c>(
         }
     }
     Operand::mem(ty.clone(), to)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn star_is_any_run() {
-        for (pattern, name, want) in [
-            ("*", "", true),
-            ("*", "x", true),
-            ("sys_enter_*", "sys_enter_openat", true),
-            ("*open*", "sys_enter_openat", true),
-            ("*open", "sys_enter_openat", false),
-            ("a*b*c", "a__b__c", true),
-            ("a*b*c", "acb", false),
-            ("ab*b", "ab", false),
-            ("abc", "abc", true),
-            ("a?c", "abc", false),
-        ] {
-            assert_eq!(matches(pattern, name), want, "{pattern} {name}");
-        }
-    }
 }

@@ -10,6 +10,7 @@ use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, Probe
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand, Repr};
 use crate::syntax::ast::AttachPoint;
+use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
 use crate::system::{DataLoc, Missing};
 use crate::types::{Int, Space, Type};
 
@@ -24,9 +25,6 @@ const EXIT: &str = "sys_exit_";
 /// In a record of a system call: its arguments start here, eight bytes each (kernel/trace/trace.h,
 /// `struct syscall_trace_enter`).
 const FIRST_ARG: u32 = 16;
-/// Offsets in x86-64's `struct pt_regs` of the registers that hold a system call's arguments (syscall(2)).
-const SYSCALL_REGS: [u32; 6] = [112, 104, 96, 56, 72, 64];
-const ORIG_AX: u32 = 120;
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Tracepoint {
@@ -163,7 +161,7 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
             by_value(e, v)
         }
         Place::SyscallArg(n) => {
-            let offset = SYSCALL_REGS.get(n as usize).copied().unwrap_or(0);
+            let offset = SYSCALL_ARGS.get(n as usize).copied().unwrap_or(0);
             let v = e.once(&format!("syscall_arg{n}"), |e| {
                 let regs = e.load_ctx(0, U64);
                 let at = e.add(regs, e.int(offset.into()));

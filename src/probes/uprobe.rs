@@ -10,6 +10,7 @@ use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, Probe
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
 use crate::syntax::ast::AttachPoint;
+use crate::system::registers::{ARGS, AX, IP, SP};
 use crate::system::{ArgumentPlace, Binary, Feature, Function, Missing, instructions};
 use crate::types::{Field, Int, Space, Type};
 
@@ -43,11 +44,6 @@ pub static URETPROBE: Uprobe = Uprobe {
 };
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// di, si, dx, cx, r8, r9.
-const ARG_REGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
-const AX: u32 = 80;
-const IP: u32 = 128;
-const SP: u32 = 152;
 
 impl Uprobe {
     fn site(&self, binary: &Binary, function: &Function, by: u64, point: &AttachPoint) -> ProbeSite {
@@ -126,7 +122,7 @@ impl Uprobe {
 fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
     let register = |e: &mut Emit<'c>, n: u32| {
-        let offset = ARG_REGS.get(n as usize).copied().unwrap_or(0);
+        let offset = ARGS.get(n as usize).copied().unwrap_or(0);
         e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
     };
     match f.place {
@@ -216,7 +212,7 @@ impl ProbeKind for Uprobe {
     }
 
     fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
-        let args = if self.ret { 0 } else { ARG_REGS.len() as u32 };
+        let args = if self.ret { 0 } else { ARGS.len() as u32 };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
         let caps = if self.ret && !env.sys.has(Feature::UprobeMulti) { self.offers().without(Caps::FUNC) } else { self.offers() };
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
@@ -251,7 +247,7 @@ impl ProbeKind for Uprobe {
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
             ArgRef::Index(n) => {
-                let offset = ARG_REGS.get(*n as usize).copied().unwrap_or(0);
+                let offset = ARGS.get(*n as usize).copied().unwrap_or(0);
                 e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
             }
             ArgRef::Retval => e.once("retval", |e| e.load_ctx(AX, U64)),

@@ -117,7 +117,7 @@ impl Session<'_> {
         let mut child = self.options.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
-        source.drain(&mut desk, BATCH);
+        source.drain_once(&mut desk);
         desk.flush(true);
         if let Some(child) = child.as_mut().filter(|_| desk.goes_on()) {
             child.start()?;
@@ -213,6 +213,19 @@ impl Source {
             desk.after_record();
             desk.goes_on() && !std::mem::take(&mut desk.slow)
         })
+    }
+
+    /// Has the records done that are there now: those that come meanwhile may be more than that.
+    fn drain_once(&mut self, desk: &mut Desk) {
+        let room = self.ring.as_ref().map_or(0, Ring::size);
+        let mut done = 0;
+        while desk.goes_on() && done <= room {
+            let found = self.drain(desk, BATCH);
+            done += found.bytes;
+            if !found.more {
+                break;
+            }
+        }
     }
 
     /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.

@@ -8,6 +8,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use super::matches;
+
 /// A function that can be traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traceable<'a> {
@@ -186,23 +188,6 @@ pub fn is_never_matched(name: &str) -> bool {
         || name.starts_with("__ftrace_invalid_address__")
         || name.contains(".part.")
         || matches!(name, "arch_cpu_idle" | "default_idle" | "bpf_dispatcher_xdp_func")
-}
-
-/// `*` is any run of characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut left) = name.strip_prefix(head) else { return false };
-    let mut parts = rest.split('*').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return left.ends_with(part);
-        }
-        match left.find(part) {
-            Some(at) => left = left.get(at + part.len()..).unwrap_or(""),
-            None => return false,
-        }
-    }
-    true
 }
 
 /// What the symbol table has of a name.

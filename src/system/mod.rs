@@ -301,3 +301,43 @@ pub enum TypeName {
     /// A typedef or a base type.
     Plain,
 }
+
+/// Does a name match a pattern in which `*` is any run of characters? As scripts have it: nothing else is special.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut left) = name.strip_prefix(head) else { return false };
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return left.ends_with(part);
+        }
+        match left.find(part) {
+            Some(at) => left = left.get(at + part.len()..).unwrap_or(""),
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn star_is_any_run() {
+        for (pattern, name, want) in [
+            ("*", "", true),
+            ("*", "x", true),
+            ("sys_enter_*", "sys_enter_openat", true),
+            ("*open*", "sys_enter_openat", true),
+            ("*open", "sys_enter_openat", false),
+            ("a*b*c", "a__b__c", true),
+            ("a*b*c", "acb", false),
+            ("ab*b", "ab", false),
+            ("abc", "abc", true),
+            ("a?c", "abc", false),
+        ] {
+            assert_eq!(matches(pattern, name), want, "{pattern} {name}");
+        }
+    }
+}

@@ -12,20 +12,30 @@ pub const REGISTERS: &[(&str, u32)] = &[
     ("r10", 56),
     ("r9", 64),
     ("r8", 72),
-    ("ax", 80),
+    ("ax", AX),
     ("cx", 88),
     ("dx", 96),
     ("si", 104),
     ("di", 112),
-    ("orig_rax", 120),
+    ("orig_rax", ORIG_AX),
     ("ip", IP),
     ("pc", IP),
-    ("cs", 136),
+    ("cs", CS),
     ("flags", 144),
     ("sp", SP),
     ("ss", 160),
 ];
 
+/// Of what a function's integers come in, in order: di, si, dx, cx, r8, r9 (System V ABI).
+pub const ARGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
+/// Of what a system call's arguments come in: di, si, dx, r10, r8, r9 (syscall(2)).
+pub const SYSCALL_ARGS: [u32; 6] = [112, 104, 96, 56, 72, 64];
+/// Of what a function returns its result in.
+pub const AX: u32 = 80;
+/// Of the number of the system call in progress.
+pub const ORIG_AX: u32 = 120;
+/// Offset of the code segment, whose lowest bits tell the processor's mode.
+pub const CS: u32 = 136;
 /// Offset of the instruction pointer.
 pub const IP: u32 = 128;
 /// Offset of the stack pointer.
