@@ -352,7 +352,9 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
     fn offers(&self) -> Caps;
     /// What a site offers.
-    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
     /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
