@@ -5,6 +5,7 @@
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
+use serde::{Deserialize, Serialize};
 
 /// What to do about a probe that does not exist or will not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,23 +126,29 @@ pub struct Settings {
 }
 
 /// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
+    /// A trampoline for `kprobe` and `kretprobe`.
+    Fentry,
     /// One link for many kernel functions.
     KprobeMulti,
     /// One program for a function's entry and its return.
     KprobeSession,
     /// One program for all system calls' tracepoints.
     RawSyscalls,
+    /// A raw tracepoint for `tracepoint`.
+    RawTracepoint,
     /// One link for many places of a binary.
     UprobeMulti,
 }
 
 /// As they are named.
 pub const MECHANISMS: &[(&str, Mechanism)] = &[
+    ("fentry", Mechanism::Fentry),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),
     ("raw_syscalls", Mechanism::RawSyscalls),
+    ("raw_tracepoint", Mechanism::RawTracepoint),
     ("uprobe_multi", Mechanism::UprobeMulti),
 ];
 

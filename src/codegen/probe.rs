@@ -64,7 +64,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect() }
+        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into() }
     }
 
     /// Is this the first instruction of a function?

@@ -29,7 +29,7 @@ impl Gen<'_, '_> {
                     let function = format!("session_{i}");
                     self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites });
+                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites, lowered: None, why: String::new() });
                 }
             }
         }

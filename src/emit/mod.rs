@@ -158,6 +158,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// Pointers are wanted as the verifier knows them, not as numbers to calculate with.
+    pub trusts: bool,
     /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
     pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
@@ -571,14 +573,12 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// An address as a number like others: put away in scratch memory and read back, so that the verifier lets the program
-    /// calculate with it. What it leads to can then be had through helpers alone.
-    pub fn mere_number(&mut self, addr: IntValue<'c>) -> IntValue<'c> {
-        let offset = self.alloc_scratch(8);
-        let at = self.scratch_at(offset);
-        self.store(at, 0, 8, addr);
-        let at = self.scratch_at(offset);
-        self.load(at, 0, mem::U64)
+    /// An address as a number like others, so that the verifier lets the program calculate with it: it takes what comes out
+    /// of a change of the bytes' order for any number (`check_alu_op` of kernel/bpf/verifier.c). What it leads to can then be
+    /// had through helpers alone.
+    pub fn mere_number(&self, addr: IntValue<'c>) -> IntValue<'c> {
+        let hidden = self.opaque(self.swap_bytes(addr, 8));
+        self.swap_bytes(hidden, 8)
     }
 
     /// A pointer's address as a number.

@@ -298,6 +298,33 @@ impl Attach {
     }
 }
 
+/// What a probe's body asks of its context.
+#[derive(Clone, Debug, Default)]
+pub struct Asks {
+    /// What its builtins need.
+    pub caps: Caps,
+    /// What it loads.
+    pub args: Vec<ArgRef>,
+}
+
+/// Which mechanism serves a probe.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// By which in place of the one that the kind is named after; none for just that.
+    pub lowered: Option<Mechanism>,
+    /// For each site, when it is another.
+    pub attaches: Vec<Attach>,
+    /// Why; may be empty.
+    pub why: &'static str,
+}
+
+impl Choice {
+    /// The one that the kind is named after.
+    pub fn literal(why: &'static str) -> Self {
+        Self { lowered: None, attaches: Vec::new(), why }
+    }
+}
+
 /// What expansion may ask.
 pub struct Env<'a> {
     /// Kernel facts.
@@ -359,6 +386,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
+    }
+    /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.
+    fn cheaper(&self, _sites: &[ProbeSite], _asks: &Asks, _env: &Env) -> Choice {
+        Choice::literal("")
     }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;

@@ -94,6 +94,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
     }
 
+    /// Takes [`Shared::stop`] back.
+    pub fn go(&self) {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
+    }
+
     /// Has it been called?
     pub fn stopped(&self) -> bool {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0

@@ -79,7 +79,8 @@ impl Session<'_> {
         run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
         let start = Instant::now();
-        self.attach(&mut |warning| first.push(warning))?;
+        self.attach(false, &mut |warning| first.push(warning))?;
+        self.loaded.state.go();
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
@@ -114,7 +115,7 @@ impl Session<'_> {
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
-        let mut child = self.options.child.take();
+        let mut child = self.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
         source.drain_once(&mut desk);

@@ -67,7 +67,7 @@ fn site(name: &str, attach: Attach) -> Site {
 }
 
 fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
-    Program { function: function.into(), ty, sites }
+    Program { function: function.into(), ty, sites, lowered: None, why: String::new() }
 }
 
 /// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
