@@ -520,7 +520,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
-            Lower::Code(emit) => {
+            Lower::Code(emit) | Lower::Either(_, emit) => {
                 let args = self.args(call);
                 self.e.discarded = discarded;
                 emit(&mut self.e, &call.to_use(None), &args)
