@@ -318,11 +318,13 @@ pub type EmitFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Operand<'c>
 /// How a builtin is done.
 pub enum Lower {
     /// Known when the script is checked.
-    Fold(fn(&Facts) -> Result<Lit, Diagnostic>),
+    Fold(FoldFn),
     /// The probe kind loads it.
     Context(ArgRef),
     /// Code in the kernel.
     Code(EmitFn),
+    /// Code in the kernel, by which sites share a program; under `comptime` what is known of the site when the script is checked.
+    Either(FoldFn, EmitFn),
     /// A record written in the kernel and handled in user space.
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
@@ -342,6 +344,9 @@ pub struct Event {
     /// Called once per call site before the run; what it returns is called for each record.
     pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
 }
+
+/// See [`Lower::Fold`].
+pub type FoldFn = fn(&Facts) -> Result<Lit, Diagnostic>;
 
 /// See [`Event::capture`].
 pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Vec<Operand<'c>>;

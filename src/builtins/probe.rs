@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
+        lower: Lower::Either(|f| Ok(Lit::Str(f.site.name.as_bytes().to_vec())), |e, u, _| {
             let room = u.ty.size() as usize;
             let mut table = Vec::new();
             for name in e.site_names() {

@@ -521,7 +521,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
-            Lower::Code(emit) => {
+            Lower::Code(emit) | Lower::Either(_, emit) => {
                 let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(Caps::TRUSTED));
                 let args = self.args(call);
                 self.e.trusts = trusts;

@@ -143,6 +143,11 @@ impl Shared {
     pub fn refused(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).refused) }.load(Ordering::Relaxed)
     }
+
+    /// See [`State::unstored`].
+    pub fn unstored(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).unstored) }.load(Ordering::Relaxed)
+    }
 }
 
 thread_local! {
@@ -339,6 +344,7 @@ fn only_ends(kind: &EventKind) -> bool {
             crate::builtins::Lower::Fold(_)
             | crate::builtins::Lower::Context(_)
             | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Either(..)
             | crate::builtins::Lower::Source(_)
             | crate::builtins::Lower::Aggregate(_) => false,
         }),

@@ -300,7 +300,7 @@ impl Desk<'_> {
         self.tell_lost(true);
         events.finish(self);
         let state = &self.loaded.state;
-        let (lost, missed, refused) = (state.lost(), state.missed(), state.refused());
+        let (lost, missed, refused, unstored) = (state.lost(), state.missed(), state.refused(), state.unstored());
         let mut total = |n: u64, what: &str| {
             if n > 0 && self.settings.warning_level > 0 {
                 self.rendered.err.extend_from_slice(format!("WARNING: {what}: {n}\n").as_bytes());
@@ -309,6 +309,7 @@ impl Desk<'_> {
         total(lost, "Total lost event count");
         total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
         total(refused, "Map updates that full maps refused");
+        total(unstored, "Map updates for which the kernel had no memory at that moment");
         self.say(Output::End);
         if self.settings.print_maps_on_exit {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
