@@ -234,9 +234,9 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
     n
 }
 
-/// The part of a site that rows may look at while they are checked: its kind, and the binary it is in.
+/// The part of a site that rows may look at while they are checked: its kind, and the binary it is in or what it goes through.
 fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
-    a.kind.names() == b.kind.names() && a.attach.binary() == b.attach.binary()
+    a.kind.names() == b.kind.names() && a.attach.binary() == b.attach.binary() && a.attach.objects() == b.attach.objects()
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {

@@ -2,6 +2,7 @@
 
 mod counter;
 mod fentry;
+pub mod iter;
 mod kernel;
 mod kprobe;
 mod rawtracepoint;
@@ -111,6 +112,8 @@ pub enum Place {
     SyscallNumber,
     /// An argument of a function in user space.
     Argument(ArgumentPlace),
+    /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
+    Object,
 }
 
 /// What a site offers to the script.
@@ -164,6 +167,8 @@ pub enum ProgramType {
     KprobeSession,
     /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
     Tracing,
+    /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
+    Iter,
 }
 
 /// When a perf event fires.
@@ -235,6 +240,15 @@ pub enum Attach {
         /// At its exit.
         exit: bool,
     },
+    /// The kernel's objects of one sort, one after the other, once.
+    Iter {
+        /// The sort (`task`).
+        name: String,
+        /// The file whose readers run it; none for this run itself.
+        pin: Option<std::path::PathBuf>,
+        /// They are tasks, or belong to them.
+        of_tasks: bool,
+    },
     /// A marker in a file: a place, and a counter that tells the program that somebody looks.
     Usdt {
         /// The file.
@@ -276,6 +290,19 @@ pub struct InFile<'a> {
 }
 
 impl Attach {
+    /// What an iterator goes through, and whether for others than this run.
+    pub fn objects(&self) -> Option<(&str, bool)> {
+        match self {
+            Attach::Iter { name, pin, .. } => Some((name, pin.is_some())),
+            _ => None,
+        }
+    }
+
+    /// Will the program outlive the run?
+    pub fn pinned(&self) -> bool {
+        matches!(self, Attach::Iter { pin: Some(_), .. })
+    }
+
     /// The file that a probe in user space is in.
     pub fn binary(&self) -> Option<&std::path::Path> {
         self.in_file().map(|place| place.path)
@@ -293,6 +320,7 @@ impl Attach {
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
+            | Attach::Iter { .. }
             | Attach::Perf { .. } => None,
         }
     }
@@ -360,6 +388,8 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
+    /// Emits what a program does before all else: leaving where this is none of what it is asked about.
+    fn enter(&self, _e: &mut Emit<'_>, _site: &ProbeSite, _env: &Env) {}
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
     /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
@@ -383,6 +413,7 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
     &usdt::Usdt,
+    &iter::Iter,
 ];
 
 /// The kind of this name.

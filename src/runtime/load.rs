@@ -322,7 +322,8 @@ fn is_rare(attach: &Attach) -> bool {
         | Attach::Uprobe { .. }
         | Attach::Usdt { .. }
         | Attach::Kprobe { .. }
-        | Attach::Trampoline { .. } => false,
+        | Attach::Trampoline { .. }
+        | Attach::Iter { .. } => false,
     }
 }
 

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::attach::Links;
 use super::events::Events;
 use super::load::{Loaded, MapFd};
 use super::ring::{Drained, Ring};
+use super::signals::Signals;
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, load, maps, moments, raw};
+use super::{Buffering, Exit, Session, iter, load, maps, moments, raw};
 use crate::codegen::artifact::{Manifest, Map};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -122,6 +124,7 @@ impl Session<'_> {
         if let Some(child) = child.as_mut().filter(|_| desk.goes_on()) {
             child.start()?;
         }
+        iterate(&self.links, source, &mut desk, &self.signals)?;
 
         let ring = source.ring.as_ref().map_or(-1, Ring::fd);
         let room = source.ring.as_ref().map_or(0, Ring::size);
@@ -191,6 +194,29 @@ impl Session<'_> {
             None => Ok(Exit { status: status.or(desk.exit).unwrap_or(0), child }),
         }
     }
+}
+
+/// Pins the iterators that are to be pinned, and goes through all that the others go through.
+fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signals) -> anyhow::Result<()> {
+    for (link, pin) in &links.iters {
+        if let Some(path) = pin {
+            iter::pin(link, path).context("cannot pin an iterator")?;
+            let data = format!("Program pinned to {}", path.display()).into_bytes();
+            desk.say(Output::Text { kind: "pinned", data, newline: true });
+            desk.flush(true);
+            continue;
+        }
+        let mut reader = iter::reader(link).context("cannot go through an iterator's objects")?;
+        while desk.goes_on() && signals.end().is_none() {
+            let more = iter::go_on(&mut reader).context("an iterator ended before its time")?;
+            source.drain_once(desk);
+            desk.flush(false);
+            if !more {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs the programs of `begin` or `end`, in order of declaration.
