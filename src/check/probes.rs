@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{Tables, World, uses};
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Span};
-use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
+use crate::probes::{self, ArgRef, Caps, Context, Env, ProbeSite};
 use crate::settings::{MissingProbes, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind};
 
@@ -59,7 +59,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
 
 /// Probes that belong to the run rather than to the kernel: no filter drops them.
 fn always_kept(site: &ProbeSite) -> bool {
-    matches!(site.attach, Attach::Begin | Attach::End)
+    site.attach.own()
 }
 
 fn limit(jobs: &[Job], settings: &Settings, diags: &mut Vec<Diagnostic>) {
@@ -101,7 +101,11 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
         let names = kinds.iter().flat_map(|k| k.names()).copied();
         let lower = provider.text.to_ascii_lowercase();
         let d = Diagnostic::error("unknown-probe", provider.span, format!("there is no probe kind `{}`", provider.text));
-        let d = d.suggest(&lower, names.filter(|n| n.len() > 2));
+        let removed = probes::REMOVED.iter().find(|(name, _)| *name == lower);
+        let d = match removed {
+            Some((_, instead)) => d.help(*instead),
+            None => d.suggest(&lower, names.filter(|n| n.len() > 2)),
+        };
         return Err(if d.help.is_some() {
             d
         } else {

@@ -85,12 +85,14 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Usdt { .. }
             | Attach::Begin
             | Attach::End
+            | Attach::Signal
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
             | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => false,
         }
     }
@@ -196,14 +198,21 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }
-            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Iter { .. } | Attach::Perf { .. } => {}
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { .. } => {}
         }
     }
 
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
     fn only_during_the_run(&mut self, attach: &Attach) {
         match attach {
-            Attach::Begin | Attach::End | Attach::Iter { pin: Some(_), .. } => {}
+            Attach::Begin | Attach::End | Attach::Signal | Attach::Iter { pin: Some(_), .. } => {}
             Attach::Iter { pin: None, .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
@@ -212,6 +221,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
             | Attach::Usdt { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => self.e.leave_when_stopped(),
         }
     }

@@ -11,6 +11,7 @@ mod timer;
 mod tracepoint;
 mod uprobe;
 mod usdt;
+mod watchpoint;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
@@ -187,6 +188,8 @@ pub enum Attach {
     Begin,
     /// Run once after everything else is detached.
     End,
+    /// Run by this process when a signal comes to it.
+    Signal,
     /// A perf-based tracepoint.
     Tracepoint {
         /// Its category (`sched`).
@@ -274,6 +277,15 @@ pub enum Attach {
         /// Every online CPU, else the first.
         all_cpus: bool,
     },
+    /// A place in memory that the processor watches. Numbers: perf_event_open(2).
+    Breakpoint {
+        /// Where.
+        address: u64,
+        /// Bytes.
+        length: u64,
+        /// `HW_BREAKPOINT_…`: a set of bits.
+        mode: u32,
+    },
 }
 
 /// A place in a file.
@@ -290,6 +302,11 @@ pub struct InFile<'a> {
 }
 
 impl Attach {
+    /// Is it run by this process, rather than by what happens elsewhere? Such probes belong to the run: no filter drops them.
+    pub fn own(&self) -> bool {
+        matches!(self, Attach::Begin | Attach::End | Attach::Signal)
+    }
+
     /// What an iterator goes through, and whether for others than this run.
     pub fn objects(&self) -> Option<(&str, bool)> {
         match self {
@@ -315,12 +332,14 @@ impl Attach {
             Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End
+            | Attach::Signal
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
             | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => None,
         }
     }
@@ -413,8 +432,13 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
     &usdt::Usdt,
+    &watchpoint::Watchpoint,
     &iter::Iter,
+    &special::SELF,
 ];
+
+/// Kinds that are gone, and what to do instead.
+pub const REMOVED: &[(&str, &str)] = &[watchpoint::REMOVED];
 
 /// The kind of this name.
 pub fn find(name: &str) -> Option<&'static dyn ProbeKind> {

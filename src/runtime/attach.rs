@@ -245,7 +245,7 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<Owned
 fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
-        Attach::Begin | Attach::End => Ok(Made::Slow(Vec::new())),
+        Attach::Begin | Attach::End | Attach::Signal => Ok(Made::Slow(Vec::new())),
         Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(Made::Fast),
         Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(Made::Fast),
         Attach::Tracepoint { category, event } => {
@@ -272,16 +272,23 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| Made::Iter(link, pin.clone()))
         }
         Attach::Perf { ty, config, every, all_cpus } => {
-            let (mut events, mut links) = (Vec::new(), Vec::new());
-            for scope in scopes(*all_cpus, settings.pid, sys)? {
-                let event = perf::counter(*ty, *config, *every, scope)?;
-                let mut fds = on_event(event, program, *cookie)?;
-                events.extend(fds.pop());
-                links.extend(fds);
-            }
-            Ok(Made::Perf(events, links))
+            events(scopes(*all_cpus, settings.pid, sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *every, scope))
+        }
+        Attach::Breakpoint { address, length, mode } => {
+            events(scopes(true, settings.pid, sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
         }
     }
+}
+
+/// One program on an event for each scope.
+fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) -> io::Result<OwnedFd>) -> io::Result<Made> {
+    let (mut events, mut links) = (Vec::new(), Vec::new());
+    for scope in scopes {
+        let mut fds = on_event(open(scope)?, program, cookie)?;
+        events.extend(fds.pop());
+        links.extend(fds);
+    }
+    Ok(Made::Perf(events, links))
 }
 
 /// Places in a file by one link, or one place by an event of its own: its offset and its semaphore's.
@@ -310,7 +317,8 @@ fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn System) -> io::Result<Vec<
     Ok(match (all_cpus, pid) {
         (false, _) => cpus.take(1).collect(),
         (true, None) => cpus.collect(),
-        (true, Some(pid)) => fs::read_dir(format!("/proc/{pid}/task"))?
+        (true, Some(pid)) => fs::read_dir(format!("/proc/{pid}/task"))
+            .map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .map(|tid| Scope { pid: tid, cpu: -1 })
             .collect(),
@@ -409,6 +417,12 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
         (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "this machine does not count that event".into()
         }
+        (Attach::Breakpoint { .. }, libc::ENOSPC) => {
+            "the processor can watch no more places: each has four, and others may hold some".into()
+        }
+        (Attach::Breakpoint { .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => "this machine has no hardware breakpoints".into(),
+        (Attach::Breakpoint { .. }, libc::EINVAL) => "the kernel lets nothing be watched there, or not so".into(),
+        (Attach::Breakpoint { .. }, libc::ESRCH) => "the process has ended".into(),
         (Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Iter { .. }, libc::ESRCH)
         | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
         (Attach::Uprobe { offset, .. } | Attach::Usdt { offset, .. }, libc::EINVAL) => {
@@ -439,7 +453,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
 /// Which mechanism serves a program, for `-v`.
 pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
     match program.sites.first().map(|s| &s.attach) {
-        Some(Attach::Begin | Attach::End) => "test run",
+        Some(Attach::Begin | Attach::End | Attach::Signal) => "test run",
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",
@@ -454,6 +468,7 @@ pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
         Some(Attach::Trampoline { .. }) => "trampoline",
         Some(Attach::Iter { .. }) => "iterator",
         Some(Attach::Perf { .. }) => "perf event",
+        Some(Attach::Breakpoint { .. }) => "hardware breakpoint",
         None => "nothing",
     }
 }

@@ -171,11 +171,9 @@ pub(super) fn load(
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     // An event and a link per site; of a clock on all CPUs, per CPU.
-    let sites = manifest
-        .programs
-        .iter()
-        .flat_map(|p| &p.sites)
-        .map(|site| if matches!(site.attach, Attach::Perf { all_cpus: true, .. }) { sys.online_cpus().len() } else { 1 });
+    let sites = manifest.programs.iter().flat_map(|p| &p.sites).map(|site| {
+        if matches!(site.attach, Attach::Perf { all_cpus: true, .. } | Attach::Breakpoint { .. }) { sys.online_cpus().len() } else { 1 }
+    });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
@@ -314,7 +312,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
 /// Does it fire once, or at the ticks of one clock? (`begin` may loop, and nobody reads while it does.)
 fn is_rare(attach: &Attach) -> bool {
     match attach {
-        Attach::Begin | Attach::End => true,
+        Attach::Begin | Attach::End | Attach::Signal => true,
         Attach::Perf { all_cpus, .. } => !all_cpus,
         Attach::Tracepoint { .. }
         | Attach::RawTracepoint { .. }
@@ -323,7 +321,8 @@ fn is_rare(attach: &Attach) -> bool {
         | Attach::Usdt { .. }
         | Attach::Kprobe { .. }
         | Attach::Trampoline { .. }
-        | Attach::Iter { .. } => false,
+        | Attach::Iter { .. }
+        | Attach::Breakpoint { .. } => false,
     }
 }
 

@@ -130,6 +130,9 @@ impl Session<'_> {
         let room = source.ring.as_ref().map_or(0, Ring::size);
         let mut refreshed = Instant::now();
         loop {
+            for _ in 0..self.signals.acknowledge() {
+                run_all(self.manifest, &self.loaded, &Attach::Signal)?;
+            }
             // looked at before the drain: a record that was written before it is then seen
             let asked = self.loaded.state.ended();
             let found = source.drain(&mut desk, BATCH);
@@ -162,7 +165,6 @@ impl Session<'_> {
                 wait(&[ring, signal, child, target], NAP);
                 self.loaded.state.set_sleeps(false);
             }
-            self.signals.acknowledge(); // SIGUSR1 has no probes yet: it is swallowed
         }
 
         self.loaded.state.stop();
@@ -219,7 +221,7 @@ fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signal
     Ok(())
 }
 
-/// Runs the programs of `begin` or `end`, in order of declaration.
+/// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
 fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         for site in program.sites.iter().filter(|site| site.attach == *which) {
