@@ -7,8 +7,8 @@ use regex::Regex;
 use super::{Tables, World, uses};
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Span};
-use crate::probes::{self, ArgRef, Caps, Context, Env, ProbeSite};
-use crate::settings::{MissingProbes, Settings};
+use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
+use crate::settings::{MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind};
 
 /// A script's probe and the sites that its attach points mean.
@@ -44,22 +44,47 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
                 Err(d) => diags.extend(missing(d, env.settings)),
             }
         }
-        sites.retain(|s| always_kept(s) || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
+        sites.retain(|s| wanted(s, env.settings.mode));
+        sites.retain(|s| s.attach.own() || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
         if !sites.is_empty() {
             jobs.push(with_contexts(probe, sites, world, env, tables, diags));
         }
     }
     if jobs.is_empty() && !super::failed(diags) {
-        let help = if filter.is_some() { "no probe's name matches the probe filter" } else { "a script needs at least one probe" };
+        let help = match env.settings.mode {
+            _ if filter.is_some() => "no probe's name matches the probe filter",
+            Mode::Trace => "tests are run with --test, benchmarks with --bench",
+            Mode::Test => "--test runs the script's test probes: test:NAME { … }",
+            Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
+        };
         diags.push(Diagnostic::error("no-probes", Span::default(), "No probes to attach").help(help));
     }
     limit(&jobs, env.settings, diags);
+    same_names(&jobs, diags);
     jobs
 }
 
-/// Probes that belong to the run rather than to the kernel: no filter drops them.
-fn always_kept(site: &ProbeSite) -> bool {
-    site.attach.own()
+/// Tests are run by themselves, and so are benchmarks.
+fn wanted(site: &ProbeSite, mode: Mode) -> bool {
+    match (&site.attach, mode) {
+        (Attach::Trial { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
+        (_, Mode::Trace) => true,
+        (_, Mode::Test | Mode::Bench) => false,
+    }
+}
+
+/// What is told of tests and benchmarks is told by their names.
+fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
+    let mut seen: Vec<&ProbeSite> = Vec::new();
+    for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Trial { .. })) {
+        match seen.iter().find(|s| s.name == site.name) {
+            Some(first) => {
+                let d = Diagnostic::error("redeclared", site.span, format!("there is a {} already", site.name));
+                diags.push(d.related(first.span, "here").help("give it another name"));
+            }
+            None => seen.push(site),
+        }
+    }
 }
 
 fn limit(jobs: &[Job], settings: &Settings, diags: &mut Vec<Diagnostic>) {
@@ -130,8 +155,7 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
     let in_binary = env.settings.pid.is_some() || rest.first().is_some_and(|s| s.text.contains('/'));
     let mut sites = Vec::new();
     for kind in matching {
-        let own_moment = kind.probetype() != kind.name();
-        if own_moment || kind.offers().has(Caps::BINARY) != in_binary {
+        if kind.by_name_only() || kind.offers().has(Caps::BINARY) != in_binary {
             continue;
         }
         let mut point = point.clone();

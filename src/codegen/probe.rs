@@ -86,6 +86,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Begin
             | Attach::End
             | Attach::Signal
+            | Attach::Trial { .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
@@ -201,6 +202,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             Attach::Begin
             | Attach::End
             | Attach::Signal
+            | Attach::Trial { .. }
             | Attach::Uprobe { .. }
             | Attach::Usdt { .. }
             | Attach::Iter { .. }
@@ -212,7 +214,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
     fn only_during_the_run(&mut self, attach: &Attach) {
         match attach {
-            Attach::Begin | Attach::End | Attach::Signal | Attach::Iter { pin: Some(_), .. } => {}
+            Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } | Attach::Iter { pin: Some(_), .. } => {}
             Attach::Iter { pin: None, .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }

@@ -9,6 +9,7 @@ mod rawtracepoint;
 mod special;
 mod timer;
 mod tracepoint;
+mod trial;
 mod uprobe;
 mod usdt;
 mod watchpoint;
@@ -190,6 +191,11 @@ pub enum Attach {
     End,
     /// Run by this process when a signal comes to it.
     Signal,
+    /// Run by this process, and by no other: a test, or a benchmark.
+    Trial {
+        /// For its time.
+        bench: bool,
+    },
     /// A perf-based tracepoint.
     Tracepoint {
         /// Its category (`sched`).
@@ -333,6 +339,7 @@ impl Attach {
             Attach::Begin
             | Attach::End
             | Attach::Signal
+            | Attach::Trial { .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
@@ -394,6 +401,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn probetype(&self) -> &'static str {
         self.name()
     }
+    /// Is it to be asked for by its own name, so that no pattern of kinds finds it?
+    fn by_name_only(&self) -> bool {
+        false
+    }
     /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
@@ -435,6 +446,8 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &watchpoint::Watchpoint,
     &iter::Iter,
     &special::SELF,
+    &trial::TEST,
+    &trial::BENCH,
 ];
 
 /// Kinds that are gone, and what to do instead.

@@ -60,6 +60,10 @@ impl ProbeKind for Special {
         "special"
     }
 
+    fn by_name_only(&self) -> bool {
+        true
+    }
+
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         if self.attach == Attach::Signal {
             let given = super::parts::<2>(self, point)?;

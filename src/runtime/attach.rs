@@ -245,7 +245,7 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<Owned
 fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
-        Attach::Begin | Attach::End | Attach::Signal => Ok(Made::Slow(Vec::new())),
+        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => Ok(Made::Slow(Vec::new())),
         Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(Made::Fast),
         Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(Made::Fast),
         Attach::Tracepoint { category, event } => {
@@ -453,7 +453,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
 /// Which mechanism serves a program, for `-v`.
 pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
     match program.sites.first().map(|s| &s.attach) {
-        Some(Attach::Begin | Attach::End | Attach::Signal) => "test run",
+        Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }) => "test run",
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",

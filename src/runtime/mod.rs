@@ -11,7 +11,7 @@
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
 //! - `ring`, `events`: records to actions; `maps`: the script's maps
 //! - `run`: the loop; `signals`: what the user says meanwhile
-//! - `iter`: going through the kernel's objects
+//! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
 
 use std::fs::File;
@@ -45,6 +45,7 @@ mod run;
 mod signals;
 mod sweep;
 pub mod symbolize;
+mod trials;
 
 #[cfg(test)]
 mod tests;
@@ -243,7 +244,7 @@ impl Session<'_> {
 
 /// Is it run by us, at its time, rather than by what happens?
 fn run_by_hand(attach: &Attach) -> bool {
-    matches!(attach, Attach::Begin | Attach::End)
+    matches!(attach, Attach::Begin | Attach::End | Attach::Trial { .. })
 }
 
 /// Says once that everything is attached, to whoever waits for it.

@@ -48,7 +48,7 @@ pub(super) struct Source {
 }
 
 /// What handlers may use while they run: all of the session but the handlers.
-struct Desk<'a> {
+pub(super) struct Desk<'a> {
     loaded: &'a Loaded,
     manifest: &'a Manifest,
     settings: &'a Settings,
@@ -70,6 +70,8 @@ struct Desk<'a> {
     /// Lost events that were told, and when.
     told: u64,
     told_at: Option<Instant>,
+    /// Errors that were told.
+    pub(super) problems: u64,
 }
 
 impl Session<'_> {
@@ -95,24 +97,8 @@ impl Session<'_> {
         }
         let waits = self.waits();
 
-        let mut desk = Desk {
-            loaded: &self.loaded,
-            manifest: self.manifest,
-            settings: self.settings,
-            symbols: &self.symbols,
-            boot_to_unix_ns: self.boot_to_unix_ns,
-            renderer,
-            rendered: Rendered::default(),
-            out,
-            err,
-            buffering: self.options.buffering,
-            exit: None,
-            slow: false,
-            over: false,
-            broken: None,
-            told: 0,
-            told_at: None,
-        };
+        let mut desk = Desk::new((&self.loaded, self.manifest, self.settings), (&self.symbols, self.boot_to_unix_ns), renderer, (out, err));
+        desk.buffering = self.options.buffering;
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -225,7 +211,7 @@ fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signal
 fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            load::run_once(*fd).with_context(|| format!("cannot run {}", site.name))?;
+            load::run_once(*fd, 0).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())
@@ -257,7 +243,7 @@ impl Source {
     }
 
     /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.
-    fn finish(&mut self, desk: &mut Desk) {
+    pub(super) fn finish(&mut self, desk: &mut Desk) {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
@@ -281,7 +267,34 @@ impl Source {
     }
 }
 
-impl Desk<'_> {
+impl<'a> Desk<'a> {
+    pub(super) fn new(
+        (loaded, manifest, settings): (&'a Loaded, &'a Manifest, &'a Settings),
+        (symbols, boot_to_unix_ns): (&'a Symbols, u64),
+        renderer: &'a mut dyn Renderer,
+        (out, err): (&'a mut dyn Write, &'a mut dyn Write),
+    ) -> Self {
+        Self {
+            loaded,
+            manifest,
+            settings,
+            symbols,
+            boot_to_unix_ns,
+            renderer,
+            rendered: Rendered::default(),
+            out,
+            err,
+            buffering: Buffering::Line,
+            exit: None,
+            slow: false,
+            over: false,
+            broken: None,
+            told: 0,
+            told_at: None,
+            problems: 0,
+        }
+    }
+
     fn goes_on(&self) -> bool {
         self.exit.is_none() && self.broken.is_none()
     }
@@ -293,7 +306,7 @@ impl Desk<'_> {
     }
 
     /// Writes what is rendered, if it is time to (or `now`): output before messages.
-    fn flush(&mut self, now: bool) {
+    pub(super) fn flush(&mut self, now: bool) {
         let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
         if time && !self.rendered.out.is_empty() {
             if self.broken.is_none()
@@ -366,6 +379,7 @@ impl Desk<'_> {
 
 impl Host for Desk<'_> {
     fn say(&mut self, output: Output) {
+        self.problems += u64::from(output.is_error());
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order
