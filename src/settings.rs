@@ -119,6 +119,8 @@ pub struct Settings {
     pub script_dir: std::path::PathBuf,
     /// `--debuginfo`: where separate debug files are looked for.
     pub debug_dirs: Vec<String>,
+    /// What is run.
+    pub mode: Mode,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
     /// What not to use (`--no-feature`).
@@ -195,10 +197,23 @@ impl Default for Settings {
             includes: Vec::new(),
             script_dir: std::path::PathBuf::new(),
             debug_dirs: Vec::new(),
+            mode: Mode::Trace,
             probe_filter: None,
             no_features: Vec::new(),
         }
     }
+}
+
+/// Which of a script's probes are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Those that trace.
+    #[default]
+    Trace,
+    /// Its tests (`--test`).
+    Test,
+    /// Its benchmarks (`--bench`).
+    Bench,
 }
 
 /// A row: something that the environment and a `config` block may set.

@@ -33,7 +33,7 @@ mod time;
 use std::cell::RefCell;
 
 use crate::diag::{Diagnostic, Span};
-use crate::emit::{Emit, Operand};
+use crate::emit::{Emit, IntValue, Operand};
 use crate::host::Host;
 use crate::probes::{ArgRef, Caps, ProbeSite};
 use crate::settings::Settings;
@@ -417,6 +417,19 @@ pub enum Whole {
 /// What this row does with a whole map.
 pub fn whole(row: &Builtin) -> Option<Whole> {
     [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
+}
+
+/// How a call is done by a program that outlives the run: what it says goes to the reader of the file that it is pinned as.
+pub struct InKernel {
+    /// What is wrong with a call.
+    pub check: fn(&Facts) -> Result<(), Diagnostic>,
+    /// Emits it; the value is the address of the `struct seq_file` that is written to.
+    pub emit: for<'c> fn(&mut Emit<'c>, IntValue<'c>, &Use, &[Operand<'c>]),
+}
+
+/// How this row does without anybody in user space, if it can.
+pub fn in_kernel(row: &Builtin) -> Option<&'static InKernel> {
+    print::IN_KERNEL.iter().find(|(name, _)| *name == row.name).map(|(_, how)| how)
 }
 
 /// An aggregation's layout and its four uses.

@@ -11,7 +11,7 @@ use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
 use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused, Unserved};
-use crate::settings::{MapLayout, Mechanism};
+use crate::settings::{MapLayout, Mechanism, Mode};
 use crate::system::System;
 use crate::value::Pos;
 
@@ -85,7 +85,15 @@ pub(super) fn start(
     };
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);
-    let exit = session.run(&mut *renderer, &mut out, &mut io::stderr()).map_err(|e| explain(&e, 1, compiled, front))?;
+    let exit = match settings.mode {
+        Mode::Trace => session.run(&mut *renderer, &mut out, &mut io::stderr()),
+        Mode::Test | Mode::Bench => {
+            let text = RenderOptions { warnings: true, ..render };
+            let mut listener = render::FORMATS.first().map_or_else(|| (format.make)(&text), |first| (first.make)(&text));
+            session.try_out(&mut *listener, &mut *renderer, &mut out, &mut io::stderr())
+        }
+    };
+    let exit = exit.map_err(|e| explain(&e, 1, compiled, front))?;
     front.clock.stage("run");
     Ok(match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,

@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
 
+mod bench;
 mod bits;
 mod call;
 mod callback;

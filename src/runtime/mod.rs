@@ -11,6 +11,7 @@
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
 //! - `ring`, `events`: records to actions; `maps`: the script's maps
 //! - `run`: the loop; `signals`: what the user says meanwhile
+//! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
 
 use std::fs::File;
@@ -29,6 +30,7 @@ use crate::value::Output;
 mod attach;
 pub mod child;
 mod events;
+mod iter;
 mod load;
 mod mappings;
 mod maps;
@@ -43,6 +45,7 @@ mod run;
 mod signals;
 mod sweep;
 pub mod symbolize;
+mod trials;
 
 #[cfg(test)]
 mod tests;
@@ -265,8 +268,9 @@ impl Session<'_> {
         if lowered {
             return Ok(());
         }
-        let idle = self.manifest.programs.iter().flat_map(|p| &p.sites).filter(|s| runs_once(&s.attach)).count() as u64;
-        if self.links.sites == idle && self.waits() && self.signals.end().is_none() {
+        let sites = || self.manifest.programs.iter().flat_map(|p| &p.sites);
+        let by_hand = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
+        if self.links.sites == by_hand && sites().any(|s| !run_by_hand(&s.attach)) && self.signals.end().is_none() {
             return Err(NothingAttached.into());
         }
         Ok(())
@@ -274,12 +278,14 @@ impl Session<'_> {
 
     /// Is there a probe that something may fire?
     fn waits(&self) -> bool {
-        self.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| !runs_once(&site.attach))
+        let waits = |attach: &Attach| !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
+        self.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
     }
 }
 
-fn runs_once(attach: &Attach) -> bool {
-    matches!(attach, Attach::Begin | Attach::End)
+/// Is it run by us, at its time, rather than by what happens?
+fn run_by_hand(attach: &Attach) -> bool {
+    matches!(attach, Attach::Begin | Attach::End | Attach::Trial { .. })
 }
 
 /// Says once that everything is attached, to whoever waits for it.
