@@ -37,7 +37,7 @@ pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn
     for site in sites.filter(|s| !matches!(s.attach, Attach::Begin | Attach::End)) {
         page.line(&site.name);
         if verbose {
-            page.arguments(site);
+            page.arguments(site).iter().for_each(|l| page.line(l));
         }
     }
     page.finish()
@@ -69,27 +69,40 @@ impl Page<'_> {
             return;
         }
         match kind.expand(&point(name), self.env) {
-            Ok(sites) => sites.iter().for_each(|s| self.arguments(s)),
+            Ok(sites) => {
+                // a marker's places often have their arguments elsewhere, but of the same types
+                let mut told = Vec::new();
+                for site in &sites {
+                    let lines = self.arguments(site);
+                    if !told.contains(&lines) {
+                        lines.iter().for_each(|l| self.line(l));
+                        told.push(lines);
+                    }
+                }
+            }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
         }
     }
 
-    fn arguments(&mut self, site: &ProbeSite) {
+    /// What `-v` says of a site, a line each.
+    fn arguments(&mut self, site: &ProbeSite) -> Vec<String> {
+        let mut lines = Vec::new();
         match site.kind.context(site, self.env) {
             Ok(context) => {
                 let more = site.kind.fields(site, self.env).unwrap_or_else(|d| {
                     self.unknown = self.unknown.take().or(Some(d.message));
                     Vec::new()
                 });
-                for field in context.fields.iter().chain(&more) {
-                    self.line(&format!("    {}", field.decl));
-                }
-                if let Some(ty) = &context.retval {
-                    self.line(&format!("    {}", declare(ty, "retval")));
-                }
+                lines.extend(context.fields.iter().chain(&more).map(|field| format!("    {}", field.decl)));
+                lines.extend(context.arg_types.iter().enumerate().map(|(n, ty)| match ty {
+                    Some(ty) => format!("    {}", declare(ty, &format!("arg{n}"))),
+                    None => format!("    arg{n}, which cannot be read"),
+                }));
+                lines.extend(context.retval.iter().map(|ty| format!("    {}", declare(ty, "retval"))));
             }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
         }
+        lines
     }
 
     fn finish(self) -> Result<(), Failure> {
