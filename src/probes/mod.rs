@@ -13,10 +13,10 @@ mod usdt;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Missing, System};
+use crate::system::{ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -441,6 +441,12 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
 fn whole_number(s: &str) -> Option<u64> {
     let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
     crate::settings::parse_int(s).ok().filter(|_| !scaled)
+}
+
+/// The program for places in a binary.
+fn on_a_binary(env: &Env) -> ProgramType {
+    let multi = !env.settings.refuses(Mechanism::UprobeMulti) && env.sys.has(Feature::UprobeMulti);
+    if multi { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.
