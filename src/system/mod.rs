@@ -16,6 +16,7 @@ pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod mangled;
 pub mod registers;
 pub mod rights;
 pub mod syscalls;

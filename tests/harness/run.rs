@@ -464,7 +464,7 @@ type Compiler = (&'static str, &'static [&'static str], &'static [&'static str])
 fn compiler(extension: &std::ffi::OsStr) -> Option<Compiler> {
     const C: &[&str] = &["-g", "-O1", "-fno-omit-frame-pointer", "-Wall"];
     const SHARED: &[&str] = &["-shared", "-fPIC"];
-    const RUST: &[&str] = &["-g", "-Copt-level=1", "-Cforce-frame-pointers=yes", "--edition=2021"];
+    const RUST: &[&str] = &["-g", "-Copt-level=1", "-Cforce-frame-pointers=yes", "--edition=2024"];
     Some(match extension.to_str()? {
         "c" => ("cc", C, SHARED),
         "cc" => ("c++", C, SHARED),
