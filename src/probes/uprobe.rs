@@ -28,8 +28,8 @@ pub struct Uprobe {
 pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
-        usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] or uprobe:BINARY:ADDRESS",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
+        usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -51,7 +51,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 impl Uprobe {
     fn site(&self, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
         let Found { function, by, shown } = found;
-        let name = format!("{}:{}:{shown}", self.name(), binary.path.display());
+        let name = format!("{}:{}{shown}", self.name(), binary.path.display());
         let attach = Attach::Uprobe { path: binary.path.clone(), offset: function.offset + by, by, function: function.name, ret: self.ret };
         ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
     }
@@ -108,7 +108,11 @@ impl ProbeKind for Uprobe {
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        let Some(wanted) = Wanted::new(&parts, env.settings.pid.is_some()) else {
+        let of_process = env.settings.pid.is_some();
+        // a file's name may have an `@` too
+        let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
+        let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
+        let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
             let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
             return Err(error.help(format!("write {}", self.usage())));
         };

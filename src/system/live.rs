@@ -18,7 +18,7 @@ use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
-use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
+use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
 use super::{elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -174,6 +174,10 @@ impl System for Live {
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
         Ok(self.types_of(path)?.arguments(function.addr))
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        Ok(self.types_of(path)?.line(file, line, column))
     }
 
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {

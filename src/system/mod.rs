@@ -26,7 +26,7 @@ pub mod usdt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace};
+pub use dwarf::{Argument, ArgumentPlace, Line};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
@@ -170,6 +170,10 @@ pub trait System {
     }
     /// The arguments of a binary's function: none where its debug information does not know the function.
     fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
+    }
+    /// Where the code of a source line is, by its number and perhaps its column, both from 1.
+    fn source_line(&self, path: &Path, _file: &str, _line: u32, _column: Option<u32>) -> Result<Line, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
     }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.

@@ -8,7 +8,7 @@ use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Binary, Function, instructions, mangled};
+use crate::system::{Binary, Function, Line, instructions, mangled};
 
 /// An attach point's parts, told apart.
 pub(super) struct Wanted {
@@ -23,6 +23,8 @@ pub(super) enum Target {
     Symbol(String),
     /// A name, or a pattern of names, as the authors of a program in this language wrote it.
     Plain(&'static str, String),
+    /// A source line: the end of a file's path, the line's number, perhaps the column's.
+    Line(String, u32, Option<u32>),
 }
 
 /// A place in a binary.
@@ -30,19 +32,19 @@ pub(super) struct Found {
     pub(super) function: Function,
     /// Bytes from the function's start.
     pub(super) by: u64,
-    /// As the probe's name has it.
+    /// As the probe's name has it after the binary.
     pub(super) shown: String,
 }
 
 impl Found {
     fn at(function: &Function, by: u64) -> Self {
         let plus = if by == 0 { String::new() } else { format!("+{by}") };
-        Self { function: function.clone(), by, shown: format!("{}{plus}", function.name) }
+        Self { function: function.clone(), by, shown: format!(":{}{plus}", function.name) }
     }
 
     fn plain(function: &Function, name: &mangled::Name, by: u64) -> Self {
         let plus = if by == 0 { String::new() } else { format!("+{by}") };
-        Self { function: function.clone(), by, shown: format!("{name}{plus}") }
+        Self { function: function.clone(), by, shown: format!(":{name}{plus}") }
     }
 }
 
@@ -68,9 +70,21 @@ impl Wanted {
         (of_process || !wanted.binary.is_empty()).then_some(wanted)
     }
 
+    /// `binary@file:line`, `binary@file:line:column`, and with a process `@file:line`: none where it is not of this form.
+    pub(super) fn line(parts: &[&str], of_process: bool) -> Option<Wanted> {
+        let (place, line, column) = match *parts {
+            [place, line] => (place, line, None),
+            [place, line, column] => (place, line, Some(column.parse().ok()?)),
+            _ => return None,
+        };
+        let (binary, file) = place.rsplit_once('@').filter(|(binary, file)| (of_process || !binary.is_empty()) && !file.is_empty())?;
+        Some(Wanted { binary: binary.into(), target: Target::Line(file.into(), line.parse().ok()?, column) })
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         match &self.target {
             Target::Symbol(what) | Target::Plain(_, what) => what.is_empty(),
+            Target::Line(..) => false,
         }
     }
 }
@@ -80,6 +94,7 @@ impl Target {
     pub(super) fn listed(&self, f: &Function, env: &Env) -> Option<String> {
         let plain = || mangled::name(&f.name);
         match self {
+            Target::Line(..) => None,
             Target::Plain(_, pattern) if !mangled::may_be(&f.name, pattern) => None,
             Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
             Target::Symbol(pattern) => {
@@ -102,6 +117,7 @@ impl Uprobe {
     pub(super) fn in_binary(&self, binary: &Binary, target: &Target, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
         let what = match target {
             Target::Plain(language, pattern) => return self.plain(binary, Some(language), pattern, point, env),
+            Target::Line(file, line, column) => return self.line(binary, (file, *line, *column), point, env),
             Target::Symbol(what) => what.as_str(),
         };
         let span = point.span;
@@ -116,7 +132,7 @@ impl Uprobe {
             };
             let near = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
             let name = near.map_or(what, |f| f.name.as_str()).to_owned();
-            return Ok(vec![Found { function: Function { name, addr, size: 0, offset }, by: 0, shown: what.into() }]);
+            return Ok(vec![Found { function: Function { name, addr, size: 0, offset }, by: 0, shown: format!(":{what}") }]);
         }
         let (name, by) = self.split(what, point)?;
         // aliases and local functions of one name: one place each
@@ -163,6 +179,56 @@ impl Uprobe {
                 error.help(format!("`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not", self.name()))
             }
         })
+    }
+
+    /// Where a source line begins: in each function that has code of it.
+    fn line(
+        &self,
+        binary: &Binary,
+        (file, line, column): (&str, u32, Option<u32>),
+        point: &AttachPoint,
+        env: &Env,
+    ) -> Result<Vec<Found>, Diagnostic> {
+        if self.ret {
+            let error = Diagnostic::error("bad-probe", point.span, "a return is of a function, not of a line");
+            return Err(error.help("use uprobe, or name the function"));
+        }
+        let shown = binary.path.display();
+        let addresses = match env.sys.source_line(&binary.path, file, line, column).map_err(|m| missing(point.span, m))? {
+            Line::Code(addresses) => addresses,
+            Line::Columns(columns) => {
+                let message = format!("nothing of line {line} of {file} begins at column {} in {shown}", column.unwrap_or(0));
+                let columns = columns.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+                let error = Diagnostic::error("unknown-line", point.span, message);
+                return Err(error.help(format!("code of it begins at {columns}; the column may be left out")));
+            }
+            Line::Bare(near) => {
+                let error = Diagnostic::error("unknown-line", point.span, format!("line {line} of {file} has no code in {shown}"));
+                return Err(match near {
+                    Some(near) => error.help(format!("the nearest line that has is {near}")),
+                    None => error,
+                });
+            }
+            Line::NoFile(files) => {
+                let base = file.rsplit('/').next().unwrap_or(file);
+                let error = Diagnostic::error("unknown-line", point.span, format!("no source file of {shown} is called {file}"));
+                return Err(match crate::diag::nearest(base, files.iter().map(String::as_str)) {
+                    Some(near) if near == base => error.help("one of that name is in another folder: give the name alone"),
+                    Some(near) => error.help(format!("did you mean `{near}`?")),
+                    None => error,
+                });
+            }
+        };
+        let column = column.map(|c| format!(":{c}")).unwrap_or_default();
+        let places = addresses.iter().filter_map(|addr| {
+            let offset = binary.offset_of_addr(*addr)?;
+            let around = binary.functions.iter().find(|f| *addr >= f.addr && addr - f.addr < f.size);
+            let by = around.map_or(0, |f| addr - f.addr);
+            let name = around.map_or_else(|| format!("{addr:#x}"), |f| f.name.clone());
+            let function = Function { name, addr: addr - by, size: 0, offset: offset - by };
+            Some(Found { function, by, shown: format!("@{file}:{line}{column}") })
+        });
+        Ok(places.collect())
     }
 
     /// A name, and the bytes after `+`.

@@ -13,6 +13,7 @@
 
 mod calls;
 mod files;
+mod lines;
 mod types;
 
 use std::cell::RefCell;
@@ -24,6 +25,7 @@ use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, 
 use super::{Missing, TypeName};
 
 pub use calls::{Argument, ArgumentPlace};
+pub use lines::Line;
 
 /// The most entries that lead to one another.
 const DEPTH: u32 = 16;
