@@ -223,7 +223,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
         (Some(command), false) => Some(start::child(command)?),
         _ => None,
     };
-    let sys = Live::with_functions(run.traceable_functions.clone());
+    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let checked = front.check(&tree, &sys)?;
     let compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
@@ -321,7 +321,7 @@ fn from_environment(settings: &mut Settings) -> Result<Vec<String>, Failure> {
 }
 
 fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let sys = Live::with_functions(run.traceable_functions.clone());
+    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut settings = run.settings.clone();
     from_environment(&mut settings)?;

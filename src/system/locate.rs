@@ -118,8 +118,14 @@ impl Root {
     /// The file at `path` from where we stand, links resolved; none if there is no such regular file. A relative path
     /// starts at our working directory, without regard to the root.
     pub(super) fn find(&self, path: &Path) -> Option<PathBuf> {
-        if self.prefix.as_os_str().is_empty() || path.is_relative() {
-            return fs::canonicalize(path).ok().filter(|p| p.is_file());
+        if path.is_relative() {
+            return real(path);
+        }
+        if self.prefix.as_os_str().is_empty() {
+            return match through_root(path) {
+                Some((prefix, within)) => Self { prefix, pid: None }.find(&within),
+                None => real(path),
+            };
         }
         // An absolute link within the root starts at the root again, which the kernel would not do for us.
         let mut todo: Vec<OsString> = components(path).rev().collect();
@@ -180,6 +186,24 @@ impl Root {
     fn said(&self) -> String {
         self.pid.map(|pid| format!(" (as process {pid} sees it)")).unwrap_or_default()
     }
+}
+
+/// A file's path without links. A link of the kernel's (`/proc/PID/exe`) says where a file is as its process sees it: where that
+/// is another file to us, the path remains.
+fn real(path: &Path) -> Option<PathBuf> {
+    let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let there = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let real = fs::canonicalize(path).ok().filter(|p| inode(p) == Some((there.dev(), there.ino())));
+    real.or_else(|| std::path::absolute(path).ok())
+}
+
+/// `/proc/PID/root` and the path within, of a path that leads through it.
+fn through_root(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut parts = path.components();
+    let prefix: PathBuf = parts.by_ref().take(4).collect();
+    let name = |n: usize| prefix.components().nth(n).map(|c| c.as_os_str().to_owned());
+    let through = prefix.starts_with("/proc") && name(3)? == "root" && name(2)?.as_bytes().iter().all(u8::is_ascii_digit);
+    through.then(|| (prefix, Path::new("/").join(parts.as_path())))
 }
 
 fn components(path: &Path) -> std::vec::IntoIter<OsString> {

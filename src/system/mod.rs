@@ -19,6 +19,7 @@ pub mod locate;
 pub mod mangled;
 pub mod registers;
 pub mod rights;
+pub mod separate;
 pub mod syscalls;
 pub mod tracefs;
 pub mod usdt;
@@ -84,8 +85,8 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// Data objects: name, address, size. For `uaddr`.
     pub objects: Vec<(String, u64, u64)>,
-    /// Loadable segments: (virtual address, file offset, size in file, executable).
-    pub segments: Vec<(u64, u64, u64, bool)>,
+    /// What is loaded into memory.
+    pub segments: Vec<elf::Segment>,
     /// Position independent: `uaddr` must add the load address.
     pub pie: bool,
 }
@@ -99,10 +100,7 @@ impl Binary {
 
     /// File offset to virtual address, within executable segments.
     pub fn addr_of_offset(&self, offset: u64) -> Option<u64> {
-        self.segments
-            .iter()
-            .find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size)
-            .map(|(va, off, _, _)| va + (offset - off))
+        elf::address(&self.segments, offset)
     }
 
     /// Virtual address to file offset.
