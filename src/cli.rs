@@ -292,7 +292,7 @@ struct Raw {
     /// File to #include before the script (may be repeated)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Types and symbols")]
     include: Vec<String>,
-    /// Directories with separate debug information, colons between them (may be repeated)
+    /// Directories with separate debug information, colons between them: below the binary's own where relative, compared by checksum after a + (may be repeated)
     #[arg(long, value_name = "DIRS", help_heading = "Types and symbols")]
     debuginfo: Vec<String>,
 

@@ -25,6 +25,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("blazesym", &["src/runtime/symbolize.rs"]),
     ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),
     ("clap_complete", &["src/cli.rs", "src/cli/"]),
+    ("cpp_demangle", &["src/system/mangled.rs"]),
     ("gimli", &["src/system/dwarf/"]),
     ("iced_x86", &["src/system/instructions.rs"]),
     ("inkwell", &["src/emit/"]),
@@ -39,11 +40,13 @@ const HOMES: &[(&str, &[&str])] = &[
     ("pest_derive", &["src/syntax/"]),
     ("regex", &[]),
     ("rustyline", &["src/repl/"]),
+    ("rustc_demangle", &["src/system/mangled.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),
     ("shlex", &[]),
     ("similar", &["src/driver/rewrite.rs"]),
     ("strsim", &["src/diag.rs"]),
+    ("xz2", &["src/system/"]),
 ];
 
 /// Lines of one file, without its tests.

@@ -19,7 +19,7 @@ pub struct Job<'a> {
     pub sites: Vec<ProbeSite>,
     /// For each site, which of `contexts` it has.
     pub context_of: Vec<usize>,
-    /// What is distinct among the sites' contexts, as far as the body can tell, with the first site of each.
+    /// What is distinct among the sites' contexts, as far as the body can tell, with a site of each: the one of the longest name.
     pub contexts: Vec<(usize, Context)>,
 }
 
@@ -339,6 +339,12 @@ fn with_contexts<'a>(
                 contexts.len() - 1
             });
         context_of.push(at);
+    }
+    // one stands for all: that with the longest name, which is what `probe` needs room for
+    for (at, (chosen, _)) in contexts.iter_mut().enumerate() {
+        let longest =
+            sites.iter().zip(&context_of).enumerate().filter(|(_, (_, of))| **of == at).rev().max_by_key(|(_, (s, _))| s.name.len());
+        *chosen = longest.map_or(*chosen, |(i, _)| i);
     }
     Job { probe, sites, context_of, contexts }
 }

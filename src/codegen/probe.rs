@@ -78,7 +78,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Is this the first instruction of a function?
     fn is_entry(&self, attach: &Attach) -> bool {
         match attach {
-            Attach::Uprobe { path, offset, function, ret: false } => {
+            Attach::Uprobe { path, offset, function, ret: false, .. } => {
                 self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
             }
             Attach::Uprobe { .. }

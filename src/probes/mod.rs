@@ -222,6 +222,8 @@ pub enum Attach {
         path: std::path::PathBuf,
         /// Byte offset in it.
         offset: u64,
+        /// How many bytes into the function that is.
+        by: u64,
         /// The function's name, for `func` and messages.
         function: String,
         /// At the function's return.
@@ -507,8 +509,8 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
     let same_mechanism = match (&a.attach, &b.attach) {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
         (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies,
-        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => cookies && p == q && x == y,
         // registers are read at the same places; `func` counts from the offset
+        (Attach::Uprobe { path: p, by: m, ret: x, .. }, Attach::Uprobe { path: q, by: n, ret: y, .. }) => cookies && (p, m, x) == (q, n, y),
         (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
             cookies && (p, m, x) == (q, n, y)
         }

@@ -19,7 +19,7 @@ pub struct Usdt;
 static INFO: Info = Info {
     names: &["usdt", "U"],
     usage: "usdt:BINARY:[PROVIDER:]NAME, or with -p usdt:NAME",
-    doc: "A marker that a program's authors put into it (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. With -p, markers of all that the process has mapped.",
+    doc: "A marker that a program's authors put into it (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. `-lv` shows them. With -p, markers of all that the process has mapped.",
     example: "usdt:/usr/bin/python3:gc__start { printf(\"generation %d\\n\", arg0); }",
 };
 
