@@ -19,7 +19,7 @@ use clap::{ArgAction, CommandFactory, Parser};
 use crate::diag::nearest;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
-use crate::settings::{self, ENV_ONLY, SETTINGS, Settings};
+use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, SETTINGS, Settings};
 pub use completions::completions;
 use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
 
@@ -200,7 +200,6 @@ pub const STAGES: &[Stage] = &[
     Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
 ];
 
-const FEATURES: &[&str] = &["kprobe_multi", "kprobe_session", "raw_syscalls", "uprobe_multi"];
 const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
 
 /// A tracer for Linux: awk-like probe programs, compiled to BPF and run in the kernel.
@@ -498,9 +497,11 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
             .then(|| word.to_string())
             .ok_or_else(|| Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
     };
-    for f in &raw.no_feature {
-        one_of(f, FEATURES, "feature")?;
+    let known: Vec<_> = MECHANISMS.iter().map(|(name, _)| *name).collect();
+    for word in &raw.no_feature {
+        one_of(word, &known, "feature")?;
     }
+    let refused = |(name, _): &&(&str, Mechanism)| raw.no_feature.iter().any(|word| word == name);
     if let Some(filter) = &raw.probe_filter {
         regex::Regex::new(filter).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
     }
@@ -516,7 +517,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         allow_unsafe: raw.allow_unsafe,
         warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
         probe_filter: raw.probe_filter.clone(),
-        no_features: raw.no_feature.clone(),
+        no_features: MECHANISMS.iter().filter(refused).map(|(_, m)| *m).collect(),
         include_dirs: raw.include_dir.clone(),
         includes: raw.include.clone(),
         verbose: raw.verbose,

@@ -120,8 +120,36 @@ pub struct Settings {
     pub debug_dirs: Vec<String>,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
-    /// Features not to use (`--no-feature`).
-    pub no_features: Vec<String>,
+    /// What not to use (`--no-feature`).
+    pub no_features: Vec<Mechanism>,
+}
+
+/// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// One link for many kernel functions.
+    KprobeMulti,
+    /// One program for a function's entry and its return.
+    KprobeSession,
+    /// One program for all system calls' tracepoints.
+    RawSyscalls,
+    /// One link for many places of a binary.
+    UprobeMulti,
+}
+
+/// As they are named.
+pub const MECHANISMS: &[(&str, Mechanism)] = &[
+    ("kprobe_multi", Mechanism::KprobeMulti),
+    ("kprobe_session", Mechanism::KprobeSession),
+    ("raw_syscalls", Mechanism::RawSyscalls),
+    ("uprobe_multi", Mechanism::UprobeMulti),
+];
+
+impl Settings {
+    /// Is this not to be used?
+    pub fn refuses(&self, what: Mechanism) -> bool {
+        self.no_features.contains(&what)
+    }
 }
 
 impl Default for Settings {

@@ -17,7 +17,7 @@ main() {
         build) install $build ;;
         test)
             install $build $test
-            command -v rustfmt >/dev/null || ! command -v rustup >/dev/null || rustup component add rustfmt
+            { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;

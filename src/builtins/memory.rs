@@ -283,10 +283,8 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
 /// `struct pt_regs *` or what a perf event has, where the kernel's types are known.
 pub(super) fn context_type(f: &Facts) -> Type {
     let env = Env { sys: f.sys, settings: f.settings };
-    let name = match f.site.kind.program(f.site, &env) {
-        ProgramType::PerfEvent => PERF_CONTEXT,
-        _ => "pt_regs",
-    };
+    let is_perf = f.site.kind.program(f.site, &env) == ProgramType::PerfEvent;
+    let name = if is_perf { PERF_CONTEXT } else { "pt_regs" };
     match f.sys.type_named(TypeName::Struct, name) {
         Some(context) => context.ptr(Space::Kernel),
         None => Type::U64,

@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("family_or_address", Accepts::StrOrAddr), Param::optional("address", Accepts::StrOrAddr)],
         returns: Returns::By(|f| {
             if let [family, _] = f.args
-                && !(family.ty.is_scalar() && !matches!(family.ty, Type::Ptr(..)))
+                && (!family.ty.is_scalar() || matches!(family.ty, Type::Ptr(..)))
             {
                 let message = format!("{} wants an integer as the family, and this is {}", f.name, family.ty);
                 return Err(Diagnostic::error("type-mismatch", f.span(0), message));

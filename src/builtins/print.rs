@@ -143,7 +143,7 @@ fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
-        let plain = spec.source.trim_start_matches(|c: char| c == '%' || c == 'l');
+        let plain = spec.source.trim_start_matches(['%', 'l']);
         if !["d", "u", "x", "p", "s"].contains(&plain) {
             let message = format!("{} knows %d, %u, %x, %p and %s, and not `{}`", f.name, spec.source);
             return Err(Diagnostic::error("format", f.span(0), message));
@@ -185,8 +185,10 @@ fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
     }))
 }
 
+type Layout = fn(&mut Show);
+
 /// Words that say how a map is laid out.
-const LAYOUTS: &[(&str, fn(&mut Show))] =
+const LAYOUTS: &[(&str, Layout)] =
     &[("duration", |s| s.unit = Some(Unit::Duration)), ("size", |s| s.unit = Some(Unit::Size)), ("table", |s| s.table = true)];
 
 /// What can be sorted by: the fields of [`Value::fields`].

@@ -84,10 +84,8 @@ fn words(p: &Prototype) -> u32 {
 }
 
 fn prototype(site: &ProbeSite, env: &Env) -> Option<Prototype> {
-    match &site.attach {
-        Attach::Trampoline { module, function, .. } => env.sys.prototype(Some(module), function),
-        _ => None,
-    }
+    let Attach::Trampoline { module, function, .. } = &site.attach else { return None };
+    env.sys.prototype(Some(module), function)
 }
 
 impl ProbeKind for Fentry {

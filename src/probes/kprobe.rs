@@ -10,6 +10,7 @@ use super::kernel::{self, Named};
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
+use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::KERNEL;
 use crate::system::registers::{ARGS, AX, IP, SP};
@@ -97,10 +98,8 @@ impl Kprobe {
 /// What a site is attached to: the module, the function's name, and the place: bytes from its start, or the address where
 /// there is no name.
 fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
-    match &site.attach {
-        Attach::Kprobe { module, function, place, .. } => (module.as_deref(), function, *place),
-        _ => (None, "", 0),
-    }
+    let Attach::Kprobe { module, function, place, .. } = &site.attach else { crate::bug!("{} is on a function", site.name) };
+    (module.as_deref(), function, *place)
 }
 
 impl ProbeKind for Kprobe {
@@ -154,9 +153,12 @@ impl ProbeKind for Kprobe {
     }
 
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {
-        let refused = env.settings.no_features.iter().any(|f| f == "kprobe_multi");
         let many = matches!(site.attach, Attach::Kprobe { many: true, .. });
-        if many && !refused && env.sys.has(Feature::KprobeMulti) { ProgramType::KprobeMulti } else { ProgramType::Kprobe }
+        if many && !env.settings.refuses(Mechanism::KprobeMulti) && env.sys.has(Feature::KprobeMulti) {
+            ProgramType::KprobeMulti
+        } else {
+            ProgramType::Kprobe
+        }
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {

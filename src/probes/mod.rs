@@ -13,10 +13,10 @@ mod usdt;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Missing, System};
+use crate::system::{ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -352,7 +352,9 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
     fn offers(&self) -> Caps;
     /// What a site offers.
-    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
     /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
@@ -441,6 +443,12 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
 fn whole_number(s: &str) -> Option<u64> {
     let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
     crate::settings::parse_int(s).ok().filter(|_| !scaled)
+}
+
+/// The program for places in a binary.
+fn on_a_binary(env: &Env) -> ProgramType {
+    let multi = !env.settings.refuses(Mechanism::UprobeMulti) && env.sys.has(Feature::UprobeMulti);
+    if multi { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand, Repr};
+use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
 use crate::system::{DataLoc, Missing};
@@ -29,7 +30,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 
 impl Tracepoint {
     fn site(&self, category: &str, event: &str, point: &AttachPoint, env: &Env) -> ProbeSite {
-        let literal = env.settings.no_features.iter().any(|f| f == "raw_syscalls");
+        let literal = env.settings.refuses(Mechanism::RawSyscalls);
         let call = (category == SYSCALLS && !literal)
             .then(|| {
                 let enter = event.strip_prefix(ENTER);

@@ -240,8 +240,7 @@ impl ProbeKind for Uprobe {
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
-        let refused = env.settings.no_features.iter().any(|f| f == "uprobe_multi");
-        if !refused && env.sys.has(Feature::UprobeMulti) { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
+        super::on_a_binary(env)
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {

@@ -9,7 +9,7 @@ use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, Prog
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Feature, Marker, Missing};
+use crate::system::{Marker, Missing};
 use crate::types::{Space, Type};
 
 /// The kind.
@@ -104,8 +104,7 @@ impl ProbeKind for Usdt {
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
-        let refused = env.settings.no_features.iter().any(|f| f == "uprobe_multi");
-        if !refused && env.sys.has(Feature::UprobeMulti) { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
+        super::on_a_binary(env)
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {

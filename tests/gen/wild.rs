@@ -557,10 +557,8 @@ impl Gen<'_> {
     fn made(&self, text: &str) -> String {
         let mut all = String::new();
         for var in self.scopes.iter().flatten() {
-            if text.contains(&format!("{} ", var.name)) || text.contains(&format!("{})", var.name)) || text.contains(&var.name) {
-                if !all.contains(&var.made) {
-                    all += &var.made;
-                }
+            if text.contains(&var.name) && !all.contains(&var.made) {
+                all += &var.made;
             }
         }
         all + text
@@ -591,7 +589,7 @@ impl Gen<'_> {
     }
 
     fn assign_op(&mut self) -> &'static str {
-        *self.rng.pick::<&str>(&["+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="])
+        self.rng.pick::<&str>(&["+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="])
     }
 
     fn assign_map(&mut self, map: &Map, depth: u32) -> String {
