@@ -547,8 +547,12 @@ impl Gen<'_> {
         let word = if self.rng.once_in(2) { "let " } else { "" };
         let text = format!("{word}{name} = {e};");
         // a variable of the same name and type, without what the value is made of
-        let made =
-            if matches!(ty, Type::Int(_) | Type::Bool | Type::Str(_)) { format!("{name} = {};", plain(&ty)) } else { self.made(&text) };
+        let made = match &ty {
+            // a literal alone would leave its type open
+            Type::Int(_) => format!("{name} = ({ty})1;"),
+            Type::Bool | Type::Str(_) => format!("{name} = {};", plain(&ty)),
+            _ => self.made(&text),
+        };
         self.add_var(Var { name, ty, fixed: false, free: !matches!(self.scopes.len(), 0), made });
         Node::line(text)
     }
