@@ -199,8 +199,8 @@ struct Fun<'c> {
     places: HashMap<PointerValue<'c>, u32>,
     /// Addresses that are not multiples of eight, and what they are multiples of.
     skewed: HashMap<PointerValue<'c>, u32>,
-    /// What is handed to the helpers that call back: one after the other, they share it.
-    handed: Option<PointerValue<'c>>,
+    /// Stack that is kept, by what it is for.
+    kept: HashMap<String, PointerValue<'c>>,
     /// Values already computed, by scope.
     once: Vec<HashMap<String, BasicValueEnum<'c>>>,
     loops: Vec<flow::Loop<'c>>,
@@ -294,7 +294,7 @@ impl<'c> Emit<'c> {
             stack_bytes: 0,
             places: HashMap::new(),
             skewed: HashMap::new(),
-            handed: None,
+            kept: HashMap::new(),
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: sites.to_vec(),
@@ -510,6 +510,8 @@ impl<'c> Emit<'c> {
     /// `a / b` or `a % b`; of a zero `b`, LLVM leaves it undefined: the caller has seen to that.
     /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it.
     pub fn div(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
+        // Of `a * b / a != b` and `-1 / a < b` LLVM makes a multiplication of 128 bits, which BPF does not have.
+        let a = if remainder || (a.is_const() && b.is_const()) { a } else { self.opaque(a) };
         match (signed, remainder) {
             (false, false) => ok(self.b.build_int_unsigned_div(a, b, "")),
             (false, true) => ok(self.b.build_int_unsigned_rem(a, b, "")),
