@@ -311,7 +311,7 @@ struct Raw {
     /// Let LLVM check the IR
     #[arg(long, help_heading = "Looking inside")]
     verify_llvm_ir: bool,
-    /// Mechanisms not to use, commas between them: kprobe_multi, kprobe_session, raw_syscalls, uprobe_multi
+    /// Mechanisms not to use, commas between them: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, uprobe_multi. Without them a probe is served by what it is named after, which may be slower; -v says what serves it and why
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
     no_feature: Vec<String>,
     /// `codegen`: compile the script and stop; `format`, `test` and `bench`: the same as --fmt, --test and --bench
