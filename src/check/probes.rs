@@ -305,10 +305,11 @@ fn with_contexts<'a>(
                 continue;
             }
         };
-        let at = contexts.iter().position(|(j, c)| !needs.site && same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
-            contexts.push((i, context));
-            contexts.len() - 1
-        });
+        let at =
+            contexts.iter().position(|(j, c)| !needs.site && same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
+                contexts.push((i, context));
+                contexts.len() - 1
+            });
         context_of.push(at);
     }
     Job { probe, sites, context_of, contexts }

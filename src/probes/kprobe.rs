@@ -11,8 +11,8 @@ use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, Probe
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::registers::{ARGS, AX, IP, SP};
 use crate::system::functions::KERNEL;
+use crate::system::registers::{ARGS, AX, IP, SP};
 use crate::system::{Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
 
