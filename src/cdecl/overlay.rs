@@ -43,10 +43,7 @@ impl Unit<'_> {
 
     fn enumerator(&self, name: &str, sys: &dyn System) -> Option<(Arc<Enum>, i64)> {
         let (tag, value) = self.types.variants.get(&self.pre.names.known(name)?)?;
-        match self.view(sys).tag(*tag) {
-            Type::Enum(e) => Some((e, *value)),
-            _ => None,
-        }
+        if let Type::Enum(e) = self.view(sys).tag(*tag) { Some((e, *value)) } else { None }
     }
 }
 

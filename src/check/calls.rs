@@ -133,6 +133,7 @@ impl Body<'_> {
             Lower::Fold(f) => self.folded(row, &given, ty, span, *f),
             Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
             Lower::Context(which) => self.context_value(row, which, ty, span),
+            Lower::Event(_) if self.site.attach.pinned() && !self.said_in_kernel(row, &given, span) => poison(span),
             Lower::Event(_) | Lower::Code(_) | Lower::Either(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
@@ -156,6 +157,24 @@ impl Body<'_> {
             Some(Lit::Word(w)) => fold::string(w.as_bytes(), span),
             None => poison(span),
         }
+    }
+
+    /// Can it be done by a program that outlives the run?
+    fn said_in_kernel(&mut self, row: &'static Builtin, given: &Given, span: Span) -> bool {
+        let fault = match builtins::in_kernel(row) {
+            None => {
+                Some((format!("`{}` cannot be used in a pinned iterator, which outlives rbt", row.name), "it can printf() and use maps"))
+            }
+            // the kernel's output is not to be had within the functions that loops become
+            Some(_) if self.loops > 0 => {
+                Some((format!("`{}` cannot be used within a loop of a pinned iterator", row.name), "print before the loop or after it"))
+            }
+            Some(how) => return self.with_facts(row, given, span, how.check).is_some(),
+        };
+        if let Some((message, help)) = fault {
+            self.report(Diagnostic::error("not-here", span, message).help(help));
+        }
+        false
     }
 
     /// May it be called in this probe, in this place, in this run?

@@ -333,6 +333,8 @@ fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hi
                     body: checked.body.clone(),
                     functions: functions.collect(),
                     span: job.probe.span,
+                    lowered: None,
+                    why: "",
                 });
                 body_of.push(which);
             }

@@ -464,7 +464,10 @@ pub fn has_effect(e: &Expr) -> bool {
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),
-        ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => has_effect(a) || has_effect(b),
+        // what cannot be done is told
+        ExprKind::Index(a, b) => !matches!(b.kind, ExprKind::Int(_)) || has_effect(a),
+        ExprKind::Binary(BinOp::Div | BinOp::Mod, a, b) => !matches!(b.kind, ExprKind::Int(1..)) || has_effect(a),
+        ExprKind::Binary(_, a, b) => has_effect(a) || has_effect(b),
         ExprKind::Cond(a, b, c) => has_effect(a) || has_effect(b) || has_effect(c),
         ExprKind::Tuple(elems) => elems.iter().any(has_effect),
     }

@@ -154,6 +154,13 @@ impl<'c> Emit<'c> {
         self.store(stopped, 0, 4, self.int(1));
     }
 
+    /// Ends the program's run once one has asked for the end ([`State::ended`]), before the reader hears of it.
+    pub fn leave_when_ended(&mut self) {
+        let said = self.state(std::mem::offset_of!(State, ended));
+        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
+        self.if_(ended, |e| e.ret(None));
+    }
+
     /// Wakes the reader when it sleeps. The flag is looked at after the record is committed (which is a full barrier), as
     /// the reader looks at the ring after it has set the flag: one of the two sees the other. The kick is a record of its
     /// own, discarded at once.

@@ -2,21 +2,24 @@
 
 mod counter;
 mod fentry;
+pub mod iter;
 mod kernel;
 mod kprobe;
 mod rawtracepoint;
 mod special;
 mod timer;
 mod tracepoint;
+mod trial;
 mod uprobe;
 mod usdt;
+mod watchpoint;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Missing, System};
+use crate::system::{ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +114,8 @@ pub enum Place {
     SyscallNumber,
     /// An argument of a function in user space.
     Argument(ArgumentPlace),
+    /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
+    Object,
 }
 
 /// What a site offers to the script.
@@ -164,6 +169,8 @@ pub enum ProgramType {
     KprobeSession,
     /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
     Tracing,
+    /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
+    Iter,
 }
 
 /// When a perf event fires.
@@ -182,6 +189,13 @@ pub enum Attach {
     Begin,
     /// Run once after everything else is detached.
     End,
+    /// Run by this process when a signal comes to it.
+    Signal,
+    /// Run by this process, and by no other: a test, or a benchmark.
+    Trial {
+        /// For its time.
+        bench: bool,
+    },
     /// A perf-based tracepoint.
     Tracepoint {
         /// Its category (`sched`).
@@ -208,6 +222,8 @@ pub enum Attach {
         path: std::path::PathBuf,
         /// Byte offset in it.
         offset: u64,
+        /// How many bytes into the function that is.
+        by: u64,
         /// The function's name, for `func` and messages.
         function: String,
         /// At the function's return.
@@ -235,6 +251,15 @@ pub enum Attach {
         /// At its exit.
         exit: bool,
     },
+    /// The kernel's objects of one sort, one after the other, once.
+    Iter {
+        /// The sort (`task`).
+        name: String,
+        /// The file whose readers run it; none for this run itself.
+        pin: Option<std::path::PathBuf>,
+        /// They are tasks, or belong to them.
+        of_tasks: bool,
+    },
     /// A marker in a file: a place, and a counter that tells the program that somebody looks.
     Usdt {
         /// The file.
@@ -260,6 +285,15 @@ pub enum Attach {
         /// Every online CPU, else the first.
         all_cpus: bool,
     },
+    /// A place in memory that the processor watches. Numbers: perf_event_open(2).
+    Breakpoint {
+        /// Where.
+        address: u64,
+        /// Bytes.
+        length: u64,
+        /// `HW_BREAKPOINT_…`: a set of bits.
+        mode: u32,
+    },
 }
 
 /// A place in a file.
@@ -276,6 +310,24 @@ pub struct InFile<'a> {
 }
 
 impl Attach {
+    /// Is it run by this process, rather than by what happens elsewhere? Such probes belong to the run: no filter drops them.
+    pub fn own(&self) -> bool {
+        matches!(self, Attach::Begin | Attach::End | Attach::Signal)
+    }
+
+    /// What an iterator goes through, and whether for others than this run.
+    pub fn objects(&self) -> Option<(&str, bool)> {
+        match self {
+            Attach::Iter { name, pin, .. } => Some((name, pin.is_some())),
+            _ => None,
+        }
+    }
+
+    /// Will the program outlive the run?
+    pub fn pinned(&self) -> bool {
+        matches!(self, Attach::Iter { pin: Some(_), .. })
+    }
+
     /// The file that a probe in user space is in.
     pub fn binary(&self) -> Option<&std::path::Path> {
         self.in_file().map(|place| place.path)
@@ -288,13 +340,44 @@ impl Attach {
             Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => None,
         }
+    }
+}
+
+/// What a probe's body asks of its context.
+#[derive(Clone, Debug, Default)]
+pub struct Asks {
+    /// What its builtins need.
+    pub caps: Caps,
+    /// What it loads.
+    pub args: Vec<ArgRef>,
+}
+
+/// Which mechanism serves a probe.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// By which in place of the one that the kind is named after; none for just that.
+    pub lowered: Option<Mechanism>,
+    /// For each site, when it is another.
+    pub attaches: Vec<Attach>,
+    /// Why; may be empty.
+    pub why: &'static str,
+}
+
+impl Choice {
+    /// The one that the kind is named after.
+    pub fn literal(why: &'static str) -> Self {
+        Self { lowered: None, attaches: Vec::new(), why }
     }
 }
 
@@ -347,19 +430,31 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn probetype(&self) -> &'static str {
         self.name()
     }
+    /// Is it to be asked for by its own name, so that no pattern of kinds finds it?
+    fn by_name_only(&self) -> bool {
+        false
+    }
     /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
     fn offers(&self) -> Caps;
     /// What a site offers.
-    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
     /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
     }
+    /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.
+    fn cheaper(&self, _sites: &[ProbeSite], _asks: &Asks, _env: &Env) -> Choice {
+        Choice::literal("")
+    }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
+    /// Emits what a program does before all else: leaving where this is none of what it is asked about.
+    fn enter(&self, _e: &mut Emit<'_>, _site: &ProbeSite, _env: &Env) {}
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
     /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
@@ -383,7 +478,15 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
     &usdt::Usdt,
+    &watchpoint::Watchpoint,
+    &iter::Iter,
+    &special::SELF,
+    &trial::TEST,
+    &trial::BENCH,
 ];
+
+/// Kinds that are gone, and what to do instead.
+pub const REMOVED: &[(&str, &str)] = &[watchpoint::REMOVED];
 
 /// The kind of this name.
 pub fn find(name: &str) -> Option<&'static dyn ProbeKind> {
@@ -406,8 +509,8 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
     let same_mechanism = match (&a.attach, &b.attach) {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
         (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies,
-        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => cookies && p == q && x == y,
         // registers are read at the same places; `func` counts from the offset
+        (Attach::Uprobe { path: p, by: m, ret: x, .. }, Attach::Uprobe { path: q, by: n, ret: y, .. }) => cookies && (p, m, x) == (q, n, y),
         (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
             cookies && (p, m, x) == (q, n, y)
         }
@@ -441,6 +544,12 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
 fn whole_number(s: &str) -> Option<u64> {
     let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
     crate::settings::parse_int(s).ok().filter(|_| !scaled)
+}
+
+/// The program for places in a binary.
+fn on_a_binary(env: &Env) -> ProgramType {
+    let multi = !env.settings.refuses(Mechanism::UprobeMulti) && env.sys.has(Feature::UprobeMulti);
+    if multi { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.

@@ -16,6 +16,8 @@ use blazesym::{MaybeDefault, Pid};
 
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
+use crate::system::elf::{self, Segment};
+use crate::system::separate;
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -43,9 +45,9 @@ impl Symbols {
         Self { options, state: RefCell::default() }
     }
 
-    /// Looks for separate debug information in these folders before the usual ones.
+    /// Looks for separate debug information in these folders before the usual ones: see [`separate::debug_file`].
     pub fn debug_dirs(self, dirs: &[String]) -> Self {
-        self.state.borrow_mut().debug_dirs = dirs.iter().map(PathBuf::from).collect();
+        self.state.borrow_mut().debug_dirs = dirs.to_vec();
         self
     }
 
@@ -109,7 +111,9 @@ const REMEMBERED: usize = 1 << 16;
 #[derive(Debug, Default)]
 struct State {
     symbolizer: Option<Symbolizer>,
-    debug_dirs: Vec<PathBuf>,
+    debug_dirs: Vec<String>,
+    /// Objects' separate debug files.
+    separate: HashMap<usize, Option<Separate>>,
     mappings: Mappings,
     /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
@@ -120,6 +124,14 @@ struct State {
     perf_maps: HashMap<u32, PerfMap>,
     /// Where the vdso is mapped in ourselves; it is the same everywhere.
     vdso: Option<Option<u64>>,
+}
+
+/// A file with what was stripped from an object.
+#[derive(Debug)]
+struct Separate {
+    path: PathBuf,
+    /// The object's own: the debug file's offsets are others.
+    segments: Vec<Segment>,
 }
 
 /// Objects count from 1.
@@ -168,6 +180,18 @@ impl State {
 
     fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
         let Some(path) = object.reach() else { return Vec::new() };
+        let dirs = &self.debug_dirs;
+        let separate = self.separate.entry(object.id).or_insert_with(|| {
+            let found = quietly(|| separate::debug_file(&object.path, &path, dirs)).ok()??;
+            Some(Separate { path: found, segments: elf::segments(&path)? })
+        });
+        let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
+        if let Some((debug, addr)) = separate {
+            let source = Source::Elf(Elf { debug_syms: options.lines, ..Elf::new(&debug) });
+            if let Some(frames) = self.frames(options, object.id, &source, Input::VirtOffset(addr), call) {
+                return frames;
+            }
+        }
         let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(&path) });
         // The symbol table's answer takes a tenth of the time that debug information's does. Also with lines it is the
         // better name: debug information gives a function that the compiler split (`f.cold`) one start for all its parts.
@@ -228,11 +252,8 @@ impl State {
         if self.broken.contains(&object) {
             return None;
         }
-        let dirs = &self.debug_dirs;
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
-            let usual = ["/usr/lib/debug", "/lib/debug"].iter().map(PathBuf::from);
             Symbolizer::builder()
-                .set_debug_dirs((!dirs.is_empty()).then(|| dirs.iter().cloned().chain(usual)))
                 .enable_demangling(options.demangle)
                 .enable_code_info(options.lines)
                 .enable_inlined_fns(options.lines)
@@ -357,7 +378,7 @@ mod tests {
     fn return_addresses() {
         let symbols = Symbols::new(PLAIN);
         let addr = landmark as fn(u64) -> u64 as usize as u64;
-        let exe = crate::system::elf::open(std::path::Path::new("/proc/self/exe")).unwrap();
+        let exe = crate::system::elf::open(std::path::Path::new("/proc/self/exe"), &[]).unwrap();
         let size = exe.functions.iter().find(|f| f.name.contains("symbolize5tests8landmark")).unwrap().size;
         let end = addr + size;
         let frames = symbols.user(us(), &[addr, end]);

@@ -16,8 +16,10 @@ pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod mangled;
 pub mod registers;
 pub mod rights;
+pub mod separate;
 pub mod syscalls;
 pub mod tracefs;
 pub mod usdt;
@@ -25,7 +27,7 @@ pub mod usdt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace};
+pub use dwarf::{Argument, ArgumentPlace, Line};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
@@ -83,8 +85,8 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// Data objects: name, address, size. For `uaddr`.
     pub objects: Vec<(String, u64, u64)>,
-    /// Loadable segments: (virtual address, file offset, size in file, executable).
-    pub segments: Vec<(u64, u64, u64, bool)>,
+    /// What is loaded into memory.
+    pub segments: Vec<elf::Segment>,
     /// Position independent: `uaddr` must add the load address.
     pub pie: bool,
 }
@@ -98,10 +100,7 @@ impl Binary {
 
     /// File offset to virtual address, within executable segments.
     pub fn addr_of_offset(&self, offset: u64) -> Option<u64> {
-        self.segments
-            .iter()
-            .find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size)
-            .map(|(va, off, _, _)| va + (offset - off))
+        elf::address(&self.segments, offset)
     }
 
     /// Virtual address to file offset.
@@ -169,6 +168,10 @@ pub trait System {
     }
     /// The arguments of a binary's function: none where its debug information does not know the function.
     fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
+    }
+    /// Where the code of a source line is, by its number and perhaps its column, both from 1.
+    fn source_line(&self, path: &Path, _file: &str, _line: u32, _column: Option<u32>) -> Result<Line, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
     }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.

@@ -13,6 +13,7 @@
 
 mod calls;
 mod files;
+mod lines;
 mod types;
 
 use std::cell::RefCell;
@@ -24,6 +25,7 @@ use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, 
 use super::{Missing, TypeName};
 
 pub use calls::{Argument, ArgumentPlace};
+pub use lines::Line;
 
 /// The most entries that lead to one another.
 const DEPTH: u32 = 16;
@@ -67,9 +69,9 @@ pub struct BinaryTypes {
 }
 
 impl BinaryTypes {
-    /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none.
-    pub fn open(path: &Path, first_id: u32) -> Result<Self, Missing> {
-        let dwarf = files::load(path)?;
+    /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none. `dirs` as in `--debuginfo`.
+    pub fn open(path: &Path, dirs: &[String], first_id: u32) -> Result<Self, Missing> {
+        let dwarf = files::load(path, dirs)?;
         let unreadable = |e: gimli::Error| Missing {
             what: format!("the debug information of {} cannot be read: {}", path.display(), e.to_string().to_lowercase()),
             help: Some("build it again with -g, or install its debug symbols again".into()),
@@ -242,7 +244,7 @@ mod tests {
 
     /// Everything that can be asked.
     fn ask(path: &Path) -> Option<Vec<String>> {
-        let types = BinaryTypes::open(path, 100).ok()?;
+        let types = BinaryTypes::open(path, &[], 100).ok()?;
         let mut said = Vec::new();
         for name in ["node", "point", "large", "mixed"] {
             let Some(Type::Struct(s)) = types.named(TypeName::Struct, name) else { continue };
