@@ -17,10 +17,10 @@ use crate::info;
 use crate::list;
 use crate::probes::Env;
 use crate::runtime;
-use crate::settings::{self, Assignment, Settings};
+use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
-use crate::system::System;
 use crate::system::live::Live;
+use crate::system::{System, cgroup};
 
 mod import;
 mod panic;
@@ -161,6 +161,7 @@ impl<'a> Front<'a> {
         }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
         let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        settings.cgroup = within(self.run)?;
         for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))? {
             self.warn(&text);
         }
@@ -401,6 +402,19 @@ fn help_of_script(run: &Run, tree: &ast::Script) -> Option<String> {
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
     (!options.iter().any(|o| o.name == "help")).then(|| options::help(&name, &options))
+}
+
+/// The cgroup to stay within.
+fn within(run: &Run) -> Result<Option<Within>, Failure> {
+    let found = match (&run.cgroup, &run.container) {
+        (Some(path), _) => cgroup::find(path),
+        (None, Some(name)) => cgroup::container(name),
+        (None, None) => return Ok(None),
+    };
+    match found {
+        Ok(found) => Ok(Some(Within { id: found.id, level: found.level })),
+        Err(missing) => Err(Failure { help: missing.help, ..Failure::new(missing.what).code("no-cgroup") }),
+    }
 }
 
 fn alive(pid: u32) -> Result<(), Failure> {
