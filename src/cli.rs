@@ -19,7 +19,7 @@ use clap::{ArgAction, CommandFactory, Parser};
 use crate::diag::nearest;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
-use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, SETTINGS, Settings};
+use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
 pub use completions::completions;
 use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
 
@@ -229,6 +229,12 @@ struct Raw {
     /// Write the script in canonical form to standard output (or -o) and stop; `rbt fmt --help` tells of more
     #[arg(long, help_heading = "What to run")]
     fmt: bool,
+    /// Run the script's tests (test:NAME) and nothing else; the status is 1 if one fails
+    #[arg(long, help_heading = "What to run")]
+    test: bool,
+    /// Run the script's benchmarks (bench:NAME) and nothing else
+    #[arg(long, help_heading = "What to run")]
+    bench: bool,
     /// Report what this machine and this build can do
     #[arg(long, help_heading = "What to run")]
     info: bool,
@@ -305,20 +311,16 @@ struct Raw {
     /// Let LLVM check the IR
     #[arg(long, help_heading = "Looking inside")]
     verify_llvm_ir: bool,
-    /// Mechanisms not to use, commas between them: kprobe_multi, kprobe_session, raw_syscalls, uprobe_multi
+    /// Mechanisms not to use, commas between them: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, uprobe_multi. Without them a probe is served by what it is named after, which may be slower; -v says what serves it and why
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
     no_feature: Vec<String>,
-    /// `codegen`: compile the script and stop; `format`: the same as --fmt
+    /// `codegen`: compile the script and stop; `format`, `test` and `bench`: the same as --fmt, --test and --bench
     #[arg(long, value_name = "MODE", help_heading = "Looking inside")]
     mode: Option<String>,
 
     /// The same as `rbt completions`.
     #[arg(long, hide = true, value_name = "SHELL")]
     completions: Option<OsString>,
-    #[arg(long, hide = true)]
-    test: bool,
-    #[arg(long, hide = true)]
-    bench: bool,
     #[arg(long, hide = true, value_name = "FILE")]
     aot: Option<PathBuf>,
     #[arg(long, hide = true, value_name = "PID")]
@@ -465,9 +467,10 @@ fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
     if let Some(m) = mode.filter(|m| !MODES.contains(m)) {
         return Err(Failure::new(format!("there is no mode `{m}`")).suggest(m, MODES));
     }
+    if raw.test && raw.bench {
+        return Err(Failure::new("--test cannot be used with --bench"));
+    }
     let asked = [
-        (raw.test || mode == Some("test"), "--test"),
-        (raw.bench || mode == Some("bench"), "--bench"),
         (mode == Some("compiler-bench"), "--mode compiler-bench"),
         (raw.aot.is_some(), "--aot"),
         (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
@@ -516,6 +519,13 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         has_child: raw.cmd.is_some(),
         allow_unsafe: raw.allow_unsafe,
         warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
+        mode: match raw.mode.as_deref() {
+            Some("test") => Mode::Test,
+            Some("bench") => Mode::Bench,
+            _ if raw.test => Mode::Test,
+            _ if raw.bench => Mode::Bench,
+            _ => Mode::Trace,
+        },
         probe_filter: raw.probe_filter.clone(),
         no_features: MECHANISMS.iter().filter(refused).map(|(_, m)| *m).collect(),
         include_dirs: raw.include_dir.clone(),
@@ -694,7 +704,9 @@ mod tests {
             (&["-k", "--no-warnings", "x"], "contradict"),
             (&["-d", "asx", "x"], "no stage"),
             (&["--traceable-functions", "/nonexistent", "x"], "cannot read /nonexistent"),
-            (&["--mode", "test", "x"], "not supported yet"),
+            (&["--mode", "compiler-bench", "x"], "not supported yet"),
+            (&["--mode", "test", "--test", "x"], "cannot be used with"),
+            (&["--test", "--bench", "x"], "cannot be used with"),
             (&["--mode", "tset", "x"], "no mode"),
             (&["--no-feature", "kprobe", "x"], "no feature"),
             (&["--probe-filter", "(", "x"], "regular expression"),

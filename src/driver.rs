@@ -225,7 +225,8 @@ fn run(run: &Run) -> Result<u8, Failure> {
     };
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let checked = front.check(&tree, &sys)?;
-    let compiled = compile(&checked, &sys, &mut front)?;
+    let (mut checked, mut child) = (checked, child);
+    let mut compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
         write_file(path, &compiled.artifact.elf)?;
         return Ok(0);
@@ -236,7 +237,15 @@ fn run(run: &Run) -> Result<u8, Failure> {
     if only_look {
         permitted()?;
     }
-    start::start(run, &checked, &compiled, child, &sys, &mut front)
+    loop {
+        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front) {
+            Ok(status) => return Ok(status),
+            Err(start::Stopped::Failed(failure)) => return Err(failure),
+            // never the same again, since none of them is used then
+            Err(start::Stopped::Unserved(mechanisms)) => checked.settings.no_features.extend(mechanisms),
+        }
+        compiled = compile(&checked, &sys, &mut front)?;
+    }
 }
 
 fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Compiled, Failure> {
@@ -248,7 +257,8 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
         assembly: wants("asm"),
         verify: run.verify_ir,
     };
-    let compiled = codegen::compile(&checked.script, &checked.settings, sys, &front.sources, dumps);
+    let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
+    let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| not_compiled(&e.messages, front))?;
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::check::hir;
 use crate::cli::Failure;
 use crate::diag::{Span, nearest};
-use crate::probes::{self, Attach, Caps, Env, KINDS, ProbeKind, ProbeSite};
+use crate::probes::{self, Caps, Env, KINDS, ProbeKind, ProbeSite};
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName};
 use crate::types::{Space, Type};
@@ -30,11 +30,11 @@ pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Writ
     page.finish()
 }
 
-/// Lists where a checked script would be attached; `begin` and `end` are not attached anywhere.
+/// Lists where a checked script would be attached; those that this process runs itself are not attached anywhere.
 pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
     let sites = script.probes.iter().flat_map(|p| &p.sites);
-    for site in sites.filter(|s| !matches!(s.attach, Attach::Begin | Attach::End)) {
+    for site in sites.filter(|s| !s.attach.own()) {
         page.line(&site.name);
         if verbose {
             page.arguments(site).iter().for_each(|l| page.line(l));

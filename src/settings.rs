@@ -5,6 +5,7 @@
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
+use serde::{Deserialize, Serialize};
 
 /// What to do about a probe that does not exist or will not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +119,8 @@ pub struct Settings {
     pub script_dir: std::path::PathBuf,
     /// `--debuginfo`: where separate debug files are looked for.
     pub debug_dirs: Vec<String>,
+    /// What is run.
+    pub mode: Mode,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
     /// What not to use (`--no-feature`).
@@ -125,23 +128,29 @@ pub struct Settings {
 }
 
 /// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
+    /// A trampoline for `kprobe` and `kretprobe`.
+    Fentry,
     /// One link for many kernel functions.
     KprobeMulti,
     /// One program for a function's entry and its return.
     KprobeSession,
     /// One program for all system calls' tracepoints.
     RawSyscalls,
+    /// A raw tracepoint for `tracepoint`.
+    RawTracepoint,
     /// One link for many places of a binary.
     UprobeMulti,
 }
 
 /// As they are named.
 pub const MECHANISMS: &[(&str, Mechanism)] = &[
+    ("fentry", Mechanism::Fentry),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),
     ("raw_syscalls", Mechanism::RawSyscalls),
+    ("raw_tracepoint", Mechanism::RawTracepoint),
     ("uprobe_multi", Mechanism::UprobeMulti),
 ];
 
@@ -188,10 +197,23 @@ impl Default for Settings {
             includes: Vec::new(),
             script_dir: std::path::PathBuf::new(),
             debug_dirs: Vec::new(),
+            mode: Mode::Trace,
             probe_filter: None,
             no_features: Vec::new(),
         }
     }
+}
+
+/// Which of a script's probes are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Those that trace.
+    #[default]
+    Trace,
+    /// Its tests (`--test`).
+    Test,
+    /// Its benchmarks (`--bench`).
+    Bench,
 }
 
 /// A row: something that the environment and a `config` block may set.

@@ -299,4 +299,78 @@ pub enum Output {
     },
     /// The run is over, maps follow: two blank lines in text.
     End,
+    /// Of a script's tests and benchmarks.
+    Trial(Trial),
+}
+
+impl Output {
+    /// Does it say that something went wrong? (A warning of the script's own does not.)
+    pub fn is_error(&self) -> bool {
+        matches!(self, Output::Problem { kind, .. } if *kind != "warnf")
+    }
+}
+
+/// What is said of a script's tests and benchmarks (`--test`, `--bench`), in the order in which it happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trial {
+    /// Tests are about to be run.
+    Tests {
+        /// How many.
+        tests: usize,
+    },
+    /// A test is about to be run.
+    Started {
+        /// Its name.
+        name: String,
+    },
+    /// It was run.
+    Tested {
+        /// Its name.
+        name: String,
+        /// Nothing was wrong.
+        passed: bool,
+        /// How long it took.
+        took: std::time::Duration,
+        /// What it said.
+        output: Vec<u8>,
+    },
+    /// All tests were run.
+    Over {
+        /// How many.
+        tests: usize,
+        /// Names of those that did not pass.
+        failed: Vec<String>,
+    },
+    /// Benchmarks are about to be run.
+    Benches {
+        /// Characters of the longest name.
+        widest: usize,
+    },
+    /// One was run.
+    Benched {
+        /// Its name.
+        name: String,
+        /// See [`Trial::Benches`].
+        widest: usize,
+        /// Nanoseconds a time.
+        average: u64,
+        /// How many times.
+        times: u64,
+    },
+    /// One returned something else than 0.
+    BenchSkipped {
+        /// Its name.
+        name: String,
+        /// See [`Trial::Benches`].
+        widest: usize,
+    },
+    /// One reported an error, or asked for the end.
+    BenchFailed {
+        /// Its name.
+        name: String,
+        /// See [`Trial::Benches`].
+        widest: usize,
+        /// What it said.
+        output: Vec<u8>,
+    },
 }

@@ -33,8 +33,12 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     let out = rbt.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
     // a virtual machine has no counters of its own, and a kernel may keep things to itself; that is found late
-    let unable =
-        ["this machine does not count that event", "this kernel does not say where its variables are", "this kernel is locked down"];
+    let unable = [
+        "this machine does not count that event",
+        "this machine has no hardware breakpoints",
+        "this kernel does not say where its variables are",
+        "this kernel is locked down",
+    ];
     let unable = unable.iter().any(|t| said.contains(t));
     // one builtin is for looking into programs, and says so
     let fine = said.is_empty() || said.starts_with("warning[debugging]") && !said.contains("\nerror");

@@ -3,7 +3,7 @@
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::{Caps, Env, InFile, ProgramType};
+use crate::probes::{Attach, Caps, Env, InFile, ProgramType, iter};
 use crate::system::registers::{CS, IP, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
@@ -283,9 +283,12 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
 /// `struct pt_regs *` or what a perf event has, where the kernel's types are known.
 pub(super) fn context_type(f: &Facts) -> Type {
     let env = Env { sys: f.sys, settings: f.settings };
-    let is_perf = f.site.kind.program(f.site, &env) == ProgramType::PerfEvent;
-    let name = if is_perf { PERF_CONTEXT } else { "pt_regs" };
-    match f.sys.type_named(TypeName::Struct, name) {
+    let found = match (f.site.kind.program(f.site, &env), &f.site.attach) {
+        (ProgramType::PerfEvent, _) => f.sys.type_named(TypeName::Struct, PERF_CONTEXT),
+        (_, Attach::Iter { name, .. }) => iter::context_struct(name, f.sys),
+        _ => f.sys.type_named(TypeName::Struct, "pt_regs"),
+    };
+    match found {
         Some(context) => context.ptr(Space::Kernel),
         None => Type::U64,
     }

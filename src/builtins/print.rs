@@ -1,12 +1,12 @@
 //! What a script says.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, Lower, Param, Returns, Whole};
+use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, InKernel, Lower, Param, Returns, Use, Whole};
 use crate::diag::Diagnostic;
-use crate::emit::{BasicMetadataValue, Helper, Operand};
+use crate::emit::{BasicMetadataValue, Emit, Helper, IntValue, Operand};
 use crate::host::Host;
 use crate::probes::Caps;
-use crate::render::format;
-use crate::types::Type;
+use crate::render::format::{self, Conversion, Piece, Spec};
+use crate::types::{Int, Type};
 use crate::value::{MapView, Output, Show, Unit, Value};
 
 /// A format and its arguments.
@@ -136,6 +136,104 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 pub(super) const WHOLE: &[(&str, Whole)] = &[("print", Whole::Shown)];
+
+pub(super) const IN_KERNEL: &[(&str, InKernel)] = &[("printf", InKernel { check: sequence_format, emit: sequence_printf })];
+
+/// `MAX_BPRINTF_VARARGS` of include/linux/bpf.h.
+const MOST_IN_KERNEL: usize = 12;
+
+/// What `bpf_seq_printf` can show: numbers and strings.
+fn sequence_format(f: &Facts) -> Result<(), Diagnostic> {
+    let wrong = |i: usize, message: String| {
+        Err(Diagnostic::error("format", f.span(i), message)
+            .help("what reads a pinned iterator has the kernel's own printf: %d, %u, %x, %X, %p and %s, with a width"))
+    };
+    if f.args.len() > MOST_IN_KERNEL + 1 {
+        return wrong(MOST_IN_KERNEL + 1, format!("{} of a pinned iterator shows at most {MOST_IN_KERNEL} values", f.name));
+    }
+    let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
+    for (i, spec) in format::specs(&pieces).enumerate() {
+        let Some(arg) = f.args.get(i + 1) else { break };
+        let number = sequence_number(spec).is_some() && arg.ty.is_scalar();
+        let text = spec.conversion == Conversion::Text && matches!(arg.ty, Type::Str(_));
+        if arg.ty != Type::Void && (!(number || text) || spec.alt || spec.precision.is_some()) {
+            return wrong(i + 1, format!("`{}` of a pinned iterator does not show {}", spec.source, arg.ty));
+        }
+    }
+    Ok(())
+}
+
+/// A number's conversion in the kernel's words: all 64 bits, of which the rest is zero.
+fn sequence_number(spec: &Spec) -> Option<&'static str> {
+    Some(match spec.conversion {
+        Conversion::Signed => "lld",
+        Conversion::Unsigned => "llu",
+        Conversion::Hex => "llx",
+        Conversion::UpperHex => "llX",
+        Conversion::Pointer => "llx",
+        Conversion::Octal
+        | Conversion::Char
+        | Conversion::Text
+        | Conversion::Escaped
+        | Conversion::EscapedAll
+        | Conversion::HexBytes
+        | Conversion::Gfp
+        | Conversion::Fixed
+        | Conversion::Duration
+        | Conversion::Size => return None,
+    })
+}
+
+/// printf by the kernel (kernel/bpf/helpers.c, `bpf_bprintf_prepare`): each value is a word, a string's its address.
+fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: &[Operand<'c>]) {
+    let mut pieces = format::parse(u.text(0).unwrap_or_default()).unwrap_or_default();
+    let types: Vec<Type> = args.iter().skip(1).map(|a| a.ty.clone()).collect();
+    format::bind(&mut pieces, &types);
+    let mut text = Vec::new();
+    let words = e.alloc(8 * args.len() as u32);
+    let mut values = args.iter().skip(1);
+    let mut given = 0u32;
+    for piece in &pieces {
+        let spec = match piece {
+            Piece::Text(bytes) => {
+                bytes.iter().for_each(|b| text.extend_from_slice(if *b == b'%' { b"%%" } else { std::slice::from_ref(b) }));
+                continue;
+            }
+            Piece::Spec(spec) => spec,
+        };
+        let Some(value) = values.next() else { break };
+        if spec.conversion == Conversion::Pointer {
+            text.extend_from_slice(b"0x");
+        }
+        text.push(b'%');
+        for (set, flag) in [(spec.left, b'-'), (spec.plus, b'+'), (spec.space, b' '), (spec.zero, b'0')] {
+            text.extend(set.then_some(flag));
+        }
+        if spec.width > 0 {
+            text.extend_from_slice(spec.width.to_string().as_bytes());
+        }
+        text.extend_from_slice(sequence_number(spec).unwrap_or("s").as_bytes());
+        let word = match value.ty {
+            Type::Str(_) => {
+                let at = e.in_memory(value);
+                e.addr(at)
+            }
+            _ => {
+                let v = e.scalar(value);
+                let shown = spec.bits.min(if spec.conversion == Conversion::Signed { 64 } else { spec.natural });
+                e.fit(v, Int { bytes: (shown / 8) as u8, signed: spec.conversion == Conversion::Signed })
+            }
+        };
+        let words = e.fresh(words);
+        e.store(words, given * 8, 8, word);
+        given += 1;
+    }
+    text.push(0);
+    let (format, size) = (e.text(&text), e.int(text.len() as u64));
+    let (words, bytes) = (e.fresh(words), e.int(u64::from(given) * 8));
+    e.call(Helper::SeqPrintf, &[sequence.into(), format.into(), size.into(), words.into(), bytes.into()]);
+}
+
 /// What `bpf_trace_printk` takes, which is less than what others do.
 fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
     if f.args.len() > 4 {

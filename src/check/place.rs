@@ -11,7 +11,7 @@ use super::hir::{Expr, ExprKind};
 use super::types::in_space;
 use crate::builtins::memory::shown_member;
 use crate::diag::{Diagnostic, Span};
-use crate::probes::ArgRef;
+use crate::probes::{ArgRef, ContextField, Place};
 use crate::syntax::ast::{self, BinOp};
 use crate::types::{Field, Space, Type};
 
@@ -31,6 +31,7 @@ impl Body<'_> {
         match &base.ty {
             Type::Void => poison(span),
             Type::Args => self.args_field(name, span),
+            Type::Struct(_) if self.object(&base, &name.name).is_some() => self.args_field(name, span),
             Type::Struct(s) => match self.env.sys.member(s, &name.name) {
                 Some(field) => member(base, field, space, span),
                 None if shown_member(&s.name, &name.name).is_some() => {
@@ -66,6 +67,13 @@ impl Body<'_> {
                 poison(span)
             }
         }
+    }
+
+    /// Is `base` the context, and this a member of it that the kind loads by itself?
+    fn object(&self, base: &Expr, name: &str) -> Option<&Rc<ContextField>> {
+        let ExprKind::Deref(pointer, _) = &base.kind else { return None };
+        let ExprKind::Context(ArgRef::Ctx) = pointer.kind else { return None };
+        self.context.fields.iter().find(|f| f.place == Place::Object && f.field.name == name)
     }
 
     fn no_field(&mut self, of: &str, name: &ast::Ident, names: &[String]) -> Expr {

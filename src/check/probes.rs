@@ -8,7 +8,7 @@ use super::{Tables, World, uses};
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
-use crate::settings::{MissingProbes, Settings};
+use crate::settings::{MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind};
 
 /// A script's probe and the sites that its attach points mean.
@@ -44,22 +44,47 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
                 Err(d) => diags.extend(missing(d, env.settings)),
             }
         }
-        sites.retain(|s| always_kept(s) || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
+        sites.retain(|s| wanted(s, env.settings.mode));
+        sites.retain(|s| s.attach.own() || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
         if !sites.is_empty() {
             jobs.push(with_contexts(probe, sites, world, env, tables, diags));
         }
     }
     if jobs.is_empty() && !super::failed(diags) {
-        let help = if filter.is_some() { "no probe's name matches the probe filter" } else { "a script needs at least one probe" };
+        let help = match env.settings.mode {
+            _ if filter.is_some() => "no probe's name matches the probe filter",
+            Mode::Trace => "tests are run with --test, benchmarks with --bench",
+            Mode::Test => "--test runs the script's test probes: test:NAME { … }",
+            Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
+        };
         diags.push(Diagnostic::error("no-probes", Span::default(), "No probes to attach").help(help));
     }
     limit(&jobs, env.settings, diags);
+    same_names(&jobs, diags);
     jobs
 }
 
-/// Probes that belong to the run rather than to the kernel: no filter drops them.
-fn always_kept(site: &ProbeSite) -> bool {
-    matches!(site.attach, Attach::Begin | Attach::End)
+/// Tests are run by themselves, and so are benchmarks.
+fn wanted(site: &ProbeSite, mode: Mode) -> bool {
+    match (&site.attach, mode) {
+        (Attach::Trial { bench }, _) => mode == if *bench { Mode::Bench } else { Mode::Test },
+        (_, Mode::Trace) => true,
+        (_, Mode::Test | Mode::Bench) => false,
+    }
+}
+
+/// What is told of tests and benchmarks is told by their names.
+fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
+    let mut seen: Vec<&ProbeSite> = Vec::new();
+    for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Trial { .. })) {
+        match seen.iter().find(|s| s.name == site.name) {
+            Some(first) => {
+                let d = Diagnostic::error("redeclared", site.span, format!("there is a {} already", site.name));
+                diags.push(d.related(first.span, "here").help("give it another name"));
+            }
+            None => seen.push(site),
+        }
+    }
 }
 
 fn limit(jobs: &[Job], settings: &Settings, diags: &mut Vec<Diagnostic>) {
@@ -101,7 +126,11 @@ fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec
         let names = kinds.iter().flat_map(|k| k.names()).copied();
         let lower = provider.text.to_ascii_lowercase();
         let d = Diagnostic::error("unknown-probe", provider.span, format!("there is no probe kind `{}`", provider.text));
-        let d = d.suggest(&lower, names.filter(|n| n.len() > 2));
+        let removed = probes::REMOVED.iter().find(|(name, _)| *name == lower);
+        let d = match removed {
+            Some((_, instead)) => d.help(*instead),
+            None => d.suggest(&lower, names.filter(|n| n.len() > 2)),
+        };
         return Err(if d.help.is_some() {
             d
         } else {
@@ -126,8 +155,7 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
     let in_binary = env.settings.pid.is_some() || rest.first().is_some_and(|s| s.text.contains('/'));
     let mut sites = Vec::new();
     for kind in matching {
-        let own_moment = kind.probetype() != kind.name();
-        if own_moment || kind.offers().has(Caps::BINARY) != in_binary {
+        if kind.by_name_only() || kind.offers().has(Caps::BINARY) != in_binary {
             continue;
         }
         let mut point = point.clone();
@@ -205,10 +233,12 @@ struct Needs {
     context: bool,
     /// The fields of `args`.
     fields: bool,
+    /// What no two sites have in common.
+    site: bool,
 }
 
 fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
-    let mut n = Needs { context: false, fields: false };
+    let mut n = Needs { context: false, fields: false, site: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
             ExprKind::Ident(name) => name.as_str(),
@@ -222,7 +252,7 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
         };
         // A macro's or function's body is not looked at here.
         if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
-            n = Needs { context: true, fields: true };
+            n = Needs { context: true, fields: true, site: false };
             return;
         }
         let Some(row) = (tables.row)(name) else { return };
@@ -231,12 +261,35 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr));
         n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
     });
+    n.site = asks_its_site(probe, world, tables);
+    n.context |= n.site;
     n
 }
 
-/// The part of a site that rows may look at while they are checked: its kind, and the binary it is in.
+/// Might a `comptime` ask what only one site knows? Told from the words of the probe, and of all macros and functions.
+fn asks_its_site(probe: &ast::Probe, world: &World, tables: &Tables) -> bool {
+    let (mut comptime, mut asks) = (false, false);
+    let mut each = |e: &ast::Expr| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name.as_str(),
+            ExprKind::Call { name, .. } => name.name.as_str(),
+            other => {
+                comptime |= matches!(other, ExprKind::Comptime(_));
+                return;
+            }
+        };
+        asks |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Either(..)));
+    };
+    uses::expressions(probe, &mut each);
+    for body in world.macros.iter().chain(&world.defines).map(|m| &m.body).chain(world.functions.iter().map(|f| &f.body)) {
+        uses::in_block(body, &mut each);
+    }
+    comptime && asks
+}
+
+/// The part of a site that rows may look at while they are checked: its kind, and the binary it is in or what it goes through.
 fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
-    a.kind.names() == b.kind.names() && a.attach.binary() == b.attach.binary()
+    a.kind.names() == b.kind.names() && a.attach.binary() == b.attach.binary() && a.attach.objects() == b.attach.objects()
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
@@ -280,10 +333,11 @@ fn with_contexts<'a>(
                 continue;
             }
         };
-        let at = contexts.iter().position(|(j, c)| same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
-            contexts.push((i, context));
-            contexts.len() - 1
-        });
+        let at =
+            contexts.iter().position(|(j, c)| !needs.site && same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
+                contexts.push((i, context));
+                contexts.len() - 1
+            });
         context_of.push(at);
     }
     // one stands for all: that with the longest name, which is what `probe` needs room for

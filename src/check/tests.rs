@@ -174,7 +174,7 @@ impl ProbeKind for Kind {
                     by: 0,
                     function: part(2),
                     ret: name == "uretprobe",
-                    abi: Abi::SystemV,
+                    abi: crate::system::Abi::SystemV,
                 };
                 one(attach, format!("{name}:{}:{}", part(1), part(2)))
             }

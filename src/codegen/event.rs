@@ -16,6 +16,13 @@ const HEAD: u32 = 8;
 
 impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn event(&mut self, call: &hir::Call, event: &builtins::Event) {
+        if let Some(how) = builtins::in_kernel(call.row).filter(|_| self.site.is_some_and(|s| s.attach.pinned())) {
+            let args = self.args(call);
+            if let Some(sequence) = crate::probes::iter::sequence(&mut self.e, self.env.sys) {
+                (how.emit)(&mut self.e, sequence, &call.to_use(None), &args);
+            }
+            return;
+        }
         let mut layout = Layout { size: HEAD, args: Vec::new(), fields: Vec::new() };
         match event.capture {
             Some(capture) => {

@@ -39,10 +39,16 @@ impl<'a, 'c> Gen<'a, 'c> {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
             Err(_) => Space::Unknown,
         };
+        // who reads a pinned program's output does not read its records
+        let warning_level = self.e.warning_level;
+        if first.attach.pinned() {
+            self.e.warning_level = 0;
+        }
         self.at(first.span);
         self.only_our_syscalls(probe);
         self.only_our_pid(&first.attach);
         self.only_during_the_run(&first.attach);
+        first.kind.enter(&mut self.e, first, &self.env);
         self.e.allow_scratch_here();
         self.body(probe);
         let default = match ty {
@@ -56,15 +62,17 @@ impl<'a, 'c> Gen<'a, 'c> {
             | ProgramType::Kprobe
             | ProgramType::KprobeMulti
             | ProgramType::KprobeSession
-            | ProgramType::Tracing => 0,
+            | ProgramType::Tracing
+            | ProgramType::Iter => 0,
         };
         self.e.end_program(default);
+        self.e.warning_level = warning_level;
         let sites = probe.sites.iter().map(|s| Site {
             name: s.name.clone(),
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect() }
+        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into() }
     }
 
     /// Is this the first instruction of a function?
@@ -77,11 +85,15 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Usdt { .. }
             | Attach::Begin
             | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => false,
         }
     }
@@ -187,21 +199,31 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }
-            Attach::Begin | Attach::End | Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Perf { .. } => {}
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { .. } => {}
         }
     }
 
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
     fn only_during_the_run(&mut self, attach: &Attach) {
         match attach {
-            Attach::Begin | Attach::End => {}
-            Attach::Tracepoint { .. }
+            Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } | Attach::Iter { pin: Some(_), .. } => {}
+            Attach::Iter { pin: None, .. }
+            | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Uprobe { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
             | Attach::Usdt { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => self.e.leave_when_stopped(),
         }
     }
@@ -245,6 +267,10 @@ fn section(ty: ProgramType, attach: &Attach) -> String {
         (ProgramType::KprobeMulti, true) => "kretprobe.multi",
         (ProgramType::KprobeSession, _) => SESSION,
         (ProgramType::PerfEvent, _) => "perf_event",
+        (ProgramType::Iter, _) => {
+            let Attach::Iter { name, .. } = attach else { crate::bug!("an iterator has a name") };
+            return format!("iter/{name}");
+        }
         (ProgramType::Tracing, _) => {
             let Attach::Trampoline { module, function, exit } = attach else { crate::bug!("a trampoline has a function") };
             return format!("{}/{module}:{function}", if *exit { "fexit" } else { "fentry" });

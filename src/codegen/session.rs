@@ -23,13 +23,19 @@ impl Gen<'_, '_> {
                 continue; // made with its entry
             }
             match pairs.get(i).copied().flatten().and_then(|j| Some((j, script.probes.get(j)?))) {
+                None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Trial { bench: true })) => {
+                    let mut program = self.program(i, probe, true);
+                    let part = std::mem::replace(&mut program.function, format!("bench_of_{i}"));
+                    self.e.bench(&program.function, "raw_tp", &part);
+                    programs.push(program);
+                }
                 None => programs.push(self.program(i, probe, false)),
                 Some((j, ret)) => {
                     let (entry, ret) = (self.program(i, probe, true), self.program(j, ret, true));
                     let function = format!("session_{i}");
                     self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites });
+                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites, lowered: None, why: String::new() });
                 }
             }
         }

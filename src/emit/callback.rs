@@ -106,7 +106,7 @@ impl<'c> Emit<'c> {
             stack_bytes: super::mem::STACK_BUDGET,
             places: HashMap::new(),
             skewed: HashMap::new(),
-            handed: None,
+            kept: HashMap::new(),
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: Vec::new(),
@@ -184,14 +184,10 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned.
+    /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned;
+    /// one after the other, all share them.
     pub(super) fn handed(&mut self) -> PointerValue<'c> {
-        if let Some(at) = self.fun_ref().handed {
-            return at;
-        }
-        let at = self.alloc_kept(24);
-        self.fun().handed = Some(at);
-        at
+        self.alloc_known("handed", 24)
     }
 
     /// How many elements a map holds now.

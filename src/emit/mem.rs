@@ -121,7 +121,7 @@ impl<'c> Emit<'c> {
         f.stack_bytes = f.stack_bytes.max(STACK_BUDGET.saturating_sub(bytes));
     }
 
-    /// Memory that no [`Emit::release`] gives back: for what is computed once. At most 32 bytes.
+    /// Memory that no [`Emit::release`] gives back: see [`Emit::alloc_known`] too. At most 32 bytes.
     pub fn alloc_kept(&mut self, size: u32) -> PointerValue<'c> {
         let words = size.max(1).div_ceil(8);
         self.fun().stack_bytes += words * 8;

@@ -143,12 +143,22 @@ impl<'c> Emit<'c> {
         self.atomic_add(lost, self.int(1));
     }
 
-    /// Asks for the end of the run by more than a record, which may find no room.
+    /// Asks for the end of the run by more than a record, which may find no room. Other programs do nothing any more: what they
+    /// still printed would be thrown away, and what they counted would not belong to the run.
     pub fn end_run(&mut self, status: IntValue<'c>) {
         let low = self.and(status, self.int(0xff));
         let said = self.or(low, self.int(State::ENDED));
         let flag = self.state(std::mem::offset_of!(State, ended));
         self.store(flag, 0, 8, said);
+        let stopped = self.state(std::mem::offset_of!(State, stopped));
+        self.store(stopped, 0, 4, self.int(1));
+    }
+
+    /// Ends the program's run once one has asked for the end ([`State::ended`]), before the reader hears of it.
+    pub fn leave_when_ended(&mut self) {
+        let said = self.state(std::mem::offset_of!(State, ended));
+        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
+        self.if_(ended, |e| e.ret(None));
     }
 
     /// Wakes the reader when it sleeps. The flag is looked at after the record is committed (which is a full barrier), as

@@ -2,14 +2,17 @@
 
 mod counter;
 mod fentry;
+pub mod iter;
 mod kernel;
 mod kprobe;
 mod rawtracepoint;
 mod special;
 mod timer;
 mod tracepoint;
+mod trial;
 mod uprobe;
 mod usdt;
+mod watchpoint;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
@@ -111,6 +114,8 @@ pub enum Place {
     SyscallNumber,
     /// An argument of a function in user space.
     Argument(ArgumentPlace),
+    /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
+    Object,
 }
 
 /// What a site offers to the script.
@@ -164,6 +169,8 @@ pub enum ProgramType {
     KprobeSession,
     /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
     Tracing,
+    /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
+    Iter,
 }
 
 /// When a perf event fires.
@@ -182,6 +189,13 @@ pub enum Attach {
     Begin,
     /// Run once after everything else is detached.
     End,
+    /// Run by this process when a signal comes to it.
+    Signal,
+    /// Run by this process, and by no other: a test, or a benchmark.
+    Trial {
+        /// For its time.
+        bench: bool,
+    },
     /// A perf-based tracepoint.
     Tracepoint {
         /// Its category (`sched`).
@@ -239,6 +253,15 @@ pub enum Attach {
         /// At its exit.
         exit: bool,
     },
+    /// The kernel's objects of one sort, one after the other, once.
+    Iter {
+        /// The sort (`task`).
+        name: String,
+        /// The file whose readers run it; none for this run itself.
+        pin: Option<std::path::PathBuf>,
+        /// They are tasks, or belong to them.
+        of_tasks: bool,
+    },
     /// A marker in a file: a place, and a counter that tells the program that somebody looks.
     Usdt {
         /// The file.
@@ -264,6 +287,15 @@ pub enum Attach {
         /// Every online CPU, else the first.
         all_cpus: bool,
     },
+    /// A place in memory that the processor watches. Numbers: perf_event_open(2).
+    Breakpoint {
+        /// Where.
+        address: u64,
+        /// Bytes.
+        length: u64,
+        /// `HW_BREAKPOINT_…`: a set of bits.
+        mode: u32,
+    },
 }
 
 /// A place in a file.
@@ -280,6 +312,24 @@ pub struct InFile<'a> {
 }
 
 impl Attach {
+    /// Is it run by this process, rather than by what happens elsewhere? Such probes belong to the run: no filter drops them.
+    pub fn own(&self) -> bool {
+        matches!(self, Attach::Begin | Attach::End | Attach::Signal)
+    }
+
+    /// What an iterator goes through, and whether for others than this run.
+    pub fn objects(&self) -> Option<(&str, bool)> {
+        match self {
+            Attach::Iter { name, pin, .. } => Some((name, pin.is_some())),
+            _ => None,
+        }
+    }
+
+    /// Will the program outlive the run?
+    pub fn pinned(&self) -> bool {
+        matches!(self, Attach::Iter { pin: Some(_), .. })
+    }
+
     /// The file that a probe in user space is in.
     pub fn binary(&self) -> Option<&std::path::Path> {
         self.in_file().map(|place| place.path)
@@ -292,13 +342,44 @@ impl Attach {
             Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
             Attach::Begin
             | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
             | Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
             | Attach::Trampoline { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => None,
         }
+    }
+}
+
+/// What a probe's body asks of its context.
+#[derive(Clone, Debug, Default)]
+pub struct Asks {
+    /// What its builtins need.
+    pub caps: Caps,
+    /// What it loads.
+    pub args: Vec<ArgRef>,
+}
+
+/// Which mechanism serves a probe.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// By which in place of the one that the kind is named after; none for just that.
+    pub lowered: Option<Mechanism>,
+    /// For each site, when it is another.
+    pub attaches: Vec<Attach>,
+    /// Why; may be empty.
+    pub why: &'static str,
+}
+
+impl Choice {
+    /// The one that the kind is named after.
+    pub fn literal(why: &'static str) -> Self {
+        Self { lowered: None, attaches: Vec::new(), why }
     }
 }
 
@@ -351,19 +432,31 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn probetype(&self) -> &'static str {
         self.name()
     }
+    /// Is it to be asked for by its own name, so that no pattern of kinds finds it?
+    fn by_name_only(&self) -> bool {
+        false
+    }
     /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
     fn offers(&self) -> Caps;
     /// What a site offers.
-    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
     /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
     }
+    /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.
+    fn cheaper(&self, _sites: &[ProbeSite], _asks: &Asks, _env: &Env) -> Choice {
+        Choice::literal("")
+    }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
+    /// Emits what a program does before all else: leaving where this is none of what it is asked about.
+    fn enter(&self, _e: &mut Emit<'_>, _site: &ProbeSite, _env: &Env) {}
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
     /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
@@ -387,7 +480,15 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
     &usdt::Usdt,
+    &watchpoint::Watchpoint,
+    &iter::Iter,
+    &special::SELF,
+    &trial::TEST,
+    &trial::BENCH,
 ];
+
+/// Kinds that are gone, and what to do instead.
+pub const REMOVED: &[(&str, &str)] = &[watchpoint::REMOVED];
 
 /// The kind of this name.
 pub fn find(name: &str) -> Option<&'static dyn ProbeKind> {

@@ -1,6 +1,7 @@
-//! `begin` and `end`: run once, in this process, before everything is attached and after all is detached.
+//! `begin` and `end`: run once, in this process, before everything is attached and after all is detached; and `self`: run by
+//! this process when somebody asks for it.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
+use super::{ArgRef, Attach, Caps, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -36,6 +37,20 @@ pub static END: Special = Special {
     attach: Attach::End,
 };
 
+/// When a signal comes to this process.
+pub static SELF: Special = Special {
+    info: Info {
+        names: &["self"],
+        usage: "self:signal:SIGUSR1",
+        doc: "Runs each time that rbt itself gets the signal, SIGUSR1: to look at a run that goes on.",
+        example: "self:signal:SIGUSR1 { print(@); } tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
+    },
+    attach: Attach::Signal,
+};
+
+/// What [`SELF`] has after its name.
+const SIGNAL: [&str; 2] = ["signal", "SIGUSR1"];
+
 impl ProbeKind for Special {
     fn info(&self) -> &Info {
         &self.info
@@ -45,7 +60,24 @@ impl ProbeKind for Special {
         "special"
     }
 
+    fn by_name_only(&self) -> bool {
+        true
+    }
+
     fn expand(&self, point: &AttachPoint, _env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        if self.attach == Attach::Signal {
+            let given = super::parts::<2>(self, point)?;
+            if given != SIGNAL {
+                let d = Diagnostic::error(
+                    "bad-probe",
+                    point.span,
+                    format!("`{}` is nothing that {} can wait for", given.join(":"), self.name()),
+                );
+                return Err(d.help(format!("write {}", self.usage())));
+            }
+            let name = format!("{}:{}", self.name(), SIGNAL.join(":"));
+            return Ok(vec![ProbeSite { kind: super::row(self.name()), name, attach: self.attach.clone(), span: point.span }]);
+        }
         if !matches!(point.segments.as_slice(), [_, all] if all.text == "*") {
             no_parts(self, point)?;
         }
@@ -56,10 +88,6 @@ impl ProbeKind for Special {
         Caps::STACK
     }
 
-    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
-        Ok(Context { caps: self.offers(), ..Context::default() })
-    }
-
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
         ProgramType::RawTracepoint
     }
@@ -68,7 +96,10 @@ impl ProbeKind for Special {
         crate::bug!("{} offers no {which:?}", self.name())
     }
 
-    fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+    fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        if self.attach == Attach::Signal && pattern.iter().zip(SIGNAL).all(|(p, name)| super::matches(p, name)) {
+            each(self.usage());
+        }
         Ok(())
     }
 }

@@ -121,7 +121,7 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
             let at = register(e, n);
             Operand::at(ty, at, Space::User)
         }
-        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::SyscallArg(_) | Place::SyscallNumber => {
+        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::SyscallArg(_) | Place::SyscallNumber | Place::Object => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
     }

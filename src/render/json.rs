@@ -3,7 +3,7 @@
 //! Strings are JSON and so Unicode: bytes that are not UTF-8 become U+FFFD. (A buffer, as an array of numbers, keeps
 //! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
 
-use crate::value::{Hist, MapView, Output, Value};
+use crate::value::{Hist, MapView, Output, Trial, Value};
 
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
@@ -45,6 +45,7 @@ impl Renderer for JsonRenderer {
             Output::Attached { probes } => counted("attached_probes", "probes", *probes, to),
             Output::Lost { events } => counted("lost_events", "events", *events, to),
             Output::End => {}
+            Output::Trial(trial) => self::trial(trial, to),
         }
     }
 
@@ -60,6 +61,30 @@ fn record(kind: &str, to: &mut Vec<u8>, data: impl FnOnce(&mut Vec<u8>)) {
     open(kind, to);
     field("data", to, data);
     to.extend_from_slice(b"}\n");
+}
+
+/// One that ended: by its name, what is known of it.
+fn trial(trial: &Trial, to: &mut Vec<u8>) {
+    let mut named = |kind: &str, name: &str, fields: &dyn Fn(&mut Vec<u8>)| {
+        record(kind, to, |to| object([(name, ())].iter(), to, |(), to| fields(to)));
+    };
+    match trial {
+        Trial::Tests { .. } | Trial::Started { .. } | Trial::Over { .. } | Trial::Benches { .. } => {}
+        Trial::Tested { name, passed, took, output } => named("test_result", name, &|to| {
+            to.extend_from_slice(format!("{{\"duration\": {}, \"passed\": {passed}", took.as_nanos()).as_bytes());
+            field("output", to, |to| string(output, to));
+            to.push(b'}');
+        }),
+        Trial::Benched { name, average, times, .. } => named("benchmark_result", name, &|to| {
+            object([("average", *average), ("iters", *times)].iter(), to, |n, to| decimal(to, *n));
+        }),
+        Trial::BenchSkipped { name, .. } => named("benchmark_result", name, &|to| to.extend_from_slice(b"{\"skipped\": true}")),
+        Trial::BenchFailed { name, output, .. } => named("benchmark_result", name, &|to| {
+            to.extend_from_slice(b"{\"failed\": true");
+            field("output", to, |to| string(output, to));
+            to.push(b'}');
+        }),
+    }
 }
 
 fn counted(kind: &str, name: &str, n: u64, to: &mut Vec<u8>) {

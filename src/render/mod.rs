@@ -20,6 +20,7 @@ mod series;
 mod stack;
 mod table;
 mod text;
+mod trial;
 
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,7 @@ impl Renderer for TextRenderer {
                 to.err.extend_from_slice(b" events\n");
             }
             Output::End => to.out.extend_from_slice(b"\n\n"),
+            Output::Trial(trial) => super::trial::text(trial, &mut to.out),
         }
     }
 

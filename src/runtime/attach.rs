@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libbpf_sys::{
     BPF_F_KPROBE_MULTI_RETURN, BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_KPROBE_MULTI, BPF_TRACE_KPROBE_SESSION,
@@ -18,7 +18,7 @@ use libbpf_sys::{
 };
 
 use super::perf::{self, Scope};
-use super::sweep;
+use super::{iter, sweep};
 use crate::codegen::artifact::{Manifest, Program, Site};
 use crate::probes::{Attach, Every, InFile, ProgramType};
 use crate::settings::Settings;
@@ -49,6 +49,8 @@ pub(super) struct Links {
     fast: Vec<OwnedFd>,
     slow: Vec<OwnedFd>,
     timers: Vec<OwnedFd>,
+    /// Iterators in the script's order, and where those are pinned that are.
+    pub iters: Vec<(OwnedFd, Option<PathBuf>)>,
     /// Probes attached: a name in a binary counts as one, in however many places it is.
     pub sites: u64,
     named: BTreeSet<(String, (u32, u32))>,
@@ -82,6 +84,7 @@ impl Links {
                 self.timers.extend(events);
                 self.fast.extend(links);
             }
+            Made::Iter(link, pin) => self.iters.push((link, pin)),
         }
     }
 }
@@ -99,6 +102,7 @@ enum Made {
     Fast(OwnedFd),
     Slow(Vec<OwnedFd>),
     Perf(Vec<OwnedFd>, Vec<OwnedFd>),
+    Iter(OwnedFd, Option<PathBuf>),
 }
 
 /// In which order programs are attached, as indices: kernels run a tracepoint's programs in the order in which they came,
@@ -110,7 +114,7 @@ pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
         ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing => 0,
         ProgramType::Kprobe | ProgramType::KprobeMulti if returns(program) => 1,
         ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => 0,
-        ProgramType::RawTracepoint | ProgramType::Tracepoint => 1,
+        ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Iter => 1,
         ProgramType::PerfEvent => 2,
     };
     let mut order: Vec<usize> = (0..manifest.programs.len()).collect();
@@ -148,7 +152,8 @@ pub(super) fn attach(
         | ProgramType::UprobeMulti
         | ProgramType::PerfEvent
         | ProgramType::Kprobe
-        | ProgramType::Tracing => {}
+        | ProgramType::Tracing
+        | ProgramType::Iter => {}
     }
     // One link for all: system calls (the program tells them apart), and the offsets of a file.
     let together = match program.sites.first().map(|s| &s.attach) {
@@ -241,7 +246,7 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<Owned
 fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
-        Attach::Begin | Attach::End => Ok(Made::Slow(Vec::new())),
+        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => Ok(Made::Slow(Vec::new())),
         Attach::RawTracepoint { name } => raw_tracepoint(name, program, *cookie).map(Made::Fast),
         Attach::Syscall { enter, .. } => raw_tracepoint(if *enter { "sys_enter" } else { "sys_exit" }, program, 0).map(Made::Fast),
         Attach::Tracepoint { category, event } => {
@@ -264,17 +269,27 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             on_event(event, program, *cookie).map(Made::Slow)
         }
         Attach::Trampoline { .. } => trampoline(program).map(|link| Made::Slow(vec![link])),
+        Attach::Iter { name, pin, of_tasks } => {
+            iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| Made::Iter(link, pin.clone()))
+        }
         Attach::Perf { ty, config, every, all_cpus } => {
-            let (mut events, mut links) = (Vec::new(), Vec::new());
-            for scope in scopes(*all_cpus, settings.pid, sys)? {
-                let event = perf::counter(*ty, *config, *every, scope)?;
-                let mut fds = on_event(event, program, *cookie)?;
-                events.extend(fds.pop());
-                links.extend(fds);
-            }
-            Ok(Made::Perf(events, links))
+            events(scopes(*all_cpus, settings.pid, sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *every, scope))
+        }
+        Attach::Breakpoint { address, length, mode } => {
+            events(scopes(true, settings.pid, sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
         }
     }
+}
+
+/// One program on an event for each scope.
+fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) -> io::Result<OwnedFd>) -> io::Result<Made> {
+    let (mut events, mut links) = (Vec::new(), Vec::new());
+    for scope in scopes {
+        let mut fds = on_event(open(scope)?, program, cookie)?;
+        events.extend(fds.pop());
+        links.extend(fds);
+    }
+    Ok(Made::Perf(events, links))
 }
 
 /// Places in a file by one link, or one place by an event of its own: its offset and its semaphore's.
@@ -289,7 +304,8 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
         | ProgramType::Kprobe
         | ProgramType::KprobeMulti
         | ProgramType::KprobeSession
-        | ProgramType::Tracing => {
+        | ProgramType::Tracing
+        | ProgramType::Iter => {
             let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
             on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.pid)?, program, cookie).map(Made::Slow)
         }
@@ -302,7 +318,8 @@ fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn System) -> io::Result<Vec<
     Ok(match (all_cpus, pid) {
         (false, _) => cpus.take(1).collect(),
         (true, None) => cpus.collect(),
-        (true, Some(pid)) => fs::read_dir(format!("/proc/{pid}/task"))?
+        (true, Some(pid)) => fs::read_dir(format!("/proc/{pid}/task"))
+            .map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .map(|tid| Scope { pid: tid, cpu: -1 })
             .collect(),
@@ -401,9 +418,14 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
         (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "this machine does not count that event".into()
         }
-        (Attach::Uprobe { .. } | Attach::Usdt { .. }, libc::ESRCH) | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => {
-            "the process has ended".into()
+        (Attach::Breakpoint { .. }, libc::ENOSPC) => {
+            "the processor can watch no more places: each has four, and others may hold some".into()
         }
+        (Attach::Breakpoint { .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => "this machine has no hardware breakpoints".into(),
+        (Attach::Breakpoint { .. }, libc::EINVAL) => "the kernel lets nothing be watched there, or not so".into(),
+        (Attach::Breakpoint { .. }, libc::ESRCH) => "the process has ended".into(),
+        (Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Iter { .. }, libc::ESRCH)
+        | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
         (Attach::Uprobe { offset, .. } | Attach::Usdt { offset, .. }, libc::EINVAL) => {
             format!("the kernel takes no probe at offset {offset:#x} of that file")
         }
@@ -432,7 +454,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
 /// Which mechanism serves a program, for `-v`.
 pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
     match program.sites.first().map(|s| &s.attach) {
-        Some(Attach::Begin | Attach::End) => "test run",
+        Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }) => "test run",
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",
         Some(Attach::Syscall { .. }) => "raw tracepoint of all system calls",
         Some(Attach::Tracepoint { .. }) => "perf tracepoint",
@@ -445,7 +467,9 @@ pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
         Some(Attach::Kprobe { many: true, .. }) => "perf kprobe (this kernel has no kprobe.multi)",
         Some(Attach::Kprobe { .. }) => "perf kprobe",
         Some(Attach::Trampoline { .. }) => "trampoline",
+        Some(Attach::Iter { .. }) => "iterator",
         Some(Attach::Perf { .. }) => "perf event",
+        Some(Attach::Breakpoint { .. }) => "hardware breakpoint",
         None => "nothing",
     }
 }

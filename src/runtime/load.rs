@@ -94,6 +94,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
     }
 
+    /// Takes [`Shared::stop`] back.
+    pub fn go(&self) {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
+    }
+
     /// Has it been called?
     pub fn stopped(&self) -> bool {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
@@ -113,6 +118,11 @@ impl Shared {
     pub fn ended(&self) -> Option<u8> {
         let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
         (said & State::ENDED != 0).then_some(said as u8)
+    }
+
+    /// As if no program had asked for the end.
+    pub fn begin_anew(&self) {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
     }
 
     /// Which of the two of a map that is there twice is written to: 0 or 1.
@@ -137,6 +147,11 @@ impl Shared {
     /// See [`State::refused`].
     pub fn refused(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).refused) }.load(Ordering::Relaxed)
+    }
+
+    /// See [`State::unstored`].
+    pub fn unstored(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).unstored) }.load(Ordering::Relaxed)
     }
 }
 
@@ -171,11 +186,9 @@ pub(super) fn load(
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     // An event and a link per site; of a clock on all CPUs, per CPU.
-    let sites = manifest
-        .programs
-        .iter()
-        .flat_map(|p| &p.sites)
-        .map(|site| if matches!(site.attach, Attach::Perf { all_cpus: true, .. }) { sys.online_cpus().len() } else { 1 });
+    let sites = manifest.programs.iter().flat_map(|p| &p.sites).map(|site| {
+        if matches!(site.attach, Attach::Perf { all_cpus: true, .. } | Attach::Breakpoint { .. }) { sys.online_cpus().len() } else { 1 }
+    });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
     SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
@@ -314,7 +327,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
 /// Does it fire once, or at the ticks of one clock? (`begin` may loop, and nobody reads while it does.)
 fn is_rare(attach: &Attach) -> bool {
     match attach {
-        Attach::Begin | Attach::End => true,
+        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => true,
         Attach::Perf { all_cpus, .. } => !all_cpus,
         Attach::Tracepoint { .. }
         | Attach::RawTracepoint { .. }
@@ -322,7 +335,9 @@ fn is_rare(attach: &Attach) -> bool {
         | Attach::Uprobe { .. }
         | Attach::Usdt { .. }
         | Attach::Kprobe { .. }
-        | Attach::Trampoline { .. } => false,
+        | Attach::Trampoline { .. }
+        | Attach::Iter { .. }
+        | Attach::Breakpoint { .. } => false,
     }
 }
 
@@ -334,6 +349,7 @@ fn only_ends(kind: &EventKind) -> bool {
             crate::builtins::Lower::Fold(_)
             | crate::builtins::Lower::Context(_)
             | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Either(..)
             | crate::builtins::Lower::Source(_)
             | crate::builtins::Lower::Aggregate(_) => false,
         }),
@@ -442,10 +458,12 @@ fn explain(why: anyhow::Error, said: &[String]) -> anyhow::Error {
     }
 }
 
-/// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10).
-pub(super) fn run_once(program: RawFd) -> std::io::Result<()> {
-    // The context: as many arguments as a raw tracepoint can have, all zero.
-    let args = [0u64; 12];
+/// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10), and gives what it returns. `first` is the
+/// first argument that it gets.
+pub(super) fn run_once(program: RawFd, first: u64) -> std::io::Result<u32> {
+    // The context: as many arguments as a raw tracepoint can have, the others zero.
+    let mut args = [0u64; 12];
+    args[0] = first;
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
         ctx_in: ptr::from_ref(&args).cast(),
@@ -454,7 +472,7 @@ pub(super) fn run_once(program: RawFd) -> std::io::Result<()> {
     };
     // SAFETY: the options and the context outlive the call
     match unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &mut opts) } {
-        0 => Ok(()),
+        0 => Ok(opts.retval),
         error => Err(std::io::Error::from_raw_os_error(-error)),
     }
 }

@@ -15,6 +15,9 @@ const IOC_ENABLE: libc::c_ulong = 0x2400;
 /// `_IOW('$', 8, __u32)`
 const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
+/// `HW_BREAKPOINT_X` of include/uapi/linux/hw_breakpoint.h
+const BREAKPOINT_X: u32 = 4;
+
 /// `PERF_FLAG_FD_CLOEXEC`
 const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
@@ -113,6 +116,20 @@ pub(super) fn counter(ty: u32, config: u64, every: Every, scope: Scope) -> io::R
     if scope.cpu < 0 {
         attr.set_inherit(1);
         attr.set_inherit_thread(1);
+    }
+    open(&attr, scope)
+}
+
+/// An event that fires each time that memory is touched so; threads that a traced thread starts are traced too.
+pub(super) fn breakpoint(address: u64, length: u64, mode: u32, scope: Scope) -> io::Result<OwnedFd> {
+    let mut attr = attr(libbpf_sys::PERF_TYPE_BREAKPOINT, 0);
+    attr.bp_type = mode;
+    attr.__bindgen_anon_1.sample_period = 1;
+    attr.__bindgen_anon_3.bp_addr = address;
+    // an instruction's own length does not count: the kernel wants that of a word
+    attr.__bindgen_anon_4.bp_len = if mode == BREAKPOINT_X { size_of::<usize>() as u64 } else { length };
+    if scope.cpu < 0 {
+        attr.set_inherit(1);
     }
     open(&attr, scope)
 }

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::attach::Links;
 use super::events::Events;
 use super::load::{Loaded, MapFd};
 use super::ring::{Drained, Ring};
+use super::signals::Signals;
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, load, maps, moments, raw};
+use super::{Buffering, Exit, Session, iter, load, maps, moments, raw};
 use crate::codegen::artifact::{Manifest, Map};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -46,7 +48,7 @@ pub(super) struct Source {
 }
 
 /// What handlers may use while they run: all of the session but the handlers.
-struct Desk<'a> {
+pub(super) struct Desk<'a> {
     loaded: &'a Loaded,
     manifest: &'a Manifest,
     settings: &'a Settings,
@@ -68,6 +70,8 @@ struct Desk<'a> {
     /// Lost events that were told, and when.
     told: u64,
     told_at: Option<Instant>,
+    /// Errors that were told.
+    pub(super) problems: u64,
 }
 
 impl Session<'_> {
@@ -79,7 +83,8 @@ impl Session<'_> {
         run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
         let start = Instant::now();
-        self.attach(&mut |warning| first.push(warning))?;
+        self.attach(false, &mut |warning| first.push(warning))?;
+        self.loaded.state.go();
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
@@ -93,28 +98,12 @@ impl Session<'_> {
         }
         let waits = self.waits();
 
-        let mut desk = Desk {
-            loaded: &self.loaded,
-            manifest: self.manifest,
-            settings: self.settings,
-            symbols: &self.symbols,
-            boot_to_unix_ns: self.boot_to_unix_ns,
-            renderer,
-            rendered: Rendered::default(),
-            out,
-            err,
-            buffering: self.options.buffering,
-            exit: None,
-            slow: false,
-            over: false,
-            broken: None,
-            told: 0,
-            told_at: None,
-        };
+        let mut desk = Desk::new((&self.loaded, self.manifest, self.settings), (&self.symbols, self.boot_to_unix_ns), renderer, (out, err));
+        desk.buffering = self.options.buffering;
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
-        let mut child = self.options.child.take();
+        let mut child = self.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
         source.drain_once(&mut desk);
@@ -122,11 +111,15 @@ impl Session<'_> {
         if let Some(child) = child.as_mut().filter(|_| desk.goes_on()) {
             child.start()?;
         }
+        iterate(&self.links, source, &mut desk, &self.signals)?;
 
         let ring = source.ring.as_ref().map_or(-1, Ring::fd);
         let room = source.ring.as_ref().map_or(0, Ring::size);
         let mut refreshed = Instant::now();
         loop {
+            for _ in 0..self.signals.acknowledge() {
+                run_all(self.manifest, &self.loaded, &Attach::Signal)?;
+            }
             // looked at before the drain: a record that was written before it is then seen
             let asked = self.loaded.state.ended();
             let found = source.drain(&mut desk, BATCH);
@@ -159,7 +152,6 @@ impl Session<'_> {
                 wait(&[ring, signal, child, target], NAP);
                 self.loaded.state.set_sleeps(false);
             }
-            self.signals.acknowledge(); // SIGUSR1 has no probes yet: it is swallowed
         }
 
         self.loaded.state.stop();
@@ -193,11 +185,34 @@ impl Session<'_> {
     }
 }
 
-/// Runs the programs of `begin` or `end`, in order of declaration.
+/// Pins the iterators that are to be pinned, and goes through all that the others go through.
+fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signals) -> anyhow::Result<()> {
+    for (link, pin) in &links.iters {
+        if let Some(path) = pin {
+            iter::pin(link, path).context("cannot pin an iterator")?;
+            let data = format!("Program pinned to {}", path.display()).into_bytes();
+            desk.say(Output::Text { kind: "pinned", data, newline: true });
+            desk.flush(true);
+            continue;
+        }
+        let mut reader = iter::reader(link).context("cannot go through an iterator's objects")?;
+        while desk.goes_on() && signals.end().is_none() {
+            let more = iter::go_on(&mut reader).context("an iterator ended before its time")?;
+            source.drain_once(desk);
+            desk.flush(false);
+            if !more {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
 fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            load::run_once(*fd).with_context(|| format!("cannot run {}", site.name))?;
+            load::run_once(*fd, 0).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())
@@ -229,7 +244,7 @@ impl Source {
     }
 
     /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.
-    fn finish(&mut self, desk: &mut Desk) {
+    pub(super) fn finish(&mut self, desk: &mut Desk) {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
@@ -253,7 +268,34 @@ impl Source {
     }
 }
 
-impl Desk<'_> {
+impl<'a> Desk<'a> {
+    pub(super) fn new(
+        (loaded, manifest, settings): (&'a Loaded, &'a Manifest, &'a Settings),
+        (symbols, boot_to_unix_ns): (&'a Symbols, u64),
+        renderer: &'a mut dyn Renderer,
+        (out, err): (&'a mut dyn Write, &'a mut dyn Write),
+    ) -> Self {
+        Self {
+            loaded,
+            manifest,
+            settings,
+            symbols,
+            boot_to_unix_ns,
+            renderer,
+            rendered: Rendered::default(),
+            out,
+            err,
+            buffering: Buffering::Line,
+            exit: None,
+            slow: false,
+            over: false,
+            broken: None,
+            told: 0,
+            told_at: None,
+            problems: 0,
+        }
+    }
+
     fn goes_on(&self) -> bool {
         self.exit.is_none() && self.broken.is_none()
     }
@@ -265,7 +307,7 @@ impl Desk<'_> {
     }
 
     /// Writes what is rendered, if it is time to (or `now`): output before messages.
-    fn flush(&mut self, now: bool) {
+    pub(super) fn flush(&mut self, now: bool) {
         let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
         if time && !self.rendered.out.is_empty() {
             if self.broken.is_none()
@@ -299,7 +341,7 @@ impl Desk<'_> {
         self.tell_lost(true);
         events.finish(self);
         let state = &self.loaded.state;
-        let (lost, missed, refused) = (state.lost(), state.missed(), state.refused());
+        let (lost, missed, refused, unstored) = (state.lost(), state.missed(), state.refused(), state.unstored());
         let mut total = |n: u64, what: &str| {
             if n > 0 && self.settings.warning_level > 0 {
                 self.rendered.err.extend_from_slice(format!("WARNING: {what}: {n}\n").as_bytes());
@@ -308,6 +350,7 @@ impl Desk<'_> {
         total(lost, "Total lost event count");
         total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
         total(refused, "Map updates that full maps refused");
+        total(unstored, "Map updates for which the kernel had no memory at that moment");
         self.say(Output::End);
         if self.settings.print_maps_on_exit {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
@@ -338,6 +381,7 @@ impl Desk<'_> {
 
 impl Host for Desk<'_> {
     fn say(&mut self, output: Output) {
+        self.problems += u64::from(output.is_error());
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order

@@ -1,0 +1,231 @@
+//! `iter`: goes once through all of the kernel's tasks, files, sockets, maps and the like.
+//!
+//! The kernel calls the program for each object, with a `struct bpf_iter__NAME` of BTF as its context, and a last time without
+//! any (kernel/bpf/bpf_iter.c). Reading the iterator's file is what makes it go on; what the program writes there is what the
+//! reader gets. Of a run's own iterators that is a byte for each object, which bounds how far the kernel goes before the
+//! records are looked at: none is lost. A pinned one outlives the run, and its `printf` writes to whoever reads the file.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Cmp, Emit, Helper, IntValue, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::{Missing, System, TypeName};
+use crate::types::{Int, Space, Type};
+
+/// The kind.
+#[derive(Debug)]
+pub struct Iter;
+
+static INFO: Info = Info {
+    names: &["iter", "it"],
+    usage: "iter:NAME[:PIN]",
+    doc: "Runs once for each of the kernel's objects of a sort, when all else is attached: tasks, their files and mappings, sockets, BPF \
+          maps and programs; `rbt -l 'iter:*'` lists the sorts. The object is a member of `ctx`, and of `args`. With a PIN, a path \
+          (below /sys/fs/bpf where it is relative), nothing runs now: reading that file runs the probe and gives what it printf()s, \
+          until the file is removed.",
+    example: "iter:task { @[ctx.task.comm] = count(); }",
+};
+
+const U64: Int = Int { bytes: 8, signed: false };
+const U32: Int = Int { bytes: 4, signed: false };
+/// What contexts' structs are called before the name.
+const PREFIX: &str = "bpf_iter__";
+/// In the names of what the verifier alone knows of such a struct (`BTF_TYPE_SAFE_TRUSTED` of kernel/bpf/verifier.c).
+const VARIANT: &str = "__";
+/// The member that each context has besides its objects.
+const META: &str = "meta";
+/// Where relative pins are.
+const BPF_FS: &str = "/sys/fs/bpf";
+
+/// The type of `ctx`.
+pub fn context_struct(name: &str, sys: &dyn System) -> Option<Type> {
+    sys.type_named(TypeName::Struct, &format!("{PREFIX}{name}"))
+}
+
+/// The context's members: a pointer to each object, and what else is told of it.
+fn members(name: &str, sys: &dyn System) -> Vec<crate::types::Field> {
+    let Some(Type::Struct(of)) = context_struct(name, sys) else { return Vec::new() };
+    sys.expand(&of).map(|r| r.fields).unwrap_or_default()
+}
+
+fn objects(name: &str, sys: &dyn System) -> impl Iterator<Item = crate::types::Field> {
+    // others stand in a union with their pointers, for the size's sake, and have no name
+    members(name, sys).into_iter().filter(|f| f.name != META && !f.name.is_empty())
+}
+
+/// Does it go through one map, which would have to be named?
+fn of_one_map(name: &str, sys: &dyn System) -> bool {
+    let names: Vec<String> = objects(name, sys).map(|f| f.name).collect();
+    names.len() > 1 && names.iter().any(|n| n == "map")
+}
+
+/// The name and the pin of a site.
+fn named(site: &ProbeSite) -> (&str, Option<&PathBuf>) {
+    match &site.attach {
+        Attach::Iter { name, pin, .. } => (name, pin.as_ref()),
+        _ => crate::bug!("{} is no iterator", site.name),
+    }
+}
+
+impl ProbeKind for Iter {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        let (what, pin) = match parts.as_slice() {
+            [what] if !what.is_empty() => (*what, None),
+            [what, pin] if !what.is_empty() && !pin.is_empty() => (*what, Some(*pin)),
+            _ => {
+                return Err(Diagnostic::error("bad-probe", point.span, "iter takes a sort of object, and perhaps a file to pin it as")
+                    .help(format!("write {}", self.usage())));
+            }
+        };
+        if let Some(m) = env.sys.types_missing() {
+            return Err(missing(point.span, m));
+        }
+        let site = |name: &str| {
+            let pin = pin.map(|p| PathBuf::from(BPF_FS).join(p));
+            let of_tasks = objects(name, env.sys).any(|f| f.name == "task");
+            let full = match &pin {
+                Some(pin) => format!("iter:{name}:{}", pin.display()),
+                None => format!("iter:{name}"),
+            };
+            let attach = Attach::Iter { name: name.into(), pin, of_tasks };
+            ProbeSite { kind: super::row("iter"), name: full, attach, span: point.span }
+        };
+        let usable = |name: &str| -> Result<(), Diagnostic> {
+            if of_one_map(name, env.sys) {
+                let d = Diagnostic::error("unsupported", point.span, format!("iter:{name} goes through one map, and none can be named"));
+                return Err(d.help("iter:bpf_map goes through the maps themselves"));
+            }
+            let of_tasks = objects(name, env.sys).any(|f| f.name == "task");
+            if env.settings.pid.is_some() && !of_tasks {
+                let message = format!("-p limits iterators over tasks and what they have; iter:{name} goes through what is no task's");
+                return Err(Diagnostic::error("not-here", point.span, message).help("leave out -p"));
+            }
+            Ok(())
+        };
+        if what.contains('*') {
+            let mut sites = Vec::new();
+            self.list(&[what.to_owned()], env, &mut |name| {
+                if let Some(name) = name.strip_prefix("iter:").filter(|n| usable(n).is_ok()) {
+                    sites.push(site(name));
+                }
+            })
+            .map_err(|m| missing(point.span, m))?;
+            return Ok(sites);
+        }
+        if context_struct(what, env.sys).is_none() {
+            let d = Diagnostic::error("unknown-probe-name", point.span, format!("this kernel has no iterator `{what}`"));
+            let names = names(env);
+            let d = d.suggest(what, names.iter().map(String::as_str));
+            return Err(if d.help.is_some() { d } else { d.help("`rbt -l 'iter:*'` lists what there is") });
+        }
+        usable(what)?;
+        Ok(vec![site(what)])
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::CTX.and(Caps::ARGS).and(Caps::TRUSTED)
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let (name, _) = named(site);
+        let fields = objects(name, env.sys).map(|mut field| {
+            if let Type::Ptr(to, _) = field.ty {
+                field.ty = to.ptr(Space::Kernel);
+            }
+            let decl = format!("{} {}", field.ty, field.name);
+            Rc::new(ContextField { field, place: Place::Object, decl })
+        });
+        Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::Iter
+    }
+
+    /// Leaves when there is no object, or one of another process. The verifier knows from then on that there is one.
+    fn enter(&self, e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
+        let (name, pin) = named(site);
+        if pin.is_none() {
+            e.leave_when_ended();
+        }
+        for f in objects(name, env.sys).filter(|f| matches!(f.ty, Type::Ptr(..))) {
+            let object = word(e, f.offset);
+            let none = e.cmp(Cmp::Eq, object, e.int(0));
+            e.if_(none, |e| e.ret(None));
+            let Some(pid) = env.settings.pid.filter(|_| f.name == "task") else { continue };
+            let Type::Ptr(task, _) = &f.ty else { continue };
+            let tgid = if let Type::Struct(task) = &**task { env.sys.member(task, "tgid") } else { None };
+            if let Some(tgid) = tgid {
+                let at = e.add(object, e.int(tgid.offset.into()));
+                let tgid = e.read_int(Space::Kernel, at, U32);
+                let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
+                e.if_(other, |e| e.ret(None));
+            }
+        }
+        if pin.is_none()
+            && let Some(seq) = sequence(e, env.sys)
+        {
+            let (byte, one) = (e.text(&[0; 8]), e.int(1));
+            e.call(Helper::SeqWrite, &[seq.into(), byte.into(), one.into()]);
+        }
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        let member = |e: &mut Emit<'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
+            (Type::Ptr(..), _) => Operand::reg(f.field.ty.clone(), word(e, f.field.offset)),
+            (_, Some(int)) => Operand::reg(f.field.ty.clone(), e.load_ctx(f.field.offset, int)),
+            (_, None) => crate::bug!("{} is no number", f.field.name),
+        };
+        match which {
+            ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
+            ArgRef::Named(f) => member(e, f),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, member),
+            ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
+        }
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        if let Some(missing) = env.sys.types_missing() {
+            return Err(missing);
+        }
+        let pattern = pattern.first().map_or("*", String::as_str);
+        for name in names(env).iter().filter(|n| matches(pattern, n) && !of_one_map(n, env.sys)) {
+            each(&format!("iter:{name}"));
+        }
+        Ok(())
+    }
+}
+
+/// Sorted, without doubles: modules describe the kernel's own again.
+fn names(env: &Env) -> Vec<String> {
+    let mut names = Vec::new();
+    env.sys.type_names(TypeName::Struct, &mut |name| {
+        names.extend(name.strip_prefix(PREFIX).filter(|n| !n.contains(VARIANT)).map(str::to_owned));
+    });
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A pointer of the context: read once, so that the verifier remembers that it is not null.
+fn word<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+    e.once(&format!("object{offset}"), |e| e.load_ctx(offset, U64))
+}
+
+/// What the iterator's output goes to: a `struct seq_file *`.
+pub fn sequence<'c>(e: &mut Emit<'c>, sys: &dyn System) -> Option<IntValue<'c>> {
+    let Some(Type::Struct(meta)) = sys.type_named(TypeName::Struct, "bpf_iter_meta") else { return None };
+    let seq = sys.member(&meta, "seq")?.offset;
+    Some(e.once("sequence", |e| {
+        let meta = e.load_ptr(e.ctx(), 0);
+        e.load_typed(meta, seq, U64)
+    }))
+}

@@ -1,0 +1,83 @@
+//! `test` and `bench`: what a script's own tests are, and how long its parts take; run with `--test` and `--bench` alone.
+
+use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, missing, parts};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::settings::Mode;
+use crate::syntax::ast::AttachPoint;
+use crate::system::{Feature, Missing};
+use crate::types::Type;
+
+/// Something that is tried out.
+#[derive(Debug)]
+pub struct Trial {
+    info: Info,
+    bench: bool,
+}
+
+/// Passes or fails.
+pub static TEST: Trial = Trial {
+    info: Info {
+        names: &["test"],
+        usage: "test:NAME",
+        doc: "A test of the script's own, run with --test, which runs nothing else: it passes if it returns 0, does not exit() with \
+              another status, and reports no error. What it prints is shown where it fails.",
+        example: "test:sums { $a = 2; assert($a + $a == 4, \"numbers are wrong\"); }",
+    },
+    bench: false,
+};
+
+/// Takes some time.
+pub static BENCH: Trial = Trial {
+    info: Info {
+        names: &["bench"],
+        usage: "bench:NAME",
+        doc: "Run with --bench, which runs nothing else, over and over for a millisecond and more: the average time in nanoseconds \
+              is told, some 5 of which are the call's. What it prints is thrown away; one that returns anything but 0 is left out.",
+        example: "bench:count { @[cpu] = count(); }",
+    },
+    bench: true,
+};
+
+impl ProbeKind for Trial {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let [name] = parts::<1>(self, point)?;
+        if name.is_empty() {
+            return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", self.usage())));
+        }
+        if self.bench && env.settings.mode == Mode::Bench && !env.sys.has(Feature::Loop) {
+            let what = "this kernel cannot run a program over and over (bpf_loop, Linux 5.17)".into();
+            return Err(missing(point.span, Missing { what, help: None }));
+        }
+        let attach = Attach::Trial { bench: self.bench };
+        Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }])
+    }
+
+    fn by_name_only(&self) -> bool {
+        true
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::STACK
+    }
+
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::RawTracepoint
+    }
+
+    fn load<'c>(&self, _e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
+        crate::bug!("{} offers no {which:?}", self.name())
+    }
+
+    fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        Ok(())
+    }
+}

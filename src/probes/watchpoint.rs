@@ -1,0 +1,137 @@
+//! `watchpoint`: a place in memory is read, written or executed, by the processor's own breakpoints.
+//!
+//! Source: perf_event_open(2), `PERF_TYPE_BREAKPOINT`; what each processor can do: arch/*/kernel/hw_breakpoint.c.
+
+use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Operand};
+use crate::syntax::ast::AttachPoint;
+use crate::system::Missing;
+use crate::types::Type;
+
+/// The kind.
+#[derive(Debug)]
+pub struct Watchpoint;
+
+static INFO: Info = Info {
+    names: &["watchpoint", "w"],
+    usage: "watchpoint:ADDRESS:LENGTH:MODE",
+    doc: "Runs when memory is touched: LENGTH (1, 2, 4 or 8) bytes at ADDRESS, a number or the name of one of the kernel's symbols, are \
+          written (w), read or written (rw) or executed (x). Address and length must fit each other: a processor watches whole \
+          words, four at a time at most. In every process that has something at this address, or in that of -p alone; a virtual \
+          machine may have no such breakpoints.",
+    example: "watchpoint:0x10000000:8:w { @[comm, ustack(3)] = count(); }",
+};
+
+/// bpftrace had it until 0.24.
+pub(super) const REMOVED: (&str, &str) = (
+    "asyncwatchpoint",
+    "bpftrace has none any more; give watchpoint the address: a uprobe prints it, and -p limits the watch to its process",
+);
+
+/// What processors can watch: `HW_BREAKPOINT_…` of include/uapi/linux/hw_breakpoint.h, and what modes there are by machine.
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+const EXECUTE: u32 = 4;
+const LETTERS: &[(char, u32)] = &[('r', READ), ('w', WRITE), ('x', EXECUTE)];
+const MACHINES: &[(&str, &[u32])] = &[
+    ("x86_64", &[WRITE, READ | WRITE, EXECUTE]),
+    ("aarch64", &[READ, WRITE, READ | WRITE, EXECUTE]),
+    ("arm", &[READ, WRITE, READ | WRITE, EXECUTE]),
+    ("powerpc64", &[READ, WRITE, READ | WRITE]),
+];
+const LENGTHS: &[u64] = &[1, 2, 4, 8];
+
+/// A mode of letters, none of them twice.
+fn mode(text: &str) -> Option<u32> {
+    let all = text.chars().try_fold(0, |all, c| {
+        let (_, bit) = LETTERS.iter().find(|(letter, _)| *letter == c)?;
+        (all & bit == 0).then_some(all | bit)
+    })?;
+    (all != 0).then_some(all)
+}
+
+fn letters(mode: u32) -> String {
+    LETTERS.iter().filter(|(_, bit)| mode & bit != 0).map(|(letter, _)| letter).collect()
+}
+
+impl ProbeKind for Watchpoint {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let [place, length, modes] = super::parts::<3>(self, point)?;
+        let wrong = |what: String| Diagnostic::error("bad-probe", point.span, what);
+        let address = match super::whole_number(&place) {
+            Some(0) => return Err(wrong("nothing is at address 0".into())),
+            Some(n) => n,
+            None if place.contains('+') => {
+                return Err(wrong(format!("`{place}`: arguments of functions cannot be watched"))
+                    .help("give the address: a uprobe prints it, and -p limits the watch to its process"));
+            }
+            None if place.starts_with(|c: char| c.is_ascii_digit()) => return Err(wrong(format!("`{place}` is not an address"))),
+            None => {
+                if let Some(address) = env.sys.kernel_symbol(&place) {
+                    address
+                } else {
+                    let what = format!("the kernel has no symbol `{place}`, or does not tell where it is");
+                    return Err(missing(point.span, Missing { what, help: Some("give the address as a number".into()) }));
+                }
+            }
+        };
+        let Some(length) = super::whole_number(&length).filter(|n| LENGTHS.contains(n)) else {
+            return Err(wrong(format!("`{length}` is not a length that can be watched")).help("1, 2, 4 or 8 bytes"));
+        };
+        let here = MACHINES.iter().find(|(machine, _)| *machine == std::env::consts::ARCH).map_or(&[][..], |(_, modes)| *modes);
+        let Some(mode) = mode(&modes).filter(|m| here.contains(m)) else {
+            let d = wrong(format!("`{modes}` is not what this machine can watch for"));
+            let can: Vec<String> = here.iter().map(|m| letters(*m)).collect();
+            return Err(d.help(match can.as_slice() {
+                [] => "it can watch nothing".into(),
+                can => format!("one of {}", can.join(", ")),
+            }));
+        };
+        if mode != EXECUTE && !address.is_multiple_of(length) {
+            return Err(wrong(format!("{address:#x} is no multiple of {length}: the processor watches whole words only"))
+                .help("watch fewer bytes, or from an address below"));
+        }
+        let name = format!("watchpoint:{place}:{length}:{modes}");
+        let attach = Attach::Breakpoint { address, length, mode };
+        Ok(vec![ProbeSite { kind: super::row("watchpoint"), name, attach, span: point.span }])
+    }
+
+    fn offers(&self) -> Caps {
+        Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
+    }
+
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
+
+    fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {
+        ProgramType::PerfEvent
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        super::perf_context(e, site, which, ty)
+    }
+
+    /// Any address can be watched: there is nothing to list.
+    fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_sets_of_letters() {
+        for (text, want) in [("w", Some(WRITE)), ("rw", Some(3)), ("wr", Some(3)), ("x", Some(EXECUTE)), ("ww", None), ("q", None)] {
+            assert_eq!(mode(text), want, "{text}");
+        }
+        assert_eq!(letters(READ | WRITE), "rw");
+    }
+}

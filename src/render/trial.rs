@@ -1,0 +1,88 @@
+//! How tests and benchmarks of a script's own are told: as googletest and Google Benchmark do, whose form is known.
+
+use std::time::Duration;
+
+use crate::value::Trial;
+
+const GREEN: &str = "\x1b[32m";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[m";
+/// Columns of the names at least, and of each number.
+const NAMES: usize = 41;
+const NUMBERS: usize = 15;
+
+/// In text. Colours are always there, as bpftrace has them.
+pub fn text(trial: &Trial, to: &mut Vec<u8>) {
+    let mut say = |text: String| to.extend_from_slice(text.as_bytes());
+    match trial {
+        Trial::Tests { tests } => say(format!("{} Running {}.\n", tag(GREEN, "=========="), count(*tests))),
+        Trial::Started { name } => say(format!("{} {name}\n", tag(GREEN, " RUN      "))),
+        Trial::Tested { name, passed, took, output } => {
+            if !passed {
+                to.extend_from_slice(output);
+                if output.last().is_some_and(|b| *b != b'\n') {
+                    to.push(b'\n');
+                }
+            }
+            let tag = if *passed { tag(GREEN, "       OK ") } else { tag(RED, "  FAILED  ") };
+            to.extend_from_slice(format!("{tag} {name} ({})\n", time(*took)).as_bytes());
+        }
+        Trial::Over { tests, failed } => {
+            say(format!("{} {} ran.\n", tag(GREEN, "=========="), count(*tests)));
+            say(format!("{} {}.\n", tag(GREEN, "  PASSED  "), count(tests.saturating_sub(failed.len()))));
+            if !failed.is_empty() {
+                say(format!("{} {}, listed below:\n", tag(RED, "  FAILED  "), count(failed.len())));
+                failed.iter().for_each(|name| say(format!("{} {name}\n", tag(RED, "  FAILED  "))));
+            }
+        }
+        Trial::Benches { widest } => {
+            let head = row("Benchmark", *widest, "Time(ns)", "Iterations");
+            say(format!("{head}{}\n", "-".repeat(head.trim_end_matches('\n').len())));
+        }
+        Trial::Benched { name, widest, average, times } => say(row(name, *widest, &average.to_string(), &times.to_string())),
+        Trial::BenchSkipped { name, widest } => say(row(name, *widest, "skipped", "")),
+        Trial::BenchFailed { name, widest, output } => {
+            say(row(name, *widest, "failed", ""));
+            to.extend_from_slice(output);
+        }
+    }
+}
+
+fn tag(ink: &str, text: &str) -> String {
+    format!("{ink}[{text}]{PLAIN}")
+}
+
+fn count(tests: usize) -> String {
+    format!("{tests} test{}", if tests == 1 { "" } else { "s" })
+}
+
+/// In the largest unit of which there is one.
+fn time(took: Duration) -> String {
+    let ns = took.as_nanos();
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
+    units.iter().find(|(n, _)| ns >= *n).map_or_else(|| format!("{ns} ns"), |(n, unit)| format!("{} {unit}", ns / n))
+}
+
+fn row(name: &str, widest: usize, time: &str, times: &str) -> String {
+    let line = format!("{name:names$}{time:>NUMBERS$}{times:>NUMBERS$}", names = NAMES.max(widest + 1));
+    format!("{}\n", line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (ns, want) in [(0, "0 ns"), (999, "999 ns"), (1000, "1 us"), (2_999_999, "2 ms"), (7_000_000_000, "7 s")] {
+            assert_eq!(time(Duration::from_nanos(ns)), want);
+        }
+    }
+
+    #[test]
+    fn rows_are_columns() {
+        assert_eq!(row("a", 1, "12", "345"), format!("a{}12{}345\n", " ".repeat(40 + 13), " ".repeat(12)));
+        let long = "n".repeat(60);
+        assert_eq!(row(&long, 60, "1", "2"), format!("{long}{}1{}2\n", " ".repeat(15), " ".repeat(14)));
+    }
+}

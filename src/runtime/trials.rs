@@ -1,0 +1,131 @@
+//! `--test` and `--bench`: the script's own tests and benchmarks, one after the other, and what came of them.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::run::Desk;
+use super::{Exit, Session, load};
+use crate::probes::Attach;
+use crate::render::{Rendered, Renderer};
+use crate::value::{Output, Trial};
+
+/// A benchmark is run until it took so long in all.
+const LONG_ENOUGH: Duration = Duration::from_millis(1);
+/// `BPF_MAX_LOOPS` of include/linux/bpf.h.
+const MOST_TIMES: u64 = 8 << 20;
+
+/// One run of a program.
+struct Ran {
+    /// What it returned.
+    returned: u32,
+    took: Duration,
+    /// It reported errors, or asked for the end with another status than 0.
+    failed: bool,
+    /// What it said.
+    output: Vec<u8>,
+}
+
+impl Session<'_> {
+    /// Runs the tests, or else the benchmarks. What they say goes through `listener`, what came of them through `renderer`.
+    /// The status is 1 if one failed.
+    pub fn try_out(
+        &mut self,
+        listener: &mut dyn Renderer,
+        renderer: &mut dyn Renderer,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> anyhow::Result<Exit> {
+        let manifest = self.manifest;
+        let sites = manifest.programs.iter().zip(self.loaded.programs.clone());
+        let trials: Vec<(&str, bool, i32)> = sites
+            .flat_map(|(program, fd)| program.sites.iter().map(move |site| (site, fd)))
+            .filter_map(|(site, fd)| match site.attach {
+                Attach::Trial { bench } => Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd)),
+                _ => None,
+            })
+            .collect();
+        let mut say = |trial: Trial| -> anyhow::Result<()> {
+            let mut rendered = Rendered::default();
+            renderer.render(&Output::Trial(trial), &mut rendered);
+            let told = out.write_all(&rendered.out).and_then(|()| out.flush()).and_then(|()| err.write_all(&rendered.err));
+            told.map_err(|why| super::NotWritten(why).into())
+        };
+        if self.options.dry_run {
+            return Ok(Exit { status: 0, child: None });
+        }
+        let widest = trials.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+        let benches = trials.iter().any(|(_, bench, _)| *bench);
+        say(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } })?;
+        let mut failed = Vec::new();
+        for (name, bench, fd) in &trials {
+            if self.signals.end().is_some() {
+                break;
+            }
+            let name = name.to_string();
+            let passed = if *bench {
+                let trial = self.bench(&name, *fd, widest, listener)?;
+                let passed = !matches!(trial, Trial::BenchFailed { .. });
+                say(trial)?;
+                passed
+            } else {
+                say(Trial::Started { name: name.clone() })?;
+                let ran = self.once(*fd, 0, listener)?;
+                let passed = ran.returned == 0 && !ran.failed;
+                say(Trial::Tested { name: name.clone(), passed, took: ran.took, output: ran.output })?;
+                passed
+            };
+            if !passed {
+                failed.push(name);
+            }
+        }
+        let status = u8::from(!failed.is_empty());
+        if !benches {
+            say(Trial::Over { tests: trials.len(), failed })?;
+        }
+        Ok(Exit { status, child: None })
+    }
+
+    /// Runs a benchmark more and more times, until it takes long enough.
+    fn bench(&mut self, name: &str, fd: i32, widest: usize, listener: &mut dyn Renderer) -> anyhow::Result<Trial> {
+        let name = name.to_owned();
+        let mut times = 1;
+        loop {
+            let ran = self.once(fd, times, listener)?;
+            if ran.failed {
+                return Ok(Trial::BenchFailed { name, widest, output: ran.output });
+            }
+            if ran.returned != 0 {
+                return Ok(Trial::BenchSkipped { name, widest });
+            }
+            // the first run reads into the processor's memory what the others find there
+            if times > 1 && (ran.took >= LONG_ENOUGH || times >= MOST_TIMES) || ran.took > 10 * LONG_ENOUGH {
+                return Ok(Trial::Benched { name, widest, average: ran.took.as_nanos() as u64 / times, times });
+            }
+            times = (times * 2).min(MOST_TIMES);
+        }
+    }
+
+    /// Runs a program, and has what it says done.
+    fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
+        self.loaded.state.begin_anew();
+        let start = Instant::now();
+        let returned = load::run_once(fd, times).context("cannot run it")?;
+        let took = start.elapsed();
+        let (mut output, mut problems) = (Vec::new(), Vec::new());
+        let (asked, failed) = (self.loaded.state.ended(), {
+            let mut desk = Desk::new(
+                (&self.loaded, self.manifest, self.settings),
+                (&self.symbols, self.boot_to_unix_ns),
+                listener,
+                (&mut output, &mut problems),
+            );
+            self.source.finish(&mut desk);
+            desk.flush(true);
+            desk.problems > 0
+        });
+        output.append(&mut problems);
+        Ok(Ran { returned, took, failed: failed || asked.is_some_and(|status| status != 0), output })
+    }
+}
