@@ -19,7 +19,7 @@ use crate::emit::{Emit, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Feature, Missing, System};
+use crate::system::{Abi, ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -226,8 +226,10 @@ pub enum Attach {
         by: u64,
         /// The function's name, for `func` and messages.
         function: String,
-        /// At the function's return.
+        /// At the function's return, which the kernel finds.
         ret: bool,
+        /// How the function is called.
+        abi: Abi,
     },
     /// A function of the kernel, or an instruction in it.
     Kprobe {
