@@ -84,7 +84,10 @@ impl Session<'_> {
         let mut first = Vec::new();
         let start = Instant::now();
         self.attach(false, &mut |warning| first.push(warning))?;
-        self.loaded.state.go();
+        // begin may have asked for the end, from which on nothing is to be said
+        if self.loaded.state.ended().is_none() {
+            self.loaded.state.go();
+        }
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
