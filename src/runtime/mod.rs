@@ -7,7 +7,7 @@
 //! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
 //! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `privileges`: what is not permitted
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
 //! - `ring`, `events`: records to actions; `maps`: the script's maps
 //! - `run`: the loop; `signals`: what the user says meanwhile
@@ -46,6 +46,7 @@ mod signals;
 mod sweep;
 pub mod symbolize;
 mod trials;
+mod untaken;
 
 #[cfg(test)]
 mod tests;
@@ -211,13 +212,7 @@ impl Session<'_> {
                 break;
             }
             let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
-            if self.options.verbose
-                && let Some(log) = &mut self.options.log
-            {
-                let name = program.sites.first().map_or("", |s| s.name.as_str());
-                log(&format!("{name}, {} in all: {}", program.sites.len(), attach::mechanism(program, sys)));
-            }
-            attach::attach(&mut self.links, program, *fd, settings, sys, &mut |failed| match settings.missing_probes {
+            let mut failed = |failed: AttachFailed| match settings.missing_probes {
                 MissingProbes::Error => Err(failed.into()),
                 MissingProbes::Ignore => Ok(()),
                 MissingProbes::Warn => {
@@ -225,7 +220,21 @@ impl Session<'_> {
                     say(Output::Problem { kind: "runtime_error", msg, helper: None, pos, line: String::new() });
                     Ok(())
                 }
-            })?;
+            };
+            let Some(fd) = fd else {
+                let reason = self.loaded.left_out.get(&index).cloned().unwrap_or_default();
+                for site in &program.sites {
+                    failed(AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason.clone() })?;
+                }
+                continue;
+            };
+            if self.options.verbose
+                && let Some(log) = &mut self.options.log
+            {
+                let name = program.sites.first().map_or("", |s| s.name.as_str());
+                log(&format!("{name}, {} in all: {}", program.sites.len(), attach::mechanism(program, sys)));
+            }
+            attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
         }
         let sites = || self.manifest.programs.iter().flat_map(|p| &p.sites);
         let by_hand = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;

@@ -83,7 +83,13 @@ impl Session<'_> {
         run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
         let start = Instant::now();
-        self.attach(&mut |warning| first.push(warning))?;
+        if let Err(why) = self.attach(&mut |warning| first.push(warning)) {
+            let mut rendered = Rendered::default();
+            first.iter().for_each(|warning| renderer.render(warning, &mut rendered));
+            // what cannot be written here is the lesser evil
+            let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
+            return Err(why);
+        }
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
@@ -210,8 +216,9 @@ fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signal
 /// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
 fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
+        let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            load::run_once(*fd, 0).with_context(|| format!("cannot run {}", site.name))?;
+            load::run_once(fd, 0).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())

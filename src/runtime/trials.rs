@@ -42,7 +42,7 @@ impl Session<'_> {
         let trials: Vec<(&str, bool, i32)> = sites
             .flat_map(|(program, fd)| program.sites.iter().map(move |site| (site, fd)))
             .filter_map(|(site, fd)| match site.attach {
-                Attach::Trial { bench } => Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd)),
+                Attach::Trial { bench } => Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd?)),
                 _ => None,
             })
             .collect();
