@@ -17,7 +17,7 @@ use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
 use super::{refused, untaken};
 use crate::codegen::artifact::{
-    Artifact, EventKind, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, second,
+    Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, second,
 };
 use crate::probes::Attach;
 use crate::settings::{MissingProbes, Settings};
@@ -39,6 +39,8 @@ pub(super) struct Loaded {
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
     pub ring: Option<(RawFd, u64)>,
+    /// Bytes that say which probes were hit.
+    pub hits: Option<MapFd>,
     /// What the programs share with us.
     pub state: Shared,
 }
@@ -424,6 +426,7 @@ fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, wit
         seconds: (0..).zip(&manifest.maps).map(|(i, m)| m.double.map(|_| find(second(i))).transpose()).collect::<anyhow::Result<_>>()?,
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
         ring,
+        hits: maps.get(HITS_SECTION).copied(),
         state: Shared::new(state),
         left_out: BTreeMap::new(),
         _object: object,

@@ -7,13 +7,14 @@
 //! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
 //! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `privileges`: what is not permitted
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
 //! - `ring`, `events`: records to actions; `maps`: the script's maps
 //! - `run`: the loop; `signals`: what the user says meanwhile
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -46,6 +47,7 @@ mod signals;
 mod sweep;
 pub mod symbolize;
 mod trials;
+mod unhit;
 mod untaken;
 
 #[cfg(test)]
@@ -145,6 +147,8 @@ pub struct Session<'a> {
     sys: &'a dyn System,
     options: Options,
     boot_to_unix_ns: u64,
+    /// Names of sites that could not be attached.
+    not_attached: BTreeSet<String>,
 }
 
 /// Loads a compiled script. From here on SIGINT and SIGTERM end the run and not the process, until the session is dropped.
@@ -197,6 +201,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         sys,
         options,
         boot_to_unix_ns,
+        not_attached: BTreeSet::new(),
     })
 }
 
@@ -212,13 +217,17 @@ impl Session<'_> {
                 break;
             }
             let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
-            let mut failed = |failed: AttachFailed| match settings.missing_probes {
-                MissingProbes::Error => Err(failed.into()),
-                MissingProbes::Ignore => Ok(()),
-                MissingProbes::Warn => {
-                    let (msg, pos) = (failed.to_string(), failed.pos);
-                    say(Output::Problem { kind: "runtime_error", msg, helper: None, pos, line: String::new() });
-                    Ok(())
+            let not_attached = &mut self.not_attached;
+            let mut failed = |failed: AttachFailed| {
+                not_attached.insert(failed.probe.clone());
+                match settings.missing_probes {
+                    MissingProbes::Error => Err(failed.into()),
+                    MissingProbes::Ignore => Ok(()),
+                    MissingProbes::Warn => {
+                        let (msg, pos) = (failed.to_string(), failed.pos);
+                        say(Output::Problem { kind: "runtime_error", msg, helper: None, pos, line: String::new() });
+                        Ok(())
+                    }
                 }
             };
             let Some(fd) = fd else {

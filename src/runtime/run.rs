@@ -20,7 +20,7 @@ use super::load::{Loaded, MapFd};
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, iter, load, maps, moments, raw};
+use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, unhit};
 use crate::codegen::artifact::{Manifest, Map};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -72,6 +72,8 @@ pub(super) struct Desk<'a> {
     told_at: Option<Instant>,
     /// Errors that were told.
     pub(super) problems: u64,
+    /// What is to be said at the end, before the maps.
+    notes: Vec<String>,
 }
 
 impl Session<'_> {
@@ -166,6 +168,10 @@ impl Session<'_> {
         if desk.broken.is_none() {
             run_all(self.manifest, &self.loaded, &Attach::End)?;
             source.finish(&mut desk);
+            if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
+                let target = self.settings.pid;
+                desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
+            }
             desk.close(&mut source.events);
         }
         let child = match &mut child {
@@ -299,6 +305,7 @@ impl<'a> Desk<'a> {
             told: 0,
             told_at: None,
             problems: 0,
+            notes: Vec::new(),
         }
     }
 
@@ -356,6 +363,9 @@ impl<'a> Desk<'a> {
         total(lost, "Total lost event count");
         total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
         total(refused, "Map updates that full maps refused");
+        for note in std::mem::take(&mut self.notes) {
+            self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
+        }
         self.say(Output::End);
         if self.settings.print_maps_on_exit {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
