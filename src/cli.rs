@@ -19,7 +19,7 @@ use clap::{ArgAction, CommandFactory, Parser};
 use crate::diag::nearest;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
-use crate::settings::{self, ENV_ONLY, Mode, SETTINGS, Settings};
+use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
 pub use completions::completions;
 use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
 
@@ -204,7 +204,6 @@ pub const STAGES: &[Stage] = &[
     Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
 ];
 
-const FEATURES: &[&str] = &["kprobe_multi", "kprobe_session", "raw_syscalls", "uprobe_multi"];
 const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
 
 /// A tracer for Linux: awk-like probe programs, compiled to BPF and run in the kernel.
@@ -303,7 +302,7 @@ struct Raw {
     /// File to #include before the script (may be repeated)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Types and symbols")]
     include: Vec<String>,
-    /// Directories with separate debug information, colons between them (may be repeated)
+    /// Directories with separate debug information, colons between them: below the binary's own where relative, compared by checksum after a + (may be repeated)
     #[arg(long, value_name = "DIRS", help_heading = "Types and symbols")]
     debuginfo: Vec<String>,
 
@@ -322,7 +321,7 @@ struct Raw {
     /// Let LLVM check the IR
     #[arg(long, help_heading = "Looking inside")]
     verify_llvm_ir: bool,
-    /// Mechanisms not to use, commas between them: kprobe_multi, kprobe_session, raw_syscalls, uprobe_multi
+    /// Mechanisms not to use, commas between them: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, uprobe_multi. Without them a probe is served by what it is named after, which may be slower; -v says what serves it and why
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
     no_feature: Vec<String>,
     /// `codegen`: compile the script and stop; `format`, `test` and `bench`: the same as --fmt, --test and --bench
@@ -514,9 +513,11 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
             .then(|| word.to_string())
             .ok_or_else(|| Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
     };
-    for f in &raw.no_feature {
-        one_of(f, FEATURES, "feature")?;
+    let known: Vec<_> = MECHANISMS.iter().map(|(name, _)| *name).collect();
+    for word in &raw.no_feature {
+        one_of(word, &known, "feature")?;
     }
+    let refused = |(name, _): &&(&str, Mechanism)| raw.no_feature.iter().any(|word| word == name);
     if let Some(filter) = &raw.probe_filter {
         regex::Regex::new(filter).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
     }
@@ -539,7 +540,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
             _ => Mode::Trace,
         },
         probe_filter: raw.probe_filter.clone(),
-        no_features: raw.no_feature.clone(),
+        no_features: MECHANISMS.iter().filter(refused).map(|(_, m)| *m).collect(),
         include_dirs: raw.include_dir.clone(),
         includes: raw.include.clone(),
         verbose: raw.verbose,

@@ -160,9 +160,8 @@ impl<'a> Front<'a> {
             settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
-        let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         settings.cgroup = within(self.run)?;
-        for text in settings::apply_env(&mut settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))? {
+        for text in from_environment(&mut settings)? {
             self.warn(&text);
         }
         Ok((settings, warnings))
@@ -225,9 +224,10 @@ fn run(run: &Run) -> Result<u8, Failure> {
         (Some(command), false) => Some(start::child(command)?),
         _ => None,
     };
-    let sys = Live::with_functions(run.traceable_functions.clone());
+    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let checked = front.check(&tree, &sys)?;
-    let compiled = compile(&checked, &sys, &mut front)?;
+    let (mut checked, mut child) = (checked, child);
+    let mut compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
         write_file(path, &compiled.artifact.elf)?;
         return Ok(0);
@@ -238,7 +238,15 @@ fn run(run: &Run) -> Result<u8, Failure> {
     if only_look {
         permitted()?;
     }
-    start::start(run, &checked, &compiled, child, &sys, &mut front)
+    loop {
+        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front) {
+            Ok(status) => return Ok(status),
+            Err(start::Stopped::Failed(failure)) => return Err(failure),
+            // never the same again, since none of them is used then
+            Err(start::Stopped::Unserved(mechanisms)) => checked.settings.no_features.extend(mechanisms),
+        }
+        compiled = compile(&checked, &sys, &mut front)?;
+    }
 }
 
 fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Compiled, Failure> {
@@ -250,7 +258,8 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
         assembly: wants("asm"),
         verify: run.verify_ir,
     };
-    let compiled = codegen::compile(&checked.script, &checked.settings, sys, &front.sources, dumps);
+    let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
+    let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| not_compiled(&e.messages, front))?;
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {
@@ -316,9 +325,17 @@ fn span_at(source: &Source, line: u32, col: u32) -> Span {
     Span { source: 0, start, end: start + 1 }
 }
 
+/// Settings that the environment has; warnings.
+fn from_environment(settings: &mut Settings) -> Result<Vec<String>, Failure> {
+    let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    settings::apply_env(settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))
+}
+
 fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let sys = Live::with_functions(run.traceable_functions.clone());
+    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut settings = run.settings.clone();
+    from_environment(&mut settings)?;
     match what {
         Listed::Script(program) => {
             let mut front = Front::new(run);
@@ -327,12 +344,12 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
             let checked = front.check(&tree, &sys)?;
             list::list_script(&checked.script, &Env { sys: &sys, settings: &checked.settings }, verbose, &mut out)?;
         }
-        Listed::All => list::list(None, &Env { sys: &sys, settings: &run.settings }, verbose, &mut out)?,
+        Listed::All => list::list(None, &Env { sys: &sys, settings: &settings }, verbose, &mut out)?,
         Listed::Pattern(pattern) => {
             if pattern.contains('.') && !pattern.contains([':', '*', '/', ' ']) && run.warnings {
                 say(&format!("{} there is no file `{pattern}`; it is taken as a pattern\n", paint("warning:", "33", run.color)));
             }
-            list::list(Some(&pattern), &Env { sys: &sys, settings: &run.settings }, verbose, &mut out)?;
+            list::list(Some(&pattern), &Env { sys: &sys, settings: &settings }, verbose, &mut out)?;
         }
     }
     Ok(0)

@@ -16,7 +16,7 @@ use crate::types::{Space, Type};
 /// Errors: nothing matches, or the kernel's lists cannot be read.
 pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
-    for pattern in patterns.unwrap_or("*").split(',').map(str::trim).filter(|p| !p.is_empty()) {
+    for pattern in split(patterns.unwrap_or("*"), ',').iter().map(|p| p.trim()).filter(|p| !p.is_empty()) {
         let before = page.written;
         match type_pattern(pattern) {
             Some((kind, word, name)) => list_types(kind, word, name, &mut page)?,
@@ -37,7 +37,7 @@ pub fn list_script(script: &hir::Script, env: &Env, verbose: bool, out: &mut dyn
     for site in sites.filter(|s| !s.attach.own()) {
         page.line(&site.name);
         if verbose {
-            page.arguments(site);
+            page.arguments(site).iter().for_each(|l| page.line(l));
         }
     }
     page.finish()
@@ -69,27 +69,40 @@ impl Page<'_> {
             return;
         }
         match kind.expand(&point(name), self.env) {
-            Ok(sites) => sites.iter().for_each(|s| self.arguments(s)),
+            Ok(sites) => {
+                // a marker's places often have their arguments elsewhere, but of the same types
+                let mut told = Vec::new();
+                for site in &sites {
+                    let lines = self.arguments(site);
+                    if !told.contains(&lines) {
+                        lines.iter().for_each(|l| self.line(l));
+                        told.push(lines);
+                    }
+                }
+            }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
         }
     }
 
-    fn arguments(&mut self, site: &ProbeSite) {
+    /// What `-v` says of a site, a line each.
+    fn arguments(&mut self, site: &ProbeSite) -> Vec<String> {
+        let mut lines = Vec::new();
         match site.kind.context(site, self.env) {
             Ok(context) => {
                 let more = site.kind.fields(site, self.env).unwrap_or_else(|d| {
                     self.unknown = self.unknown.take().or(Some(d.message));
                     Vec::new()
                 });
-                for field in context.fields.iter().chain(&more) {
-                    self.line(&format!("    {}", field.decl));
-                }
-                if let Some(ty) = &context.retval {
-                    self.line(&format!("    {}", declare(ty, "retval")));
-                }
+                lines.extend(context.fields.iter().chain(&more).map(|field| format!("    {}", field.decl)));
+                lines.extend(context.arg_types.iter().enumerate().map(|(n, ty)| match ty {
+                    Some(ty) => format!("    {}", declare(ty, &format!("arg{n}"))),
+                    None => format!("    arg{n}, which cannot be read"),
+                }));
+                lines.extend(context.retval.iter().map(|ty| format!("    {}", declare(ty, "retval"))));
             }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
         }
+        lines
     }
 
     fn finish(self) -> Result<(), Failure> {
@@ -332,18 +345,42 @@ fn declare(ty: &Type, name: &str) -> String {
     }
 }
 
-/// Parts between colons; quotes protect what is between them.
+/// Parts between colons, without the quotes that protect what is between them; a backslash there protects a sign.
 fn segments(pattern: &str) -> Vec<String> {
-    let (mut parts, mut part, mut quoted) = (Vec::new(), String::new(), false);
-    for c in pattern.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            ':' if !quoted => parts.push(std::mem::take(&mut part)),
-            _ => part.push(c),
+    let parts = split(pattern, ':');
+    if parts.iter().all(|p| p.is_empty()) && parts.len() == 1 { Vec::new() } else { parts.into_iter().map(unquoted).collect() }
+}
+
+/// Parts between separators that no quotes protect.
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    for (at, c) in text.char_indices() {
+        if c == '"' && !escaped {
+            quoted = !quoted;
+        } else if c == separator && !quoted {
+            parts.extend(text.get(from..at));
+            from = at + c.len_utf8();
         }
+        escaped = quoted && c == '\\' && !escaped;
     }
-    parts.push(part);
-    if parts.len() == 1 && parts.first().is_some_and(String::is_empty) { Vec::new() } else { parts }
+    parts.extend(text.get(from..));
+    parts
+}
+
+fn unquoted(part: &str) -> String {
+    let (mut text, mut quoted, mut escaped) = (String::new(), false, false);
+    for c in part.chars() {
+        match c {
+            '\\' if quoted && !escaped => {
+                escaped = true;
+                continue;
+            }
+            '"' if !escaped => quoted = !quoted,
+            _ => text.push(c),
+        }
+        escaped = false;
+    }
+    text
 }
 
 /// The attach point that a listed name is.
@@ -418,6 +455,9 @@ mod tests {
     #[test]
     fn quotes_protect_colons() {
         assert_eq!(segments("a:\"b:c\":d"), ["a", "b:c", "d"]);
+        assert_eq!(segments(r#"u:b:cpp:"f(int, char)""#), ["u", "b", "cpp", "f(int, char)"]);
+        assert_eq!(segments(r#"u:b:"operator\"\" _x""#), ["u", "b", "operator\"\" _x"]);
+        assert_eq!(split(r#"a:"f(x,y)",b"#, ','), ["a:\"f(x,y)\"", "b"]);
         assert!(segments("").is_empty());
     }
 

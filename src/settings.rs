@@ -5,6 +5,7 @@
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
+use serde::{Deserialize, Serialize};
 
 /// What to do about a probe that does not exist or will not attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +125,42 @@ pub struct Settings {
     pub mode: Mode,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
-    /// Features not to use (`--no-feature`).
-    pub no_features: Vec<String>,
+    /// What not to use (`--no-feature`).
+    pub no_features: Vec<Mechanism>,
+}
+
+/// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mechanism {
+    /// A trampoline for `kprobe` and `kretprobe`.
+    Fentry,
+    /// One link for many kernel functions.
+    KprobeMulti,
+    /// One program for a function's entry and its return.
+    KprobeSession,
+    /// One program for all system calls' tracepoints.
+    RawSyscalls,
+    /// A raw tracepoint for `tracepoint`.
+    RawTracepoint,
+    /// One link for many places of a binary.
+    UprobeMulti,
+}
+
+/// As they are named.
+pub const MECHANISMS: &[(&str, Mechanism)] = &[
+    ("fentry", Mechanism::Fentry),
+    ("kprobe_multi", Mechanism::KprobeMulti),
+    ("kprobe_session", Mechanism::KprobeSession),
+    ("raw_syscalls", Mechanism::RawSyscalls),
+    ("raw_tracepoint", Mechanism::RawTracepoint),
+    ("uprobe_multi", Mechanism::UprobeMulti),
+];
+
+impl Settings {
+    /// Is this not to be used?
+    pub fn refuses(&self, what: Mechanism) -> bool {
+        self.no_features.contains(&what)
+    }
 }
 
 impl Default for Settings {

@@ -152,6 +152,17 @@ pub enum Type {
 }
 
 impl Type {
+    /// Structs, in arrays too, become the records that `expand` makes of them; those that it makes nothing of stay as they are.
+    pub fn deepen(&mut self, expand: &mut dyn FnMut(&Struct) -> Option<Record>) {
+        if let Type::Array(elem, _) = self {
+            elem.deepen(expand);
+        } else if let Type::Struct(inner) = self
+            && let Some(record) = expand(inner)
+        {
+            *self = Type::Record(Arc::new(record));
+        }
+    }
+
     /// `int8` … `int64`.
     pub const fn int(bytes: u8) -> Type {
         Type::Int(Int { bytes, signed: true })

@@ -8,7 +8,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
-test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring'
+test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring postgresql binutils'
 kernel='6.1.0-*-cloud-amd64'
 newer='6.12.*-cloud-amd64'
 
@@ -17,7 +17,7 @@ main() {
         build) install $build ;;
         test)
             install $build $test
-            command -v rustfmt >/dev/null || ! command -v rustup >/dev/null || rustup component add rustfmt
+            { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;

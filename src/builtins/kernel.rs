@@ -74,6 +74,7 @@ fn path_type(f: &Facts) -> Result<Type, Diagnostic> {
         let d = Diagnostic::error("type-mismatch", f.span(0), format!("path wants a `struct path` or a pointer to one, and this is {ty}"));
         return Err(d.help("a file's is `path(args.file.f_path)`"));
     }
+    f.handed(0)?;
     match f.int(1) {
         None => Ok(Type::Str(f.settings.max_strlen as u32)),
         Some(n) if (1..=1 << 16).contains(&n) => Ok(Type::Str(n as u32)),

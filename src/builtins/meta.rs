@@ -215,11 +215,12 @@ fn failure(f: &Facts) -> Result<String, Diagnostic> {
     }
     let mut pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     format::bind(&mut pieces, &types);
-    let text = |v: &Value| match v {
-        Value::Str { bytes, .. } => bytes.clone(),
-        Value::Int(n) => n.to_string().into_bytes(),
-        Value::Bool(b) => b.to_string().into_bytes(),
-        other => format!("{other:?}").into_bytes(),
+    let text = |v: &Value| {
+        if let Value::Str { bytes, .. } = v {
+            return bytes.clone();
+        }
+        let number = v.number().unwrap_or_default();
+        if matches!(v, Value::Bool(_)) { (number != 0).to_string().into() } else { number.to_string().into() }
     };
     Ok(String::from_utf8_lossy(&format::format(&pieces, &values, &text)).into_owned())
 }

@@ -196,6 +196,9 @@ pub struct Fact {
     pub map: Option<MapFact>,
     /// The builtin that gives it, and the bare word that it was given.
     pub made_by: Option<(&'static str, Option<String>)>,
+    /// The probe's own argument or a part of what it points to, so that the verifier knows what it is. It does not of what
+    /// was read from memory or kept.
+    pub handed: bool,
 }
 
 /// What is known of a map while types are still being merged.
@@ -256,6 +259,17 @@ impl Facts<'_> {
     /// Where argument `i` is; the whole call's place when it is absent.
     pub fn span(&self, i: usize) -> Span {
         self.args.get(i).map_or(self.span, |a| a.span)
+    }
+
+    /// Refuses argument `i` unless it is [`Fact::handed`].
+    pub fn handed(&self, i: usize) -> Result<(), Diagnostic> {
+        if self.args.get(i).is_none_or(|a| a.handed) {
+            return Ok(());
+        }
+        let message = format!("{} wants an argument of the probe, and this was read from elsewhere", self.name);
+        let why = "the kernel takes nothing but the probe's arguments there, and what lies in what they point to: no pointers out of those, \
+                   no variables and no maps' values";
+        Err(Diagnostic::error("type-mismatch", self.span(i), message).help(why))
     }
 }
 
@@ -318,11 +332,13 @@ pub type EmitFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Operand<'c>
 /// How a builtin is done.
 pub enum Lower {
     /// Known when the script is checked.
-    Fold(fn(&Facts) -> Result<Lit, Diagnostic>),
+    Fold(FoldFn),
     /// The probe kind loads it.
     Context(ArgRef),
     /// Code in the kernel.
     Code(EmitFn),
+    /// Code in the kernel, by which sites share a program; under `comptime` what is known of the site when the script is checked.
+    Either(FoldFn, EmitFn),
     /// A record written in the kernel and handled in user space.
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
@@ -342,6 +358,9 @@ pub struct Event {
     /// Called once per call site before the run; what it returns is called for each record.
     pub prepare: fn(&EventSpec) -> anyhow::Result<Handler>,
 }
+
+/// See [`Lower::Fold`].
+pub type FoldFn = fn(&Facts) -> Result<Lit, Diagnostic>;
 
 /// See [`Event::capture`].
 pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Vec<Operand<'c>>;

@@ -6,6 +6,7 @@ use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, Operand, Repr};
 use crate::probes::Caps;
+use crate::system::System;
 use crate::types::{Tagged, Type};
 use crate::value::Value;
 
@@ -21,7 +22,16 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "socket_cookie",
         params: &[Param::new("sock", Accepts::Addr)],
-        returns: Returns::Always(Type::U64),
+        returns: Returns::By(|f| {
+            let ty = f.args.first().map(|a| &a.ty);
+            if !ty.is_some_and(|ty| is_socket(f.sys, ty)) {
+                let ty = ty.map(Type::to_string).unwrap_or_default();
+                let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a pointer to a socket, and this is {ty}", f.name));
+                return Err(d.help("it takes a `struct sock *` that is the probe's argument: `args.sk`"));
+            }
+            f.handed(0)?;
+            Ok(Type::U64)
+        }),
         needs: Caps::TRUSTED,
         risky: false,
         lower: Lower::Code(|e, _, args| {
@@ -36,7 +46,7 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("family_or_address", Accepts::StrOrAddr), Param::optional("address", Accepts::StrOrAddr)],
         returns: Returns::By(|f| {
             if let [family, _] = f.args
-                && !(family.ty.is_scalar() && !matches!(family.ty, Type::Ptr(..)))
+                && (!family.ty.is_scalar() || matches!(family.ty, Type::Ptr(..)))
             {
                 let message = format!("{} wants an integer as the family, and this is {}", f.name, family.ty);
                 return Err(Diagnostic::error("type-mismatch", f.span(0), message));
@@ -104,6 +114,27 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { $p = (uint8 *)curtask; printf(\"%s\\n\", macaddr($p)); }",
     },
 ];
+
+/// Does it point to what begins with a `struct sock_common`? All kinds of sockets do.
+fn is_socket(sys: &dyn System, ty: &Type) -> bool {
+    let Type::Ptr(to, _) = ty else { return false };
+    let mut at = (**to).clone();
+    loop {
+        let record = if let Type::Struct(s) = &at {
+            sys.expand(s)
+        } else if let Type::Record(r) = &at {
+            Some((**r).clone())
+        } else {
+            None
+        };
+        let Some(record) = record else { return false };
+        if record.name == "sock_common" {
+            return true;
+        }
+        let Some(first) = record.fields.into_iter().next() else { return false };
+        at = first.ty;
+    }
+}
 
 pub(super) const TAGS: &[Tag] = &[
     Tag {

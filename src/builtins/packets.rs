@@ -103,11 +103,7 @@ fn capture<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Vec<Operand<'
 }
 
 fn number(value: &Value) -> u64 {
-    match value {
-        Value::Uint(n) => *n,
-        Value::Int(n) => *n as u64,
-        _ => 0,
-    }
+    value.number().map_or(0, |n| n as u64)
 }
 
 /// Writes a packet, after the file's head where there is none yet; `time` counts nanoseconds from 1970.

@@ -213,16 +213,13 @@ fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: 
             text.extend_from_slice(spec.width.to_string().as_bytes());
         }
         text.extend_from_slice(sequence_number(spec).unwrap_or("s").as_bytes());
-        let word = match value.ty {
-            Type::Str(_) => {
-                let at = e.in_memory(value);
-                e.addr(at)
-            }
-            _ => {
-                let v = e.scalar(value);
-                let shown = spec.bits.min(if spec.conversion == Conversion::Signed { 64 } else { spec.natural });
-                e.fit(v, Int { bytes: (shown / 8) as u8, signed: spec.conversion == Conversion::Signed })
-            }
+        let word = if matches!(value.ty, Type::Str(_)) {
+            let at = e.in_memory(value);
+            e.addr(at)
+        } else {
+            let v = e.scalar(value);
+            let shown = spec.bits.min(if spec.conversion == Conversion::Signed { 64 } else { spec.natural });
+            e.fit(v, Int { bytes: (shown / 8) as u8, signed: spec.conversion == Conversion::Signed })
         };
         let words = e.fresh(words);
         e.store(words, given * 8, 8, word);
@@ -241,7 +238,7 @@ fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
-        let plain = spec.source.trim_start_matches(|c: char| c == '%' || c == 'l');
+        let plain = spec.source.trim_start_matches(['%', 'l']);
         if !["d", "u", "x", "p", "s"].contains(&plain) {
             let message = format!("{} knows %d, %u, %x, %p and %s, and not `{}`", f.name, spec.source);
             return Err(Diagnostic::error("format", f.span(0), message));
@@ -283,8 +280,10 @@ fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
     }))
 }
 
+type Layout = fn(&mut Show);
+
 /// Words that say how a map is laid out.
-const LAYOUTS: &[(&str, fn(&mut Show))] =
+const LAYOUTS: &[(&str, Layout)] =
     &[("duration", |s| s.unit = Some(Unit::Duration)), ("size", |s| s.unit = Some(Unit::Size)), ("table", |s| s.table = true)];
 
 /// What can be sorted by: the fields of [`Value::fields`].

@@ -43,28 +43,31 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, _| {
-            let room = u.ty.size() as usize;
-            let mut table = Vec::new();
-            for name in e.site_names() {
-                let mut name = name.as_bytes().to_vec();
-                name.truncate(room - 1);
-                name.resize(room, 0);
-                table.extend(name);
-            }
-            let sites = e.site_names().len() as u64;
-            let ptr = e.once_ptr(&format!("probe_{room}"), |e| {
-                let names = e.text(&table);
-                if sites < 2 {
-                    return names;
+        lower: Lower::Either(
+            |f| Ok(Lit::Str(f.site.name.as_bytes().to_vec())),
+            |e, u, _| {
+                let room = u.ty.size() as usize;
+                let mut table = Vec::new();
+                for name in e.site_names() {
+                    let mut name = name.as_bytes().to_vec();
+                    name.truncate(room - 1);
+                    name.resize(room, 0);
+                    table.extend(name);
                 }
-                let site = e.site();
-                let site = e.at_most(site, sites - 1);
-                let by = e.mul(site, e.int(room as u64));
-                e.offset_by(names, by)
-            });
-            Operand::mem(u.ty.clone(), ptr)
-        }),
+                let sites = e.site_names().len() as u64;
+                let ptr = e.once_ptr(&format!("probe_{room}"), |e| {
+                    let names = e.text(&table);
+                    if sites < 2 {
+                        return names;
+                    }
+                    let site = e.site();
+                    let site = e.at_most(site, sites - 1);
+                    let by = e.mul(site, e.int(room as u64));
+                    e.offset_by(names, by)
+                });
+                Operand::mem(u.ty.clone(), ptr)
+            },
+        ),
         doc: "The probe's full name, wildcards filled in.",
         example: "tracepoint:syscalls:sys_enter_* { @[probe] = count(); }",
     },

@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 return comm_of(e, u, pid);
             }
             let at = e.once_ptr("comm", |e| {
-                let at = e.alloc_kept(COMM);
+                let at = e.alloc_known("comm", COMM);
                 let (size, zero) = (e.int(COMM.into()), e.int(0));
                 // before Linux 6.2 the helper leaves alone what is after the NUL, and a key must be the same each time
                 (0..COMM / 8).for_each(|word| e.store(at, word * 8, 8, zero));
@@ -301,7 +301,7 @@ fn both_ids<'c>(e: &mut Emit<'c>, u: &Use) -> IntValue<'c> {
     }
     e.once("ns_pid_tgid", |e| {
         // struct bpf_pidns_info: u32 pid (of the thread), u32 tgid
-        let at = e.alloc_kept(8);
+        let at = e.alloc_known("ns_pid_tgid", 8);
         let zero = e.int(0);
         e.store(at, 0, 8, zero);
         let (dev, ino, size) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64), e.int(8));

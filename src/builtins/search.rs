@@ -100,7 +100,14 @@ fn compared(f: &Facts) -> Result<Type, Diagnostic> {
                 ));
             }
             Type::Buf(room) => least = least.min((*room).into()),
-            ty => least = least.min(ty.size().into()),
+            Type::Bool
+            | Type::Int(_)
+            | Type::Enum(_)
+            | Type::Str(_)
+            | Type::Array(..)
+            | Type::Record(_)
+            | Type::Tuple(_)
+            | Type::Tagged(_) => least = least.min(a.ty.size().into()),
         }
     }
     f.keep(&[least]);

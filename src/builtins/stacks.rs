@@ -120,8 +120,9 @@ fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
 /// A stack does not change while a program runs: it is taken once.
 fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
-    let at = e.once_ptr(&format!("{name}_{limit}"), |e| {
-        let at = e.alloc_kept(size);
+    let known = format!("{name}_{limit}");
+    let at = e.once_ptr(&known, |e| {
+        let at = e.alloc_known(&known, size);
         let id = e.stack_id(limit, flags);
         e.store(at, 0, 8, id);
         if size > 8 {

@@ -145,7 +145,7 @@ impl Lexer {
                 b'\\' if self.byte(1) == b'\n' => self.at += 2,
                 b'\\' if self.byte(1) == b'\r' && self.byte(2) == b'\n' => self.at += 3,
                 b'/' if self.byte(1) == b'*' => self.comment(),
-                b'/' if self.byte(1) == b'/' => self.to_line_end(),
+                b'/' if self.byte(1) == b'/' => self.skip_line(),
                 _ => break,
             }
         }
@@ -158,7 +158,7 @@ impl Lexer {
     }
 
     /// To the newline that ends the line, or to the end of the text.
-    fn to_line_end(&mut self) {
+    fn skip_line(&mut self) {
         let bytes = self.text.as_bytes();
         while let Some(b) = bytes.get(self.at) {
             match b {
@@ -172,7 +172,7 @@ impl Lexer {
     /// What is left of the line, which is then done. Comments stay in it.
     pub fn rest_of_line(&mut self) -> String {
         let from = self.at;
-        self.to_line_end();
+        self.skip_line();
         self.text.get(from..self.at).unwrap_or_default().trim().to_owned()
     }
 

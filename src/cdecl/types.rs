@@ -258,21 +258,10 @@ impl View<'_> {
                 continue;
             }
             let Some(mut field) = self.field(m, base) else { continue };
-            self.deepen(&mut field.ty, depth + 1, budget);
+            field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
             into.push(field);
         }
         Some(())
-    }
-
-    fn deepen(&self, ty: &mut Type, depth: u32, budget: &mut u32) {
-        if let Type::Array(elem, _) = ty {
-            self.deepen(elem, depth, budget);
-        } else if let Type::Struct(inner) = ty
-            && depth < DEPTH
-            && let Some(record) = self.record(inner, depth, budget)
-        {
-            *ty = Type::Record(Arc::new(record));
-        }
     }
 
     /// As the program reads it: a bit-field lies in the unit that it was declared with, or (packed) in the narrowest one from
@@ -310,6 +299,18 @@ pub fn kernel_align(ty: &Type, sys: &dyn System, depth: u32) -> u32 {
         }
         Type::Record(r) if depth < DEPTH => r.fields.iter().map(|f| kernel_align(&f.ty, sys, depth + 1)).max().unwrap_or(1),
         Type::Array(elem, _) => kernel_align(elem, sys, depth + 1),
-        other => other.align(),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Tuple(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => ty.align(),
     }
 }

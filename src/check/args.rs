@@ -300,12 +300,14 @@ impl Body<'_> {
                     ExprKind::Call(call) => Some((call.row.name, call.word(0))),
                     _ => None,
                 };
-                Fact { ty, span: e.span, lit, map: None, made_by }
+                Fact { ty, span: e.span, lit, map: None, made_by, handed: is_handed(e) }
             }
             CallArg::Map(id) => self.map_fact(*id, call),
             CallArg::Element(id, key) => self.map_fact(*id, key.span),
-            CallArg::Word(w) => Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None },
-            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None, made_by: None },
+            CallArg::Word(w) => {
+                Fact { ty: Type::Void, span: call, lit: Some(Lit::Word(w.clone())), map: None, made_by: None, handed: false }
+            }
+            CallArg::Type(ty) => Fact { ty: ty.clone(), span: call, lit: None, map: None, made_by: None, handed: false },
         }
     }
 
@@ -313,7 +315,17 @@ impl Body<'_> {
         let found = self.maps.by_id(id);
         let key = found.and_then(|f| f.keyed.map(|_| f.key.ty.clone()));
         let ty = found.map_or(Type::Void, |f| f.value.ty.clone());
-        Fact { ty, span, lit: None, map: Some(MapFact { id, key }), made_by: None }
+        Fact { ty, span, lit: None, map: Some(MapFact { id, key }), made_by: None, handed: false }
+    }
+}
+
+/// See [`Fact::handed`].
+fn is_handed(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Context(_) => true,
+        ExprKind::Field(base, _) | ExprKind::Deref(base, _) => matches!(e.ty, Type::Struct(_)) && is_handed(base),
+        ExprKind::AddrOf(of) => is_handed(of),
+        _ => false,
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Body<'a> {
     pub loops: u32,
     /// How often the `unroll`s around this place repeat it.
     pub copies: u64,
+    /// `comptime`s around this place.
+    pub comptime: u32,
     /// `for` loops among them, whose bodies are functions of their own.
     pub fors: u32,
     /// The script's functions that the probe calls.
@@ -170,6 +172,7 @@ impl<'a> Body<'a> {
             options: Vec::new(),
             loops: 0,
             copies: 1,
+            comptime: 0,
             fors: 0,
             callees,
             function,

@@ -8,7 +8,7 @@ use super::args::Given;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Call, CallArg, Expr, ExprKind};
-use crate::builtins::{self, Builtin, Facts, Lit, Lower, REMOVED, Returns, Whole};
+use crate::builtins::{self, Builtin, Facts, FoldFn, Lit, Lower, REMOVED, Returns, Whole};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
 use crate::settings::Unstable;
@@ -130,28 +130,32 @@ impl Body<'_> {
             self.report(d.help("print the element that the loop is at: its value goes with the call"));
         }
         match &row.lower {
-            Lower::Fold(f) => {
-                let lit = self.with_facts(row, &given, span, f).map(|(lit, _)| lit);
-                match lit {
-                    Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
-                    Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
-                    Some(Lit::Int(n)) => fold::signed(n, span),
-                    Some(Lit::Str(s)) => {
-                        let e = fold::string(&s, span);
-                        let ty = if ty.size() > e.ty.size() { ty } else { e.ty };
-                        Expr { kind: e.kind, ty, span }
-                    }
-                    Some(Lit::Word(w)) => fold::string(w.as_bytes(), span),
-                    None => poison(span),
-                }
-            }
+            Lower::Fold(f) => self.folded(row, &given, ty, span, *f),
+            Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) if self.site.attach.pinned() && !self.said_in_kernel(row, &given, span) => poison(span),
-            Lower::Event(_) | Lower::Code(_) => {
+            Lower::Event(_) | Lower::Code(_) | Lower::Either(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }
             Lower::Aggregate(_) | Lower::Source(_) => poison(span),
+        }
+    }
+
+    /// What a row that is known now gives.
+    fn folded(&mut self, row: &'static Builtin, given: &Given, ty: Type, span: Span, f: FoldFn) -> Expr {
+        let lit = self.with_facts(row, given, span, f).map(|(lit, _)| lit);
+        match lit {
+            Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
+            Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
+            Some(Lit::Int(n)) => fold::signed(n, span),
+            Some(Lit::Str(s)) => {
+                let e = fold::string(&s, span);
+                let ty = if ty.size() > e.ty.size() { ty } else { e.ty };
+                Expr { kind: e.kind, ty, span }
+            }
+            Some(Lit::Word(w)) => fold::string(w.as_bytes(), span),
+            None => poison(span),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind, Stmt, StmtKind};
+use super::stmt::has_effect;
 use super::types::{in_space, record_of, same_target};
 use crate::probes::{ArgRef, ContextField};
 use crate::syntax::ast;
@@ -102,15 +103,36 @@ impl Body<'_> {
         Some(Expr { kind: ExprKind::Block(vec![set], Box::new(made)), ty: to.clone(), span })
     }
 
-    /// A tuple or record put together from its parts; a record's in the wanted order.
-    fn parts_of(&mut self, mut have: Vec<(String, Expr)>, wanted: &[Rc<Field>], to: &Type, span: crate::diag::Span) -> Option<Expr> {
+    /// A tuple or record put together from its parts; a record's in the wanted order. They are evaluated as they were written.
+    fn parts_of(&mut self, have: Vec<(String, Expr)>, wanted: &[Rc<Field>], to: &Type, span: crate::diag::Span) -> Option<Expr> {
+        let moved = have.iter().zip(wanted).any(|((name, _), f)| *name != f.name);
+        let mut have = if moved { self.in_written_order(have) } else { (Vec::new(), have) };
         let mut elems = Vec::with_capacity(wanted.len());
         for f in wanted {
-            let at = have.iter().position(|(n, _)| *n == f.name)?;
-            let (_, e) = have.remove(at);
+            let at = have.1.iter().position(|(n, _)| *n == f.name)?;
+            let (_, e) = have.1.remove(at);
             elems.push(self.coerce(e, &f.ty)?);
         }
-        Some(Expr { kind: ExprKind::Tuple(elems), ty: to.clone(), span })
+        let made = Expr { kind: ExprKind::Tuple(elems), ty: to.clone(), span };
+        Some(if have.0.is_empty() { made } else { Expr { kind: ExprKind::Block(have.0, Box::new(made)), ty: to.clone(), span } })
+    }
+
+    /// Values of which one can change what another is: each kept in a variable, one after the other. Constants stay.
+    fn in_written_order(&mut self, have: Vec<(String, Expr)>) -> (Vec<Stmt>, Vec<(String, Expr)>) {
+        if !have.iter().any(|(_, e)| has_effect(e)) {
+            return (Vec::new(), have);
+        }
+        let mut kept = Vec::new();
+        let mut keep = |(name, e): (String, Expr)| {
+            if fold::is_known(&e) || e.ty == Type::Void {
+                return (name, e);
+            }
+            let (var, ty, span) = (self.hide(e.ty.clone()), e.ty.clone(), e.span);
+            kept.push(Stmt { kind: StmtKind::SetVar(var, e), span });
+            (name, Expr { kind: ExprKind::Var(var), ty, span })
+        };
+        let have = have.into_iter().map(&mut keep).collect();
+        (kept, have)
     }
 
     /// An expression that has a value.

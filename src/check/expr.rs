@@ -50,7 +50,9 @@ impl Body<'_> {
             }
             ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
             ast::ExprKind::Comptime(inner) => {
+                self.comptime += 1;
                 let e = self.value(inner);
+                self.comptime -= 1;
                 if e.ty != Type::Void && !fold::is_known(&e) {
                     return self.fail("not-constant", span, "this is not known before the program runs");
                 }

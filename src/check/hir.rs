@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::builtins::{Builtin, Lit, MapId, Use};
 use crate::diag::Span;
 use crate::probes::{ArgRef, ProbeSite};
+use crate::settings::Mechanism;
 use crate::syntax::ast::{BinOp, UnOp};
 use crate::types::{Field, Space, Type};
 
@@ -53,6 +54,10 @@ pub struct Probe {
     pub functions: Vec<Function>,
     /// Attach points to closing brace.
     pub span: Span,
+    /// What serves it in place of the mechanism that its kind is named after.
+    pub lowered: Option<Mechanism>,
+    /// Why, or why not; may be empty.
+    pub why: &'static str,
 }
 
 /// Index into [`Probe::functions`].

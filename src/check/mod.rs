@@ -83,6 +83,7 @@ mod body;
 mod calls;
 mod convert;
 pub mod dump;
+mod entries;
 mod expr;
 mod fold;
 mod format;
@@ -182,7 +183,7 @@ fn check_with(
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
     let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
-    let mut maps = Maps::new(declarations(script, settings, &mut diags));
+    let mut maps = Maps::new(declarations(script, &world, &mut diags));
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
@@ -332,6 +333,8 @@ fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hi
                     body: checked.body.clone(),
                     functions: functions.collect(),
                     span: job.probe.span,
+                    lowered: None,
+                    why: "",
                 });
                 body_of.push(which);
             }
@@ -364,7 +367,7 @@ fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec
 }
 
 /// `let @m = kind(entries);`
-fn declarations(script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
+fn declarations(script: &ast::Script, world: &World, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
     const KINDS: &[(&str, bool, bool)] =
         &[("hash", false, false), ("lruhash", true, false), ("percpuhash", false, true), ("percpulruhash", true, true)];
     let mut declared: BTreeMap<String, Declared> = BTreeMap::new();
@@ -376,15 +379,7 @@ fn declarations(script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagn
             diags.push(if diag.help.is_some() { diag } else { diag.help("the kinds are hash, lruhash, percpuhash, percpulruhash") });
             continue;
         };
-        let entries = match &d.entries.kind {
-            ast::ExprKind::Int(n) => Some(*n),
-            ast::ExprKind::Param(n) => {
-                let text = (*n as usize).checked_sub(1).and_then(|i| settings.params.get(i));
-                text.and_then(|t| fold::parse_int(t)).and_then(|e| fold::constant(&e)).and_then(|n| u64::try_from(n).ok())
-            }
-            _ => None,
-        };
-        let entries = entries.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        let entries = entries::number(&d.entries, world);
         if entries.is_none() {
             diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant"));
         }

@@ -34,17 +34,19 @@ pub fn options(script: &ast::Script) -> Vec<ScriptOption> {
 }
 
 fn literal(arg: &ast::Arg) -> Fact {
-    let known = |ty: Type, lit: Lit| Fact { ty, span: Span::default(), lit: Some(lit), map: None, made_by: None };
-    let ast::Arg::Expr(e) = arg else { return Fact { ty: Type::Void, span: Span::default(), lit: None, map: None, made_by: None } };
+    let known = |ty: Type, lit: Lit| Fact { ty, span: Span::default(), lit: Some(lit), map: None, made_by: None, handed: false };
+    let ast::Arg::Expr(e) = arg else {
+        return Fact { ty: Type::Void, span: Span::default(), lit: None, map: None, made_by: None, handed: false };
+    };
     match &e.kind {
         ExprKind::Str(s) => known(Type::Str(0), Lit::Str(s.clone())),
         ExprKind::Bool(b) => known(Type::Bool, Lit::Int((*b).into())),
         ExprKind::Int(n) => known(Type::I64, Lit::Int(*n as i64)),
         ExprKind::Unary(UnOp::Neg, inner) => match inner.kind {
             ExprKind::Int(n) => known(Type::I64, Lit::Int((n as i64).wrapping_neg())),
-            _ => Fact { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None },
+            _ => Fact { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, handed: false },
         },
-        _ => Fact { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None },
+        _ => Fact { ty: Type::Void, span: e.span, lit: None, map: None, made_by: None, handed: false },
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Job<'a> {
     pub sites: Vec<ProbeSite>,
     /// For each site, which of `contexts` it has.
     pub context_of: Vec<usize>,
-    /// What is distinct among the sites' contexts, as far as the body can tell, with the first site of each.
+    /// What is distinct among the sites' contexts, as far as the body can tell, with a site of each: the one of the longest name.
     pub contexts: Vec<(usize, Context)>,
 }
 
@@ -233,10 +233,12 @@ struct Needs {
     context: bool,
     /// The fields of `args`.
     fields: bool,
+    /// What no two sites have in common.
+    site: bool,
 }
 
 fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
-    let mut n = Needs { context: false, fields: false };
+    let mut n = Needs { context: false, fields: false, site: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
             ExprKind::Ident(name) => name.as_str(),
@@ -250,7 +252,7 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
         };
         // A macro's or function's body is not looked at here.
         if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
-            n = Needs { context: true, fields: true };
+            n = Needs { context: true, fields: true, site: false };
             return;
         }
         let Some(row) = (tables.row)(name) else { return };
@@ -259,7 +261,30 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr));
         n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
     });
+    n.site = asks_its_site(probe, world, tables);
+    n.context |= n.site;
     n
+}
+
+/// Might a `comptime` ask what only one site knows? Told from the words of the probe, and of all macros and functions.
+fn asks_its_site(probe: &ast::Probe, world: &World, tables: &Tables) -> bool {
+    let (mut comptime, mut asks) = (false, false);
+    let mut each = |e: &ast::Expr| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name.as_str(),
+            ExprKind::Call { name, .. } => name.name.as_str(),
+            other => {
+                comptime |= matches!(other, ExprKind::Comptime(_));
+                return;
+            }
+        };
+        asks |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Either(..)));
+    };
+    uses::expressions(probe, &mut each);
+    for body in world.macros.iter().chain(&world.defines).map(|m| &m.body).chain(world.functions.iter().map(|f| &f.body)) {
+        uses::in_block(body, &mut each);
+    }
+    comptime && asks
 }
 
 /// The part of a site that rows may look at while they are checked: its kind, and the binary it is in or what it goes through.
@@ -308,11 +333,18 @@ fn with_contexts<'a>(
                 continue;
             }
         };
-        let at = contexts.iter().position(|(j, c)| same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
-            contexts.push((i, context));
-            contexts.len() - 1
-        });
+        let at =
+            contexts.iter().position(|(j, c)| !needs.site && same(*j) && same_context(c, &context, needs.fields)).unwrap_or_else(|| {
+                contexts.push((i, context));
+                contexts.len() - 1
+            });
         context_of.push(at);
+    }
+    // one stands for all: that with the longest name, which is what `probe` needs room for
+    for (at, (chosen, _)) in contexts.iter_mut().enumerate() {
+        let longest =
+            sites.iter().zip(&context_of).enumerate().filter(|(_, (_, of))| **of == at).rev().max_by_key(|(_, (s, _))| s.name.len());
+        *chosen = longest.map_or(*chosen, |(i, _)| i);
     }
     Job { probe, sites, context_of, contexts }
 }

@@ -6,7 +6,7 @@ use super::body::Body;
 use super::convert::{assigned_type, cast};
 use super::expr::widen;
 use super::fold;
-use super::hir::{Expr, ExprKind, Stmt, StmtKind};
+use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind};
 use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
@@ -255,7 +255,9 @@ impl Body<'_> {
                 if value.ty != Type::Void && !has_effect(&value) {
                     self.warn("no-effect", span, "this has no effect");
                     // A bare `@x` names the map, and that is all.
-                    return;
+                    if !divides(&value) {
+                        return;
+                    }
                 }
                 out.push(Stmt { kind: StmtKind::Expr(value), span });
             }
@@ -455,17 +457,31 @@ pub fn ends(s: &Stmt) -> bool {
 }
 
 /// Would anything be missed if it were not evaluated?
-fn has_effect(e: &Expr) -> bool {
+pub fn has_effect(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Call(call) => call.args.iter().any(|a| matches!(a, super::hir::CallArg::Value(e) if has_effect(e))) || !is_plain(call),
         ExprKind::StepVar { .. } | ExprKind::StepMap { .. } | ExprKind::Block(..) | ExprKind::CallFn(..) => true,
         ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) => false,
         ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) => key.as_deref().is_some_and(has_effect),
         ExprKind::Field(e, _) | ExprKind::Deref(e, _) | ExprKind::Unary(_, e) | ExprKind::AddrOf(e) | ExprKind::Cast(e) => has_effect(e),
-        ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => has_effect(a) || has_effect(b),
+        // what cannot be done is told
+        ExprKind::Index(a, b) => !matches!(b.kind, ExprKind::Int(_)) || has_effect(a),
+        ExprKind::Binary(BinOp::Div | BinOp::Mod, a, b) => !matches!(b.kind, ExprKind::Int(1..)) || has_effect(a),
+        ExprKind::Binary(_, a, b) => has_effect(a) || has_effect(b),
         ExprKind::Cond(a, b, c) => has_effect(a) || has_effect(b) || has_effect(c),
         ExprKind::Tuple(elems) => elems.iter().any(has_effect),
     }
+}
+
+/// May it divide by zero, which is told at run time?
+fn divides(e: &Expr) -> bool {
+    let mut found = false;
+    e.visit(&mut |n| {
+        if let Node::Expr(Expr { kind: ExprKind::Binary(BinOp::Div | BinOp::Mod, _, by), .. }) = n {
+            found |= fold::constant(by).is_none_or(|n| n == 0);
+        }
+    });
+    found
 }
 
 /// A variable-like builtin: takes nothing, gives a value.

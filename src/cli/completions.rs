@@ -5,8 +5,9 @@ use std::io::Write;
 use clap::{Arg, Command};
 use clap_complete::Shell;
 
-use super::{FEATURES, MODES, STAGES};
+use super::{MODES, STAGES};
 use crate::render::FORMATS;
+use crate::settings::MECHANISMS;
 
 /// Writes a shell's completions.
 pub fn completions(shell: Shell, to: &mut dyn Write) {
@@ -20,7 +21,7 @@ pub fn completions(shell: Shell, to: &mut dyn Write) {
             let text = text.replacen("2>/dev/null\n    or return\n", "2>/dev/null\n    or return 0\n", 1);
             format!("{text}complete -c rbt -n \"__fish_rbt_needs_command\" -F\n")
         }
-        _ => text,
+        Shell::Bash | Shell::Elvish | Shell::PowerShell | _ => text,
     };
     // who reads it may have gone
     let _ = to.write_all(text.as_bytes());
@@ -47,7 +48,7 @@ fn definition() -> Command {
             "buffering" => vec!["line", "full", "none"],
             "color" => vec!["auto", "always", "never"],
             "mode" => MODES.to_vec(),
-            "no_feature" => FEATURES.to_vec(),
+            "no_feature" => MECHANISMS.iter().map(|(name, _)| *name).collect(),
             "debug" => STAGES.iter().map(|s| s.name).chain(["all"]).collect(),
             _ => return a,
         };

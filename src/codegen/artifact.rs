@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::builtins::Lit;
 use crate::probes::{Attach, ProgramType};
+use crate::settings::Mechanism;
 use crate::types::Type;
 use crate::value::Pos;
 
@@ -57,6 +58,13 @@ pub struct Program {
     /// Where it is attached. With several sites, the link's cookie is the site's index (system calls: the program
     /// finds the index by the call's number, and is attached once).
     pub sites: Vec<Site>,
+    /// What serves it in place of the mechanism that its kind is named after. Where the kernel will not have that, the script
+    /// is to be compiled without.
+    #[serde(default)]
+    pub lowered: Option<Mechanism>,
+    /// Why, or why not, for `-v`; may be empty.
+    #[serde(default)]
+    pub why: String,
 }
 
 /// A place where a program is attached.

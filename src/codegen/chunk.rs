@@ -46,7 +46,7 @@ impl<'c> Gen<'_, 'c> {
     pub(super) fn cut(&mut self, body: &[Stmt]) {
         let all = weight(body);
         let piece = PIECE.max(all / MOST_PIECES);
-        self.chunks = (all >= LONG).then(|| Chunks { piece, count: 0, within: 0, value: None });
+        self.chunks = (all >= LONG).then_some(Chunks { piece, count: 0, within: 0, value: None });
         self.e.long = self.chunks.is_some();
         if self.chunks.is_some() {
             self.e.spare_stack(STACK);

@@ -4,6 +4,7 @@ use super::Gen;
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, CallArg, Expr, ExprKind};
 use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
+use crate::probes::Caps;
 use crate::syntax::ast::{BinOp, UnOp};
 use crate::types::{Field, Int, Space, Type};
 
@@ -520,8 +521,10 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
-            Lower::Code(emit) => {
+            Lower::Code(emit) | Lower::Either(_, emit) => {
+                let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(Caps::TRUSTED));
                 let args = self.args(call);
+                self.e.trusts = trusts;
                 self.e.discarded = discarded;
                 emit(&mut self.e, &call.to_use(None), &args)
             }

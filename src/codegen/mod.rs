@@ -4,6 +4,7 @@
 //! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls; `chunk.rs`: long
 //!   bodies in pieces
 //! - `event.rs`: what is told to user space
+//! - `lower.rs`: the mechanism that serves each probe
 //! - `moments.rs`: where a map is shown and emptied at once
 
 pub mod artifact;
@@ -11,6 +12,7 @@ mod chunk;
 mod event;
 mod expr;
 mod function;
+mod lower;
 mod moments;
 mod probe;
 mod session;
@@ -24,6 +26,8 @@ use crate::settings::Settings;
 use crate::system::{Feature, System};
 use crate::types::Type;
 use crate::value::Pos;
+pub use lower::lower;
+
 use artifact::{Artifact, Event, EventArg, EventKind, Hits, Manifest};
 
 /// A compiled script and what was asked to be kept on the way.

@@ -76,13 +76,13 @@ impl<'a, 'c> Gen<'a, 'c> {
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect() }
+        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into() }
     }
 
     /// Is this the first instruction of a function?
     fn is_entry(&self, attach: &Attach) -> bool {
         match attach {
-            Attach::Uprobe { path, offset, function, ret: false } => {
+            Attach::Uprobe { path, offset, function, ret: false, .. } => {
                 self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
             }
             Attach::Uprobe { .. }

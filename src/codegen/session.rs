@@ -4,7 +4,8 @@ use super::Gen;
 use super::artifact::Program;
 use super::probe::SESSION;
 use crate::check::hir;
-use crate::probes::{Attach, Caps, ProgramType};
+use crate::probes::{ArgRef, Attach, Caps, ProgramType};
+use crate::settings::Mechanism;
 use crate::system::Feature;
 use crate::system::functions::KERNEL;
 
@@ -35,7 +36,7 @@ impl Gen<'_, '_> {
                     let function = format!("session_{i}");
                     self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites });
+                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites, lowered: None, why: String::new() });
                 }
             }
         }
@@ -60,7 +61,7 @@ impl Gen<'_, '_> {
     /// For each probe, the one on the returns of just its functions.
     fn pairs(&self, probes: &[hir::Probe]) -> Vec<Option<usize>> {
         let none = vec![None; probes.len()];
-        let refused = self.env.settings.no_features.iter().any(|f| f == "kprobe_session" || f == "kprobe_multi");
+        let refused = [Mechanism::KprobeSession, Mechanism::KprobeMulti].iter().any(|m| self.env.settings.refuses(*m));
         if refused || !probes.iter().any(|p| functions(p, true).is_some()) {
             return none;
         }
@@ -103,21 +104,19 @@ fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
     }
     let mut all = Vec::new();
     for site in &probe.sites {
-        match &site.attach {
-            Attach::Kprobe { module: None, function, place: 0, ret, .. } if *ret == returns && !function.is_empty() => {
-                all.push(function.as_str())
-            }
-            _ => return None,
+        let Attach::Kprobe { module: None, function, place: 0, ret, .. } = &site.attach else { return None };
+        if *ret != returns || function.is_empty() {
+            return None;
         }
+        all.push(function.as_str());
     }
     let mut plain = true;
     hir::visit(&probe.body, &mut |node| {
         plain &= match node {
-            hir::Node::Expr(e) => match &e.kind {
-                hir::ExprKind::Call(call) => asks_little(call.row.needs),
-                hir::ExprKind::Context(which) => !matches!(which, crate::probes::ArgRef::Ctx),
-                _ => true,
-            },
+            hir::Node::Expr(e) => {
+                let asks_much = matches!(&e.kind, hir::ExprKind::Call(call) if !asks_little(call.row.needs));
+                !asks_much && !matches!(e.kind, hir::ExprKind::Context(ArgRef::Ctx))
+            }
             // what a session's entry returns decides whether the return is looked at
             hir::Node::Stmt(s) => !matches!(s.kind, hir::StmtKind::Return(Some(_))),
         };

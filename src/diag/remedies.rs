@@ -27,6 +27,7 @@ const REMEDIES: &[(&str, &str)] = &[
     ("unknown-address", "give an address as `readelf -S -s` shows it, within a section"),
     ("unknown-field", "`rbt -lv PROBE` and `rbt -lv 'struct NAME'` list the fields there are"),
     ("unknown-function", "`man rbt` lists the functions"),
+    ("unknown-line", "`objdump -dl` shows which lines have code"),
     ("unknown-name", "variables are written `$name`, maps `@name`, strings in quotes"),
     ("unknown-probe", "the kinds of probes are listed by `rbt info`"),
     ("unknown-symbol", "`nm` shows a binary's symbols, /proc/kallsyms the kernel's"),

@@ -50,12 +50,13 @@ struct Work<'a> {
 impl Work<'_> {
     /// Adds a script, after what it imports; relative paths count from `dir`.
     fn take(&mut self, script: ast::Script, dir: &Path) {
-        for (name, span) in &script.imports {
+        for (name, span) in script.imports.iter().filter(|(name, _)| !built_in(name, dir)) {
             if let Err(d) = self.import(&dir.join(name), *span) {
                 self.diags.push(d);
             }
         }
-        self.tree.c_part.extend(script.c_part);
+        let imported = self.depth > 0;
+        self.tree.c_part.extend(script.c_part.into_iter().map(|item| if imported { beside(item, dir) } else { item }));
         self.tree.items.extend(script.items);
         for builtin in script.library {
             if !self.tree.library.contains(&builtin) {
@@ -135,6 +136,24 @@ impl Work<'_> {
         self.take(tree, path.parent().unwrap_or(Path::new("")));
         self.depth -= 1;
         Ok(())
+    }
+}
+
+/// bpftrace's own library by its name there: what it holds is part of rbt. A folder of that name is the user's.
+fn built_in(name: &str, dir: &Path) -> bool {
+    const LIBRARY: &str = "stdlib";
+    let path = Path::new(name);
+    path.starts_with(LIBRARY) && !dir.join(LIBRARY).exists()
+}
+
+/// A line of an imported script's C part. `#include "x.h"` counts from that script's folder first; what reads headers knows the
+/// main script's only, so the name becomes that of the file.
+fn beside(item: ast::CItem, dir: &Path) -> ast::CItem {
+    let rest = item.text.trim_start().strip_prefix('#').and_then(|t| t.trim_start().strip_prefix("include"));
+    let Some((name, _)) = rest.and_then(|t| t.trim_start().strip_prefix('"')?.split_once('"')) else { return item };
+    match dir.join(name).canonicalize() {
+        Ok(real) => ast::CItem { text: format!("#include \"{}\"", real.display()), ..item },
+        Err(_) => item,
     }
 }
 

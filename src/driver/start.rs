@@ -10,8 +10,8 @@ use crate::codegen::Compiled;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
-use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused};
-use crate::settings::{MapLayout, Mode};
+use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused, Unserved};
+use crate::settings::{MapLayout, Mechanism, Mode};
 use crate::system::System;
 use crate::value::Pos;
 
@@ -23,15 +23,29 @@ pub(super) fn child(command: &str) -> Result<Child, Failure> {
     Child::prepare(command).map_err(|e| with_remedy(&format!("{e:#}")).code("no-command"))
 }
 
+/// Why nothing ran.
+pub(super) enum Stopped {
+    /// For good.
+    Failed(Failure),
+    /// The kernel will not have these in place of what the script names: to be compiled without.
+    Unserved(Vec<Mechanism>),
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Stopped::Failed(failure)
+    }
+}
+
 /// Loads a compiled script and runs it to its end. Gives the exit status.
 pub(super) fn start(
     run: &Run,
     checked: &Checked,
     compiled: &Compiled,
-    child: Option<Child>,
+    child: &mut Option<Child>,
     sys: &dyn System,
     front: &mut Front,
-) -> Result<u8, Failure> {
+) -> Result<u8, Stopped> {
     let mut out = output(run)?;
     let shows = |stage: &str| run.dumps.contains(&stage);
     let (libbpf, verifier) = (shows("libbpf"), shows("verifier"));
@@ -42,7 +56,7 @@ pub(super) fn start(
         }
     };
     let options = Options {
-        child,
+        child_pid: child.as_ref().map_or(0, Child::pid),
         notify_fd: run.notify_fd,
         quiet: run.quiet,
         dry_run: run.dry_run,
@@ -52,7 +66,16 @@ pub(super) fn start(
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
-    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| explain(&e, REFUSED, compiled, front))?;
+    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled) {
+        mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, front).into(),
+        mechanisms => {
+            if run.verbose {
+                say(&format!("by the mechanisms that the script names: {e:#}\n"));
+            }
+            Stopped::Unserved(mechanisms)
+        }
+    })?;
+    session.adopt(child.take());
     front.clock.stage("load");
 
     let render = RenderOptions {
@@ -76,6 +99,16 @@ pub(super) fn start(
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ => exit.status,
     })
+}
+
+/// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
+/// has something against: then it will say so again.
+fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechanism> {
+    if error.downcast_ref::<NotPermitted>().is_some() {
+        return Vec::new();
+    }
+    let chosen = || compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+    error.downcast_ref::<Unserved>().map_or_else(chosen, |unserved| vec![unserved.mechanism])
 }
 
 /// Where the script's output goes. Not buffered: the session writes as `-B` says.

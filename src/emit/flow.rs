@@ -316,6 +316,17 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// Memory that no [`Emit::release`] gives back, for what is the same wherever in the program it is computed: it has one
+    /// place, though branches may each fill it. At most 32 bytes.
+    pub fn alloc_known(&mut self, name: &str, size: u32) -> PointerValue<'c> {
+        if let Some(at) = self.fun_ref().kept.get(name) {
+            return *at;
+        }
+        let at = self.alloc_kept(size);
+        self.fun().kept.insert(name.to_string(), at);
+        at
+    }
+
     fn known(&self, name: &str) -> Option<BasicValueEnum<'c>> {
         self.fun_ref().once.iter().rev().find_map(|scope| scope.get(name).copied())
     }

@@ -157,13 +157,26 @@ impl<'c> Emit<'c> {
         super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
     }
 
-    /// Counts an update that the map refused.
+    /// Counts an update that the map refused, by why.
     pub fn refused(&mut self, returned: IntValue<'c>) {
+        /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
+        const FULL: i64 = -7;
         let failed = self.cmp(super::Cmp::Slt, returned, self.int(0));
         self.if_(failed, |e| {
-            let counter = e.state(std::mem::offset_of!(super::shared::State, refused));
-            let one = e.int(1);
-            e.atomic_add(counter, one);
+            e.outlined("count_refused", &[returned], |e, args| {
+                let Some(&returned) = args.first() else { return };
+                let full = e.cmp(super::Cmp::Eq, returned, e.int(FULL as u64));
+                let count = |e: &mut Self, counter: usize| {
+                    let counter = e.state(counter);
+                    let one = e.int(1);
+                    e.atomic_add(counter, one);
+                };
+                e.if_else(
+                    full,
+                    |e| count(e, std::mem::offset_of!(super::shared::State, refused)),
+                    |e| count(e, std::mem::offset_of!(super::shared::State, unstored)),
+                );
+            });
         });
     }
 

@@ -159,6 +159,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// Pointers are wanted as the verifier knows them, not as numbers to calculate with.
+    pub trusts: bool,
     /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
     pub shared_stacks: bool,
     /// What pointers from this probe lead into when nothing else says.
@@ -197,8 +199,8 @@ struct Fun<'c> {
     places: HashMap<PointerValue<'c>, u32>,
     /// Addresses that are not multiples of eight, and what they are multiples of.
     skewed: HashMap<PointerValue<'c>, u32>,
-    /// What is handed to the helpers that call back: one after the other, they share it.
-    handed: Option<PointerValue<'c>>,
+    /// Stack that is kept, by what it is for.
+    kept: HashMap<String, PointerValue<'c>>,
     /// Values already computed, by scope.
     once: Vec<HashMap<String, BasicValueEnum<'c>>>,
     loops: Vec<flow::Loop<'c>>,
@@ -292,7 +294,7 @@ impl<'c> Emit<'c> {
             stack_bytes: 0,
             places: HashMap::new(),
             skewed: HashMap::new(),
-            handed: None,
+            kept: HashMap::new(),
             once: vec![HashMap::new()],
             loops: Vec::new(),
             sites: sites.to_vec(),
@@ -508,6 +510,8 @@ impl<'c> Emit<'c> {
     /// `a / b` or `a % b`; of a zero `b`, LLVM leaves it undefined: the caller has seen to that.
     /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it.
     pub fn div(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
+        // Of `a * b / a != b` and `-1 / a < b` LLVM makes a multiplication of 128 bits, which BPF does not have.
+        let a = if remainder || (a.is_const() && b.is_const()) { a } else { self.opaque(a) };
         match (signed, remainder) {
             (false, false) => ok(self.b.build_int_unsigned_div(a, b, "")),
             (false, true) => ok(self.b.build_int_unsigned_rem(a, b, "")),
@@ -572,14 +576,12 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// An address as a number like others: put away in scratch memory and read back, so that the verifier lets the program
-    /// calculate with it. What it leads to can then be had through helpers alone.
-    pub fn mere_number(&mut self, addr: IntValue<'c>) -> IntValue<'c> {
-        let offset = self.alloc_scratch(8);
-        let at = self.scratch_at(offset);
-        self.store(at, 0, 8, addr);
-        let at = self.scratch_at(offset);
-        self.load(at, 0, mem::U64)
+    /// An address as a number like others, so that the verifier lets the program calculate with it: it takes what comes out
+    /// of a change of the bytes' order for any number (`check_alu_op` of kernel/bpf/verifier.c). What it leads to can then be
+    /// had through helpers alone.
+    pub fn mere_number(&self, addr: IntValue<'c>) -> IntValue<'c> {
+        let hidden = self.opaque(self.swap_bytes(addr, 8));
+        self.swap_bytes(hidden, 8)
     }
 
     /// A pointer's address as a number.

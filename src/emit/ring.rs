@@ -143,12 +143,15 @@ impl<'c> Emit<'c> {
         self.atomic_add(lost, self.int(1));
     }
 
-    /// Asks for the end of the run by more than a record, which may find no room.
+    /// Asks for the end of the run by more than a record, which may find no room. Other programs do nothing any more: what they
+    /// still printed would be thrown away, and what they counted would not belong to the run.
     pub fn end_run(&mut self, status: IntValue<'c>) {
         let low = self.and(status, self.int(0xff));
         let said = self.or(low, self.int(State::ENDED));
         let flag = self.state(std::mem::offset_of!(State, ended));
         self.store(flag, 0, 8, said);
+        let stopped = self.state(std::mem::offset_of!(State, stopped));
+        self.store(stopped, 0, 4, self.int(1));
     }
 
     /// Sets a byte of the `total` that say which probes were hit: the `first`, or with `sites` the one of the site that fired.

@@ -42,6 +42,8 @@ pub struct State {
     pub missed: u64,
     /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
     pub refused: u64,
+    /// Updates that found no memory, or failed for other reasons; reported and counted likewise.
+    pub unstored: u64,
     /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
     /// have found no room.
     pub ended: u64,

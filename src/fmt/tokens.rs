@@ -3,6 +3,8 @@
 //! A comment belongs to the word before it where it ends that word's line, else to the word that follows. The layout keeps these
 //! places, so that reading what was written gives each comment the same place again: this is what makes formatting idempotent.
 
+#![allow(clippy::wildcard_enum_match_arm)] // few of the grammar's shapes are laid out in a way of their own
+
 use crate::syntax::shape::{Node, Rule};
 
 /// A shape of the grammar, with all that stands in it but blanks, comments and what no canonical script has.

@@ -2,7 +2,7 @@
 //!
 //! Names, numbers and usual counts: `enum perf_sw_ids` and `enum perf_hw_id` of include/uapi/linux/perf_event.h.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
+use super::{ArgRef, Attach, Caps, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -95,10 +95,6 @@ impl ProbeKind for Counter {
 
     fn offers(&self) -> Caps {
         Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
-    }
-
-    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
-        Ok(Context { caps: self.offers(), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

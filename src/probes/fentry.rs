@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::kernel::{self, Named};
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, Operand};
+use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::Functions;
 use crate::system::kernel_types::Prototype;
@@ -46,7 +46,7 @@ pub static FEXIT: Fentry = Fentry {
 
 const U64: Int = Int { bytes: 8, signed: false };
 /// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes no more.
-const MAX_ARGS: u32 = 12;
+pub(super) const MAX_ARGS: u32 = 12;
 
 impl Fentry {
     fn site(&self, module: &str, function: &str, point: &AttachPoint) -> ProbeSite {
@@ -79,15 +79,13 @@ impl Fentry {
 }
 
 /// 64-bit words that the arguments take.
-fn words(p: &Prototype) -> u32 {
+pub(super) fn words(p: &Prototype) -> u32 {
     p.params.iter().map(|(_, ty)| ty.size().div_ceil(8).max(1)).sum()
 }
 
 fn prototype(site: &ProbeSite, env: &Env) -> Option<Prototype> {
-    match &site.attach {
-        Attach::Trampoline { module, function, .. } => env.sys.prototype(Some(module), function),
-        _ => None,
-    }
+    let Attach::Trampoline { module, function, .. } = &site.attach else { return None };
+    env.sys.prototype(Some(module), function)
 }
 
 impl ProbeKind for Fentry {
@@ -192,7 +190,9 @@ impl ProbeKind for Fentry {
 fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type) -> Operand<'c> {
     match ty.as_int() {
         Some(int) => {
-            let v = e.once(&format!("word{offset}"), |e| e.load_ctx(offset, U64));
+            let v = number(e, offset);
+            // what leads to something is that for the verifier, who lets nobody calculate with it
+            let v = if matches!(ty, Type::Ptr(..)) && !e.trusts { e.mere_number(v) } else { v };
             Operand::reg(ty.clone(), e.fit(v, int))
         }
         None => {
@@ -201,4 +201,9 @@ fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type) -> Operand<'c> {
             Operand::at(ty.clone(), at, Space::Kernel)
         }
     }
+}
+
+/// A word of the context.
+pub(super) fn number<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+    e.once(&format!("word{offset}"), |e| e.load_ctx(offset, U64))
 }

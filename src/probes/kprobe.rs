@@ -6,10 +6,12 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use super::fentry;
 use super::kernel::{self, Named};
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
+use super::{ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
+use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::KERNEL;
 use crate::system::registers::{ARGS, AX, IP, SP};
@@ -97,10 +99,11 @@ impl Kprobe {
 /// What a site is attached to: the module, the function's name, and the place: bytes from its start, or the address where
 /// there is no name.
 fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
-    match &site.attach {
-        Attach::Kprobe { module, function, place, .. } => (module.as_deref(), function, *place),
-        _ => (None, "", 0),
+    if let Attach::Trampoline { module, function, .. } = &site.attach {
+        return (Some(module), function, 0);
     }
+    let Attach::Kprobe { module, function, place, .. } = &site.attach else { crate::bug!("{} is on a function", site.name) };
+    (module.as_deref(), function, *place)
 }
 
 impl ProbeKind for Kprobe {
@@ -153,17 +156,61 @@ impl ProbeKind for Kprobe {
         Ok(Context { caps, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
+    fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+        let [site] = sites else { return Choice::literal("one program for several functions") };
+        let Attach::Kprobe { place: 0, many: false, .. } = &site.attach else { return Choice::literal("") };
+        let (module, function, _) = target(site);
+        let module = module.unwrap_or(KERNEL);
+        if env.settings.refuses(Mechanism::Fentry) {
+            return Choice::literal("a trampoline will not do, or is turned off");
+        }
+        if [Caps::REGS, Caps::OVERRIDE].iter().any(|c| asks.caps.has(*c)) || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx)) {
+            return Choice::literal("it asks for more than a trampoline has");
+        }
+        // a trampoline's begins in the function that returns
+        if self.ret && asks.caps.has(Caps::STACK) {
+            return Choice::literal("it takes a stack");
+        }
+        let Some(prototype) = env.sys.prototype(Some(module), function) else {
+            return Choice::literal("the kernel's types do not describe the function");
+        };
+        // what a register holds is what the trampoline has only where each argument has one
+        let plain = fentry::words(&prototype) <= ARGS.len() as u32 && prototype.params.iter().all(|(_, ty)| ty.is_scalar());
+        let there = |a: &ArgRef| match a {
+            ArgRef::Index(n) => (*n as usize) < prototype.params.len(),
+            ArgRef::Retval => prototype.returns.is_scalar(),
+            ArgRef::Func | ArgRef::Named(_) | ArgRef::All | ArgRef::Ctx => true,
+        };
+        if !plain || !asks.args.iter().all(there) {
+            return Choice::literal("it asks for more than a trampoline has");
+        }
+        let attach = Attach::Trampoline { module: module.into(), function: function.into(), exit: self.ret };
+        Choice { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function" }
+    }
+
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {
-        let refused = env.settings.no_features.iter().any(|f| f == "kprobe_multi");
+        if matches!(site.attach, Attach::Trampoline { .. }) {
+            return ProgramType::Tracing;
+        }
         let many = matches!(site.attach, Attach::Kprobe { many: true, .. });
-        if many && !refused && env.sys.has(Feature::KprobeMulti) { ProgramType::KprobeMulti } else { ProgramType::Kprobe }
+        if many && !env.settings.refuses(Mechanism::KprobeMulti) && env.sys.has(Feature::KprobeMulti) {
+            ProgramType::KprobeMulti
+        } else {
+            ProgramType::Kprobe
+        }
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
         match which {
-            ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n)),
-            ArgRef::Named(f) => field(e, f),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| field(e, f)),
+            ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n, by_trampoline)),
+            ArgRef::Named(f) => field(e, f, by_trampoline),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| field(e, f, by_trampoline)),
+            ArgRef::Retval if by_trampoline => {
+                let (module, function, _) = target(site);
+                let after = env.sys.prototype(module, function).map_or(0, |p| fentry::words(&p));
+                Operand::reg(ty.clone(), argument(e, after, true))
+            }
             ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(AX, U64))),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Func => {
@@ -240,7 +287,14 @@ fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
 }
 
 /// The n-th word of the arguments.
-fn argument<'c>(e: &mut Emit<'c>, n: u32) -> crate::emit::IntValue<'c> {
+fn argument<'c>(e: &mut Emit<'c>, n: u32, by_trampoline: bool) -> crate::emit::IntValue<'c> {
+    if by_trampoline {
+        // the verifier may know it for a pointer, with which nobody calculates
+        return e.once(&format!("arg{n}"), |e| {
+            let word = fentry::number(e, 8 * n);
+            e.mere_number(word)
+        });
+    }
     e.once(&format!("arg{n}"), |e| match ARGS.get(n as usize) {
         Some(offset) => e.load_ctx(*offset, U64),
         None => {
@@ -252,8 +306,8 @@ fn argument<'c>(e: &mut Emit<'c>, n: u32) -> crate::emit::IntValue<'c> {
     })
 }
 
-fn field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
-    let v = argument(e, f.field.offset / 8);
+fn field<'c>(e: &mut Emit<'c>, f: &ContextField, by_trampoline: bool) -> Operand<'c> {
+    let v = argument(e, f.field.offset / 8, by_trampoline);
     match f.field.ty.as_int() {
         Some(int) => Operand::reg(f.field.ty.clone(), e.fit(v, int)),
         None => Operand::at(f.field.ty.clone(), v, Space::Kernel),

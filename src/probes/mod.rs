@@ -16,10 +16,10 @@ mod watchpoint;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Missing, System};
+use crate::system::{Abi, ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -222,10 +222,14 @@ pub enum Attach {
         path: std::path::PathBuf,
         /// Byte offset in it.
         offset: u64,
+        /// How many bytes into the function that is.
+        by: u64,
         /// The function's name, for `func` and messages.
         function: String,
-        /// At the function's return.
+        /// At the function's return, which the kernel finds.
         ret: bool,
+        /// How the function is called.
+        abi: Abi,
     },
     /// A function of the kernel, or an instruction in it.
     Kprobe {
@@ -315,10 +319,7 @@ impl Attach {
 
     /// What an iterator goes through, and whether for others than this run.
     pub fn objects(&self) -> Option<(&str, bool)> {
-        match self {
-            Attach::Iter { name, pin, .. } => Some((name, pin.is_some())),
-            _ => None,
-        }
+        if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
     }
 
     /// Will the program outlive the run?
@@ -349,6 +350,33 @@ impl Attach {
             | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => None,
         }
+    }
+}
+
+/// What a probe's body asks of its context.
+#[derive(Clone, Debug, Default)]
+pub struct Asks {
+    /// What its builtins need.
+    pub caps: Caps,
+    /// What it loads.
+    pub args: Vec<ArgRef>,
+}
+
+/// Which mechanism serves a probe.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// By which in place of the one that the kind is named after; none for just that.
+    pub lowered: Option<Mechanism>,
+    /// For each site, when it is another.
+    pub attaches: Vec<Attach>,
+    /// Why; may be empty.
+    pub why: &'static str,
+}
+
+impl Choice {
+    /// The one that the kind is named after.
+    pub fn literal(why: &'static str) -> Self {
+        Self { lowered: None, attaches: Vec::new(), why }
     }
 }
 
@@ -410,11 +438,17 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
     fn offers(&self) -> Caps;
     /// What a site offers.
-    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic>;
+    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
+        Ok(Context { caps: self.offers(), ..Context::default() })
+    }
     /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
+    }
+    /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.
+    fn cheaper(&self, _sites: &[ProbeSite], _asks: &Asks, _env: &Env) -> Choice {
+        Choice::literal("")
     }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
@@ -474,8 +508,8 @@ pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
     let same_mechanism = match (&a.attach, &b.attach) {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
         (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies,
-        (Attach::Uprobe { path: p, ret: x, .. }, Attach::Uprobe { path: q, ret: y, .. }) => cookies && p == q && x == y,
         // registers are read at the same places; `func` counts from the offset
+        (Attach::Uprobe { path: p, by: m, ret: x, .. }, Attach::Uprobe { path: q, by: n, ret: y, .. }) => cookies && (p, m, x) == (q, n, y),
         (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
             cookies && (p, m, x) == (q, n, y)
         }
@@ -509,6 +543,12 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
 fn whole_number(s: &str) -> Option<u64> {
     let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
     crate::settings::parse_int(s).ok().filter(|_| !scaled)
+}
+
+/// The program for places in a binary.
+fn on_a_binary(env: &Env) -> ProgramType {
+    let multi = !env.settings.refuses(Mechanism::UprobeMulti) && env.sys.has(Feature::UprobeMulti);
+    if multi { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.

@@ -1,7 +1,7 @@
 //! `begin` and `end`: run once, in this process, before everything is attached and after all is detached; and `self`: run by
 //! this process when somebody asks for it.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
+use super::{ArgRef, Attach, Caps, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -86,10 +86,6 @@ impl ProbeKind for Special {
 
     fn offers(&self) -> Caps {
         Caps::STACK
-    }
-
-    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
-        Ok(Context { caps: self.offers(), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

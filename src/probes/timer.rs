@@ -2,7 +2,7 @@
 //!
 //! Source of the mechanism: perf_event_open(2), `PERF_COUNT_SW_CPU_CLOCK`.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
+use super::{ArgRef, Attach, Caps, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -86,10 +86,6 @@ impl ProbeKind for Timer {
 
     fn offers(&self) -> Caps {
         Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
-    }
-
-    fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
-        Ok(Context { caps: self.offers(), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

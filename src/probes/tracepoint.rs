@@ -6,12 +6,15 @@
 
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts};
+use super::{
+    ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts,
+};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand, Repr};
+use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
-use crate::system::{DataLoc, Missing};
+use crate::system::{DataLoc, Feature, Missing};
 use crate::types::{Int, Space, Type};
 
 /// The kind.
@@ -29,7 +32,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 
 impl Tracepoint {
     fn site(&self, category: &str, event: &str, point: &AttachPoint, env: &Env) -> ProbeSite {
-        let literal = env.settings.no_features.iter().any(|f| f == "raw_syscalls");
+        let literal = env.settings.refuses(Mechanism::RawSyscalls);
         let call = (category == SYSCALLS && !literal)
             .then(|| {
                 let enter = event.strip_prefix(ENTER);
@@ -119,12 +122,52 @@ impl ProbeKind for Tracepoint {
         Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
 
+    fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+        if env.settings.refuses(Mechanism::RawTracepoint) {
+            return Choice::literal("the raw form is turned off");
+        }
+        if sites.iter().any(|s| matches!(s.attach, Attach::Syscall { .. })) {
+            return Choice::literal("");
+        }
+        if sites.len() > 1 && !env.sys.has(Feature::RawTracepointCookie) {
+            return Choice::literal("this kernel does not tell raw tracepoints apart");
+        }
+        // where the stack begins depends on the mechanism
+        if asks.caps.has(Caps::STACK) {
+            return Choice::literal("it takes a stack");
+        }
+        let mut attaches = Vec::new();
+        for site in sites {
+            let (_, event) = Self::names_of(site);
+            let Some(raw) = env.sys.raw_tracepoint(event) else {
+                return Choice::literal("the kernel's types do not describe the event");
+            };
+            // several sites share the code that loads a field
+            let alone = sites.len() == 1;
+            let there = |a: &ArgRef| matches!(a, ArgRef::Named(f) if alone && raw_argument(&raw, f).is_some());
+            if !asks.args.iter().all(there) {
+                return Choice::literal("it asks for what is in the event's record alone");
+            }
+            attaches.push(Attach::RawTracepoint { name: event.into() });
+        }
+        Choice { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone" }
+    }
+
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
-        if matches!(site.attach, Attach::Syscall { .. }) { ProgramType::RawTracepoint } else { ProgramType::Tracepoint }
+        if matches!(site.attach, Attach::Syscall { .. } | Attach::RawTracepoint { .. }) {
+            ProgramType::RawTracepoint
+        } else {
+            ProgramType::Tracepoint
+        }
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
+            ArgRef::Named(f) if matches!(site.attach, Attach::RawTracepoint { .. }) => {
+                let raw = env.sys.raw_tracepoint(Self::names_of(site).1).unwrap_or_default();
+                let Some(n) = raw_argument(&raw, f) else { crate::bug!("{} has no raw {}", site.name, f.field.name) };
+                load_field(e, &ContextField { place: Place::RawArg(n), ..(**f).clone() })
+            }
             ArgRef::Named(f) => load_field(e, f),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load_field(e, f)),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
@@ -147,6 +190,19 @@ impl ProbeKind for Tracepoint {
         }
         Ok(())
     }
+}
+
+/// Which of the raw arguments a field of the record is a copy of: the one of its name, when it is a number of the same type or
+/// a pointer too. (A record's field that is made of an argument and not copied has another type.)
+fn raw_argument(raw: &[(String, Type)], f: &ContextField) -> Option<u32> {
+    let at = raw.iter().position(|(name, _)| *name == f.field.name)?;
+    let ty = &raw.get(at)?.1;
+    let same = match (ty, &f.field.ty) {
+        (Type::Int(a), Type::Int(b)) => a == b,
+        (Type::Ptr(..), Type::Ptr(..)) => true,
+        _ => false,
+    };
+    (same && f.field.bits.is_none() && f.place == Place::Record).then_some(at as u32)
 }
 
 fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {

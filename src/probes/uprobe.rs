@@ -3,16 +3,19 @@
 //! Registers and their places in the context: x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h) and its calling
 //! convention (System V ABI).
 
-use std::path::Path;
+mod find;
+
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, Operand};
+use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::registers::{ARGS, AX, IP, SP};
-use crate::system::{ArgumentPlace, Binary, Feature, Function, Missing, instructions};
+use crate::system::registers::{ARGS, AX, GO_ARGS, IP, SP};
+use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
+use find::{Found, Wanted};
 
 /// A function's entry, or its return.
 #[derive(Debug)]
@@ -25,8 +28,8 @@ pub struct Uprobe {
 pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
-        usage: "uprobe:BINARY:FUNCTION[+OFFSET] or uprobe:BINARY:ADDRESS",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
+        usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -36,8 +39,8 @@ pub static UPROBE: Uprobe = Uprobe {
 pub static URETPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uretprobe", "ur"],
-        usage: "uretprobe:BINARY:FUNCTION",
-        doc: "The return of a function in a program or shared library; `retval` is what it returns.",
+        usage: "uretprobe:BINARY:[LANGUAGE:]FUNCTION",
+        doc: "The return of a function in a program or shared library; `retval` is what it returns. Functions of Go are probed at each place where they return, and `retval` is the first word of their result.",
         example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
     },
     ret: true,
@@ -46,85 +49,47 @@ pub static URETPROBE: Uprobe = Uprobe {
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Uprobe {
-    fn site(&self, binary: &Binary, function: &Function, by: u64, point: &AttachPoint) -> ProbeSite {
-        let plus = if by == 0 { String::new() } else { format!("+{by}") };
-        let name = format!("{}:{}:{}{plus}", self.name(), binary.path.display(), function.name);
-        let attach =
-            Attach::Uprobe { path: binary.path.clone(), offset: function.offset + by, function: function.name.clone(), ret: self.ret };
-        ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
-    }
-
-    fn in_binary(&self, binary: &Binary, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
-        let span = point.span;
-        let shown = binary.path.display();
-        if what.contains('*') {
-            return Ok(binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| self.site(binary, f, 0, point)).collect());
-        }
-        if let Some(addr) = number(what) {
-            let Some(offset) = binary.offset_of_addr(addr) else {
-                return Err(Diagnostic::error("unknown-address", span, format!("{shown} has nothing at address {addr:#x}")));
-            };
-            let near = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
-            let function = Function { name: what.into(), addr, size: 0, offset };
-            let mut site = self.site(binary, &function, 0, point);
-            if let (Some(f), Attach::Uprobe { function, .. }) = (near, &mut site.attach) {
-                function.clone_from(&f.name);
-            }
-            return Ok(vec![site]);
-        }
-        let (name, by) = match what.rsplit_once('+') {
-            Some((name, by)) => match number(by) {
-                Some(by) => (name, by),
-                None => {
-                    return Err(
-                        Diagnostic::error("bad-probe", span, format!("`{by}` is not an offset")).help(format!("write {}", self.usage()))
-                    );
-                }
-            },
-            None => (what, 0),
+    fn site(&self, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
+        let Found { function, by, shown } = found;
+        let name = format!("{}:{}{shown}", self.name(), binary.path.display());
+        let attach = Attach::Uprobe {
+            path: binary.path.clone(),
+            offset: function.offset + by,
+            by,
+            function: function.name,
+            ret: self.ret && function.abi == Abi::SystemV,
+            abi: function.abi,
         };
-        if self.ret && by != 0 {
-            return Err(Diagnostic::error("bad-probe", span, "a return has no offset").help("drop the offset, or use uprobe"));
-        }
-        // aliases and local functions of one name: one place each
-        let mut found: Vec<&Function> = binary.functions_named(name).collect();
-        found.dedup_by_key(|f| f.offset);
-        if found.is_empty() {
-            let error = Diagnostic::error("unknown-symbol", span, format!("{shown} has no function `{name}`"));
-            return Err(match crate::diag::nearest(name, binary.functions.iter().map(|f| f.name.as_str())) {
-                Some(near) => error.help(format!("did you mean `{near}`?")),
-                None if binary.functions.is_empty() => {
-                    error.help("the file has no symbols at all: install its debug symbols, or probe by address")
-                }
-                None => error
-                    .help(format!("`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not", self.name())),
-            });
-        }
-        if let Some(f) = found.iter().find(|f| by != 0 && by >= f.size)
-            && !env.settings.allow_unsafe
-        {
-            let error = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{name}`, which has {} bytes", f.size));
-            return Err(error.help("an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check"));
-        }
-        if let Some(f) = found.iter().find(|f| by != 0 && instructions::starts_at(&binary.path, f.offset, by) != Some(true))
-            && !env.settings.allow_unsafe
-        {
-            let error = Diagnostic::error("bad-offset", span, format!("no instruction of `{}` is known to start at offset {by}", f.name));
-            return Err(error.help(
-                "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check",
-            ));
-        }
-        Ok(found.into_iter().map(|f| self.site(binary, f, by, point)).collect())
+        ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
     }
 }
 
-/// An argument by its name. Above the stack pointer are the return address, then what no register holds.
-fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
-    let ty = f.field.ty.clone();
-    let register = |e: &mut Emit<'c>, n: u32| {
-        let offset = ARGS.get(n as usize).copied().unwrap_or(0);
-        e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
+/// How a site's function is called.
+fn abi(site: &ProbeSite) -> Abi {
+    if let Attach::Uprobe { abi, .. } = site.attach { abi } else { Abi::SystemV }
+}
+
+/// An argument by its number.
+fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
+    let registers: &[u32] = match abi {
+        Abi::SystemV => &ARGS,
+        Abi::Go => &GO_ARGS,
+        Abi::GoStack => &[],
     };
+    e.once(&format!("arg{n}"), |e| match registers.get(n as usize) {
+        Some(offset) => e.load_ctx(*offset, U64),
+        None => {
+            let sp = e.load_ctx(SP, U64);
+            let at = e.add(sp, e.int(8 + 8 * u64::from(n)));
+            e.read_int(Space::User, at, U64)
+        }
+    })
+}
+
+/// An argument by its name. Above the stack pointer are the return address, then what no register holds.
+fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
+    let ty = f.field.ty.clone();
+    let register = |e: &mut Emit<'c>, n: u32| numbered(e, n, abi);
     match f.place {
         Place::Argument(ArgumentPlace::Registers { first, count }) => match ty.as_int() {
             Some(int) => {
@@ -162,14 +127,6 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
     }
 }
 
-/// Decimal or hexadecimal.
-fn number(s: &str) -> Option<u64> {
-    match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => s.parse().ok(),
-    }
-}
-
 impl ProbeKind for Uprobe {
     fn info(&self) -> &Info {
         &self.info
@@ -177,23 +134,39 @@ impl ProbeKind for Uprobe {
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
-        let of_process = env.settings.pid.map(|p| format!("/proc/{p}/exe"));
-        let (binary, what) = match (parts.as_slice(), &of_process) {
-            ([binary, what], _) => (*binary, *what),
-            ([what], Some(exe)) => (exe.as_str(), *what),
-            _ => {
-                let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
-                return Err(error.help(format!("write {}", self.usage())));
-            }
+        let of_process = env.settings.pid.is_some();
+        // a file's name may have an `@` too
+        let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
+        let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
+        let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
+            let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
+            return Err(error.help(format!("write {}", self.usage())));
         };
-        if what.is_empty() {
+        if wanted.is_empty() {
             return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage())));
         }
-        let paths = env.sys.resolve_binary(binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
+        let paths = env.sys.resolve_binary(&wanted.binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
         let several = paths.len() > 1;
         let (mut sites, mut first_error) = (Vec::new(), None);
         for path in &paths {
-            let found = open(env, path, point).and_then(|b| self.in_binary(&b, what, point, env));
+            let found = find::open(env, path, point).and_then(|b| {
+                let found = self.in_binary(&b, &wanted.target, point, env)?;
+                let mut sites = Vec::new();
+                let many = found.len() > 1;
+                for f in found {
+                    if !self.ret || f.function.abi == Abi::SystemV {
+                        sites.push(self.site(&b, f, point));
+                        continue;
+                    }
+                    match find::returns(&b, f, point) {
+                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&b, f, point))),
+                        // of many functions, some never return
+                        Err(_) if many => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+                Ok(sites)
+            });
             match found {
                 Ok(more) => sites.extend(more),
                 Err(e) if several => first_error = first_error.or(Some(e)),
@@ -211,10 +184,18 @@ impl ProbeKind for Uprobe {
         both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN.and(Caps::ARGS) })
     }
 
-    fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
-        let args = if self.ret { 0 } else { ARGS.len() as u32 };
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let abi = abi(site);
+        let args = match abi {
+            _ if self.ret => 0,
+            Abi::SystemV => ARGS.len() as u32,
+            Abi::Go | Abi::GoStack => GO_ARGS.len() as u32,
+        };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
-        let caps = if self.ret && !env.sys.has(Feature::UprobeMulti) { self.offers().without(Caps::FUNC) } else { self.offers() };
+        let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
+        let caps = if unknown { self.offers().without(Caps::FUNC) } else { self.offers() };
+        // results are on the stack then, behind the arguments, however many these are
+        let caps = if abi == Abi::GoStack { caps.without(Caps::RETVAL) } else { caps };
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 
@@ -240,59 +221,57 @@ impl ProbeKind for Uprobe {
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
-        let refused = env.settings.no_features.iter().any(|f| f == "uprobe_multi");
-        if !refused && env.sys.has(Feature::UprobeMulti) { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
+        super::on_a_binary(env)
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
-            ArgRef::Index(n) => {
-                let offset = ARGS.get(*n as usize).copied().unwrap_or(0);
-                e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
-            }
+            ArgRef::Index(n) => numbered(e, *n, abi(site)),
             ArgRef::Retval => e.once("retval", |e| e.load_ctx(AX, U64)),
             ArgRef::Ctx => e.addr(e.ctx()),
             // at a return the instruction pointer is back in the caller
-            ArgRef::Func if self.ret => e.once("func", |e| {
+            ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {
                 let ctx = e.ctx();
                 e.call(Helper::GetFuncIp, &[ctx.into()])
             }),
             ArgRef::Func => {
-                let by = site.name.rsplit_once('+').and_then(|(_, by)| number(by)).unwrap_or(0);
+                let by = if let Attach::Uprobe { by, .. } = site.attach { by } else { 0 };
                 e.once("func", |e| {
                     let ip = e.load_ctx(IP, U64);
                     e.sub(ip, e.int(by))
                 })
             }
-            ArgRef::Named(f) => return argument(e, f),
+            ArgRef::Named(f) => return argument(e, f, abi(site)),
             ArgRef::All => {
                 let fields = self.fields(site, env).unwrap_or_default();
-                return super::load_fields(e, &fields, ty, |e, f| argument(e, f));
+                return super::load_fields(e, &fields, ty, |e, f| argument(e, f, abi(site)));
             }
         };
         Operand::reg(ty.clone(), v)
     }
 
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
-        let of_process = env.settings.pid.map(|p| format!("/proc/{p}/exe"));
-        let (binary, function) = match (pattern, &of_process) {
-            ([binary, function, ..], _) => (binary.as_str(), function.as_str()),
-            ([function], Some(exe)) => (exe.as_str(), function.as_str()),
-            ([], Some(exe)) => (exe.as_str(), "*"),
-            ([binary], None) if binary != "*" => (binary.as_str(), "*"),
+        let of_process = env.settings.pid.is_some();
+        let parts: Vec<&str> = pattern.iter().map(String::as_str).collect();
+        let parts = match parts.as_slice() {
+            [] if of_process => vec!["*"],
             // all functions of all binaries is nobody's question
-            _ => return Ok(()),
+            [] | ["*"] if !of_process => return Ok(()),
+            [binary] if !of_process => vec![*binary, "*"],
+            given => given.to_vec(),
         };
-        for path in env.sys.resolve_binary(binary, env.settings.pid)? {
+        let Some(wanted) = Wanted::new(&parts, of_process) else { return Ok(()) };
+        for path in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
             let b = env.sys.binary(&path)?;
-            for f in b.functions.iter().filter(|f| matches(function, &f.name)) {
-                each(&format!("{}:{}:{}", self.name(), b.path.display(), f.name));
+            let mut told = BTreeSet::new();
+            for f in &b.functions {
+                let Some(name) = wanted.target.listed(f, env) else { continue };
+                // functions of several symbols, and several of one name
+                if told.insert(name.clone()) {
+                    each(&format!("{}:{}:{name}", self.name(), b.path.display()));
+                }
             }
         }
         Ok(())
     }
-}
-
-fn open(env: &Env, path: &Path, point: &AttachPoint) -> Result<std::sync::Arc<Binary>, Diagnostic> {
-    env.sys.binary(path).map_err(|m| missing(point.span, m))
 }

@@ -9,7 +9,7 @@ use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, Prog
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Feature, Marker, Missing};
+use crate::system::{Marker, Missing};
 use crate::types::{Space, Type};
 
 /// The kind.
@@ -19,7 +19,7 @@ pub struct Usdt;
 static INFO: Info = Info {
     names: &["usdt", "U"],
     usage: "usdt:BINARY:[PROVIDER:]NAME, or with -p usdt:NAME",
-    doc: "A marker that a program's authors put into it (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. With -p, markers of all that the process has mapped.",
+    doc: "A marker that a program's authors put into it (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. `-lv` shows them. With -p, markers of all that the process has mapped.",
     example: "usdt:/usr/bin/python3:gc__start { printf(\"generation %d\\n\", arg0); }",
 };
 
@@ -104,8 +104,7 @@ impl ProbeKind for Usdt {
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
-        let refused = env.settings.no_features.iter().any(|f| f == "uprobe_multi");
-        if !refused && env.sys.has(Feature::UprobeMulti) { ProgramType::UprobeMulti } else { ProgramType::Uprobe }
+        super::on_a_binary(env)
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {

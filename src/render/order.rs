@@ -86,13 +86,11 @@ pub fn fraction(value: &Value) -> Option<Fraction> {
     if let Value::Avg(s) = value {
         return Some(quotient(s));
     }
-    match value {
-        Value::Tuple(pair) => match pair.as_slice() {
-            [a, b] => Some((a.number()?, b.number()?)),
-            _ => None,
-        },
-        single => Some((single.number()?, 1)),
+    if let Value::Tuple(pair) = value {
+        let [a, b] = pair.as_slice() else { return None };
+        return Some((a.number()?, b.number()?));
     }
+    Some((value.number()?, 1))
 }
 
 /// Of no values, zero.

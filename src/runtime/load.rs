@@ -99,6 +99,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
     }
 
+    /// Takes [`Shared::stop`] back.
+    pub fn go(&self) {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
+    }
+
     /// Has it been called?
     pub fn stopped(&self) -> bool {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
@@ -147,6 +152,11 @@ impl Shared {
     /// See [`State::refused`].
     pub fn refused(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).refused) }.load(Ordering::Relaxed)
+    }
+
+    /// See [`State::unstored`].
+    pub fn unstored(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).unstored) }.load(Ordering::Relaxed)
     }
 }
 
@@ -203,7 +213,11 @@ pub(super) fn load(
             Err(why) => why,
         };
         let known = left_out.len();
-        let targets = untaken::targets(&why, &said, manifest);
+        let mut targets = untaken::targets(&why, &said, manifest);
+        // such a one has another mechanism to fall back on: the script is compiled again
+        if targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
+            targets.clear();
+        }
         if settings.missing_probes == MissingProbes::Error
             && let (Some((index, reason)), false) = (targets.first(), untaken::denied(&why))
             && let Some(site) = manifest.programs.get(*index).and_then(|p| p.sites.first())
@@ -370,6 +384,7 @@ fn only_ends(kind: &EventKind) -> bool {
             crate::builtins::Lower::Fold(_)
             | crate::builtins::Lower::Context(_)
             | crate::builtins::Lower::Code(_)
+            | crate::builtins::Lower::Either(..)
             | crate::builtins::Lower::Source(_)
             | crate::builtins::Lower::Aggregate(_) => false,
         }),

@@ -124,7 +124,7 @@ pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
 fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
     match builtins::find(&agg.function).map(|b| &b.lower) {
         Some(Lower::Aggregate(row)) => Ok(row),
-        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Event(_) | Lower::Source(_)) | None => {
+        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Either(..) | Lower::Event(_) | Lower::Source(_)) | None => {
             bail!("unknown aggregation {} in the manifest", agg.function)
         }
     }

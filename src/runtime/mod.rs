@@ -23,7 +23,7 @@ use anyhow::Context;
 
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::probes::Attach;
-use crate::settings::{CacheUserSymbols, MissingProbes, Settings};
+use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
 use crate::system::System;
 use crate::types::Type;
 use crate::value::Output;
@@ -78,8 +78,8 @@ pub type Log = Box<dyn FnMut(&str)>;
 /// How to run.
 #[derive(Default)]
 pub struct Options {
-    /// The `-c` program, not started yet.
-    pub child: Option<Child>,
+    /// The process of the `-c` program, not started yet; 0 for none. The session is to [`adopt`](Session::adopt) it.
+    pub child_pid: u32,
     /// Gets `attached\n` when all probes are attached, and is closed then.
     pub notify_fd: Option<RawFd>,
     /// Say nothing of how many probes were attached.
@@ -118,6 +118,23 @@ impl std::fmt::Display for NothingAttached {
 
 impl std::error::Error for NothingAttached {}
 
+/// The kernel will not have a probe by the mechanism that was chosen in place of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    /// What to compile the script without.
+    pub mechanism: Mechanism,
+    /// What the kernel says.
+    pub why: String,
+}
+
+impl std::fmt::Display for Unserved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Unserved {}
+
 /// The script's output could not be written.
 #[derive(Debug)]
 pub struct NotWritten(pub std::io::Error);
@@ -146,6 +163,7 @@ pub struct Session<'a> {
     settings: &'a Settings,
     sys: &'a dyn System,
     options: Options,
+    child: Option<Child>,
     boot_to_unix_ns: u64,
     /// Names of sites that could not be attached.
     not_attached: BTreeSet<String>,
@@ -161,7 +179,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         Some(pid) => Some(pidfd(pid).with_context(|| format!("-p {pid}"))?),
         None => None,
     };
-    let child = options.child.as_ref().map_or(0, Child::pid);
+    let child = options.child_pid;
     let mut silent = |_: &str| {};
     let log: &mut dyn FnMut(&str) = match &mut options.log {
         Some(log) => log,
@@ -188,7 +206,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     }
     let events = events::Events::prepare(manifest)?;
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
-    Ok(Session {
+    let mut session = Session {
         links: attach::Links::default(),
         source: run::Source { ring, events },
         loaded,
@@ -200,15 +218,26 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         settings,
         sys,
         options,
+        child: None,
         boot_to_unix_ns,
         not_attached: BTreeSet::new(),
-    })
+    };
+    // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
+    session.loaded.state.stop();
+    session.attach(true, &mut |_| {})?;
+    Ok(session)
 }
 
 impl Session<'_> {
-    /// Attaches everything. What cannot be is told as `missing_probes` says.
-    fn attach(&mut self, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
-        if let Some(child) = &self.options.child {
+    /// Takes the `-c` program, which is let go when all is attached.
+    pub fn adopt(&mut self, child: Option<Child>) {
+        self.child = child;
+    }
+
+    /// Attaches what is `lowered`, or all the rest. What cannot be is told as `missing_probes` says; what is lowered is
+    /// [`Unserved`].
+    fn attach(&mut self, lowered: bool, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
+        if let Some(child) = self.child.as_ref().filter(|_| !lowered) {
             child.settle();
         }
         let (settings, sys) = (self.settings, self.sys);
@@ -217,8 +246,14 @@ impl Session<'_> {
                 break;
             }
             let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
+            if program.lowered.is_some() != lowered {
+                continue;
+            }
             let not_attached = &mut self.not_attached;
             let mut failed = |failed: AttachFailed| {
+                if let Some(mechanism) = program.lowered {
+                    return Err(Unserved { mechanism, why: failed.to_string() }.into());
+                }
                 not_attached.insert(failed.probe.clone());
                 match settings.missing_probes {
                     MissingProbes::Error => Err(failed.into()),
@@ -241,9 +276,13 @@ impl Session<'_> {
                 && let Some(log) = &mut self.options.log
             {
                 let name = program.sites.first().map_or("", |s| s.name.as_str());
-                log(&format!("{name}, {} in all: {}", program.sites.len(), attach::mechanism(program, sys)));
+                let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
+                log(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, sys)));
             }
             attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
+        }
+        if lowered {
+            return Ok(());
         }
         let sites = || self.manifest.programs.iter().flat_map(|p| &p.sites);
         let by_hand = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;

@@ -85,13 +85,14 @@ impl Session<'_> {
         run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
         let start = Instant::now();
-        if let Err(why) = self.attach(&mut |warning| first.push(warning)) {
+        if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
             let mut rendered = Rendered::default();
             first.iter().for_each(|warning| renderer.render(warning, &mut rendered));
             // what cannot be written here is the lesser evil
             let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
             return Err(why);
         }
+        self.loaded.state.go();
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
@@ -110,7 +111,7 @@ impl Session<'_> {
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
-        let mut child = self.options.child.take();
+        let mut child = self.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
         source.drain_once(&mut desk);
@@ -354,7 +355,7 @@ impl<'a> Desk<'a> {
         self.tell_lost(true);
         events.finish(self);
         let state = &self.loaded.state;
-        let (lost, missed, refused) = (state.lost(), state.missed(), state.refused());
+        let (lost, missed, refused, unstored) = (state.lost(), state.missed(), state.refused(), state.unstored());
         let mut total = |n: u64, what: &str| {
             if n > 0 && self.settings.warning_level > 0 {
                 self.rendered.err.extend_from_slice(format!("WARNING: {what}: {n}\n").as_bytes());
@@ -363,6 +364,7 @@ impl<'a> Desk<'a> {
         total(lost, "Total lost event count");
         total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
         total(refused, "Map updates that full maps refused");
+        total(unstored, "Map updates for which the kernel had no memory at that moment");
         for note in std::mem::take(&mut self.notes) {
             self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
         }

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::panic::{self, AssertUnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Once;
 
@@ -16,6 +16,8 @@ use blazesym::{MaybeDefault, Pid};
 
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
+use crate::system::elf::{self, Segment};
+use crate::system::{Function, separate};
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -43,9 +45,9 @@ impl Symbols {
         Self { options, state: RefCell::default() }
     }
 
-    /// Looks for separate debug information in these folders before the usual ones.
+    /// Looks for separate debug information in these folders before the usual ones: see [`separate::debug_file`].
     pub fn debug_dirs(self, dirs: &[String]) -> Self {
-        self.state.borrow_mut().debug_dirs = dirs.iter().map(PathBuf::from).collect();
+        self.state.borrow_mut().debug_dirs = dirs.to_vec();
         self
     }
 
@@ -109,7 +111,11 @@ const REMEMBERED: usize = 1 << 16;
 #[derive(Debug, Default)]
 struct State {
     symbolizer: Option<Symbolizer>,
-    debug_dirs: Vec<PathBuf>,
+    debug_dirs: Vec<String>,
+    /// Objects' separate debug files.
+    separate: HashMap<usize, Option<Separate>>,
+    /// Objects' functions of Go, by address, for those without symbols.
+    go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
     /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
@@ -120,6 +126,14 @@ struct State {
     perf_maps: HashMap<u32, PerfMap>,
     /// Where the vdso is mapped in ourselves; it is the same everywhere.
     vdso: Option<Option<u64>>,
+}
+
+/// A file with what was stripped from an object.
+#[derive(Debug)]
+struct Separate {
+    path: PathBuf,
+    /// The object's own: the debug file's offsets are others.
+    segments: Vec<Segment>,
 }
 
 /// Objects count from 1.
@@ -168,6 +182,18 @@ impl State {
 
     fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
         let Some(path) = object.reach() else { return Vec::new() };
+        let dirs = &self.debug_dirs;
+        let separate = self.separate.entry(object.id).or_insert_with(|| {
+            let found = quietly(|| separate::debug_file(&object.path, &path, dirs)).ok()??;
+            Some(Separate { path: found, segments: elf::segments(&path)? })
+        });
+        let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
+        if let Some((debug, addr)) = separate {
+            let source = Source::Elf(Elf { debug_syms: options.lines, ..Elf::new(&debug) });
+            if let Some(frames) = self.frames(options, object.id, &source, Input::VirtOffset(addr), call) {
+                return frames;
+            }
+        }
         let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(&path) });
         // The symbol table's answer takes a tenth of the time that debug information's does. Also with lines it is the
         // better name: debug information gives a function that the compiler split (`f.cold`) one start for all its parts.
@@ -182,7 +208,15 @@ impl State {
             (Some(named), None) => frames.push(named),
             (None, _) => {}
         }
-        frames
+        if frames.is_empty() { self.of_go(object, &path, offset, call).into_iter().collect() } else { frames }
+    }
+
+    /// A function of Go's that nothing but Go's own table knows: see `system::go`.
+    fn of_go(&mut self, object: &Object, path: &Path, offset: u64, call: bool) -> Option<Frame> {
+        let functions = self.go.entry(object.id).or_insert_with(|| elf::go_functions(path).unwrap_or_default());
+        let at = offset.wrapping_sub(u64::from(call));
+        let f = functions.get(functions.partition_point(|f| f.offset <= at).checked_sub(1)?)?;
+        (at - f.offset < f.size).then(|| Frame { symbol: Some(f.name.clone()), offset: offset - f.offset, ..Frame::default() })
     }
 
     fn vdso(&mut self, options: Options, offset: u64, call: bool) -> Vec<Frame> {
@@ -228,11 +262,8 @@ impl State {
         if self.broken.contains(&object) {
             return None;
         }
-        let dirs = &self.debug_dirs;
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
-            let usual = ["/usr/lib/debug", "/lib/debug"].iter().map(PathBuf::from);
             Symbolizer::builder()
-                .set_debug_dirs((!dirs.is_empty()).then(|| dirs.iter().cloned().chain(usual)))
                 .enable_demangling(options.demangle)
                 .enable_code_info(options.lines)
                 .enable_inlined_fns(options.lines)
@@ -357,7 +388,7 @@ mod tests {
     fn return_addresses() {
         let symbols = Symbols::new(PLAIN);
         let addr = landmark as fn(u64) -> u64 as usize as u64;
-        let exe = crate::system::elf::open(std::path::Path::new("/proc/self/exe")).unwrap();
+        let exe = crate::system::elf::open(std::path::Path::new("/proc/self/exe"), &[]).unwrap();
         let size = exe.functions.iter().find(|f| f.name.contains("symbolize5tests8landmark")).unwrap().size;
         let end = addr + size;
         let frames = symbols.user(us(), &[addr, end]);

@@ -12,23 +12,21 @@ use std::path::{Path, PathBuf};
 
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionTable, Sym};
-use object::{Endianness, FileKind};
+use object::{Endianness, FileKind, Object};
 
 pub use super::locate::resolve;
-use super::{Binary, Function, Missing};
-
-/// Where distributions put separate debug information, by build id.
-const DEBUG_DIR: &str = "/usr/lib/debug/.build-id";
+use super::{Abi, Binary, Function, Missing, go, separate};
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
-/// stripped of `.symtab`, those of its separate debug file if one is installed.
+/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see [`separate::find`]), or else those
+/// that are packed within it.
 ///
 /// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.
-pub fn open(path: &Path) -> Result<Binary, Missing> {
+pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
     let data = map(path)?;
     let index = match FileKind::parse(&*data) {
-        Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(&data),
-        Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(&data),
+        Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(path, &data, dirs),
+        Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(path, &data, dirs),
         _ => return Err(not_elf(path)),
     };
     index
@@ -72,6 +70,9 @@ pub(super) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     unsafe { memmap2::Mmap::map(&file) }.map_err(cannot)
 }
 
+/// A loadable segment: virtual address, file offset, size in the file, executable.
+pub type Segment = (u64, u64, u64, bool);
+
 /// A symbol not yet copied out of the file.
 struct Symbol<'d> {
     name: &'d [u8],
@@ -86,12 +87,36 @@ struct Symbols<'d> {
     objects: Vec<Symbol<'d>>,
 }
 
-fn index<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Binary, String> {
+fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[String]) -> Result<Binary, String> {
     let said = |why: object::read::Error| why.to_string().to_lowercase();
     let header = E::parse(data).map_err(said)?;
     let endian = header.endian().map_err(said)?;
+    let segments = loadable(header, endian, data)?;
+    let mut binary =
+        Binary { path: PathBuf::new(), functions: Vec::new(), objects: Vec::new(), segments, pie: header.e_type(endian) == elf::ET_DYN };
+
+    let sections = header.sections(endian, data).map_err(said)?;
+    let mut symbols = Symbols::default();
+    let full = collect::<E>(endian, data, &sections, elf::SHT_SYMTAB, &mut symbols).map_err(said)?;
+    collect::<E>(endian, data, &sections, elf::SHT_DYNSYM, &mut symbols).map_err(said)?;
+    let separate = if full { None } else { separate::find(path, data, dirs, |f| f.symbols().next().is_some()) };
+    let embedded = if full || separate.is_some() { None } else { separate::embedded(data) };
+    if let Some(more) = separate.as_ref().map(|s| &*s.data).or(embedded.as_deref()) {
+        // Optional: a damaged debug file takes nothing away from what the binary itself says. Its addresses are the
+        // binary's; its file offsets are not, so the segments above stand.
+        let _ = separate_symbols::<E>(more, &mut symbols);
+    }
+    binary.functions = functions(symbols.functions, &binary);
+    if let Some(of_go) = go::functions(data, &binary.segments) {
+        go::merge(&mut binary.functions, of_go);
+    }
+    binary.objects = objects(symbols.objects);
+    Ok(binary)
+}
+
+fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, data: &[u8]) -> Result<Vec<Segment>, String> {
     let mut segments = Vec::new();
-    for segment in header.program_headers(endian, data).map_err(said)? {
+    for segment in header.program_headers(endian, data).map_err(|why| why.to_string().to_lowercase())? {
         if segment.p_type(endian) == elf::PT_LOAD {
             let (addr, offset, size): (u64, u64, u64) =
                 (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
@@ -102,22 +127,37 @@ fn index<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Binary, Stri
             segments.push((addr, offset, size, segment.p_flags(endian).0 & elf::PF_X.0 != 0));
         }
     }
-    let mut binary =
-        Binary { path: PathBuf::new(), functions: Vec::new(), objects: Vec::new(), segments, pie: header.e_type(endian) == elf::ET_DYN };
+    Ok(segments)
+}
 
-    let sections = header.sections(endian, data).map_err(said)?;
-    let mut symbols = Symbols::default();
-    let full = collect::<E>(endian, data, &sections, elf::SHT_SYMTAB, &mut symbols).map_err(said)?;
-    collect::<E>(endian, data, &sections, elf::SHT_DYNSYM, &mut symbols).map_err(said)?;
-    let separate = if full { None } else { build_id::<E>(endian, data, &sections).and_then(|id| debug_file(&id)) };
-    if let Some(separate) = &separate {
-        // Optional: a damaged debug file takes nothing away from what the binary itself says. Its addresses are the
-        // binary's; its file offsets are not, so the segments above stand.
-        let _ = separate_symbols::<E>(separate, &mut symbols);
+/// The loadable segments of an ELF file, without looking at its symbols.
+pub fn segments(path: &Path) -> Option<Vec<Segment>> {
+    fn of<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<Segment>> {
+        let header = E::parse(data).ok()?;
+        loadable(header, header.endian().ok()?, data).ok()
     }
-    binary.functions = functions(symbols.functions, &binary);
-    binary.objects = objects(symbols.objects);
-    Ok(binary)
+    let data = map(path).ok()?;
+    let kind = FileKind::parse(&*data).ok()?;
+    if kind == FileKind::Elf64 {
+        return of::<FileHeader64<Endianness>>(&data);
+    }
+    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(&data)).flatten()
+}
+
+/// Go's functions of a file, by address; none where it is not Go's.
+pub fn go_functions(path: &Path) -> Option<Vec<Function>> {
+    let data = map(path).ok()?;
+    go::functions(&data, &segments(path)?)
+}
+
+/// File offset to virtual address, within executable segments.
+pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
+    segments.iter().find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size).map(|(va, off, _, _)| va + (offset - off))
+}
+
+/// Virtual address to file offset.
+pub fn offset(segments: &[Segment], addr: u64) -> Option<u64> {
+    segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
 }
 
 fn separate_symbols<'d, E: FileHeader<Endian = Endianness>>(data: &'d [u8], symbols: &mut Symbols<'d>) -> object::read::Result<()> {
@@ -172,7 +212,7 @@ fn functions(symbols: Vec<Symbol<'_>>, binary: &Binary) -> Vec<Function> {
         .iter()
         .filter_map(|s| {
             let offset = binary.offset_of_addr(s.addr)?;
-            Some(Function { name: String::from_utf8_lossy(s.name).into_owned(), addr: s.addr, size: s.size, offset })
+            Some(Function { name: String::from_utf8_lossy(s.name).into_owned(), addr: s.addr, size: s.size, offset, abi: Abi::SystemV })
         })
         .collect()
 }
@@ -181,31 +221,12 @@ fn objects(symbols: Vec<Symbol<'_>>) -> Vec<(String, u64, u64)> {
     sorted(symbols).iter().map(|s| (String::from_utf8_lossy(s.name).into_owned(), s.addr, s.size)).collect()
 }
 
-/// The GNU build id, by the note of that kind.
-fn build_id<E: FileHeader<Endian = Endianness>>(endian: Endianness, data: &[u8], sections: &SectionTable<'_, E>) -> Option<Vec<u8>> {
-    use object::read::elf::SectionHeader;
-    sections.iter().filter_map(|section| section.notes(endian, data).ok().flatten()).find_map(|mut notes| {
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
-                return Some(note.desc().to_vec());
-            }
-        }
-        None
-    })
-}
-
-fn debug_file(id: &[u8]) -> Option<memmap2::Mmap> {
-    let (first, rest) = id.split_first()?;
-    let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-    map(Path::new(&format!("{DEBUG_DIR}/{first:02x}/{rest}.debug"))).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn opened(name: &str) -> Binary {
-        open(&resolve(name, None).unwrap()[0]).unwrap()
+        open(&resolve(name, None).unwrap()[0], &[]).unwrap()
     }
 
     #[test]
@@ -224,7 +245,7 @@ mod tests {
 
     #[test]
     fn ourselves() {
-        let us = open(Path::new("/proc/self/exe")).unwrap();
+        let us = open(Path::new("/proc/self/exe"), &[]).unwrap();
         let here = us.functions.iter().find(|f| f.name.contains("elf5tests9ourselves")).unwrap();
         assert_eq!(us.offset_of_addr(here.addr), Some(here.offset));
     }
@@ -232,10 +253,10 @@ mod tests {
     #[test]
     fn not_a_binary() {
         for path in ["/etc/hostname", "/dev/null", "/proc/self/status", "/etc"] {
-            let error = open(Path::new(path)).unwrap_err();
+            let error = open(Path::new(path), &[]).unwrap_err();
             assert!(error.what.contains("not an ELF file"), "{}", error.what);
         }
-        assert!(open(Path::new("/no/such")).unwrap_err().what.contains("no such file"));
+        assert!(open(Path::new("/no/such"), &[]).unwrap_err().what.contains("no such file"));
     }
 
     /// Whatever the bytes, an answer or an error.
@@ -243,8 +264,8 @@ mod tests {
     fn damaged_files_are_errors() {
         let whole = std::fs::read(&resolve("true", None).unwrap()[0]).unwrap();
         let parse = |bytes: &[u8]| match FileKind::parse(bytes) {
-            Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(bytes).is_ok(),
-            Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(bytes).is_ok(),
+            Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(Path::new(""), bytes, &[]).is_ok(),
+            Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(Path::new(""), bytes, &[]).is_ok(),
             _ => false,
         };
         assert!(parse(&whole));

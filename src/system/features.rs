@@ -138,13 +138,8 @@ const TRACE_KPROBE_SESSION: u32 = 56;
 /// one that does not says EINVAL or EOPNOTSUPP before it looks.
 fn kprobe_multi(attach_type: u32) -> bool {
     let Ok(program) = load(prog_type::KPROBE, attach_type, &RETURN_ZERO, None) else { return false };
-    let attr = LinkCreateKprobeMulti {
-        program: program.as_raw_fd() as u32,
-        attach_type,
-        count: 1,
-        addresses: u64::MAX & !0xfff,
-        ..Default::default()
-    };
+    let attr =
+        LinkCreateKprobeMulti { program: program.as_raw_fd() as u32, attach_type, count: 1, addresses: !0xfff, ..Default::default() };
     bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EFAULT))
 }
 

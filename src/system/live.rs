@@ -16,7 +16,7 @@ use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
-use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
+use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
 use super::{cgroup, elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -44,6 +44,8 @@ pub struct Live {
     binaries: RefCell<BTreeMap<PathBuf, Arc<Binary>>>,
     function_list: Option<PathBuf>,
     functions: OnceCell<Result<Functions, Missing>>,
+    /// `--debuginfo`
+    debug_dirs: Vec<String>,
     trampoline: OnceCell<bool>,
     /// Binaries' own types, in the order that they were opened, which their ids tell.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
@@ -70,6 +72,11 @@ impl Live {
         Self { function_list: list, ..Self::default() }
     }
 
+    /// Looks for separate debug files in these folders before the usual ones: see `separate`.
+    pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
+        Self { debug_dirs: dirs.to_vec(), ..self }
+    }
+
     /// A binary's own types, or why there are none.
     fn types_of(&self, path: &Path) -> OwnTypes {
         let mut all = self.debug_info.borrow_mut();
@@ -77,7 +84,7 @@ impl Live {
             return known.clone();
         }
         let opened = match u32::try_from(all.len()).ok().filter(|n| *n < BINARIES) {
-            Some(n) => BinaryTypes::open(path, BINARY_IDS + (n << BINARY_SHIFT)).map(Rc::new),
+            Some(n) => BinaryTypes::open(path, &self.debug_dirs, BINARY_IDS + (n << BINARY_SHIFT)).map(Rc::new),
             None => Err(Missing { what: format!("types of more than {BINARIES} binaries are asked for"), help: None }),
         };
         all.push((path.to_owned(), opened.clone()));
@@ -171,7 +178,11 @@ impl System for Live {
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
-        Ok(self.types_of(path)?.arguments(function.addr))
+        Ok(self.types_of(path)?.arguments(function.addr, function.abi))
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        Ok(self.types_of(path)?.line(file, line, column))
     }
 
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {
@@ -306,7 +317,7 @@ impl System for Live {
         if let Some(known) = self.binaries.borrow().get(path) {
             return Ok(known.clone());
         }
-        let opened = Arc::new(elf::open(path)?);
+        let opened = Arc::new(elf::open(path, &self.debug_dirs)?);
         self.binaries.borrow_mut().insert(path.to_owned(), opened.clone());
         Ok(opened)
     }

@@ -15,19 +15,20 @@ use std::path::{Component, Path, PathBuf};
 use super::{Missing, ldcache};
 
 /// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
-/// mapped files first for a library's name; `*` is then all the files it executes from.
+/// mapped files first for a library's name; `*` is then all the files it executes from, and no name at all its program.
 ///
 /// A name with a slash is a path or a glob; one without is a command on PATH, a library (`libc`, `libc.so.6`,
 /// `libstdc++`) or, last, a file in the working directory.
 ///
 /// Errors: nothing found, or what was found is not ELF; they say what was tried.
 pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
-    if name.is_empty() {
+    if name.is_empty() && pid.is_none() {
         return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
     }
     let root = Root::of(pid)?;
     let mapped = pid.map(|pid| mapped_files(pid, &root)).unwrap_or_default();
     match (pid, name) {
+        (Some(pid), "") => return program(pid, &root).map(|path| vec![path]),
         (Some(_), "*") => return Ok(mapped.into_iter().filter(|path| is_elf(path)).collect()),
         (None, "*") => return Err(missing("`*` as a binary needs a process", "give one with -p, or name the binary")),
         _ => {}
@@ -53,6 +54,21 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         format!("{name} is neither a command on PATH, nor a library that ld.so knows, nor a file here{}", root.said()),
         "give the binary's full path",
     ))
+}
+
+/// The program that a process runs, by a path that leads to it from here. Where none does (it was deleted, or it is in a
+/// mount name space that we cannot see into), the kernel's own link.
+fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let target = fs::read_link(&link).map_err(|why| {
+        if why.kind() == std::io::ErrorKind::PermissionDenied {
+            return missing(format!("cannot see what process {pid} runs"), "run as root");
+        }
+        missing(format!("process {pid} runs no program"), "it has ended, or is a thread of the kernel's")
+    })?;
+    let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let there = root.find(&target).filter(|path| inode(path) == inode(&link));
+    elf(there.unwrap_or(link))
 }
 
 /// Commands that are in the shell alone.
@@ -104,8 +120,14 @@ impl Root {
     /// The file at `path` from where we stand, links resolved; none if there is no such regular file. A relative path
     /// starts at our working directory, without regard to the root.
     pub(super) fn find(&self, path: &Path) -> Option<PathBuf> {
-        if self.prefix.as_os_str().is_empty() || path.is_relative() {
-            return fs::canonicalize(path).ok().filter(|p| p.is_file());
+        if path.is_relative() {
+            return real(path);
+        }
+        if self.prefix.as_os_str().is_empty() {
+            return match through_root(path) {
+                Some((prefix, within)) => Self { prefix, pid: None }.find(&within),
+                None => real(path),
+            };
         }
         // An absolute link within the root starts at the root again, which the kernel would not do for us.
         let mut todo: Vec<OsString> = components(path).rev().collect();
@@ -166,6 +188,24 @@ impl Root {
     fn said(&self) -> String {
         self.pid.map(|pid| format!(" (as process {pid} sees it)")).unwrap_or_default()
     }
+}
+
+/// A file's path without links. A link of the kernel's (`/proc/PID/exe`) says where a file is as its process sees it: where that
+/// is another file to us, the path remains.
+fn real(path: &Path) -> Option<PathBuf> {
+    let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let there = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let real = fs::canonicalize(path).ok().filter(|p| inode(p) == Some((there.dev(), there.ino())));
+    real.or_else(|| std::path::absolute(path).ok())
+}
+
+/// `/proc/PID/root` and the path within, of a path that leads through it.
+fn through_root(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut parts = path.components();
+    let prefix: PathBuf = parts.by_ref().take(4).collect();
+    let name = |n: usize| prefix.components().nth(n).map(|c| c.as_os_str().to_owned());
+    let through = prefix.starts_with("/proc") && name(3)? == "root" && name(2)?.as_bytes().iter().all(u8::is_ascii_digit);
+    through.then(|| (prefix, Path::new("/").join(parts.as_path())))
 }
 
 fn components(path: &Path) -> std::vec::IntoIter<OsString> {

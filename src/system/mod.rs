@@ -10,6 +10,7 @@ pub mod elf;
 pub mod fake;
 pub mod features;
 pub mod functions;
+mod go;
 mod headers;
 pub mod index;
 pub mod instructions;
@@ -17,8 +18,10 @@ pub mod kernel_types;
 mod ldcache;
 pub mod live;
 pub mod locate;
+pub mod mangled;
 pub mod registers;
 pub mod rights;
+pub mod separate;
 pub mod syscalls;
 pub mod tracefs;
 pub mod usdt;
@@ -26,7 +29,7 @@ pub mod usdt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace};
+pub use dwarf::{Argument, ArgumentPlace, Line};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
@@ -73,6 +76,19 @@ pub struct Function {
     pub size: u64,
     /// Offset in the file, which is what a uprobe is placed by.
     pub offset: u64,
+    /// How it is called.
+    pub abi: Abi,
+}
+
+/// How a function is given its arguments and gives back its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Abi {
+    /// As C has it (System V ABI).
+    SystemV,
+    /// As Go has it since 1.17: in registers of its own choice. Stacks move, so that a return address must not be changed.
+    Go,
+    /// As Go had it: all on the stack.
+    GoStack,
 }
 
 /// An ELF binary, opened and indexed.
@@ -84,8 +100,8 @@ pub struct Binary {
     pub functions: Vec<Function>,
     /// Data objects: name, address, size. For `uaddr`.
     pub objects: Vec<(String, u64, u64)>,
-    /// Loadable segments: (virtual address, file offset, size in file, executable).
-    pub segments: Vec<(u64, u64, u64, bool)>,
+    /// What is loaded into memory.
+    pub segments: Vec<elf::Segment>,
     /// Position independent: `uaddr` must add the load address.
     pub pie: bool,
 }
@@ -99,15 +115,12 @@ impl Binary {
 
     /// File offset to virtual address, within executable segments.
     pub fn addr_of_offset(&self, offset: u64) -> Option<u64> {
-        self.segments
-            .iter()
-            .find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size)
-            .map(|(va, off, _, _)| va + (offset - off))
+        elf::address(&self.segments, offset)
     }
 
     /// Virtual address to file offset.
     pub fn offset_of_addr(&self, addr: u64) -> Option<u64> {
-        self.segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
+        elf::offset(&self.segments, addr)
     }
 }
 
@@ -170,6 +183,10 @@ pub trait System {
     }
     /// The arguments of a binary's function: none where its debug information does not know the function.
     fn arguments(&self, path: &Path, _function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
+    }
+    /// Where the code of a source line is, by its number and perhaps its column, both from 1.
+    fn source_line(&self, path: &Path, _file: &str, _line: u32, _column: Option<u32>) -> Result<Line, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
     }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.

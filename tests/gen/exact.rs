@@ -282,6 +282,8 @@ impl Script {
             E::Neg(a) => self.literal(a).map(|n| -n),
             E::BitNot(a) => self.literal(a).map(|n| !n),
             E::Bin(op, a, b) => fold(*op, self.literal(a)?, self.literal(b)?),
+            // its value stands in its place
+            E::Macro(_, _, body, value) if body.is_empty() => self.literal(value),
             _ => None,
         }
     }

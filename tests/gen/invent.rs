@@ -447,16 +447,19 @@ impl Inventor {
                 own.push(name.clone());
             }
         }
-        for p in &m.params {
-            let arg = if p.starts_with('$') { E::Var(self.free(|t| *t == I64)?) } else { self.int(depth) };
-            own.retain(|n| n != p);
-            put(&mut body, &mut value, p, &arg);
-            args.push(arg);
-        }
-        for name in own {
+        for name in own.iter().filter(|n| !m.params.contains(n)) {
             let renamed = format!("{name}{suffix}");
             self.s.vars.insert(renamed.clone(), I64);
-            put(&mut body, &mut value, &name, &E::Var(renamed));
+            put(&mut body, &mut value, name, &E::Var(renamed));
+        }
+        // an argument may mention a parameter of the macro around it, of the same name
+        for p in &m.params {
+            put(&mut body, &mut value, p, &E::Var(format!("{p}{suffix}")));
+        }
+        for p in &m.params {
+            let arg = if p.starts_with('$') { E::Var(self.free(|t| *t == I64)?) } else { self.int(depth) };
+            put(&mut body, &mut value, &format!("{p}{suffix}"), &arg);
+            args.push(arg);
         }
         Some(E::Macro(m.name, args, body, boxed(value)))
     }

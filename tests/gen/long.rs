@@ -1,6 +1,7 @@
-//! Scripts made up at random, as many as wanted: `cargo bench --bench generate -- wild 50000 [SEED]`, and `exact` in place
-//! of `wild` for those of which it is known what they print. What fails is made small and printed with its seed, and kept
-//! in `target/tmp/generated`; the same seed gives the same script. `-- show wild SEED` prints one, `-- try wild SEED` has it go.
+//! Scripts made up at random, as many as wanted: `cargo bench --bench generate -- wild 50000 [SEED [SECONDS]]`, and `exact` in
+//! place of `wild` for those of which it is known what they print. What fails is made small (for so many seconds: 0 where a
+//! machine is slow) and printed with its seed, and kept in `target/tmp/generated`; the same seed gives the same script.
+//! `-- show wild SEED` prints one, `-- try wild SEED` has it go.
 
 #[path = "mod.rs"]
 mod generate;

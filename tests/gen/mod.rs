@@ -1,6 +1,8 @@
 //! Scripts by the thousand, made up at random: `wild` ones over the whole grammar, which must check, compile and pass the
 //! verifier; `exact` ones of which it is known what they print.
 
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape of a made-up program
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -20,8 +22,9 @@ use exact::{S, Script};
 use machine::{Machine, Outcome, Spent};
 use wild::Wild;
 
-/// `KIND N FIRST`: tries so many scripts from that seed on, in a process of their own, which is started again after the
-/// script that ended it. `show KIND SEED` prints one, `try KIND SEED` has it go.
+/// `KIND N FIRST [SECONDS]`: tries so many scripts from that seed on, in a process of their own, which is started again after
+/// the script that ended it; takes at most so long to make one that fails small. `show KIND SEED` prints one, `try KIND SEED`
+/// has it go.
 pub fn main(args: &[String]) -> ExitCode {
     let word = |i: usize| args.get(i).map_or("", String::as_str);
     let number = |i: usize, otherwise: u64| word(i).parse().unwrap_or(otherwise);
@@ -32,10 +35,10 @@ pub fn main(args: &[String]) -> ExitCode {
             let (outcome, spent) = attempt(&machine, word(1), number(2, 1), &text);
             println!("{text}\n{}: {}\n{spent:?}", outcome.class(), outcome.story());
         }
-        "work" => return work(word(1), number(2, 500), number(3, 1)),
-        kind @ ("wild" | "exact") => return watch(kind, number(1, 500), number(2, 1)),
+        "work" => return work(word(1), number(2, 500), number(3, 1), number(4, PATIENCE)),
+        kind @ ("wild" | "exact") => return watch(kind, number(1, 500), number(2, 1), number(3, PATIENCE)),
         _ => {
-            println!("wild|exact N [SEED], show wild|exact SEED, try wild|exact SEED");
+            println!("wild|exact N [SEED [SECONDS]], show wild|exact SEED, try wild|exact SEED");
             return ExitCode::FAILURE;
         }
     }
@@ -53,13 +56,13 @@ fn text_of(kind: &str, seed: u64) -> String {
 }
 
 /// Runs `work` until it has come to the end: what crashes it is a failure like others.
-fn watch(kind: &str, n: u64, first: u64) -> ExitCode {
+fn watch(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     let (mut from, mut failed) = (first, false);
     let Ok(me) = std::env::current_exe() else { return ExitCode::FAILURE };
     while from < first + n {
         let place = place().join(format!("at-{}", std::process::id()));
         let mut worker = Command::new(&me);
-        worker.env(WORK, format!("work {kind} {} {from}", first + n - from)).env("RBT_GENERATE_AT", &place);
+        worker.env(WORK, format!("work {kind} {} {from} {patience}", first + n - from)).env("RBT_GENERATE_AT", &place);
         let status = match worker.status() {
             Ok(status) => status,
             Err(e) => {
@@ -81,6 +84,9 @@ fn watch(kind: &str, n: u64, first: u64) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Seconds that a script that fails is made smaller for.
+const PATIENCE: u64 = 120;
+
 /// The arguments of a worker.
 pub const WORK: &str = "RBT_GENERATE";
 
@@ -95,7 +101,7 @@ fn fixture() -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/fixtures/args").display().to_string()
 }
 
-fn work(kind: &str, n: u64, first: u64) -> ExitCode {
+fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     let machine = Machine::new();
     let wild = (kind == "wild").then(|| Wild::new(&machine, &fixture()));
     if let Some(wild) = &wild {
@@ -115,7 +121,7 @@ fn work(kind: &str, n: u64, first: u64) -> ExitCode {
                 making += since.elapsed();
                 let (outcome, took) = machine.try_script(&wild::text(&nodes), false);
                 if !matches!(outcome, Outcome::Fine(..)) {
-                    let small = shrink::shrink(nodes, &mut same(&machine, &outcome, 120));
+                    let small = shrink::shrink(nodes, &mut same(&machine, &outcome, patience));
                     report(seed, &outcome, &wild::text(&small), &machine.try_script(&wild::text(&small), false).0);
                 }
                 (outcome, took)
@@ -129,7 +135,7 @@ fn work(kind: &str, n: u64, first: u64) -> ExitCode {
                 }
                 let (outcome, took) = compare(&machine, &script);
                 if !matches!(outcome, Outcome::Fine(..)) {
-                    let small = smaller(&machine, script, &outcome);
+                    let small = smaller(&machine, script, &outcome, patience);
                     report(seed, &outcome, &small.text(), &compare(&machine, &small).0);
                 }
                 (outcome, took)
@@ -235,13 +241,13 @@ fn sound(script: &Script) -> bool {
 }
 
 /// With statements left out as long as it fails the same way.
-fn smaller(machine: &Machine, mut script: Script, outcome: &Outcome) -> Script {
+fn smaller(machine: &Machine, mut script: Script, outcome: &Outcome, patience: u64) -> Script {
     let since = Instant::now();
     let wanted = (outcome.class(), complaint(outcome));
     loop {
         let mut any = false;
         let mut at = script.probes.iter().map(|(_, b)| exact_size(b)).sum::<usize>();
-        while at > 0 && since.elapsed().as_secs() < 120 {
+        while at > 0 && since.elapsed().as_secs() < patience {
             at -= 1;
             let mut less = script.clone();
             let mut left = at;

@@ -445,7 +445,9 @@ impl Gen<'_> {
                 }
             }
         }
-        let body = if self.fors > 0 { format!("for $turn : 0..1 {{ {body} {stmts} }}") } else { format!("{body} {stmts}") };
+        // a macro may be used in a loop
+        let body =
+            if self.fors > 0 || self.in_macro { format!("for $turn : 0..1 {{ {body} {stmts} }}") } else { format!("{body} {stmts}") };
         self.home.machine.check(&format!("{own} begin {{ {begin} }} {} {{ {body} }}", self.point.text)).ok()
     }
 
@@ -545,8 +547,12 @@ impl Gen<'_> {
         let word = if self.rng.once_in(2) { "let " } else { "" };
         let text = format!("{word}{name} = {e};");
         // a variable of the same name and type, without what the value is made of
-        let made =
-            if matches!(ty, Type::Int(_) | Type::Bool | Type::Str(_)) { format!("{name} = {};", plain(&ty)) } else { self.made(&text) };
+        let made = match &ty {
+            // a literal alone would leave its type open
+            Type::Int(_) => format!("{name} = ({ty})1;"),
+            Type::Bool | Type::Str(_) => format!("{name} = {};", plain(&ty)),
+            _ => self.made(&text),
+        };
         self.add_var(Var { name, ty, fixed: false, free: !matches!(self.scopes.len(), 0), made });
         Node::line(text)
     }
@@ -555,10 +561,8 @@ impl Gen<'_> {
     fn made(&self, text: &str) -> String {
         let mut all = String::new();
         for var in self.scopes.iter().flatten() {
-            if text.contains(&format!("{} ", var.name)) || text.contains(&format!("{})", var.name)) || text.contains(&var.name) {
-                if !all.contains(&var.made) {
-                    all += &var.made;
-                }
+            if text.contains(&var.name) && !all.contains(&var.made) {
+                all += &var.made;
             }
         }
         all + text
@@ -589,7 +593,7 @@ impl Gen<'_> {
     }
 
     fn assign_op(&mut self) -> &'static str {
-        *self.rng.pick::<&str>(&["+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="])
+        self.rng.pick::<&str>(&["+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="])
     }
 
     fn assign_map(&mut self, map: &Map, depth: u32) -> String {
@@ -720,7 +724,7 @@ impl Gen<'_> {
         let from = if self.rng.once_in(3) { format!("({})", self.int(1)) } else { self.rng.below(3).to_string() };
         let to = if self.rng.once_in(3) { format!("({})", self.int(1)) } else { self.rng.below(40).to_string() };
         let head = if self.rng.once_in(2) { format!("for ({name} : {from}..{to})") } else { format!("for {name} : {from}..{to}") };
-        self.scopes.push(vec![Var { made: format!("{name} = 1;"), name, ty: Type::I64, fixed: false, free: false }]);
+        self.scopes.push(vec![Var { made: format!("let {name}: int64 = 1;"), name, ty: Type::I64, fixed: false, free: false }]);
         self.fors += 1;
         self.loops += 1;
         let body = self.block(depth);
@@ -787,9 +791,13 @@ impl Gen<'_> {
         }
         let m = self.rng.pick(&self.macros.clone()).clone();
         let mut args = Vec::new();
-        for p in &m.params {
+        // where it is used may be in a loop of the macro's own
+        self.fors += 1;
+        let ints: Vec<String> = m.params.iter().map(|_| self.int(depth.saturating_sub(1))).collect();
+        self.fors -= 1;
+        for (p, int) in m.params.iter().zip(ints) {
             args.push(match p {
-                Param::Value => self.int(depth.saturating_sub(1)),
+                Param::Value => int,
                 Param::Var => {
                     let fit = |v: &&Var| v.free && v.ty == Type::I64;
                     let vars: Vec<Var> = self.scopes.iter().flatten().filter(fit).cloned().collect();
@@ -1044,7 +1052,11 @@ impl Gen<'_> {
                     e = format!("{e}.{}", f.name);
                     ty = f.ty.clone();
                 }
-                Type::Array(..) => return Some(format!("{e}[{}]", self.rng.below(2))),
+                Type::Array(elem, n) => {
+                    // those without an end are of eight bytes
+                    e = format!("{e}[{}]", self.rng.below(if n == 1 { 1 } else { 2 }));
+                    ty = *elem;
+                }
                 Type::Str(_) => return Some(format!("{e}[0]")),
                 _ => return None,
             }
@@ -1136,7 +1148,8 @@ impl Gen<'_> {
             ty = f.ty.clone();
         }
         let ty = self.ask(&e)?;
-        let sane = ty.size() <= 256;
+        // no array without an end: that is of a variable that is made up here
+        let sane = ty.size() <= 256 && !matches!(ty, Type::Array(_, 0));
         sane.then_some((e, ty))
     }
 

@@ -30,6 +30,8 @@ fn met(need: &str) -> bool {
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
         // what only a try can tell: rbt has tried it
         "fentry" | "kprobe_multi" | "kprobe_session" => info().lines().any(|l| l.split_whitespace().eq([need, "yes"])),
+        // Debian has the server's programs off the path
+        "postgresql" => list("/usr/lib/postgresql").iter().any(|version| version.join("bin/postgres").is_file()) && on_path("setpriv"),
         "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
         _ => match need.strip_prefix("kernel>=") {
             Some(version) => kernel() >= numbers(version),
@@ -52,6 +54,10 @@ fn info() -> &'static str {
         let out = Command::new(env!("CARGO_BIN_EXE_rbt")).arg("info").stdin(Stdio::null()).output();
         out.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default()
     })
+}
+
+fn list(folder: &str) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect()
 }
 
 fn on_path(command: &str) -> bool {

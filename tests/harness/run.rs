@@ -452,13 +452,35 @@ fn copy_fixtures(case: &Case, to: &Path) {
     }
     let _ = std::fs::create_dir_all(to);
     for file in std::fs::read_dir(fixtures()).into_iter().flatten().flatten() {
+        // a large one only for who asks for it by name
+        let large = file.metadata().is_ok_and(|m| m.len() > 256 << 10);
+        if large && !case.mentions(&[&crate::stem(&file.path())]) {
+            continue;
+        }
         if let Err(e) = std::fs::copy(file.path(), to.join(file.file_name())) {
             eprintln!("{}: {e}", file.path().display());
         }
     }
 }
 
-/// `NAME.c` becomes `NAME`, `libNAME.c` a shared library; a first line `// cc: …` adds flags.
+/// A program, what it is always told, and what it is told for a shared library.
+type Compiler = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+fn compiler(extension: &std::ffi::OsStr) -> Option<Compiler> {
+    const C: &[&str] = &["-g", "-O1", "-fno-omit-frame-pointer", "-Wall"];
+    const SHARED: &[&str] = &["-shared", "-fPIC"];
+    const RUST: &[&str] = &["-g", "-Copt-level=1", "-Cforce-frame-pointers=yes", "--edition=2024"];
+    Some(match extension.to_str()? {
+        "c" => ("cc", C, SHARED),
+        "cc" => ("c++", C, SHARED),
+        "rs" => ("rustc", RUST, &["--crate-type=cdylib"]),
+        "go" if crate::need::missing(&["go".into()]).is_none() => ("go", &["build"], &[]),
+        _ => return None,
+    })
+}
+
+/// `NAME.c` becomes `NAME`, `libNAME.c` a shared library; so do C++ (`.cc`) and Rust (`.rs`); Go (`.go`) where its
+/// compiler is installed. A first line `// cc: …` adds flags.
 pub fn build_fixtures() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let _ = std::fs::create_dir_all(fixtures());
@@ -466,7 +488,8 @@ pub fn build_fixtures() {
     let mut sources: Vec<_> = std::fs::read_dir(from).into_iter().flatten().flatten().map(|e| e.path()).collect();
     // libraries first: programs may link with them
     sources.sort_by_key(|p| (!crate::stem(p).starts_with("lib"), p.clone()));
-    for src in sources.iter().filter(|p| p.extension().is_some_and(|e| e == "c")) {
+    for src in &sources {
+        let Some(compiler) = src.extension().and_then(compiler) else { continue };
         let name = crate::stem(src);
         let lib = name.starts_with("lib");
         let out = fixtures().join(if lib { format!("{name}.so") } else { name });
@@ -475,12 +498,13 @@ pub fn build_fixtures() {
         }
         let text = std::fs::read_to_string(src).unwrap_or_default();
         let flags = text.lines().next().and_then(|l| l.strip_prefix("// cc:")).unwrap_or("");
-        let mut c = Command::new("cc");
-        c.args(["-g", "-O1", "-fno-omit-frame-pointer", "-Wall"]);
+        let (program, always, shared) = compiler;
+        let mut c = Command::new(program);
+        c.args(always);
         if lib {
-            c.args(["-shared", "-fPIC"]);
+            c.args(shared);
         }
-        c.arg("-o").arg(&out).arg(src).args(flags.split_whitespace()).current_dir(fixtures());
+        c.env("GO111MODULE", "off").arg("-o").arg(&out).arg(src).args(flags.split_whitespace()).current_dir(fixtures());
         match c.status() {
             Ok(s) if s.success() => {}
             other => eprintln!("fixture {}: {other:?}", src.display()),

@@ -62,7 +62,8 @@ pub struct Trial {
 
 /// All cases that run in a machine, as far as `selected` wants them by name: those of one kernel take turns on its machines.
 pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial> {
-    let mut by_kernel: BTreeMap<(String, String), Vec<(String, Arc<Case>)>> = BTreeMap::new();
+    type Named = (String, Arc<Case>);
+    let mut by_kernel: BTreeMap<(String, String), Vec<Named>> = BTreeMap::new();
     for case in cases {
         for (release, glob) in kernels(case) {
             let name = format!("vm-{release}::{}::{}", crate::stem(&case.file), case.name);

@@ -121,7 +121,7 @@ fn run(scripts: &[String], seed: u64, from: u64, count: u64, time: Option<Durati
                 Some(("failed", what)) => tally.failures.push(failure(scripts, seed, next - 1, &what.replace('\u{1}', "\n"))),
                 _ => {
                     next = line.parse::<u64>().unwrap_or(next) + 1;
-                    if next % 64 == 0 {
+                    if next.is_multiple_of(64) {
                         since = used(child.id());
                     }
                     waits = 0;

@@ -13,6 +13,8 @@
 
 mod calls;
 mod files;
+mod go;
+mod lines;
 mod types;
 
 use std::cell::RefCell;
@@ -24,6 +26,7 @@ use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, 
 use super::{Missing, TypeName};
 
 pub use calls::{Argument, ArgumentPlace};
+pub use lines::Line;
 
 /// The most entries that lead to one another.
 const DEPTH: u32 = 16;
@@ -67,9 +70,9 @@ pub struct BinaryTypes {
 }
 
 impl BinaryTypes {
-    /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none.
-    pub fn open(path: &Path, first_id: u32) -> Result<Self, Missing> {
-        let dwarf = files::load(path)?;
+    /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none. `dirs` as in `--debuginfo`.
+    pub fn open(path: &Path, dirs: &[String], first_id: u32) -> Result<Self, Missing> {
+        let dwarf = files::load(path, dirs)?;
         let unreadable = |e: gimli::Error| Missing {
             what: format!("the debug information of {} cannot be read: {}", path.display(), e.to_string().to_lowercase()),
             help: Some("build it again with -g, or install its debug symbols again".into()),
@@ -224,6 +227,7 @@ fn units_of(dwarf: &Dwarf<Slice>) -> Vec<Unit<Slice>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::Abi;
     use crate::types::Type;
 
     fn built(folder: &Path, flags: &[&str]) -> std::path::PathBuf {
@@ -242,7 +246,7 @@ mod tests {
 
     /// Everything that can be asked.
     fn ask(path: &Path) -> Option<Vec<String>> {
-        let types = BinaryTypes::open(path, 100).ok()?;
+        let types = BinaryTypes::open(path, &[], 100).ok()?;
         let mut said = Vec::new();
         for name in ["node", "point", "large", "mixed"] {
             let Some(Type::Struct(s)) = types.named(TypeName::Struct, name) else { continue };
@@ -253,7 +257,7 @@ mod tests {
         }
         said.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
         for address in types.index.functions.keys() {
-            for a in types.arguments(*address).unwrap_or_default() {
+            for a in types.arguments(*address, Abi::SystemV).unwrap_or_default() {
                 said.push(format!("{} {} {:?}", a.name, a.ty, a.place));
             }
         }

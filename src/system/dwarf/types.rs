@@ -57,20 +57,9 @@ impl BinaryTypes {
             true
         })?;
         for field in &mut fields {
-            self.deepen(&mut field.ty, depth + 1, budget);
+            field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
         Some(Record { name: of.name.clone(), size: of.size, fields })
-    }
-
-    fn deepen(&self, ty: &mut Type, depth: u32, budget: &mut u32) {
-        if let Type::Array(elem, _) = ty {
-            self.deepen(elem, depth, budget);
-        } else if let Type::Struct(inner) = ty
-            && depth < DEPTH
-            && let Some(record) = self.record(inner, depth, budget)
-        {
-            *ty = Type::Record(Arc::new(record));
-        }
     }
 
     fn by_id(&self, id: u32) -> Option<Die> {

@@ -1,0 +1,81 @@
+//! How many entries a declared map has: a number that is known before anything of the script is.
+
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
+
+use super::World;
+use super::fold;
+use super::hir::Expr;
+use crate::diag::Span;
+use crate::syntax::ast::{self, UnOp};
+use crate::system::CMacro;
+use crate::types::Type;
+
+/// Names may stand for names so many times: who defines one by itself is told where it is used.
+const DEEPEST: u32 = 32;
+
+/// The value of `e`, where numbers, parameters, constants of C, macros without parameters and operators make it up.
+pub fn number(e: &ast::Expr, world: &World) -> Option<u32> {
+    let found = value(e, world, 0)?;
+    fold::constant(&found).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
+}
+
+fn value(e: &ast::Expr, world: &World, depth: u32) -> Option<Expr> {
+    if depth > DEEPEST {
+        return None;
+    }
+    let inner = |e| value(e, world, depth + 1);
+    match &e.kind {
+        ast::ExprKind::Int(n) => Some(fold::literal(*n, e.span)),
+        ast::ExprKind::Param(n) => {
+            let text = (*n as usize).checked_sub(1).and_then(|i| world.settings.params.get(i))?;
+            fold::parse_int(text)
+        }
+        ast::ExprKind::ParamCount => Some(fold::literal(world.settings.params.len() as u64, e.span)),
+        ast::ExprKind::Ident(name) => named(name, world, depth),
+        ast::ExprKind::Call { name, args } if args.is_empty() => named(&name.name, world, depth),
+        ast::ExprKind::Comptime(e) => inner(e),
+        ast::ExprKind::Unary(op, e) => {
+            let n = fold::constant(&inner(e)?)?;
+            Some(match op {
+                UnOp::Neg => fold::signed(n.checked_neg()?, Span::default()),
+                UnOp::BitNot => fold::signed(!n, Span::default()),
+                UnOp::Not => fold::boolean(n == 0, Span::default()),
+                UnOp::Deref | UnOp::AddrOf => return None,
+            })
+        }
+        ast::ExprKind::Binary(op, a, b) => fold::binary(*op, &inner(a)?, &inner(b)?, e.span),
+        ast::ExprKind::Ternary { cond, then, otherwise } => {
+            let cond = inner(cond)?;
+            match (fold::constant(&cond)?, then) {
+                (0, _) => inner(otherwise),
+                (_, Some(then)) => inner(then),
+                (_, None) => Some(cond),
+            }
+        }
+        ast::ExprKind::Block(block) => of_block(block, world, depth),
+        _ => None,
+    }
+}
+
+fn of_block(block: &ast::Block, world: &World, depth: u32) -> Option<Expr> {
+    match (&block.stmts[..], &block.value) {
+        ([], Some(e)) => value(e, world, depth + 1),
+        _ => None,
+    }
+}
+
+/// The script's own before what headers and the kernel define.
+fn named(name: &str, world: &World, depth: u32) -> Option<Expr> {
+    let own = world.macros.iter().chain(&world.defines).find(|m| m.name.name == name && m.params.is_empty());
+    if let Some(own) = own {
+        return of_block(&own.body, world, depth);
+    }
+    if let Some((_, n)) = world.sys.enumerator(name) {
+        return Some(fold::signed(n, Span::default()));
+    }
+    match world.sys.c_macro(name)? {
+        CMacro::Int(n, int) => Some(fold::typed(n, Type::Int(int), Span::default())),
+        CMacro::Name(other) => named(&other, world, (depth < DEEPEST).then_some(depth + 1)?),
+        CMacro::Text(_) | CMacro::Function | CMacro::Other(_) => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! Puts probes on the cheapest mechanism that means the same: their kinds know which ([`ProbeKind::cheaper`]).
+//!
+//! The script sees no difference, and the order of the probes at one place is kept: all of them change, or none. Whether the
+//! kernel agrees is seen when they are attached: then [`Program::lowered`](super::artifact::Program::lowered) says what to do
+//! without.
+//!
+//! [`ProbeKind::cheaper`]: crate::probes::ProbeKind::cheaper
+
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+
+use std::collections::BTreeSet;
+
+use crate::check::hir;
+use crate::probes::{Asks, Attach, Choice, Env};
+
+/// The script with its probes where they are cheapest.
+pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
+    let choices: Vec<Choice> = script
+        .probes
+        .iter()
+        .map(|p| match p.sites.first() {
+            Some(first) => first.kind.cheaper(&p.sites, &asks(p), env),
+            None => Choice::literal(""),
+        })
+        .collect();
+    if choices.iter().all(|c| c.lowered.is_none()) {
+        script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
+        return script;
+    }
+    let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
+    let kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
+    for (probe, choice) in script.probes.iter_mut().zip(choices) {
+        let in_company = probe.sites.iter().any(|s| place(&s.attach).is_some_and(|place| kept.contains(&place)));
+        if in_company && choice.lowered.is_some() {
+            probe.why = "another probe there needs it";
+            continue;
+        }
+        (probe.lowered, probe.why) = (choice.lowered, choice.why);
+        probe.sites.iter_mut().zip(choice.attaches).for_each(|(site, attach)| site.attach = attach);
+    }
+    script
+}
+
+/// What a probe's body, and the functions that it calls, ask of its context.
+fn asks(probe: &hir::Probe) -> Asks {
+    let mut asks = Asks::default();
+    let mut see = |node: hir::Node| {
+        if let hir::Node::Expr(e) = node {
+            match &e.kind {
+                hir::ExprKind::Call(call) => asks.caps = asks.caps.and(call.row.needs),
+                hir::ExprKind::Context(which) => asks.args.push(which.clone()),
+                _ => {}
+            }
+        }
+        if let hir::Node::Stmt(hir::Stmt { kind: hir::StmtKind::Aggregate { call, .. }, .. }) = node {
+            asks.caps = asks.caps.and(call.row.needs);
+        }
+    };
+    hir::visit(&probe.body, &mut see);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    asks
+}
+
+/// Where probes of different mechanisms may meet.
+fn place(attach: &Attach) -> Option<String> {
+    match attach {
+        Attach::Kprobe { function, place: 0, ret, .. } => Some(format!("{function} {ret}")),
+        Attach::Tracepoint { event, .. } => Some(event.clone()),
+        _ => None,
+    }
+}

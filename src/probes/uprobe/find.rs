@@ -1,0 +1,299 @@
+//! What an attach point means: a binary, and places in it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::{Env, missing};
+use super::Uprobe;
+use crate::diag::Diagnostic;
+use crate::probes::{ProbeKind, matches};
+use crate::syntax::ast::AttachPoint;
+use crate::system::{Abi, Binary, Function, Line, instructions, mangled};
+
+/// An attach point's parts, told apart.
+pub(super) struct Wanted {
+    /// As written; empty for the program of `-p`'s process.
+    pub(super) binary: String,
+    pub(super) target: Target,
+}
+
+/// What is named within the binary.
+pub(super) enum Target {
+    /// A symbol, perhaps with an offset; a pattern of symbols; an address. What is none of these may be a name of C++ or Rust.
+    Symbol(String),
+    /// A name, or a pattern of names, as the authors of a program in this language wrote it.
+    Plain(&'static str, String),
+    /// A source line: the end of a file's path, the line's number, perhaps the column's.
+    Line(String, u32, Option<u32>),
+}
+
+/// A place in a binary.
+pub(super) struct Found {
+    pub(super) function: Function,
+    /// Bytes from the function's start.
+    pub(super) by: u64,
+    /// As the probe's name has it after the binary.
+    pub(super) shown: String,
+}
+
+impl Found {
+    fn at(function: &Function, by: u64) -> Self {
+        let plus = if by == 0 { String::new() } else { format!("+{by}") };
+        Self { function: function.clone(), by, shown: format!(":{}{plus}", function.name) }
+    }
+
+    fn plain(function: &Function, name: &mangled::Name, by: u64) -> Self {
+        let plus = if by == 0 { String::new() } else { format!("+{by}") };
+        Self { function: function.clone(), by, shown: format!(":{name}{plus}") }
+    }
+}
+
+impl Wanted {
+    /// Parts after the kind: `binary:function`, `binary:language:name`; with a process, the binary may be left out.
+    pub(super) fn new(parts: &[&str], of_process: bool) -> Option<Wanted> {
+        let symbol = |binary: &str, what: &str| Wanted { binary: binary.into(), target: Target::Symbol(what.into()) };
+        let plain = |binary: &str, language, what: &str| Wanted { binary: binary.into(), target: Target::Plain(language, what.into()) };
+        let wanted = match *parts {
+            // a name such as `a::b`, without the quotes
+            [binary, ref name @ ..] if name.iter().skip(1).any(|part| part.is_empty()) => match name.split_first() {
+                Some((first, rest)) if !rest.starts_with(&[""]) => plain(binary, mangled::language(first)?, &rest.join(":")),
+                _ => symbol(binary, &name.join(":")),
+            },
+            [binary, language, what] => plain(binary, mangled::language(language)?, what),
+            [first, what] => match mangled::language(first).filter(|_| of_process) {
+                Some(language) => plain("", language, what),
+                None => symbol(first, what),
+            },
+            [what] if of_process => symbol("", what),
+            _ => return None,
+        };
+        (of_process || !wanted.binary.is_empty()).then_some(wanted)
+    }
+
+    /// `binary@file:line`, `binary@file:line:column`, and with a process `@file:line`: none where it is not of this form.
+    pub(super) fn line(parts: &[&str], of_process: bool) -> Option<Wanted> {
+        let (place, line, column) = match *parts {
+            [place, line] => (place, line, None),
+            [place, line, column] => (place, line, Some(column.parse().ok()?)),
+            _ => return None,
+        };
+        let (binary, file) = place.rsplit_once('@').filter(|(binary, file)| (of_process || !binary.is_empty()) && !file.is_empty())?;
+        Some(Wanted { binary: binary.into(), target: Target::Line(file.into(), line.parse().ok()?, column) })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.target {
+            Target::Symbol(what) | Target::Plain(_, what) => what.is_empty(),
+            Target::Line(..) => false,
+        }
+    }
+}
+
+impl Target {
+    /// Is this function, by one of its names, what a pattern for `-l` means? Its name as it is listed.
+    pub(super) fn listed(&self, f: &Function, env: &Env) -> Option<String> {
+        let plain = || mangled::name(&f.name);
+        match self {
+            Target::Line(..) => None,
+            Target::Plain(_, pattern) if !mangled::may_be(&f.name, pattern) => None,
+            Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
+            Target::Symbol(pattern) => {
+                let by_symbol = matches(pattern, &f.name);
+                let may_be = by_symbol || mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern);
+                if !may_be {
+                    return None;
+                }
+                match plain() {
+                    Some(name) if by_symbol || name.is(pattern) => {
+                        Some(if env.settings.cpp_demangle { name.to_string() } else { f.name.clone() })
+                    }
+                    _ => by_symbol.then(|| f.name.clone()),
+                }
+            }
+        }
+    }
+}
+
+impl Uprobe {
+    pub(super) fn in_binary(&self, binary: &Binary, target: &Target, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
+        let what = match target {
+            Target::Plain(language, pattern) => return self.plain(binary, Some(language), pattern, point, env),
+            Target::Line(file, line, column) => return self.line(binary, (file, *line, *column), point, env),
+            Target::Symbol(what) => what.as_str(),
+        };
+        let span = point.span;
+        let shown = binary.path.display();
+        // Go has functions with a star in their names
+        if what.contains('*') && binary.functions_named(what).next().is_none() {
+            let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::at(f, 0)).collect();
+            return if all.is_empty() && mangled::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
+        }
+        if let Some(addr) = number(what) {
+            let Some(offset) = binary.offset_of_addr(addr) else {
+                return Err(Diagnostic::error("unknown-address", span, format!("{shown} has nothing at address {addr:#x}")));
+            };
+            let near = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
+            let name = near.map_or(what, |f| f.name.as_str()).to_owned();
+            let abi = near.map_or(Abi::SystemV, |f| f.abi);
+            return Ok(vec![Found { function: Function { name, addr, size: 0, offset, abi }, by: 0, shown: format!(":{what}") }]);
+        }
+        let (name, by) = self.split(what, point)?;
+        // aliases and local functions of one name: one place each
+        let mut found: Vec<&Function> = binary.functions_named(name).collect();
+        found.dedup_by_key(|f| f.offset);
+        if found.is_empty() {
+            return self.plain(binary, None, what, point, env);
+        }
+        self.checked(binary, found.into_iter().map(|f| Found::at(f, by)).collect(), point, env)
+    }
+
+    /// Functions by what their authors called them, of one language or any: overloads and instances are many of one name.
+    fn plain(&self, binary: &Binary, language: Option<&str>, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
+        let (name, by) = if what.contains('*') { (what, 0) } else { self.split(what, point)? };
+        let possible = binary.functions.iter().filter(|f| mangled::may_be(&f.name, name));
+        let mut found: Vec<Found> = possible
+            .filter_map(|f| Some((f, mangled::name(&f.name)?)))
+            .filter(|(_, n)| language.is_none_or(|l| l == n.language) && n.is(name))
+            .map(|(f, n)| Found::plain(f, &n, by))
+            .collect();
+        // a constructor has two symbols, at one place as a rule
+        found.sort_by(|a, b| (a.function.offset, &a.function.name).cmp(&(b.function.offset, &b.function.name)));
+        found.dedup_by_key(|f| f.function.offset);
+        if !found.is_empty() {
+            return self.checked(binary, found, point, env);
+        }
+        if what.contains('*') {
+            return Ok(Vec::new());
+        }
+        let shown = binary.path.display();
+        let error = Diagnostic::error("unknown-symbol", point.span, format!("{shown} has no function `{name}`"));
+        let symbols = binary.functions.iter().map(|f| f.name.as_str()).filter(|_| language.is_none());
+        let near = crate::diag::nearest(name, symbols).map(str::to_owned).or_else(|| {
+            let all = binary.functions.iter().filter_map(|f| mangled::name(&f.name));
+            let plain: Vec<mangled::Name> = all.filter(|n| language.is_none_or(|l| l == n.language)).collect();
+            crate::diag::nearest(name, plain.iter().map(mangled::Name::short)).map(str::to_owned)
+        });
+        Err(match near {
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None if binary.functions.is_empty() => {
+                error.help("the file has no symbols at all: install its debug symbols, or probe by address")
+            }
+            None => {
+                error.help(format!("`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not", self.name()))
+            }
+        })
+    }
+
+    /// Where a source line begins: in each function that has code of it.
+    fn line(
+        &self,
+        binary: &Binary,
+        (file, line, column): (&str, u32, Option<u32>),
+        point: &AttachPoint,
+        env: &Env,
+    ) -> Result<Vec<Found>, Diagnostic> {
+        if self.ret {
+            let error = Diagnostic::error("bad-probe", point.span, "a return is of a function, not of a line");
+            return Err(error.help("use uprobe, or name the function"));
+        }
+        let shown = binary.path.display();
+        let addresses = match env.sys.source_line(&binary.path, file, line, column).map_err(|m| missing(point.span, m))? {
+            Line::Code(addresses) => addresses,
+            Line::Columns(columns) => {
+                let message = format!("nothing of line {line} of {file} begins at column {} in {shown}", column.unwrap_or(0));
+                let columns = columns.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+                let error = Diagnostic::error("unknown-line", point.span, message);
+                return Err(error.help(format!("code of it begins at {columns}; the column may be left out")));
+            }
+            Line::Bare(near) => {
+                let error = Diagnostic::error("unknown-line", point.span, format!("line {line} of {file} has no code in {shown}"));
+                return Err(match near {
+                    Some(near) => error.help(format!("the nearest line that has is {near}")),
+                    None => error,
+                });
+            }
+            Line::NoFile(files) => {
+                let base = file.rsplit('/').next().unwrap_or(file);
+                let error = Diagnostic::error("unknown-line", point.span, format!("no source file of {shown} is called {file}"));
+                return Err(match crate::diag::nearest(base, files.iter().map(String::as_str)) {
+                    Some(near) if near == base => error.help("one of that name is in another folder: give the name alone"),
+                    Some(near) => error.help(format!("did you mean `{near}`?")),
+                    None => error,
+                });
+            }
+        };
+        let column = column.map(|c| format!(":{c}")).unwrap_or_default();
+        let places = addresses.iter().filter_map(|addr| {
+            let offset = binary.offset_of_addr(*addr)?;
+            let around = binary.functions.iter().find(|f| *addr >= f.addr && addr - f.addr < f.size);
+            let by = around.map_or(0, |f| addr - f.addr);
+            let name = around.map_or_else(|| format!("{addr:#x}"), |f| f.name.clone());
+            let function = Function { name, addr: addr - by, size: 0, offset: offset - by, abi: around.map_or(Abi::SystemV, |f| f.abi) };
+            Some(Found { function, by, shown: format!("@{file}:{line}{column}") })
+        });
+        Ok(places.collect())
+    }
+
+    /// A name, and the bytes after `+`.
+    fn split<'a>(&self, what: &'a str, point: &AttachPoint) -> Result<(&'a str, u64), Diagnostic> {
+        let (name, by) = match what.rsplit_once('+') {
+            Some((name, by)) if !name.ends_with("operator") && !name.ends_with("operator+") => match number(by) {
+                Some(by) => (name, by),
+                None => {
+                    let error = Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset"));
+                    return Err(error.help(format!("write {}", self.usage())));
+                }
+            },
+            _ => (what, 0),
+        };
+        if self.ret && by != 0 {
+            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("drop the offset, or use uprobe"));
+        }
+        Ok((name, by))
+    }
+
+    /// Offsets lie within their functions, where instructions start.
+    fn checked(&self, binary: &Binary, found: Vec<Found>, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
+        if env.settings.allow_unsafe {
+            return Ok(found);
+        }
+        for Found { function: f, by, .. } in found.iter().filter(|f| f.by != 0) {
+            if *by >= f.size {
+                let message = format!("offset {by} is outside `{}`, which has {} bytes", f.name, f.size);
+                let error = Diagnostic::error("bad-offset", point.span, message);
+                return Err(error.help("an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check"));
+            }
+            if instructions::starts_at(&binary.path, f.offset, *by) != Some(true) {
+                let message = format!("no instruction of `{}` is known to start at offset {by}", f.name);
+                return Err(Diagnostic::error("bad-offset", point.span, message).help(
+                    "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check",
+                ));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Decimal or hexadecimal.
+pub(super) fn number(s: &str) -> Option<u64> {
+    match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => s.parse().ok(),
+    }
+}
+
+/// The places where a function of Go returns. The kernel's own way to find its return is to have it come back elsewhere, which
+/// the runtime does not survive: it reads return addresses when it moves a stack.
+pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Result<Vec<Found>, Diagnostic> {
+    let f = &found.function;
+    let places = instructions::returns(&binary.path, f.offset, f.size).unwrap_or_default();
+    if places.is_empty() {
+        let error = Diagnostic::error("unknown-symbol", point.span, format!("`{}` does not return", f.name));
+        return Err(error.help("functions of Go are traced at their `ret` instructions, and it has none: use uprobe"));
+    }
+    Ok(places.into_iter().map(|by| Found { function: f.clone(), by, shown: found.shown.clone() }).collect())
+}
+
+pub(super) fn open(env: &Env, path: &Path, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
+    env.sys.binary(path).map_err(|m| missing(point.span, m))
+}

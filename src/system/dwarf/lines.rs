@@ -1,0 +1,151 @@
+//! Where the code of a source line is, from `.debug_line`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use gimli::{AttributeValue, ColumnType, IncompleteLineProgram, Unit};
+
+use super::{BinaryTypes, Slice};
+
+/// What is known of a source line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Virtual addresses where it begins: one for each function that has code of it, and each place such a function is
+    /// inlined in.
+    Code(Vec<u64>),
+    /// It has no code; the nearest line at or after it that has, or else the nearest before.
+    Bare(Option<u32>),
+    /// It has code, but none that begins at the column; the columns that have.
+    Columns(Vec<u32>),
+    /// No source file is called so; the names of those there are.
+    NoFile(Vec<String>),
+}
+
+/// A place where a line's code may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    unit: usize,
+    addr: u64,
+}
+
+impl BinaryTypes {
+    /// Looks for a line's code. `file` is a source file's path, or the end of one: `b.c` is `/a/b.c`, `a/b.c` too.
+    pub fn line(&self, file: &str, line: u32, column: Option<u32>) -> Line {
+        let wanted = file.strip_prefix("./").unwrap_or(file);
+        let (mut starts, mut others, mut columns) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut files, mut known) = (BTreeSet::new(), false);
+        for (n, unit) in self.units.iter().enumerate() {
+            let Some(program) = unit.line_program.clone() else { continue };
+            let named = self.files(unit, &program, wanted, &mut files);
+            known |= !named.is_empty();
+            if named.is_empty() {
+                continue;
+            }
+            let mut rows = program.rows();
+            // of a run of rows for one line, the first is where it begins
+            let mut before = None;
+            while let Ok(Some((_, row))) = rows.next_row() {
+                let here = row.line().and_then(|l| u32::try_from(l.get()).ok());
+                let of_file = named.contains(&row.file_index()) && !row.end_sequence();
+                let at = (of_file, here);
+                // code that the linker left out has the address 0
+                if of_file && row.is_stmt() && row.address() != 0 {
+                    let there = match row.column() {
+                        ColumnType::Column(there) => u32::try_from(there.get()).unwrap_or(0),
+                        ColumnType::LeftEdge => 0,
+                    };
+                    if here != Some(line) {
+                        others.extend(here);
+                    } else if column.is_some_and(|wanted| wanted != there) {
+                        columns.insert(there);
+                    } else if before != Some(at) || column.is_some() {
+                        starts.insert(Start { unit: n, addr: row.address() });
+                    }
+                }
+                before = Some(at);
+            }
+        }
+        match (starts.is_empty(), known) {
+            (false, _) => Line::Code(self.one_each(starts)),
+            (true, true) if !columns.is_empty() => Line::Columns(columns.into_iter().collect()),
+            (true, true) => Line::Bare(others.range(line..).next().or_else(|| others.range(..line).next_back()).copied()),
+            (true, false) => Line::NoFile(files.into_iter().collect()),
+        }
+    }
+
+    /// Numbers of the unit's files whose path ends so; all their names are put into `files`.
+    fn files(
+        &self,
+        unit: &Unit<Slice>,
+        program: &IncompleteLineProgram<Slice>,
+        wanted: &str,
+        files: &mut BTreeSet<String>,
+    ) -> BTreeSet<u64> {
+        let text = |value: AttributeValue<Slice>| {
+            self.dwarf.attr_string(unit, value).ok().map(|s| String::from_utf8_lossy(s.slice()).into_owned())
+        };
+        let header = program.header();
+        let compiled_in = unit.comp_dir.map(|d| String::from_utf8_lossy(d.slice()).into_owned()).unwrap_or_default();
+        let mut found = BTreeSet::new();
+        // before DWARF 5 they count from 1, and 0 is none
+        for number in 0..=header.file_names().len() as u64 {
+            let Some(name) = header.file(number).and_then(|f| Some((text(f.path_name())?, f))) else { continue };
+            let (name, entry) = name;
+            let folder = entry.directory(header).and_then(text).unwrap_or_default();
+            let path = Path::new(&compiled_in).join(folder).join(&name);
+            if path.ends_with(wanted) {
+                found.insert(number);
+            }
+            files.extend(path.file_name().map(|f| f.to_string_lossy().into_owned()));
+        }
+        found
+    }
+
+    /// Of the places within one function, or within one inlined copy of one, the first.
+    fn one_each(&self, starts: BTreeSet<Start>) -> Vec<u64> {
+        let mut by_unit: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for start in starts {
+            by_unit.entry(start.unit).or_default().push(start.addr);
+        }
+        let mut chosen: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (n, addrs) in by_unit {
+            let Some(unit) = self.units.get(n) else { continue };
+            let instances = self.instances(unit, &addrs);
+            for addr in addrs {
+                // what no function is known to hold stands for itself
+                let key = instances.get(&addr).map_or((usize::MAX, addr as usize), |(_, die)| (n, *die));
+                let first = chosen.entry(key).or_insert(addr);
+                *first = addr.min(*first);
+            }
+        }
+        let mut all: Vec<u64> = chosen.into_values().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The innermost function, inlined or not, that holds each address: its size and where its entry is.
+    fn instances(&self, unit: &Unit<Slice>, addrs: &[u64]) -> BTreeMap<u64, (u64, usize)> {
+        let mut found: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+        let mut entries = unit.entries();
+        while let Ok(Some(entry)) = entries.next_dfs() {
+            if !matches!(entry.tag(), gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine) {
+                continue;
+            }
+            let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) else { continue };
+            let mut all = Vec::new();
+            while let Ok(Some(range)) = ranges.next() {
+                all.push(range);
+            }
+            let size = all.iter().fold(0u64, |sum, r| sum.saturating_add(r.end.saturating_sub(r.begin)));
+            for addr in addrs.iter().filter(|a| all.iter().any(|r| (r.begin..r.end).contains(a))) {
+                let known = found.entry(*addr).or_insert((size, entry.offset().0));
+                // entries come outermost first
+                if size <= known.0 {
+                    *known = (size, entry.offset().0);
+                }
+            }
+        }
+        found
+    }
+}
