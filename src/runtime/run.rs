@@ -92,7 +92,10 @@ impl Session<'_> {
             let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
             return Err(why);
         }
-        self.loaded.state.go();
+        // what `begin` has ended stays ended
+        if self.loaded.state.ended().is_none() {
+            self.loaded.state.go();
+        }
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
