@@ -4,6 +4,8 @@
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
 pub mod btf;
+#[cfg(test)]
+mod damage;
 pub mod dwarf;
 pub mod elf;
 pub mod fake;
