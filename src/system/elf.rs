@@ -137,10 +137,10 @@ pub fn segments(path: &Path) -> Option<Vec<Segment>> {
         loadable(header, header.endian().ok()?, data).ok()
     }
     let data = map(path).ok()?;
-    match FileKind::parse(&*data).ok()? {
-        FileKind::Elf64 => of::<FileHeader64<Endianness>>(&data),
-        FileKind::Elf32 => of::<FileHeader32<Endianness>>(&data),
-        _ => None,
+    match FileKind::parse(&*data) {
+        Ok(FileKind::Elf64) => of::<FileHeader64<Endianness>>(&data),
+        Ok(FileKind::Elf32) => of::<FileHeader32<Endianness>>(&data),
+        Ok(_) | Err(_) => None,
     }
 }
 

@@ -99,7 +99,8 @@ impl Target {
             Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
             Target::Symbol(pattern) => {
                 let by_symbol = matches(pattern, &f.name);
-                if !by_symbol && !(mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern)) {
+                let perhaps = by_symbol || mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern);
+                if !perhaps {
                     return None;
                 }
                 match plain() {
