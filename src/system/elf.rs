@@ -137,11 +137,11 @@ pub fn segments(path: &Path) -> Option<Vec<Segment>> {
         loadable(header, header.endian().ok()?, data).ok()
     }
     let data = map(path).ok()?;
-    match FileKind::parse(&*data) {
-        Ok(FileKind::Elf64) => of::<FileHeader64<Endianness>>(&data),
-        Ok(FileKind::Elf32) => of::<FileHeader32<Endianness>>(&data),
-        Ok(_) | Err(_) => None,
+    let kind = FileKind::parse(&*data).ok()?;
+    if kind == FileKind::Elf64 {
+        return of::<FileHeader64<Endianness>>(&data);
     }
+    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(&data)).flatten()
 }
 
 /// Go's functions of a file, by address; none where it is not Go's.

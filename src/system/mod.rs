@@ -4,6 +4,7 @@
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
 pub mod btf;
+pub mod cgroup;
 #[cfg(test)]
 mod damage;
 pub mod dwarf;
