@@ -175,6 +175,10 @@ pub struct Run {
     pub notify_fd: Option<i32>,
     /// Colour on standard error.
     pub color: bool,
+    /// `--cgroup`
+    pub cgroup: Option<String>,
+    /// `--container`
+    pub container: Option<String>,
     /// `--traceable-functions`
     pub traceable_functions: Option<PathBuf>,
 }
@@ -245,6 +249,12 @@ struct Raw {
     /// Start this command once all probes are attached, and stop when it ends; words are split as a shell does
     #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true, help_heading = "What to trace")]
     cmd: Option<String>,
+    /// Trace only tasks in this cgroup (version 2) or below it: a path below the mount, or a whole one
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::DirPath, help_heading = "What to trace")]
+    cgroup: Option<String>,
+    /// Trace only tasks of this container: its name, or the start of its id (docker, podman, containerd, CRI-O, nspawn, LXC)
+    #[arg(long, value_name = "NAME", help_heading = "What to trace")]
+    container: Option<String>,
     /// Attach only where the probe's full name matches this regular expression
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     probe_filter: Option<String>,
@@ -491,6 +501,9 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     if raw.pid.is_some() && raw.cmd.is_some() {
         return Err(Failure::new("-p cannot be used with -c"));
     }
+    if raw.cgroup.is_some() && raw.container.is_some() {
+        return Err(Failure::new("--cgroup cannot be used with --container"));
+    }
     if raw.propagate_status && raw.cmd.is_none() {
         return Err(Failure::new("--propagate-status needs a -c command"));
     }
@@ -557,6 +570,8 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         propagate_status: raw.propagate_status,
         notify_fd: raw.notify_fd.as_deref().map(descriptor).transpose()?,
         color: color(raw.color.as_deref())?,
+        cgroup: raw.cgroup.clone(),
+        container: raw.container.clone(),
         traceable_functions: raw.traceable_functions.clone(),
     })
 }

@@ -17,10 +17,10 @@ use crate::info;
 use crate::list;
 use crate::probes::Env;
 use crate::runtime;
-use crate::settings::{self, Assignment, Settings};
+use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
-use crate::system::System;
 use crate::system::live::Live;
+use crate::system::{System, cgroup};
 
 mod import;
 mod panic;
@@ -160,6 +160,7 @@ impl<'a> Front<'a> {
             settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
+        settings.cgroup = within(self.run)?;
         for text in from_environment(&mut settings)? {
             self.warn(&text);
         }
@@ -418,6 +419,19 @@ fn help_of_script(run: &Run, tree: &ast::Script) -> Option<String> {
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
     (!options.iter().any(|o| o.name == "help")).then(|| options::help(&name, &options))
+}
+
+/// The cgroup to stay within.
+fn within(run: &Run) -> Result<Option<Within>, Failure> {
+    let found = match (&run.cgroup, &run.container) {
+        (Some(path), _) => cgroup::find(path),
+        (None, Some(name)) => cgroup::container(name),
+        (None, None) => return Ok(None),
+    };
+    match found {
+        Ok(found) => Ok(Some(Within { id: found.id, level: found.level })),
+        Err(missing) => Err(Failure { help: missing.help, ..Failure::new(missing.what).code("no-cgroup") }),
+    }
 }
 
 fn alive(pid: u32) -> Result<(), Failure> {

@@ -119,6 +119,8 @@ pub struct Settings {
     pub script_dir: std::path::PathBuf,
     /// `--debuginfo`: where separate debug files are looked for.
     pub debug_dirs: Vec<String>,
+    /// Tasks that are traced: those in this cgroup or below (`--cgroup`, `--container`).
+    pub cgroup: Option<Within>,
     /// What is run.
     pub mode: Mode,
     /// `--probe-filter`, a regular expression.
@@ -197,11 +199,21 @@ impl Default for Settings {
             includes: Vec::new(),
             script_dir: std::path::PathBuf::new(),
             debug_dirs: Vec::new(),
+            cgroup: None,
             mode: Mode::Trace,
             probe_filter: None,
             no_features: Vec::new(),
         }
     }
+}
+
+/// A cgroup to stay within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// Its id.
+    pub id: u64,
+    /// How many are above it; none where that is not known.
+    pub level: Option<u32>,
 }
 
 /// Which of a script's probes are run.

@@ -48,7 +48,7 @@
 //! | `BEFORE` | shell, started before and ended after; rbt starts once it printed a line (or 0.3 s) |
 //! | `AFTER` | shell, started when rbt says that it is attached; ended after |
 //! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
-//! | `NEEDS` | comma list: `root btf kprobe kprobe_multi kprobe_session fentry uprobe aslr tools postgresql kernel>=6.6`, or a command's name |
+//! | `NEEDS` | comma list: `root btf cgroup2 kprobe kprobe_multi kprobe_session fentry uprobe aslr tools postgresql kernel>=6.6`, or a command's name |
 //! | `HOST` | `yes`/`no`: run on this machine (default yes) |
 //! | `VM` | `no` (the default), `yes` or `6.1`, `6.12`, or several: run in a virtual machine with such a kernel |
 //! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |

@@ -1,5 +1,7 @@
 //! Text and bytes: read, measured, compared, searched.
 
+use std::hash::{Hash, Hasher};
+
 use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
@@ -242,33 +244,36 @@ fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'
         Some([]) => e.int(1),
         Some(literal) => {
             let (table, mask) = automaton(literal);
-            let table = e.text(&table);
-            let state = e.scalar_home();
-            let start = e.int(0);
-            e.store(state, 0, 8, start);
-            let step = |e: &mut Emit<'c>, from: PointerValue<'c>, offset: u32| {
-                let c = e.load(from, offset, BYTE);
-                let now = e.load(state, 0, U64);
-                let cell = e.or(e.shl(now, e.int(8)), c);
-                let cell = e.opaque(cell);
-                let cell = e.offset_by(table, e.and(cell, e.int(mask)));
-                let next = e.load(cell, 0, BYTE);
-                e.store(state, 0, 8, next);
-            };
-            // a way out after every eighth byte: the verifier remembers each, and has a limit
-            e.count((cap / 8).into(), |e, i| {
-                let from = e.offset_by(text, e.shl(i, e.int(3)));
-                for offset in 0..8 {
-                    step(e, from, offset);
+            let name = format!("contains_{:x}", number_of(literal));
+            let last = e.once_for_all(&name, text, text, cap, |e, text, _| {
+                let table = e.text(&table);
+                let state = e.scalar_home();
+                let start = e.int(0);
+                e.store(state, 0, 8, start);
+                let step = |e: &mut Emit<'c>, from: PointerValue<'c>, offset: u32| {
+                    let c = e.load(from, offset, BYTE);
+                    let now = e.load(state, 0, U64);
+                    let cell = e.or(e.shl(now, e.int(8)), c);
+                    let cell = e.opaque(cell);
+                    let cell = e.offset_by(table, e.and(cell, e.int(mask)));
+                    let next = e.load(cell, 0, BYTE);
+                    e.store(state, 0, 8, next);
+                };
+                // a way out after every eighth byte: the verifier remembers each, and has a limit
+                e.count((cap / 8).into(), |e, i| {
+                    let from = e.offset_by(text, e.shl(i, e.int(3)));
+                    for offset in 0..8 {
+                        step(e, from, offset);
+                    }
+                    let now = e.load(state, 0, U64);
+                    let done = e.cmp(Cmp::Uge, now, e.int(literal.len() as u64));
+                    e.if_(done, |e| e.break_());
+                });
+                for offset in cap / 8 * 8..cap {
+                    step(e, text, offset);
                 }
-                let now = e.load(state, 0, U64);
-                let done = e.cmp(Cmp::Uge, now, e.int(literal.len() as u64));
-                e.if_(done, |e| e.break_());
+                e.load(state, 0, U64)
             });
-            for offset in cap / 8 * 8..cap {
-                step(e, text, offset);
-            }
-            let last = e.load(state, 0, U64);
             e.cmp(Cmp::Eq, last, e.int(literal.len() as u64))
         }
         None => {
@@ -278,6 +283,13 @@ fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'
         }
     };
     Operand::reg(u.ty.clone(), found)
+}
+
+/// A number by which a literal's function is called: the same for the same bytes.
+fn number_of(literal: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    literal.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Knuth, Morris and Pratt's automaton: a byte per state and input byte, the next state. State n means found, n + 1 that

@@ -7,7 +7,7 @@ use super::types::{TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::kernel_types::Prototype;
-use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Marker, Missing, System, Tracepoint, TypeName};
+use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
@@ -95,6 +95,10 @@ impl System for Declarations<'_> {
             Some(_) => None,
             None => self.sys.enumerator_in_binary(path, name),
         }
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        self.sys.source_line(path, file, line, column)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {

@@ -168,7 +168,14 @@ impl ProbeKind for Kind {
                 found
             }
             name => {
-                let attach = Attach::Uprobe { path: part(1).into(), offset: 0, by: 0, function: part(2), ret: name == "uretprobe" };
+                let attach = Attach::Uprobe {
+                    path: part(1).into(),
+                    offset: 0,
+                    by: 0,
+                    function: part(2),
+                    ret: name == "uretprobe",
+                    abi: crate::system::Abi::SystemV,
+                };
                 one(attach, format!("{name}:{}:{}", part(1), part(2)))
             }
         })

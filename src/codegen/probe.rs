@@ -13,6 +13,8 @@ use crate::types::{Int, Space, Type};
 const U64: Int = Int { bytes: 8, signed: false };
 /// Numbers of system calls that are told apart; x86-64's end at 470 in Linux 6.18.
 const SYSCALLS: usize = 1024;
+/// Cgroups that may be above one of which it is not known.
+const MOST_CGROUPS: u32 = 16;
 /// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
 const TS_COMPAT: u64 = 2;
 
@@ -47,6 +49,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(first.span);
         self.only_our_syscalls(probe);
         self.only_our_pid(&first.attach);
+        self.only_our_cgroup(&first.attach);
         self.only_during_the_run(&first.attach);
         first.kind.enter(&mut self.e, first, &self.env);
         self.e.allow_scratch_here();
@@ -208,6 +211,40 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Iter { .. }
             | Attach::Breakpoint { .. }
             | Attach::Perf { .. } => {}
+        }
+    }
+
+    /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator looks at the task that it is
+    /// at, not at who reads.)
+    fn only_our_cgroup(&mut self, attach: &Attach) {
+        let Some(within) = self.env.settings.cgroup else { return };
+        match attach {
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
+            | Attach::Iter { .. }
+            | Attach::Perf { all_cpus: false, .. } => {}
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { all_cpus: true, .. } => {
+                let levels = within.level.map_or(0..MOST_CGROUPS, |level| level..level + 1);
+                let mut inside = self.e.int(0);
+                for level in levels {
+                    let level = self.e.int(level.into());
+                    let above = self.e.call(Helper::GetCurrentAncestorCgroupId, &[level.into()]);
+                    let same = self.e.cmp(Cmp::Eq, above, self.e.int(within.id));
+                    inside = self.e.or(inside, same);
+                }
+                let outside = self.e.cmp(Cmp::Eq, inside, self.e.int(0));
+                self.e.if_(outside, |e| e.ret(None));
+            }
         }
     }
 

@@ -94,7 +94,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.vars[var] {
             Home::At(at) => self.e.fresh(at),
-            Home::Scratch(offset) => self.e.scratch_at(offset),
+            Home::Scratch(offset) => self.e.place(offset),
         }
     }
 

@@ -128,6 +128,46 @@ impl<'c> Emit<'c> {
         ok(self.b.build_call(function, &args, ""));
     }
 
+    /// Calls a function of two pieces of memory, given with their sizes, that the verifier looks at once, however often it is
+    /// called. `body` makes it at its first call, and gives the number that it returns. The memory must be such that may be
+    /// written to: the kernel asks that of what a function that it looks at by itself is given.
+    pub(super) fn of_memory(
+        &mut self,
+        name: &str,
+        args: [(PointerValue<'c>, u32); 2],
+        body: impl FnOnce(&mut Self, PointerValue<'c>, PointerValue<'c>) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let types = args.map(|(_, size)| self.bytes_at(size));
+                let outer = self.begin_inner(name, &[false, false], Seen::OfMemory(types));
+                let params = self.fun_ref().function.get_params();
+                let (Some(BasicValueEnum::PointerValue(a)), Some(BasicValueEnum::PointerValue(b))) = (params.first(), params.get(1)) else {
+                    bug!("it gets two pointers")
+                };
+                let (a, b) = (*a, *b);
+                // which the verifier takes for possible
+                for p in [a, b] {
+                    let there = self.not_null(p);
+                    let none = self.cmp(super::Cmp::Eq, there, self.int(0));
+                    self.if_(none, |e| {
+                        let zero = e.int(0);
+                        e.ret(Some(zero));
+                    });
+                }
+                let value = body(self, a, b);
+                self.end_inner(outer, value).0
+            }
+        };
+        let args = args.map(|(p, _)| BasicMetadataValueEnum::from(p));
+        let call = ok(self.b.build_call(function, &args, ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("it gives a number"),
+        }
+    }
+
     /// Calls a function from a pointer to a pointer that the verifier looks at with its callers. `body` makes it at its first
     /// call.
     pub(super) fn small(

@@ -31,6 +31,8 @@ pub(super) enum Seen<'c> {
     ByItself,
     /// The same; of the first parameter this says what it is.
     WithContext(DIType<'c>),
+    /// Once, knowing what the two parameters are pointers to.
+    OfMemory([DIType<'c>; 2]),
 }
 
 impl<'c> Emit<'c> {
@@ -62,7 +64,7 @@ impl<'c> Emit<'c> {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let linkage = match seen {
             Seen::WithCaller => Linkage::Internal,
-            Seen::ByItself | Seen::WithContext(_) => Linkage::External,
+            Seen::ByItself | Seen::WithContext(_) | Seen::OfMemory(_) => Linkage::External,
         };
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(linkage));
         let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
@@ -72,6 +74,10 @@ impl<'c> Emit<'c> {
             Seen::ByItself => {
                 self.never_inline(function);
                 let types = vec![self.long(); numbers.len()];
+                self.describe_function(function, name, false, &types)
+            }
+            Seen::OfMemory(types) => {
+                self.never_inline(function);
                 self.describe_function(function, name, false, &types)
             }
             Seen::WithContext(context) => {

@@ -54,6 +54,7 @@ helpers! {
     KtimeGetBootNs = 125, "ktime_get_boot_ns";
     SeqPrintf = 126, "seq_printf";
     SeqWrite = 127, "seq_write";
+    GetCurrentAncestorCgroupId = 123, "get_current_ancestor_cgroup_id";
     RingbufOutput = 130, "ringbuf_output";
     RingbufReserve = 131, "ringbuf_reserve";
     RingbufSubmit = 132, "ringbuf_submit";

@@ -57,7 +57,7 @@ impl<'c> Emit<'c> {
     /// stack, and LLVM does not compute an address twice.
     pub fn fresh(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
         match self.fun_ref().places.get(&ptr).copied() {
-            Some(offset) => self.scratch_at(offset),
+            Some(offset) => self.place(offset),
             None => ptr,
         }
     }
@@ -570,6 +570,12 @@ impl<'c> Emit<'c> {
 
     /// Are the first `n` bytes equal, or both strings equal up to a NUL before that? 1 or 0.
     pub fn same_text(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        let differ = self.once_for_all("texts_differ", a, b, n, |e, a, b| e.texts_differ(a, b, n));
+        self.cmp(Cmp::Eq, differ, self.int(0))
+    }
+
+    /// 0 when they are the same.
+    fn texts_differ(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         let differs = self.entry_alloca();
         let zero = self.int(0);
         self.store(differs, 0, 8, zero);
@@ -583,12 +589,33 @@ impl<'c> Emit<'c> {
             e.store(differs, 0, 8, now);
             e.or(nul, now)
         });
-        let v = self.load(differs, 0, U64);
-        self.cmp(Cmp::Eq, v, self.int(0))
+        self.load(differs, 0, U64)
+    }
+
+    /// A walk over `n` bytes of two places: where they are long, in a function that all such walks share. Each walk that the
+    /// verifier follows has it note a jump per word, and it gives up at 8192 of them.
+    pub fn once_for_all(
+        &mut self,
+        name: &str,
+        a: PointerValue<'c>,
+        b: PointerValue<'c>,
+        n: u32,
+        walk: impl FnOnce(&mut Self, PointerValue<'c>, PointerValue<'c>) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let (a, b) = (self.fresh(a), self.fresh(b));
+        if n > 64 && self.is_scratch(a) && self.is_scratch(b) {
+            self.of_memory(&format!("{name}_{n}"), [(a, n), (b, n)], walk)
+        } else {
+            walk(self, a, b)
+        }
     }
 
     /// Bytes before the first NUL, or all.
     pub fn text_len(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
+        self.once_for_all("text_len", text, text, cap, |e, text, _| e.walk_text(text, cap))
+    }
+
+    fn walk_text(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
         let len = self.entry_alloca();
         let all = self.int(cap.into());
         self.store(len, 0, 8, all);
@@ -651,6 +678,12 @@ impl<'c> Emit<'c> {
             }
             return self.cmp(Cmp::Eq, differs, self.int(0));
         }
+        let differ = self.once_for_all("bytes_differ", a, b, n, |e, a, b| e.bytes_differ(a, b, n));
+        self.cmp(Cmp::Eq, differ, self.int(0))
+    }
+
+    /// 0 when the bytes are the same.
+    fn bytes_differ(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         let differs = self.entry_alloca();
         let zero = self.int(0);
         self.store(differs, 0, 8, zero);
@@ -660,8 +693,12 @@ impl<'c> Emit<'c> {
             e.store(differs, 0, 8, now);
             now
         });
-        let v = self.load(differs, 0, U64);
-        self.cmp(Cmp::Eq, v, self.int(0))
+        self.load(differs, 0, U64)
+    }
+
+    /// Is it known to lie in scratch memory?
+    pub(super) fn is_scratch(&self, ptr: PointerValue<'c>) -> bool {
+        self.fun_ref().places.contains_key(&ptr)
     }
 
     // --- what is shared with the loader and the reader ----------------------------------------------------------

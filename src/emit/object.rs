@@ -312,6 +312,13 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// A pointer to so many bytes.
+    pub(super) fn bytes_at(&self, size: u32) -> DIType<'c> {
+        let of =
+            self.di.create_array_type(self.basic("char", 8), u64::from(size) * 8, 8, std::slice::from_ref(&(0..i64::from(size)))).as_type();
+        self.di.create_pointer_type("", of, 64, 64, AddressSpace::default()).as_type()
+    }
+
     pub(super) fn long(&self) -> DIType<'c> {
         self.basic("long", 64)
     }

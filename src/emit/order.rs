@@ -11,6 +11,10 @@ const U64: Int = Int { bytes: 8, signed: false };
 impl<'c> Emit<'c> {
     /// -1, 0 or 1 as the first byte that differs among `n` is less in `a`, there is none, or it is greater.
     pub fn order_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        self.once_for_all("order", a, b, n, |e, a, b| e.order_bytes_here(a, b, n))
+    }
+
+    fn order_bytes_here(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         let result = self.scalar_home();
         let zero = self.int(0);
         self.store(result, 0, 8, zero);
@@ -32,6 +36,27 @@ impl<'c> Emit<'c> {
 
     /// Where one string begins in another, both in memory of these capacities: counted from 1, 0 when it does not.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
+        let text = self.fresh(text);
+        if !self.is_scratch(text) {
+            return self.find_text_here(text, cap, wanted, wanted_cap);
+        }
+        // what is looked for is mostly a literal: one function for all of about the same length
+        let (wanted, room) = if self.is_scratch(wanted) {
+            (self.fresh(wanted), wanted_cap)
+        } else {
+            let room = wanted_cap.next_power_of_two().max(self.on_stack_limit + 1);
+            let at = self.alloc(room);
+            self.copy(at, wanted, wanted_cap, 1);
+            (self.fresh(at), room)
+        };
+        if !self.is_scratch(wanted) {
+            return self.find_text_here(text, cap, wanted, wanted_cap);
+        }
+        let name = format!("text_in_text_{cap}_{room}");
+        self.of_memory(&name, [(text, cap), (wanted, room)], |e, text, wanted| e.find_text_here(text, cap, wanted, room))
+    }
+
+    fn find_text_here(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
         // each place is tried in a call of its own, so that the verifier walks one only
         let from = self.callback(&format!("find_text_{cap}_{wanted_cap}"), &[true, false], |e, params| {
             let (Some(BasicValueEnum::IntValue(at)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {

@@ -64,10 +64,8 @@ fn of_one_map(name: &str, sys: &dyn System) -> bool {
 
 /// The name and the pin of a site.
 fn named(site: &ProbeSite) -> (&str, Option<&PathBuf>) {
-    match &site.attach {
-        Attach::Iter { name, pin, .. } => (name, pin.as_ref()),
-        _ => crate::bug!("{} is no iterator", site.name),
-    }
+    let Attach::Iter { name, pin, .. } = &site.attach else { crate::bug!("{} is no iterator", site.name) };
+    (name, pin.as_ref())
 }
 
 impl ProbeKind for Iter {
@@ -104,9 +102,22 @@ impl ProbeKind for Iter {
                 return Err(d.help("iter:bpf_map goes through the maps themselves"));
             }
             let of_tasks = objects(name, env.sys).any(|f| f.name == "task");
-            if env.settings.pid.is_some() && !of_tasks {
-                let message = format!("-p limits iterators over tasks and what they have; iter:{name} goes through what is no task's");
-                return Err(Diagnostic::error("not-here", point.span, message).help("leave out -p"));
+            let option = match (env.settings.pid, env.settings.cgroup) {
+                (Some(_), _) => "-p",
+                (None, Some(_)) => "--cgroup",
+                (None, None) => return Ok(()),
+            };
+            if !of_tasks {
+                let message =
+                    format!("{option} limits iterators over tasks and what they have; iter:{name} goes through what is no task's");
+                return Err(Diagnostic::error("not-here", point.span, message).help(format!("leave out {option}")));
+            }
+            if let Some(within) = env.settings.cgroup
+                && (within.level.is_none() || path_to_cgroup(env.sys).is_none())
+            {
+                let message =
+                    format!("{option} cannot limit an iterator here: how deep that cgroup is, or where tasks have theirs, is not known");
+                return Err(Diagnostic::error("not-here", point.span, message).help("select in the probe's predicate"));
             }
             Ok(())
         };
@@ -160,14 +171,8 @@ impl ProbeKind for Iter {
             let object = word(e, f.offset);
             let none = e.cmp(Cmp::Eq, object, e.int(0));
             e.if_(none, |e| e.ret(None));
-            let Some(pid) = env.settings.pid.filter(|_| f.name == "task") else { continue };
-            let Type::Ptr(task, _) = &f.ty else { continue };
-            let tgid = if let Type::Struct(task) = &**task { env.sys.member(task, "tgid") } else { None };
-            if let Some(tgid) = tgid {
-                let at = e.add(object, e.int(tgid.offset.into()));
-                let tgid = e.read_int(Space::Kernel, at, U32);
-                let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
-                e.if_(other, |e| e.ret(None));
+            if f.name == "task" {
+                only_wanted(e, object, env);
             }
         }
         if pin.is_none()
@@ -179,15 +184,15 @@ impl ProbeKind for Iter {
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
-        let member = |e: &mut Emit<'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
+        let field = |e: &mut Emit<'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
             (Type::Ptr(..), _) => Operand::reg(f.field.ty.clone(), word(e, f.field.offset)),
             (_, Some(int)) => Operand::reg(f.field.ty.clone(), e.load_ctx(f.field.offset, int)),
             (_, None) => crate::bug!("{} is no number", f.field.name),
         };
         match which {
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
-            ArgRef::Named(f) => member(e, f),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, member),
+            ArgRef::Named(f) => field(e, f),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, field),
             ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }
     }
@@ -201,6 +206,62 @@ impl ProbeKind for Iter {
             each(&format!("iter:{name}"));
         }
         Ok(())
+    }
+}
+
+/// Leaves when a task is not one that is asked about: of another process, or outside the cgroup.
+fn only_wanted<'c>(e: &mut Emit<'c>, task: IntValue<'c>, env: &Env) {
+    let at = |e: &mut Emit<'c>, base, offset: u32, int| {
+        let at = e.add(base, e.int(offset.into()));
+        e.read_int(Space::Kernel, at, int)
+    };
+    if let (Some(pid), Some(tgid)) = (env.settings.pid, member(env.sys, "task_struct", "tgid")) {
+        let tgid = at(e, task, tgid, U32);
+        let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
+        e.if_(other, |e| e.ret(None));
+    }
+    if let (Some((id, level)), Some(path)) = (env.settings.cgroup.and_then(|c| Some((c.id, c.level?))), path_to_cgroup(env.sys)) {
+        let mut own = task;
+        for offset in path.own {
+            own = at(e, own, offset, U64);
+        }
+        let depth = at(e, own, path.level, U32);
+        let above = e.cmp(Cmp::Ult, depth, e.int(level.into()));
+        e.if_(above, |e| e.ret(None));
+        let mut there = at(e, own, path.ancestors + level * 8, U64);
+        for offset in path.node {
+            there = at(e, there, offset, U64);
+        }
+        let other = e.cmp(Cmp::Ne, there, e.int(id));
+        e.if_(other, |e| e.ret(None));
+    }
+}
+
+/// Offsets that lead from a task to the ids of its cgroups.
+struct PathToCgroup {
+    /// From the task to its own cgroup.
+    own: [u32; 2],
+    /// In a cgroup: how many are above it, and pointers to them and to itself, the root first (since Linux 6.1).
+    level: u32,
+    ancestors: u32,
+    /// From a cgroup to its id.
+    node: [u32; 2],
+}
+
+fn path_to_cgroup(sys: &dyn System) -> Option<PathToCgroup> {
+    Some(PathToCgroup {
+        own: [member(sys, "task_struct", "cgroups")?, member(sys, "css_set", "dfl_cgrp")?],
+        level: member(sys, "cgroup", "level")?,
+        ancestors: member(sys, "cgroup", "ancestors")?,
+        node: [member(sys, "cgroup", "kn")?, member(sys, "kernfs_node", "id")?],
+    })
+}
+
+/// A member's offset.
+fn member(sys: &dyn System, of: &str, name: &str) -> Option<u32> {
+    match sys.type_named(TypeName::Struct, of)? {
+        Type::Struct(of) => Some(sys.member(&of, name)?.offset),
+        _ => None,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::emit::{Emit, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Feature, Missing, System};
+use crate::system::{Abi, ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -226,8 +226,10 @@ pub enum Attach {
         by: u64,
         /// The function's name, for `func` and messages.
         function: String,
-        /// At the function's return.
+        /// At the function's return, which the kernel finds.
         ret: bool,
+        /// How the function is called.
+        abi: Abi,
     },
     /// A function of the kernel, or an instruction in it.
     Kprobe {
@@ -317,10 +319,7 @@ impl Attach {
 
     /// What an iterator goes through, and whether for others than this run.
     pub fn objects(&self) -> Option<(&str, bool)> {
-        match self {
-            Attach::Iter { name, pin, .. } => Some((name, pin.is_some())),
-            _ => None,
-        }
+        if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
     }
 
     /// Must its program return 0, whatever the script says? The verifier wants that of a trampoline's; an iterator that

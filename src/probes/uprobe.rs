@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, Operand};
+use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::registers::{ARGS, AX, IP, SP};
-use crate::system::{ArgumentPlace, Binary, Feature, Missing};
+use crate::system::registers::{ARGS, AX, GO_ARGS, IP, SP};
+use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
 
@@ -29,7 +29,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -40,7 +40,7 @@ pub static URETPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uretprobe", "ur"],
         usage: "uretprobe:BINARY:[LANGUAGE:]FUNCTION",
-        doc: "The return of a function in a program or shared library; `retval` is what it returns.",
+        doc: "The return of a function in a program or shared library; `retval` is what it returns. Functions of Go are probed at each place where they return, and `retval` is the first word of their result.",
         example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
     },
     ret: true,
@@ -52,18 +52,44 @@ impl Uprobe {
     fn site(&self, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
         let Found { function, by, shown } = found;
         let name = format!("{}:{}{shown}", self.name(), binary.path.display());
-        let attach = Attach::Uprobe { path: binary.path.clone(), offset: function.offset + by, by, function: function.name, ret: self.ret };
+        let attach = Attach::Uprobe {
+            path: binary.path.clone(),
+            offset: function.offset + by,
+            by,
+            function: function.name,
+            ret: self.ret && function.abi == Abi::SystemV,
+            abi: function.abi,
+        };
         ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
     }
 }
 
-/// An argument by its name. Above the stack pointer are the return address, then what no register holds.
-fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
-    let ty = f.field.ty.clone();
-    let register = |e: &mut Emit<'c>, n: u32| {
-        let offset = ARGS.get(n as usize).copied().unwrap_or(0);
-        e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
+/// How a site's function is called.
+fn abi(site: &ProbeSite) -> Abi {
+    if let Attach::Uprobe { abi, .. } = site.attach { abi } else { Abi::SystemV }
+}
+
+/// An argument by its number.
+fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
+    let registers: &[u32] = match abi {
+        Abi::SystemV => &ARGS,
+        Abi::Go => &GO_ARGS,
+        Abi::GoStack => &[],
     };
+    e.once(&format!("arg{n}"), |e| match registers.get(n as usize) {
+        Some(offset) => e.load_ctx(*offset, U64),
+        None => {
+            let sp = e.load_ctx(SP, U64);
+            let at = e.add(sp, e.int(8 + 8 * u64::from(n)));
+            e.read_int(Space::User, at, U64)
+        }
+    })
+}
+
+/// An argument by its name. Above the stack pointer are the return address, then what no register holds.
+fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
+    let ty = f.field.ty.clone();
+    let register = |e: &mut Emit<'c>, n: u32| numbered(e, n, abi);
     match f.place {
         Place::Argument(ArgumentPlace::Registers { first, count }) => match ty.as_int() {
             Some(int) => {
@@ -125,7 +151,21 @@ impl ProbeKind for Uprobe {
         for path in &paths {
             let found = find::open(env, path, point).and_then(|b| {
                 let found = self.in_binary(&b, &wanted.target, point, env)?;
-                Ok(found.into_iter().map(|f| self.site(&b, f, point)).collect::<Vec<_>>())
+                let mut sites = Vec::new();
+                let many = found.len() > 1;
+                for f in found {
+                    if !self.ret || f.function.abi == Abi::SystemV {
+                        sites.push(self.site(&b, f, point));
+                        continue;
+                    }
+                    match find::returns(&b, f, point) {
+                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&b, f, point))),
+                        // of many functions, some never return
+                        Err(_) if many => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+                Ok(sites)
             });
             match found {
                 Ok(more) => sites.extend(more),
@@ -144,10 +184,18 @@ impl ProbeKind for Uprobe {
         both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN.and(Caps::ARGS) })
     }
 
-    fn context(&self, _site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
-        let args = if self.ret { 0 } else { ARGS.len() as u32 };
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let abi = abi(site);
+        let args = match abi {
+            _ if self.ret => 0,
+            Abi::SystemV => ARGS.len() as u32,
+            Abi::Go | Abi::GoStack => GO_ARGS.len() as u32,
+        };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
-        let caps = if self.ret && !env.sys.has(Feature::UprobeMulti) { self.offers().without(Caps::FUNC) } else { self.offers() };
+        let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
+        let caps = if unknown { self.offers().without(Caps::FUNC) } else { self.offers() };
+        // results are on the stack then, behind the arguments, however many these are
+        let caps = if abi == Abi::GoStack { caps.without(Caps::RETVAL) } else { caps };
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 
@@ -178,14 +226,11 @@ impl ProbeKind for Uprobe {
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
-            ArgRef::Index(n) => {
-                let offset = ARGS.get(*n as usize).copied().unwrap_or(0);
-                e.once(&format!("arg{n}"), |e| e.load_ctx(offset, U64))
-            }
+            ArgRef::Index(n) => numbered(e, *n, abi(site)),
             ArgRef::Retval => e.once("retval", |e| e.load_ctx(AX, U64)),
             ArgRef::Ctx => e.addr(e.ctx()),
             // at a return the instruction pointer is back in the caller
-            ArgRef::Func if self.ret => e.once("func", |e| {
+            ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {
                 let ctx = e.ctx();
                 e.call(Helper::GetFuncIp, &[ctx.into()])
             }),
@@ -196,10 +241,10 @@ impl ProbeKind for Uprobe {
                     e.sub(ip, e.int(by))
                 })
             }
-            ArgRef::Named(f) => return argument(e, f),
+            ArgRef::Named(f) => return argument(e, f, abi(site)),
             ArgRef::All => {
                 let fields = self.fields(site, env).unwrap_or_default();
-                return super::load_fields(e, &fields, ty, |e, f| argument(e, f));
+                return super::load_fields(e, &fields, ty, |e, f| argument(e, f, abi(site)));
             }
         };
         Operand::reg(ty.clone(), v)

@@ -51,9 +51,9 @@ pub(super) struct Links {
     timers: Vec<OwnedFd>,
     /// Iterators in the script's order, and where those are pinned that are.
     pub iters: Vec<(OwnedFd, Option<PathBuf>)>,
-    /// Probes attached: a marker counts as one, in however many places it is.
+    /// Probes attached: a name in a binary counts as one, in however many places it is.
     pub sites: u64,
-    markers: BTreeSet<String>,
+    named: BTreeSet<(String, (u32, u32))>,
 }
 
 impl Links {
@@ -69,8 +69,9 @@ impl Links {
     }
 
     fn count(&mut self, site: &Site) {
-        let marker = matches!(site.attach, Attach::Usdt { .. });
-        if !marker || self.markers.insert(site.name.clone()) {
+        // one name in a binary may stand for several places
+        let named = matches!(site.attach, Attach::Usdt { .. } | Attach::Uprobe { .. });
+        if !named || self.named.insert((site.name.clone(), (site.pos.line, site.pos.col))) {
             self.sites += 1;
         }
     }

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::panic::{self, AssertUnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Once;
 
@@ -17,7 +17,7 @@ use blazesym::{MaybeDefault, Pid};
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
 use crate::system::elf::{self, Segment};
-use crate::system::separate;
+use crate::system::{Function, separate};
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -114,6 +114,8 @@ struct State {
     debug_dirs: Vec<String>,
     /// Objects' separate debug files.
     separate: HashMap<usize, Option<Separate>>,
+    /// Objects' functions of Go, by address, for those without symbols.
+    go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
     /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
@@ -206,7 +208,15 @@ impl State {
             (Some(named), None) => frames.push(named),
             (None, _) => {}
         }
-        frames
+        if frames.is_empty() { self.of_go(object, &path, offset, call).into_iter().collect() } else { frames }
+    }
+
+    /// A function of Go's that nothing but Go's own table knows: see `system::go`.
+    fn of_go(&mut self, object: &Object, path: &Path, offset: u64, call: bool) -> Option<Frame> {
+        let functions = self.go.entry(object.id).or_insert_with(|| elf::go_functions(path).unwrap_or_default());
+        let at = offset.wrapping_sub(u64::from(call));
+        let f = functions.get(functions.partition_point(|f| f.offset <= at).checked_sub(1)?)?;
+        (at - f.offset < f.size).then(|| Frame { symbol: Some(f.name.clone()), offset: offset - f.offset, ..Frame::default() })
     }
 
     fn vdso(&mut self, options: Options, offset: u64, call: bool) -> Vec<Frame> {

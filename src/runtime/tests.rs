@@ -204,7 +204,14 @@ fn every_mechanism_counts_and_leaves() {
     let me = std::env::current_exe().unwrap();
     let binary = sys.binary(&me).unwrap();
     let function = binary.functions.iter().find(|f| f.name.contains("probe_me")).expect("our own function");
-    let uprobe = Attach::Uprobe { path: me.clone(), offset: function.offset, by: 0, function: "probe_me".into(), ret: false };
+    let uprobe = Attach::Uprobe {
+        path: me.clone(),
+        offset: function.offset,
+        by: 0,
+        function: "probe_me".into(),
+        ret: false,
+        abi: crate::system::Abi::SystemV,
+    };
     let timer = |all_cpus| Attach::Perf { ty: 1, config: 0, every: Every::Period(1_000_000), all_cpus };
     let number = sys.syscall_number("getpid").unwrap();
     let mut programs = vec![
@@ -299,7 +306,14 @@ fn order_of_declaration() {
     let me = std::env::current_exe().unwrap();
     let binary = sys.binary(&me).unwrap();
     let function = binary.functions.iter().find(|f| f.name.contains("probe_me")).expect("our own function");
-    let uprobe = Attach::Uprobe { path: me.clone(), offset: function.offset, by: 0, function: "probe_me".into(), ret: false };
+    let uprobe = Attach::Uprobe {
+        path: me.clone(),
+        offset: function.offset,
+        by: 0,
+        function: "probe_me".into(),
+        ret: false,
+        abi: crate::system::Abi::SystemV,
+    };
     let tracepoint = Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() };
     let mut cases = vec![
         ("uprobe", ProgramType::Uprobe, uprobe.clone()),

@@ -15,7 +15,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionTable, Sym};
 use object::{Endianness, FileKind, Object};
 
 pub use super::locate::resolve;
-use super::{Binary, Function, Missing, separate};
+use super::{Abi, Binary, Function, Missing, go, separate};
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
 /// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see [`separate::find`]), or else those
@@ -107,6 +107,9 @@ fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[S
         let _ = separate_symbols::<E>(more, &mut symbols);
     }
     binary.functions = functions(symbols.functions, &binary);
+    if let Some(of_go) = go::functions(data, &binary.segments) {
+        go::merge(&mut binary.functions, of_go);
+    }
     binary.objects = objects(symbols.objects);
     Ok(binary)
 }
@@ -134,16 +137,27 @@ pub fn segments(path: &Path) -> Option<Vec<Segment>> {
         loadable(header, header.endian().ok()?, data).ok()
     }
     let data = map(path).ok()?;
-    match FileKind::parse(&*data).ok()? {
-        FileKind::Elf64 => of::<FileHeader64<Endianness>>(&data),
-        FileKind::Elf32 => of::<FileHeader32<Endianness>>(&data),
-        _ => None,
+    let kind = FileKind::parse(&*data).ok()?;
+    if kind == FileKind::Elf64 {
+        return of::<FileHeader64<Endianness>>(&data);
     }
+    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(&data)).flatten()
+}
+
+/// Go's functions of a file, by address; none where it is not Go's.
+pub fn go_functions(path: &Path) -> Option<Vec<Function>> {
+    let data = map(path).ok()?;
+    go::functions(&data, &segments(path)?)
 }
 
 /// File offset to virtual address, within executable segments.
 pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
     segments.iter().find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size).map(|(va, off, _, _)| va + (offset - off))
+}
+
+/// Virtual address to file offset.
+pub fn offset(segments: &[Segment], addr: u64) -> Option<u64> {
+    segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
 }
 
 fn separate_symbols<'d, E: FileHeader<Endian = Endianness>>(data: &'d [u8], symbols: &mut Symbols<'d>) -> object::read::Result<()> {
@@ -198,7 +212,7 @@ fn functions(symbols: Vec<Symbol<'_>>, binary: &Binary) -> Vec<Function> {
         .iter()
         .filter_map(|s| {
             let offset = binary.offset_of_addr(s.addr)?;
-            Some(Function { name: String::from_utf8_lossy(s.name).into_owned(), addr: s.addr, size: s.size, offset })
+            Some(Function { name: String::from_utf8_lossy(s.name).into_owned(), addr: s.addr, size: s.size, offset, abi: Abi::SystemV })
         })
         .collect()
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use super::btf::{Kind, Writer};
 use super::functions::{self, Functions, Symbols};
 use super::kernel_types::{KernelTypes, Prototype, c_int};
-use super::{Binary, Feature, Function, HeaderFolder, Home, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
+use super::{Abi, Binary, Feature, Function, HeaderFolder, Home, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// See the module's note.
@@ -427,7 +427,7 @@ impl Reader {
         while !self.accept("}") {
             let (name, addr) = (self.next()?, self.number()?);
             let size = if self.accept(";") { 0 } else { self.number()? };
-            functions.push(Function { name, addr, size, offset: addr });
+            functions.push(Function { name, addr, size, offset: addr, abi: Abi::SystemV });
             self.accept(";");
         }
         functions.sort();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// The longest function that is looked through, bytes.
 const LONGEST: u64 = 16 << 20;
@@ -28,6 +28,28 @@ pub fn starts_at(path: &Path, offset: u64, by: u64) -> Option<bool> {
     Some(true)
 }
 
+/// Where the function of `size` bytes at byte `offset` of the file returns: bytes from its start, of each instruction that does.
+/// None as for [`starts_at`].
+pub fn returns(path: &Path, offset: u64, size: u64) -> Option<Vec<u64>> {
+    if !cfg!(target_arch = "x86_64") || size > LONGEST {
+        return None;
+    }
+    let mut code = vec![0; size as usize];
+    File::open(path).ok()?.read_exact_at(&mut code, offset).ok()?;
+    let mut decoder = Decoder::new(64, &code, DecoderOptions::NONE);
+    let mut all = Vec::new();
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        if instruction.mnemonic() == Mnemonic::Ret {
+            all.push(instruction.ip());
+        }
+    }
+    Some(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,8 +61,9 @@ mod tests {
         let path = std::env::temp_dir().join(format!("rbt-instructions-{}", std::process::id()));
         std::fs::write(&path, code).expect("a file is written");
         let starts: Vec<u64> = (0..code.len() as u64).filter(|by| starts_at(&path, 0, *by) == Some(true)).collect();
+        let returns = returns(&path, 0, code.len() as u64);
         std::fs::remove_file(&path).expect("and removed");
-        assert_eq!(starts, [0, 1, 4, 11]);
+        assert_eq!((starts, returns), (vec![0, 1, 4, 11], Some(vec![11])));
         assert_eq!(starts_at(Path::new("/nonexistent"), 0, 1), None);
     }
 }

@@ -1,13 +1,11 @@
 //! This machine's answers, each found when first asked for: making a [`Live`] costs nothing.
 
-#![allow(unsafe_code)] // sysconf, statfs and file handles
+#![allow(unsafe_code)] // sysconf
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +17,7 @@ use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
 use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
-use super::{elf, headers, syscalls, usdt};
+use super::{cgroup, elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -180,7 +178,7 @@ impl System for Live {
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
-        Ok(self.types_of(path)?.arguments(function.addr))
+        Ok(self.types_of(path)?.arguments(function.addr, function.abi))
     }
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
@@ -356,7 +354,7 @@ impl System for Live {
     }
 
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
-        cgroup_id(path)
+        Ok(cgroup::find(path)?.id)
     }
 }
 
@@ -416,64 +414,6 @@ fn cpu_list(text: &str) -> Vec<u32> {
         Some(from.trim().parse::<u32>().ok()?..=to.trim().parse::<u32>().ok()?.min(1 << 16))
     });
     ranges.flatten().collect()
-}
-
-/// A path below the cgroup2 mount, or a whole path into it. The id is what the file handle holds (`bpf_get_current_cgroup_id`
-/// gives the same); on 64-bit machines the inode number is equal to it.
-fn cgroup_id(path: &str) -> Result<u64, Missing> {
-    let mount = cgroup2_mount();
-    let relative = mount.as_ref().map(|m| m.join(path.trim_start_matches('/')));
-    // A whole path counts only where it leads into a cgroup2 file system: `/` is the root cgroup, not the machine's root.
-    let whole = PathBuf::from(path);
-    let found = std::iter::once(whole).filter(|p| p.is_absolute()).chain(relative).find(|p| is_cgroup2(p));
-    let Some(found) = found else {
-        return Err(Missing {
-            what: format!("no cgroup (version 2) at `{path}`"),
-            help: Some(match mount {
-                Some(m) => format!("give its path as it is below {}", m.display()),
-                None => "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup".into(),
-            }),
-        });
-    };
-    let failed = |e: io::Error| Missing { what: format!("cannot find the id of cgroup {}: {e}", found.display()), help: None };
-    let inode = || std::fs::metadata(&found).map(|m| m.ino()).map_err(failed);
-    file_handle(&found).map_or_else(inode, Ok)
-}
-
-fn cgroup2_mount() -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    // `id parent major:minor root mount-point options … - type source options`
-    let point = mounts.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        right.starts_with("cgroup2 ").then(|| left.split(' ').nth(4))?
-    })?;
-    Some(PathBuf::from(point.replace("\\040", " ")))
-}
-
-fn is_cgroup2(path: &Path) -> bool {
-    const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
-    let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return false };
-    // SAFETY: zero is a valid value of this plain struct, which the call fills.
-    unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
-        libc::statfs(path.as_ptr(), &mut stat) == 0 && stat.f_type as i64 == CGROUP2_SUPER_MAGIC
-    }
-}
-
-/// The eight bytes of a cgroup's file handle (`name_to_handle_at(2)`).
-fn file_handle(path: &Path) -> Option<u64> {
-    /// `struct file_handle` with room for a kernfs id.
-    #[repr(C)]
-    struct Handle {
-        bytes: u32,
-        kind: i32,
-        id: [u8; 8],
-    }
-    let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
-    let (mut handle, mut mount) = (Handle { bytes: 8, kind: 0, id: [0; 8] }, 0i32);
-    // SAFETY: the kernel writes at most the eight bytes that the handle says it has room for.
-    let done = unsafe { libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
-    (done == 0 && handle.bytes == 8).then(|| u64::from_ne_bytes(handle.id))
 }
 
 #[cfg(test)]

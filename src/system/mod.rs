@@ -4,11 +4,13 @@
 //! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
 pub mod btf;
+pub mod cgroup;
 pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
 pub mod functions;
+mod go;
 mod headers;
 pub mod index;
 pub mod instructions;
@@ -74,6 +76,19 @@ pub struct Function {
     pub size: u64,
     /// Offset in the file, which is what a uprobe is placed by.
     pub offset: u64,
+    /// How it is called.
+    pub abi: Abi,
+}
+
+/// How a function is given its arguments and gives back its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Abi {
+    /// As C has it (System V ABI).
+    SystemV,
+    /// As Go has it since 1.17: in registers of its own choice. Stacks move, so that a return address must not be changed.
+    Go,
+    /// As Go had it: all on the stack.
+    GoStack,
 }
 
 /// An ELF binary, opened and indexed.
@@ -105,7 +120,7 @@ impl Binary {
 
     /// Virtual address to file offset.
     pub fn offset_of_addr(&self, addr: u64) -> Option<u64> {
-        self.segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
+        elf::offset(&self.segments, addr)
     }
 }
 

@@ -28,6 +28,8 @@ pub const REGISTERS: &[(&str, u32)] = &[
 
 /// Of what a function's integers come in, in order: di, si, dx, cx, r8, r9 (System V ABI).
 pub const ARGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
+/// Of what a function of Go is given integers in: ax, bx, cx, di, si, r8, r9, r10, r11 (`cmd/compile/abi-internal.md`).
+pub const GO_ARGS: [u32; 9] = [AX, 40, 88, 112, 104, 72, 64, 56, 48];
 /// Of what a system call's arguments come in: di, si, dx, r10, r8, r9 (syscall(2)).
 pub const SYSCALL_ARGS: [u32; 6] = [112, 104, 96, 56, 72, 64];
 /// Of what a function returns its result in.

@@ -24,6 +24,7 @@ fn met(need: &str) -> bool {
         "user" => !met("root"),
         // `tests/tools.sh fetch` puts them there
         "tools" => tools().is_dir(),
+        "cgroup2" => read("/proc/self/mountinfo").contains(" - cgroup2 "),
         "btf" => there("/sys/kernel/btf/vmlinux"),
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),

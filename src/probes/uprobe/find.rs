@@ -8,7 +8,7 @@ use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Binary, Function, Line, instructions, mangled};
+use crate::system::{Abi, Binary, Function, Line, instructions, mangled};
 
 /// An attach point's parts, told apart.
 pub(super) struct Wanted {
@@ -99,7 +99,8 @@ impl Target {
             Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
             Target::Symbol(pattern) => {
                 let by_symbol = matches(pattern, &f.name);
-                if !by_symbol && !(mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern)) {
+                let may_be = by_symbol || mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern);
+                if !may_be {
                     return None;
                 }
                 match plain() {
@@ -122,7 +123,8 @@ impl Uprobe {
         };
         let span = point.span;
         let shown = binary.path.display();
-        if what.contains('*') {
+        // Go has functions with a star in their names
+        if what.contains('*') && binary.functions_named(what).next().is_none() {
             let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::at(f, 0)).collect();
             return if all.is_empty() && mangled::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
@@ -132,7 +134,8 @@ impl Uprobe {
             };
             let near = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
             let name = near.map_or(what, |f| f.name.as_str()).to_owned();
-            return Ok(vec![Found { function: Function { name, addr, size: 0, offset }, by: 0, shown: format!(":{what}") }]);
+            let abi = near.map_or(Abi::SystemV, |f| f.abi);
+            return Ok(vec![Found { function: Function { name, addr, size: 0, offset, abi }, by: 0, shown: format!(":{what}") }]);
         }
         let (name, by) = self.split(what, point)?;
         // aliases and local functions of one name: one place each
@@ -225,7 +228,7 @@ impl Uprobe {
             let around = binary.functions.iter().find(|f| *addr >= f.addr && addr - f.addr < f.size);
             let by = around.map_or(0, |f| addr - f.addr);
             let name = around.map_or_else(|| format!("{addr:#x}"), |f| f.name.clone());
-            let function = Function { name, addr: addr - by, size: 0, offset: offset - by };
+            let function = Function { name, addr: addr - by, size: 0, offset: offset - by, abi: around.map_or(Abi::SystemV, |f| f.abi) };
             Some(Found { function, by, shown: format!("@{file}:{line}{column}") })
         });
         Ok(places.collect())
@@ -277,6 +280,18 @@ pub(super) fn number(s: &str) -> Option<u64> {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => s.parse().ok(),
     }
+}
+
+/// The places where a function of Go returns. The kernel's own way to find its return is to have it come back elsewhere, which
+/// the runtime does not survive: it reads return addresses when it moves a stack.
+pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Result<Vec<Found>, Diagnostic> {
+    let f = &found.function;
+    let places = instructions::returns(&binary.path, f.offset, f.size).unwrap_or_default();
+    if places.is_empty() {
+        let error = Diagnostic::error("unknown-symbol", point.span, format!("`{}` does not return", f.name));
+        return Err(error.help("functions of Go are traced at their `ret` instructions, and it has none: use uprobe"));
+    }
+    Ok(places.into_iter().map(|by| Found { function: f.clone(), by, shown: found.shown.clone() }).collect())
 }
 
 pub(super) fn open(env: &Env, path: &Path, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {

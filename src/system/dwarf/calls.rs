@@ -4,6 +4,7 @@ use gimli::{DW_AT_abstract_origin, DW_AT_byte_size, DW_AT_calling_convention, DW
 
 use super::types::is_shapeless;
 use super::{BinaryTypes, DEPTH, Die, Entry};
+use crate::system::Abi;
 use crate::types::Type;
 
 /// Registers that integers are passed in.
@@ -55,8 +56,12 @@ enum Eight {
 
 impl BinaryTypes {
     /// The arguments of the function at this address, in order. None: the debug information does not know the function.
-    pub fn arguments(&self, address: u64) -> Option<Vec<Argument>> {
+    pub fn arguments(&self, address: u64, abi: Abi) -> Option<Vec<Argument>> {
         let function = *self.index.functions.get(&address)?;
+        match abi {
+            Abi::SystemV => {}
+            Abi::Go | Abi::GoStack => return Some(self.go_arguments(function, abi)),
+        }
         let entry = self.entry(function)?;
         let mut registers = 0u32;
         // a large result's address comes before the arguments
@@ -107,7 +112,7 @@ impl BinaryTypes {
     }
 
     /// A name, its own or that of what it is an instance of.
-    fn origin_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
+    pub(super) fn origin_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
         if depth > DEPTH {
             return None;
         }
@@ -122,7 +127,7 @@ impl BinaryTypes {
     }
 
     /// The entry of the type, its own or that of what it is an instance of.
-    fn attribute_type(&self, die: Die, entry: &Entry) -> Option<Die> {
+    pub(super) fn attribute_type(&self, die: Die, entry: &Entry) -> Option<Die> {
         let (mut die, mut entry) = (die, entry.clone());
         for _ in 0..DEPTH {
             if let Some(ty) = self.referred(die, &entry, DW_AT_type) {
@@ -173,7 +178,7 @@ impl BinaryTypes {
         })
     }
 
-    fn bare(&self, ty: Die) -> Option<(Die, Entry)> {
+    pub(super) fn bare(&self, ty: Die) -> Option<(Die, Entry)> {
         let mut die = ty;
         for _ in 0..DEPTH {
             let entry = self.entry(die)?;
@@ -239,7 +244,7 @@ impl BinaryTypes {
     }
 }
 
-fn is_float(entry: &Entry) -> bool {
+pub(super) fn is_float(entry: &Entry) -> bool {
     let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
     entry.tag() == gimli::DW_TAG_base_type
         && matches!(

@@ -13,6 +13,7 @@
 
 mod calls;
 mod files;
+mod go;
 mod lines;
 mod types;
 
@@ -226,6 +227,7 @@ fn units_of(dwarf: &Dwarf<Slice>) -> Vec<Unit<Slice>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::Abi;
     use crate::types::Type;
 
     fn built(folder: &Path, flags: &[&str]) -> std::path::PathBuf {
@@ -255,7 +257,7 @@ mod tests {
         }
         said.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
         for address in types.index.functions.keys() {
-            for a in types.arguments(*address).unwrap_or_default() {
+            for a in types.arguments(*address, Abi::SystemV).unwrap_or_default() {
                 said.push(format!("{} {} {:?}", a.name, a.ty, a.place));
             }
         }
