@@ -105,7 +105,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn body(&mut self, probe: &'a hir::Probe) {
         self.vars = Vec::new();
         self.loops = None;
-        self.cut(&probe.body);
+        self.cut(probe);
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);
