@@ -36,7 +36,7 @@ pub(super) struct Chunks {
     /// Pieces so far.
     pub count: u32,
     /// How deep in pieces.
-    within: u32,
+    pub within: u32,
     /// Where in scratch memory the value of a `return` is left; made at the first.
     value: Option<u32>,
 }
