@@ -40,8 +40,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         if self.within.is_none() && pieces == 0 {
             return 1 + self.depth;
         }
-        let loops_outside = self.script.probes.get(self.program).map_or(0, |p| loops(&p.body));
-        1 + pieces + loops_outside + self.functions.iter().map(|f| 1 + loops(&f.body)).sum::<u32>()
+        1 + pieces + self.most_frames
     }
 
     pub(super) fn call_function(&mut self, id: hir::FunctionId, args: &[Expr]) -> Operand<'c> {
@@ -160,7 +159,11 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 }
 
-/// How many loops there are.
+/// How many functions a probe's loops and functions become.
+pub(super) fn most_frames(probe: &hir::Probe) -> u32 {
+    loops(&probe.body) + probe.functions.iter().map(|f| 1 + loops(&f.body)).sum::<u32>()
+}
+
 fn loops(stmts: &[hir::Stmt]) -> u32 {
     let mut all = 0;
     hir::visit(stmts, &mut |n| {

@@ -149,6 +149,8 @@ pub struct Emit<'c> {
     fun: Option<Fun<'c>>,
     scratch_size: u32,
     v4: bool,
+    /// Within [`Emit::outlined`].
+    outlining: bool,
     /// Values over so many bytes live in the scratch arena.
     pub on_stack_limit: u32,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.

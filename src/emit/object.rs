@@ -193,6 +193,7 @@ impl<'c> Emit<'c> {
             fun: None,
             scratch_size: 0,
             v4,
+            outlining: false,
             on_stack_limit: 32,
             pad: true,
             discarded: false,
