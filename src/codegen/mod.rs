@@ -73,6 +73,8 @@ struct Gen<'a, 'c> {
     hit_by: Vec<(String, u32, bool)>,
     /// Number of the program under construction.
     program: usize,
+    /// So many functions its loops and functions become.
+    most_frames: u32,
     site: Option<&'a crate::probes::ProbeSite>,
     /// What the statement under construction takes of a map.
     taking: Option<moments::Taken>,
@@ -121,6 +123,7 @@ pub fn compile(
         hits_total: 0,
         hit_by: Vec::new(),
         program: 0,
+        most_frames: 0,
         site: None,
         taking: None,
         chunks: None,

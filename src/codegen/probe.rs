@@ -24,6 +24,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
+        self.most_frames = super::function::most_frames(probe);
         self.functions = &probe.functions;
         self.made = (0..probe.functions.len()).map(|_| None).collect();
         let ty = first.kind.program(first, &self.env);
@@ -106,7 +107,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn body(&mut self, probe: &'a hir::Probe) {
         self.vars = Vec::new();
         self.loops = None;
-        self.cut(&probe.body);
+        self.cut(probe);
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use anyhow::Context;
 
@@ -203,6 +204,10 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         Some(pid) if watched => symbols.watch(pid),
         None if watched => symbols.record(),
         _ => {}
+    }
+    if watched {
+        let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
+        traced.into_iter().for_each(|path| symbols.keep(path));
     }
     let events = events::Events::prepare(manifest)?;
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
