@@ -5,7 +5,7 @@
 //!
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
-//! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
+//! - `mem.rs`: allocation off the 512-byte stack, loads, stores; `text.rs`: strings
 //! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
 //! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
 //! - `chunk.rs`: pieces of long programs; `order.rs`: memory compared and searched
@@ -29,6 +29,7 @@ mod order;
 mod ring;
 mod session;
 pub mod shared;
+mod text;
 
 pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer};

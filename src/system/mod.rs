@@ -5,8 +5,6 @@
 
 pub mod btf;
 pub mod cgroup;
-#[cfg(test)]
-mod damage;
 pub mod dwarf;
 pub mod elf;
 pub mod fake;
@@ -341,6 +339,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod damage;
+
     use super::matches;
 
     #[test]

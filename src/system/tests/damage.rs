@@ -5,8 +5,8 @@ use std::process::Command;
 
 use object::{Object, ObjectSection};
 
-use super::live::Live;
-use super::{System, TypeName, elf, instructions, mangled, separate};
+use crate::system::live::Live;
+use crate::system::{System, TypeName, elf, instructions, mangled, separate};
 
 /// A fixed-seed generator (xorshift), so that a failure repeats.
 struct Random(u64);
