@@ -39,7 +39,7 @@ pub(super) struct Chunks {
     /// Pieces so far.
     pub count: u32,
     /// How deep in pieces, and how deep that may get: loops' bodies are functions, too, and the kernel calls eight deep.
-    within: u32,
+    pub within: u32,
     deepest: u32,
     /// Where in scratch memory the value of a `return` is left; made at the first.
     value: Option<u32>,

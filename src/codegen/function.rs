@@ -29,7 +29,21 @@ pub(super) struct Within {
     result: Option<u32>,
 }
 
+/// So many functions deep the kernel lets a program go: `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h.
+pub(super) const MOST_FRAMES: u32 = 8;
+
 impl<'a, 'c> Gen<'a, 'c> {
+    /// How many functions deep what is under construction is at most. It is not known from where functions and pieces are
+    /// called: then as if all loops were nested in one another, and all functions called from one another.
+    pub(super) fn frames(&self) -> u32 {
+        let pieces = self.chunks.as_ref().map_or(0, |c| c.within);
+        if self.within.is_none() && pieces == 0 {
+            return 1 + self.depth;
+        }
+        let loops_outside = self.script.probes.get(self.program).map_or(0, |p| loops(&p.body));
+        1 + pieces + loops_outside + self.functions.iter().map(|f| 1 + loops(&f.body)).sum::<u32>()
+    }
+
     pub(super) fn call_function(&mut self, id: hir::FunctionId, args: &[Expr]) -> Operand<'c> {
         let Some(f) = self.functions.get(id) else { crate::bug!("a function that is called is there") };
         let made = match self.made.get(id) {
@@ -144,4 +158,15 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         self.leave(None);
     }
+}
+
+/// How many loops there are.
+fn loops(stmts: &[hir::Stmt]) -> u32 {
+    let mut all = 0;
+    hir::visit(stmts, &mut |n| {
+        if let hir::Node::Stmt(s) = n {
+            all += u32::from(matches!(s.kind, hir::StmtKind::ForRange { .. } | hir::StmtKind::ForMap { .. } | hir::StmtKind::While { .. }));
+        }
+    });
+    all
 }

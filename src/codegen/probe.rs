@@ -52,6 +52,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.only_our_cgroup(&first.attach);
         self.only_during_the_run(&first.attach);
         first.kind.enter(&mut self.e, first, &self.env);
+        self.note_hit(index, &function);
         self.e.allow_scratch_here();
         self.body(probe);
         let default = match ty {
@@ -186,6 +187,13 @@ impl<'a, 'c> Gen<'a, 'c> {
         let info = self.env.sys.member(&task, "thread_info")?;
         let Type::Struct(of) = &info.ty else { return None };
         Some(info.offset + self.env.sys.member(of, "status")?.offset)
+    }
+
+    /// Remembers that it was hit, where that may be told at the end.
+    fn note_hit(&mut self, index: usize, function: &str) {
+        let (total, Some((first, sites))) = (self.hits_total, self.hits.get(index).copied().flatten()) else { return };
+        self.e.hit(total, first, sites);
+        self.hit_by.push((function.to_owned(), first, sites.is_some()));
     }
 
     /// `-p` for what cannot be attached to a process.

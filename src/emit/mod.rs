@@ -161,6 +161,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// So deep in functions that one more calls no other: the kernel calls eight at most.
+    pub deep: bool,
     /// Pointers are wanted as the verifier knows them, not as numbers to calculate with.
     pub trusts: bool,
     /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.

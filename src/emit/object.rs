@@ -199,6 +199,7 @@ impl<'c> Emit<'c> {
             discarded: false,
             space: crate::types::Space::Unknown,
             at_entry: false,
+            deep: false,
             trusts: false,
             shared_stacks: true,
             warning_level: 1,

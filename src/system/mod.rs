@@ -5,6 +5,8 @@
 
 pub mod btf;
 pub mod cgroup;
+#[cfg(test)]
+mod damage;
 pub mod dwarf;
 pub mod elf;
 pub mod fake;
