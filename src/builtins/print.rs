@@ -213,16 +213,13 @@ fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: 
             text.extend_from_slice(spec.width.to_string().as_bytes());
         }
         text.extend_from_slice(sequence_number(spec).unwrap_or("s").as_bytes());
-        let word = match value.ty {
-            Type::Str(_) => {
-                let at = e.in_memory(value);
-                e.addr(at)
-            }
-            _ => {
-                let v = e.scalar(value);
-                let shown = spec.bits.min(if spec.conversion == Conversion::Signed { 64 } else { spec.natural });
-                e.fit(v, Int { bytes: (shown / 8) as u8, signed: spec.conversion == Conversion::Signed })
-            }
+        let word = if matches!(value.ty, Type::Str(_)) {
+            let at = e.in_memory(value);
+            e.addr(at)
+        } else {
+            let v = e.scalar(value);
+            let shown = spec.bits.min(if spec.conversion == Conversion::Signed { 64 } else { spec.natural });
+            e.fit(v, Int { bytes: (shown / 8) as u8, signed: spec.conversion == Conversion::Signed })
         };
         let words = e.fresh(words);
         e.store(words, given * 8, 8, word);

@@ -478,7 +478,7 @@ fn divides(e: &Expr) -> bool {
     let mut found = false;
     e.visit(&mut |n| {
         if let Node::Expr(Expr { kind: ExprKind::Binary(BinOp::Div | BinOp::Mod, _, by), .. }) = n {
-            found |= !fold::constant(by).is_some_and(|n| n != 0);
+            found |= fold::constant(by).is_none_or(|n| n == 0);
         }
     });
     found

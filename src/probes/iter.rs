@@ -64,10 +64,8 @@ fn of_one_map(name: &str, sys: &dyn System) -> bool {
 
 /// The name and the pin of a site.
 fn named(site: &ProbeSite) -> (&str, Option<&PathBuf>) {
-    match &site.attach {
-        Attach::Iter { name, pin, .. } => (name, pin.as_ref()),
-        _ => crate::bug!("{} is no iterator", site.name),
-    }
+    let Attach::Iter { name, pin, .. } = &site.attach else { crate::bug!("{} is no iterator", site.name) };
+    (name, pin.as_ref())
 }
 
 impl ProbeKind for Iter {

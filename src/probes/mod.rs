@@ -317,10 +317,7 @@ impl Attach {
 
     /// What an iterator goes through, and whether for others than this run.
     pub fn objects(&self) -> Option<(&str, bool)> {
-        match self {
-            Attach::Iter { name, pin, .. } => Some((name, pin.is_some())),
-            _ => None,
-        }
+        if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
     }
 
     /// Will the program outlive the run?

@@ -41,9 +41,9 @@ impl Session<'_> {
         let sites = manifest.programs.iter().zip(self.loaded.programs.clone());
         let trials: Vec<(&str, bool, i32)> = sites
             .flat_map(|(program, fd)| program.sites.iter().map(move |site| (site, fd)))
-            .filter_map(|(site, fd)| match site.attach {
-                Attach::Trial { bench } => Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd)),
-                _ => None,
+            .filter_map(|(site, fd)| {
+                let Attach::Trial { bench } = site.attach else { return None };
+                Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd))
             })
             .collect();
         let mut say = |trial: Trial| -> anyhow::Result<()> {

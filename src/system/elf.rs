@@ -134,11 +134,11 @@ pub fn segments(path: &Path) -> Option<Vec<Segment>> {
         loadable(header, header.endian().ok()?, data).ok()
     }
     let data = map(path).ok()?;
-    match FileKind::parse(&*data).ok()? {
-        FileKind::Elf64 => of::<FileHeader64<Endianness>>(&data),
-        FileKind::Elf32 => of::<FileHeader32<Endianness>>(&data),
-        _ => None,
+    let kind = FileKind::parse(&*data).ok()?;
+    if kind == FileKind::Elf64 {
+        return of::<FileHeader64<Endianness>>(&data);
     }
+    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(&data)).flatten()
 }
 
 /// File offset to virtual address, within executable segments.

@@ -60,9 +60,11 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
 /// mount name space that we cannot see into), the kernel's own link.
 fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let target = fs::read_link(&link).map_err(|why| match why.kind() {
-        std::io::ErrorKind::PermissionDenied => missing(format!("cannot see what process {pid} runs"), "run as root"),
-        _ => missing(format!("process {pid} runs no program"), "it has ended, or is a thread of the kernel's"),
+    let target = fs::read_link(&link).map_err(|why| {
+        if why.kind() == std::io::ErrorKind::PermissionDenied {
+            return missing(format!("cannot see what process {pid} runs"), "run as root");
+        }
+        missing(format!("process {pid} runs no program"), "it has ended, or is a thread of the kernel's")
     })?;
     let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let there = root.find(&target).filter(|path| inode(path) == inode(&link));

@@ -7,8 +7,10 @@ use std::fmt;
 
 use super::matches;
 
+type Reader = fn(&str) -> Option<Name>;
+
 /// Languages whose functions have such names: the word by which an attach point asks for one, and how its symbols are read.
-const LANGUAGES: &[(&str, fn(&str) -> Option<Name>)] = &[("rust", rust), ("cpp", cpp)];
+const LANGUAGES: &[(&str, Reader)] = &[("rust", rust), ("cpp", cpp)];
 
 /// A function's name in its language.
 #[derive(Clone, Debug, PartialEq, Eq)]

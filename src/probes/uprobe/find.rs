@@ -99,7 +99,8 @@ impl Target {
             Target::Plain(language, pattern) => plain().filter(|n| n.language == *language && n.is(pattern)).map(|n| n.to_string()),
             Target::Symbol(pattern) => {
                 let by_symbol = matches(pattern, &f.name);
-                if !by_symbol && !(mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern)) {
+                let may_be = by_symbol || mangled::looks_plain(pattern) && mangled::may_be(&f.name, pattern);
+                if !may_be {
                     return None;
                 }
                 match plain() {

@@ -22,7 +22,7 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Dwarf<Slice>, Missing> {
     let (file, object) = if has_types(&own) {
         (path.to_owned(), own)
     } else {
-        let found = separate::find(path, &*elf::map(path)?, dirs, has_types).ok_or_else(none)?;
+        let found = separate::find(path, &elf::map(path)?, dirs, has_types).ok_or_else(none)?;
         let object = parse(&found.path)?;
         (found.path, object)
     };
