@@ -76,5 +76,27 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "print and clear, print and zero",
         "of one map in one block show one moment: no update is lost in between. In bpftrace what comes between the two is lost.",
     ),
+    (
+        "exit()",
+        "ends the run for all probes at once: none does anything after it, `end` excepted. In bpftrace others go on until its user \
+         side has read of it, also after an exit() in `begin`.",
+    ),
+    (
+        "maps: sizes",
+        "of `let @m = hash(n)` may be any expression that is known beforehand: constants of C, macros without parameters and operators.",
+    ),
+    ("comptime", "knows what `probe` is, for each of the probes that a body is for."),
+    ("argN", "is a uint64, as it is in bpftrace, whose documents say int64."),
+    ("interval", "is not limited to the process of -p, as in bpftrace, whose documents say that it is."),
+    ("wildcards", "are `*` alone, as in bpftrace, one of whose documents speaks of `?`."),
+    (
+        "import",
+        "takes .bt and .h files and folders of them. C sources and BPF objects (.bpf.c, .bpf.o) are refused: functions are written as \
+         `fn`. `stdlib`, and what is in it, may be imported, and is there anyhow.",
+    ),
+    ("dw_ustack", "is refused: stacks of processes are followed by their frame pointers."),
+    ("typeinfo", "names an aggregation of unsigned numbers as one of signed ones: sum_t for usum_t."),
+    ("retval", "is not there in fentry probes, where nothing has been returned yet; bpftrace takes it."),
+    ("printf", "takes any number of arguments; bpftrace takes 127."),
     ("print of an element that is not there", "shows the zero of its kind, for aggregations too."),
 ];

@@ -74,6 +74,29 @@ pub fn startup() {
     target("memory", rss.median(), 40.0, "MiB");
 }
 
+/// Long scripts: time must grow with their length and not faster. They are compiled, loaded and not run.
+pub fn long() {
+    const LINES: [usize; 2] = [5_000, 10_000];
+    let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let scripts = LINES.map(|lines| {
+        let path = folder.join(format!("{lines}.bt"));
+        let body: String = (0..lines).map(|i| format!("  @m[{i}] = {i};\n")).collect();
+        std::fs::write(&path, format!("begin {{\n{body}}}\n")).expect("a script");
+        path.display().to_string()
+    });
+    let mut times: [Samples; 2] = Default::default();
+    for _ in 0..rounds(3) {
+        for (samples, script) in times.iter_mut().zip(&scripts) {
+            samples.add(run(command(&["--dry-run", script])).wall);
+        }
+    }
+    let [short, long] = &times;
+    short.show(&format!("{} lines", LINES[0]), "ms");
+    long.show_beside(&format!("{} lines", LINES[1]), "ms", short, "of half as many");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
 /// Milliseconds after the spawn.
 #[derive(Default)]
 struct Times {

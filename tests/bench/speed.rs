@@ -22,6 +22,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("startup", "begin { exit() }, from spawn to exit", process::startup),
     ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
+    ("long", "scripts of 5,000 and 10,000 lines of map initialisation, compiled and loaded", process::long),
     ("list", "-l over all tracepoints", process::list),
     ("printf", "a million printf events to a file", load::printf),
     ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
