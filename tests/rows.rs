@@ -30,6 +30,12 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     let mut rbt = Command::new(env!("CARGO_BIN_EXE_rbt"));
     // a builtin may ask for the command, for a process, or for parameters
     rbt.args(["--dry-run", "--unsafe", "-q", "-e", example, "-c", "true", "1", "2"]);
+    // those that are no traces are run in their own way
+    for (kind, option) in [("test:", "--test"), ("bench:", "--bench")] {
+        if example.starts_with(kind) {
+            rbt.arg(option);
+        }
+    }
     let out = rbt.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
     // a virtual machine has no counters of its own, and a kernel may keep things to itself; that is found late

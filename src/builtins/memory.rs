@@ -160,12 +160,23 @@ pub(super) const ROWS: &[Builtin] = &[
             let most = u.int(2).unwrap_or(u.kept(0)).max(0) as u64;
             let to = e.scalar(to);
             let n = e.scalar(n);
-            let n = e.at_most(n, most);
             let (addr, space) = e.address(from);
             let bytes = e.alloc(most as u32);
-            e.read_bounded(space, bytes, n, addr);
-            let r = e.call(Helper::ProbeWriteUser, &[to.into(), bytes.into(), n.into()]);
-            Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))
+            let nothing = e.cmp(crate::emit::Cmp::Eq, n, e.int(0));
+            let done = e.choose(
+                nothing,
+                |e| e.int(1),
+                |e| {
+                    // the kernel's helper does not take a length that may be 0, and the verifier is to see that it is not
+                    let less = e.sub(n, e.int(1));
+                    let less = e.at_most(less, most.saturating_sub(1));
+                    let n = e.add(less, e.int(1));
+                    e.read_bounded(space, bytes, n, addr);
+                    let r = e.call(Helper::ProbeWriteUser, &[to.into(), bytes.into(), n.into()]);
+                    e.cmp(crate::emit::Cmp::Eq, r, e.int(0))
+                },
+            );
+            Operand::reg(u.ty.clone(), done)
         }),
         doc: "Writes bytes into the current process's memory; true if that could be done.",
         example: "uprobe:libc:getenv /comm == \"nobody\"/ { write_user(arg0, \"HOME\", 5); }",

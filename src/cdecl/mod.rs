@@ -210,7 +210,8 @@ impl<'a> Unit<'a> {
         let Some((from, span)) = item else { return Span::default() };
         // An `import` stands for the `#include` that it means.
         let start = (span.start + (place.at - from)).min(span.end);
-        Span { start, end: (start + word.max(1) as u32).min(span.end), ..*span }
+        let least = rest.chars().next().map_or(1, char::len_utf8);
+        Span { start, end: (start + word.max(least) as u32).min(span.end), ..*span }
     }
 
     /// `net/sock.h:12` of a place in a header.

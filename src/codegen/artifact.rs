@@ -26,13 +26,27 @@ pub struct Manifest {
     pub maps: Vec<Map>,
     /// What a record's index means.
     pub events: Vec<Event>,
+    /// Of which programs it is known whether they ran: bytes of the object's [`HITS_SECTION`].
+    #[serde(default)]
+    pub hits: Vec<Hits>,
     /// Limits (frames) of the stack maps that there are; the one of limit n is `stacks_n`: a hash from a stack's id
     /// (`u64`) to n addresses (`u64` each, zero after the last).
     pub stacks: Vec<u32>,
 }
 
 pub use crate::emit::second;
-pub use crate::emit::shared::{MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+pub use crate::emit::shared::{HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+
+/// Which bytes a program sets when it runs, filters passed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hits {
+    /// Index in [`Manifest::programs`].
+    pub program: usize,
+    /// The first, or only, byte.
+    pub first: u32,
+    /// One for each site, else one for all.
+    pub each: bool,
+}
 
 /// A program.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,8 +4,10 @@
 //! has more conditions in a row than it follows (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). A piece shares nothing with the rest but
 //! scratch memory, where all variables of such a program live.
 
+use std::collections::BTreeMap;
+
 use super::Gen;
-use crate::check::hir::{self, Stmt, StmtKind};
+use crate::check::hir::{self, Expr, ExprKind, Stmt, StmtKind};
 use crate::emit::{Cmp, IntValue};
 use crate::types::Int;
 
@@ -27,6 +29,9 @@ const RETURNED_VALUE: u64 = 2;
 const BREAK: u64 = 3;
 const CONTINUE: u64 = 4;
 
+/// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h, less the program's own and one for what reports faults.
+const FRAMES: u32 = 6;
+
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// How the body under construction is cut.
@@ -35,18 +40,21 @@ pub(super) struct Chunks {
     piece: u64,
     /// Pieces so far.
     pub count: u32,
-    /// How deep in pieces.
-    within: u32,
+    /// How deep in pieces, and how deep that may get: loops' bodies are functions, too, and the kernel calls eight deep.
+    pub within: u32,
+    deepest: u32,
     /// Where in scratch memory the value of a `return` is left; made at the first.
     value: Option<u32>,
 }
 
 impl<'c> Gen<'_, 'c> {
     /// Decides whether a probe's body is to be cut.
-    pub(super) fn cut(&mut self, body: &[Stmt]) {
-        let all = weight(body);
+    pub(super) fn cut(&mut self, probe: &hir::Probe) {
+        let all = weight(&probe.body);
         let piece = PIECE.max(all / MOST_PIECES);
-        self.chunks = (all >= LONG).then_some(Chunks { piece, count: 0, within: 0, value: None });
+        let chunks = |deepest| Chunks { piece, count: 0, within: 0, deepest, value: None };
+        self.chunks =
+            (all >= LONG).then(|| chunks(DEEPEST.min(FRAMES.saturating_sub(nesting(&probe.body, &probe.functions, &mut BTreeMap::new())))));
         self.e.long = self.chunks.is_some();
         if self.chunks.is_some() {
             self.e.spare_stack(STACK);
@@ -56,7 +64,7 @@ impl<'c> Gen<'_, 'c> {
     /// How many of these statements to take together: 1 where they need not be cut, or where the first is long by itself.
     pub(super) fn piece(&self, stmts: &[Stmt]) -> usize {
         let Some(chunks) = &self.chunks else { return 1 };
-        if chunks.within >= DEEPEST || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
+        if chunks.within >= chunks.deepest || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
             return 1;
         }
         let mut sum = 0;
@@ -190,4 +198,29 @@ fn ways(stmts: &[Stmt]) -> Ways {
         hir::Node::Stmt(_) | hir::Node::Expr(_) => {}
     });
     w
+}
+
+/// How deep loops stand within each other, those of functions that are called included; `known` is of those.
+fn nesting(stmts: &[Stmt], functions: &[hir::Function], known: &mut BTreeMap<hir::FunctionId, u32>) -> u32 {
+    let mut deepest = 0;
+    hir::visit(stmts, &mut |n| {
+        let here = match n {
+            hir::Node::Stmt(Stmt {
+                kind: StmtKind::ForRange { body, .. } | StmtKind::ForMap { body, .. } | StmtKind::While { body, .. },
+                ..
+            }) => 1 + nesting(body, functions, known),
+            hir::Node::Expr(Expr { kind: ExprKind::CallFn(id, _), .. }) => match (known.get(id).copied(), functions.get(*id)) {
+                (Some(depth), _) => depth,
+                (None, None) => 0,
+                (None, Some(f)) => {
+                    let depth = nesting(&f.body, functions, known);
+                    known.insert(*id, depth);
+                    depth
+                }
+            },
+            hir::Node::Stmt(_) | hir::Node::Expr(_) => 0,
+        };
+        deepest = deepest.max(here);
+    });
+    deepest
 }

@@ -1,6 +1,7 @@
 //! Expressions.
 
 use super::Gen;
+use super::function::MOST_FRAMES;
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, CallArg, Expr, ExprKind};
 use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
@@ -526,6 +527,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let args = self.args(call);
                 self.e.trusts = trusts;
                 self.e.discarded = discarded;
+                self.e.deep = self.frames() + 2 > MOST_FRAMES;
                 emit(&mut self.e, &call.to_use(None), &args)
             }
             Lower::Event(event) => {

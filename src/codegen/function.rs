@@ -29,7 +29,20 @@ pub(super) struct Within {
     result: Option<u32>,
 }
 
+/// So many functions deep the kernel lets a program go: `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h.
+pub(super) const MOST_FRAMES: u32 = 8;
+
 impl<'a, 'c> Gen<'a, 'c> {
+    /// How many functions deep what is under construction is at most. It is not known from where functions and pieces are
+    /// called: then as if all loops were nested in one another, and all functions called from one another.
+    pub(super) fn frames(&self) -> u32 {
+        let pieces = self.chunks.as_ref().map_or(0, |c| c.within);
+        if self.within.is_none() && pieces == 0 {
+            return 1 + self.depth;
+        }
+        1 + pieces + self.most_frames
+    }
+
     pub(super) fn call_function(&mut self, id: hir::FunctionId, args: &[Expr]) -> Operand<'c> {
         let Some(f) = self.functions.get(id) else { crate::bug!("a function that is called is there") };
         let made = match self.made.get(id) {
@@ -144,4 +157,19 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         self.leave(None);
     }
+}
+
+/// How many functions a probe's loops and functions become.
+pub(super) fn most_frames(probe: &hir::Probe) -> u32 {
+    loops(&probe.body) + probe.functions.iter().map(|f| 1 + loops(&f.body)).sum::<u32>()
+}
+
+fn loops(stmts: &[hir::Stmt]) -> u32 {
+    let mut all = 0;
+    hir::visit(stmts, &mut |n| {
+        if let hir::Node::Stmt(s) = n {
+            all += u32::from(matches!(s.kind, hir::StmtKind::ForRange { .. } | hir::StmtKind::ForMap { .. } | hir::StmtKind::While { .. }));
+        }
+    });
+    all
 }

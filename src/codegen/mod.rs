@@ -28,7 +28,7 @@ use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
 
-use artifact::{Artifact, Event, EventArg, EventKind, Manifest};
+use artifact::{Artifact, Event, EventArg, EventKind, Hits, Manifest};
 
 /// A compiled script and what was asked to be kept on the way.
 #[derive(Debug)]
@@ -66,8 +66,15 @@ struct Gen<'a, 'c> {
     turns: Option<u32>,
     /// How many loops' functions deep.
     depth: u32,
+    /// By probe: the first byte that says that it was hit, and how many sites have one each. How many bytes there are, and
+    /// which functions set them.
+    hits: Vec<Option<(u32, Option<u32>)>>,
+    hits_total: u32,
+    hit_by: Vec<(String, u32, bool)>,
     /// Number of the program under construction.
     program: usize,
+    /// So many functions its loops and functions become.
+    most_frames: u32,
     site: Option<&'a crate::probes::ProbeSite>,
     /// What the statement under construction takes of a map.
     taking: Option<moments::Taken>,
@@ -112,7 +119,11 @@ pub fn compile(
         loops: None,
         turns: None,
         depth: 0,
+        hits: Vec::new(),
+        hits_total: 0,
+        hit_by: Vec::new(),
         program: 0,
+        most_frames: 0,
         site: None,
         taking: None,
         chunks: None,
@@ -121,7 +132,9 @@ pub fn compile(
         within: None,
     };
     let programs = g.programs();
-    let Gen { e, mut events, lines, .. } = g;
+    let Gen { e, mut events, lines, hit_by, .. } = g;
+    let of = |function: &str| programs.iter().position(|p| p.function == function);
+    let hits = hit_by.iter().filter_map(|(f, first, each)| Some(Hits { program: of(f)?, first: *first, each: *each })).collect();
     let stacks = e.stacks.iter().copied().collect();
     let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
     let built = e.build(dumps)?;
@@ -137,7 +150,7 @@ pub fn compile(
     let map =
         |(m, double): (&hir::Map, Option<u32>)| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone(), double };
     let maps = script.maps.iter().zip(double).map(map).collect();
-    let manifest = Manifest { programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    let manifest = Manifest { hits, programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 

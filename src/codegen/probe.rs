@@ -24,6 +24,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
+        self.most_frames = super::function::most_frames(probe);
         self.functions = &probe.functions;
         self.made = (0..probe.functions.len()).map(|_| None).collect();
         let ty = first.kind.program(first, &self.env);
@@ -52,6 +53,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.only_our_cgroup(&first.attach);
         self.only_during_the_run(&first.attach);
         first.kind.enter(&mut self.e, first, &self.env);
+        self.note_hit(index, &function);
         self.e.allow_scratch_here();
         self.body(probe);
         let default = match ty {
@@ -105,7 +107,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn body(&mut self, probe: &'a hir::Probe) {
         self.vars = Vec::new();
         self.loops = None;
-        self.cut(&probe.body);
+        self.cut(probe);
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);
@@ -186,6 +188,13 @@ impl<'a, 'c> Gen<'a, 'c> {
         let info = self.env.sys.member(&task, "thread_info")?;
         let Type::Struct(of) = &info.ty else { return None };
         Some(info.offset + self.env.sys.member(of, "status")?.offset)
+    }
+
+    /// Remembers that it was hit, where that may be told at the end.
+    fn note_hit(&mut self, index: usize, function: &str) {
+        let (total, Some((first, sites))) = (self.hits_total, self.hits.get(index).copied().flatten()) else { return };
+        self.e.hit(total, first, sites);
+        self.hit_by.push((function.to_owned(), first, sites.is_some()));
     }
 
     /// `-p` for what cannot be attached to a process.

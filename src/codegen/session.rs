@@ -16,6 +16,7 @@ impl Gen<'_, '_> {
     /// All programs of the script.
     pub(super) fn programs(&mut self) -> Vec<Program> {
         let script = self.script;
+        self.number_hits(&script.probes);
         let pairs = self.pairs(&script.probes);
         let mut programs = Vec::new();
         for (i, probe) in script.probes.iter().enumerate() {
@@ -42,6 +43,21 @@ impl Gen<'_, '_> {
         programs
     }
 
+    /// Which probes say that they were hit, and by which bytes: one for each site where these stand at different places in the
+    /// script.
+    fn number_hits(&mut self, probes: &[hir::Probe]) {
+        let verbose = self.env.settings.verbose;
+        let mut total = 0;
+        for probe in probes {
+            let wanted = probe.sites.iter().all(|s| tells_when_unhit(&s.attach, verbose));
+            let several = probe.sites.windows(2).any(|pair| matches!(pair, [a, b] if a.span != b.span));
+            let sites = several.then_some(probe.sites.len() as u32);
+            self.hits.push(wanted.then_some((total, sites)));
+            total += if wanted { sites.unwrap_or(1) } else { 0 };
+        }
+        self.hits_total = total;
+    }
+
     /// For each probe, the one on the returns of just its functions.
     fn pairs(&self, probes: &[hir::Probe]) -> Vec<Option<usize>> {
         let none = vec![None; probes.len()];
@@ -62,6 +78,21 @@ impl Gen<'_, '_> {
         // that function is called as the kernel of today has it: without arguments
         let has = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| p.params.is_empty());
         if pairs.iter().all(Option::is_none) || !self.env.sys.has(Feature::KprobeSession) || !has() { none } else { pairs }
+    }
+}
+
+/// Is it told at the end that such a probe was never hit? Of markers always, of others where details are asked for.
+fn tells_when_unhit(attach: &Attach, verbose: bool) -> bool {
+    match attach {
+        Attach::Usdt { .. } => true,
+        Attach::Uprobe { .. }
+        | Attach::Kprobe { .. }
+        | Attach::Trampoline { .. }
+        | Attach::Tracepoint { .. }
+        | Attach::RawTracepoint { .. }
+        | Attach::Syscall { .. }
+        | Attach::Breakpoint { .. } => verbose,
+        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } | Attach::Iter { .. } | Attach::Perf { .. } => false,
     }
 }
 

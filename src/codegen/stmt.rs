@@ -187,8 +187,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                     let op = self.expr(e);
                     self.result(&op)
                 });
-                // an iterator that returns anything but 0 is shown the same object again, without end
-                let ignored = self.within.is_none() && self.site.is_some_and(|s| s.attach.objects().is_some());
+                let ignored = self.within.is_none() && self.site.is_some_and(|s| s.attach.returns_zero());
                 let v = v.filter(|_| !ignored);
                 self.leave(v);
             }

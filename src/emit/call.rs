@@ -106,14 +106,20 @@ impl<'c> Emit<'c> {
     /// Calls a function of numbers that the verifier looks at once, by itself, however often it is called: for what would
     /// stand in many places. `body` makes it at its first call; it has no scratch memory and no context.
     pub(super) fn outlined(&mut self, name: &str, args: &[IntValue<'c>], body: impl FnOnce(&mut Self, &[IntValue<'c>])) {
+        // one within another takes no frame of its own: there are few
+        if self.outlining {
+            return body(self, args);
+        }
         let function = match self.module.get_function(name) {
             Some(f) => f,
             None => {
+                self.outlining = true;
                 let outer = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
                 let params = self.fun_ref().function.get_params();
                 let numbers: Vec<IntValue<'c>> =
                     params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
                 body(self, &numbers);
+                self.outlining = false;
                 let none = self.int(0);
                 self.end_inner(outer, none).0
             }

@@ -5,7 +5,7 @@
 //!
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
-//! - `mem.rs`: allocation off the 512-byte stack, loads, stores, strings
+//! - `mem.rs`: allocation off the 512-byte stack, loads, stores; `text.rs`: strings
 //! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
 //! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
 //! - `chunk.rs`: pieces of long programs; `order.rs`: memory compared and searched
@@ -29,6 +29,7 @@ mod order;
 mod ring;
 mod session;
 pub mod shared;
+mod text;
 
 pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer};
@@ -149,6 +150,8 @@ pub struct Emit<'c> {
     fun: Option<Fun<'c>>,
     scratch_size: u32,
     v4: bool,
+    /// Within [`Emit::outlined`].
+    outlining: bool,
     /// Values over so many bytes live in the scratch arena.
     pub on_stack_limit: u32,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
@@ -159,6 +162,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
+    /// So deep in functions that one more calls no other: the kernel calls eight at most.
+    pub deep: bool,
     /// Pointers are wanted as the verifier knows them, not as numbers to calculate with.
     pub trusts: bool,
     /// The kernel may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.

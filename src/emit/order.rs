@@ -37,7 +37,7 @@ impl<'c> Emit<'c> {
     /// Where one string begins in another, both in memory of these capacities: counted from 1, 0 when it does not.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
         let text = self.fresh(text);
-        if !self.is_scratch(text) {
+        if self.deep || !self.is_scratch(text) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
         // what is looked for is mostly a literal: one function for all of about the same length

@@ -154,6 +154,22 @@ impl<'c> Emit<'c> {
         self.store(stopped, 0, 4, self.int(1));
     }
 
+    /// Sets a byte of the `total` that say which probes were hit: the `first`, or with `sites` the one of the site that fired.
+    pub fn hit(&mut self, total: u32, first: u32, sites: Option<u32>) {
+        const BYTE: Int = Int { bytes: 1, signed: false };
+        let bytes = self.data_global("hits", super::shared::HITS_SECTION, total);
+        let mut at = self.offset(bytes, first);
+        if let Some(sites) = sites {
+            let site = self.site();
+            let site = self.at_most(site, u64::from(sites.max(1)) - 1);
+            at = self.offset_by(at, site);
+        }
+        // a write each time would have the processors hand the memory round
+        let before = self.load(at, 0, BYTE);
+        let first_time = self.cmp(Cmp::Eq, before, self.int(0));
+        self.if_(first_time, |e| e.store(at, 0, 1, e.int(1)));
+    }
+
     /// Ends the program's run once one has asked for the end ([`State::ended`]), before the reader hears of it.
     pub fn leave_when_ended(&mut self) {
         let said = self.state(std::mem::offset_of!(State, ended));

@@ -6,6 +6,8 @@ pub const RING: &str = "ring";
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].
 pub const STATE_SECTION: &str = ".data.state";
+/// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
+pub const HITS_SECTION: &str = ".data.hits";
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.

@@ -264,8 +264,7 @@ impl<'s> Printer<'s> {
                 self.push(" ");
             }
             self.comment(tail);
-            // what comes after one is read as a comment of the next word's, and those have lines of their own
-            after_line_comment |= tail.starts_with("//");
+            after_line_comment = tail.starts_with("//");
         }
         self.end_line();
     }

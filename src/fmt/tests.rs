@@ -178,6 +178,7 @@ fn comments_keep_their_places() {
     assert_eq!(body("f(a // of a\n, b)\n// end\n;"), "f(a, // of a\n    b)\n// end\n;\n");
     assert_eq!(body("$x = 1 // one\n"), "$x = 1; // one\n");
     assert_eq!(body("f() // one\n; /* two */ // three\n"), "f(); // one\n/* two */\n// three\n");
+    assert_eq!(fmt("import \"a\" // one\n; /* two\n */\nbegin { }"), "import \"a\"; // one\n\n/* two\n */\nbegin {}\n");
     assert_eq!(body("f(a, // of a\n);"), "f(a // of a\n);\n");
     assert_eq!(fmt("begin {\r\n  f(); // one\r\n}\r\n"), "begin {\n  f(); // one\n}\n");
 }

@@ -183,6 +183,8 @@ impl<'s> Reader<'s> {
 fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
     let kept: Vec<usize> = words.iter().enumerate().filter(|(_, w)| !w.dropped).map(|(i, _)| i).collect();
     let (mut from, mut before): (usize, Option<usize>) = (0, None);
+    // The word before is a separator that goes in front of a comment that ends the line.
+    let mut passed = false;
     for i in kept {
         let Word { start, text: own, rule, .. } = words[i];
         let is_end = rule == Some(Rule::EOI);
@@ -215,10 +217,12 @@ fn comments<'s>(text: &'s str, words: &mut [Word<'s>]) {
         let first_inline = ended.iter().rposition(|n| *n > 0).map_or(0, |n| n + 1);
         for (n, (comment, lines)) in found.into_iter().enumerate() {
             match before {
-                Some(b) if n < first_own && n < first_inline => words[b].after.push(comment),
+                Some(b) if n < first_own && n < first_inline && !passed => words[b].after.push(comment),
                 _ => words[i].before.push(Comment { text: comment, own: n < first_inline, blank: lines > 1 }),
             }
         }
+        let ended = before.is_some_and(|b| words[b].after.last().is_some_and(|c| c.starts_with("//")));
+        passed = ended && matches!(words[i].text, ";" | ",");
         before = Some(i);
     }
 }

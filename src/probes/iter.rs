@@ -259,10 +259,8 @@ fn path_to_cgroup(sys: &dyn System) -> Option<PathToCgroup> {
 
 /// A member's offset.
 fn member(sys: &dyn System, of: &str, name: &str) -> Option<u32> {
-    match sys.type_named(TypeName::Struct, of)? {
-        Type::Struct(of) => Some(sys.member(&of, name)?.offset),
-        _ => None,
-    }
+    let Type::Struct(of) = sys.type_named(TypeName::Struct, of)? else { return None };
+    Some(sys.member(&of, name)?.offset)
 }
 
 /// Sorted, without doubles: modules describe the kernel's own again.

@@ -322,6 +322,13 @@ impl Attach {
         if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
     }
 
+    /// Must its program return 0, whatever the script says? The verifier wants that of a trampoline's; an iterator that
+    /// returns anything else is shown the same object again, without end; and a uprobe's 1 asks the kernel to take the
+    /// breakpoint away (kernel/events/uprobes.c, `handler_chain`).
+    pub fn returns_zero(&self) -> bool {
+        matches!(self, Attach::Iter { .. } | Attach::Trampoline { .. } | Attach::Uprobe { .. })
+    }
+
     /// Will the program outlive the run?
     pub fn pinned(&self) -> bool {
         matches!(self, Attach::Iter { pin: Some(_), .. })

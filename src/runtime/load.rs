@@ -13,21 +13,24 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use anyhow::{Context, bail};
 use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 
+use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
-use super::refused;
+use super::{refused, untaken};
 use crate::codegen::artifact::{
-    Artifact, EventKind, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, second,
+    Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, second,
 };
 use crate::probes::Attach;
-use crate::settings::Settings;
+use crate::settings::{MissingProbes, Settings};
 use crate::system::System;
 
 /// A loaded object.
 pub(super) struct Loaded {
     /// Owns the descriptors below, and the mapping of the state.
     _object: Object,
-    /// By index in the manifest.
-    pub programs: Vec<RawFd>,
+    /// By index in the manifest; none for those of `left_out`.
+    pub programs: Vec<Option<RawFd>>,
+    /// Programs that the kernel does not take, and why.
+    pub left_out: BTreeMap<usize, String>,
     /// By index in the manifest.
     pub maps: Vec<MapFd>,
     /// The second ones of those maps that are there twice.
@@ -36,6 +39,8 @@ pub(super) struct Loaded {
     pub stacks: BTreeMap<u32, MapFd>,
     /// The ring and its bytes.
     pub ring: Option<(RawFd, u64)>,
+    /// Bytes that say which probes were hit.
+    pub hits: Option<MapFd>,
     /// What the programs share with us.
     pub state: Shared,
 }
@@ -190,21 +195,45 @@ pub(super) fn load(
         if matches!(site.attach, Attach::Perf { all_cpus: true, .. } | Attach::Breakpoint { .. }) { sys.online_cpus().len() } else { 1 }
     });
     privileges::raise_limits(sites.sum(), manifest.maps.len() + manifest.stacks.len());
-    SAID.with_borrow_mut(Vec::clear);
     let level = if tell.libbpf { PrintLevel::Debug } else { PrintLevel::Warn };
-    let before = libbpf_rs::set_print(Some((level, listen)));
-    let mut verified = Vec::new();
-    let loaded = open_and_load(artifact, settings, sys, child, tell.verifier.then_some(&mut verified));
-    libbpf_rs::set_print(before);
-    let said = SAID.take();
-    if tell.libbpf {
-        said.iter().for_each(|line| log(line.trim_end()));
+    let mut left_out: BTreeMap<usize, String> = BTreeMap::new();
+    loop {
+        SAID.with_borrow_mut(Vec::clear);
+        let before = libbpf_rs::set_print(Some((level, listen)));
+        let mut verified = Vec::new();
+        let loaded = open_and_load(artifact, settings, sys, child, tell.verifier.then_some(&mut verified), &left_out);
+        libbpf_rs::set_print(before);
+        let said = SAID.take();
+        if tell.libbpf {
+            said.iter().for_each(|line| log(line.trim_end()));
+        }
+        verified.iter().for_each(|text| log(text));
+        let why = match loaded {
+            Ok(loaded) => return Ok(Loaded { left_out, ..loaded }),
+            Err(why) => why,
+        };
+        let known = left_out.len();
+        let mut targets = untaken::targets(&why, &said, manifest);
+        // such a one has another mechanism to fall back on: the script is compiled again
+        if targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
+            targets.clear();
+        }
+        if settings.missing_probes == MissingProbes::Error
+            && let (Some((index, reason)), false) = (targets.first(), untaken::denied(&why))
+            && let Some(site) = manifest.programs.get(*index).and_then(|p| p.sites.first())
+        {
+            return Err(AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason.clone() }.into());
+        }
+        if settings.missing_probes != MissingProbes::Error {
+            left_out.extend(targets);
+        }
+        if left_out.len() == known {
+            return Err(match why.downcast_ref::<libbpf_rs::Error>() {
+                Some(_) => explain(why, &said),
+                None => why,
+            });
+        }
     }
-    verified.iter().for_each(|text| log(text));
-    loaded.map_err(|why| match why.downcast_ref::<libbpf_rs::Error>() {
-        Some(_) => explain(why, &said),
-        None => why,
-    })
 }
 
 /// `verified` gets the verifier's log of each program, its name first.
@@ -214,6 +243,7 @@ fn open_and_load(
     sys: &dyn System,
     child: u32,
     verified: Option<&mut Vec<String>>,
+    left_out: &BTreeMap<usize, String>,
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
@@ -223,7 +253,12 @@ fn open_and_load(
     // kernel keeps the log's end.
     let size = settings.log_size.clamp(4096, u64::from(u32::MAX >> 2)) as usize;
     let mut logs: Vec<(String, Vec<u8>)> = Vec::new();
-    for program in object.progs_mut() {
+    let without: Vec<&str> = left_out.keys().filter_map(|i| Some(manifest.programs.get(*i)?.function.as_str())).collect();
+    for mut program in object.progs_mut() {
+        if program.name().to_str().is_some_and(|name| without.contains(&name)) {
+            program.set_autoload(false);
+            continue;
+        }
         if logs.is_empty() || verified.is_some() {
             logs.push((program.name().to_string_lossy().into_owned(), vec![0u8; size]));
         }
@@ -247,7 +282,7 @@ fn open_and_load(
         let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
     }
-    collect(object, manifest, ring_bytes)
+    collect(object, manifest, ring_bytes, &without)
 }
 
 /// Sets what is decided on this machine: constants, and sizes of maps. The ring's bytes, if there is one.
@@ -357,15 +392,18 @@ fn only_ends(kind: &EventKind) -> bool {
     }
 }
 
-fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>) -> anyhow::Result<Loaded> {
+fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, without: &[&str]) -> anyhow::Result<Loaded> {
     let mut programs = BTreeMap::new();
-    for program in object.progs() {
+    for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
     }
     let programs = manifest
         .programs
         .iter()
-        .map(|p| programs.get(&p.function).copied().with_context(|| format!("the object has no program {}", p.function)))
+        .map(|p| match programs.get(&p.function) {
+            None if without.contains(&p.function.as_str()) => Ok(None),
+            found => found.copied().map(Some).with_context(|| format!("the object has no program {}", p.function)),
+        })
         .collect::<anyhow::Result<_>>()?;
 
     let (mut maps, mut ring, mut state) = (BTreeMap::new(), None, None);
@@ -403,7 +441,9 @@ fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>) -> 
         seconds: (0..).zip(&manifest.maps).map(|(i, m)| m.double.map(|_| find(second(i))).transpose()).collect::<anyhow::Result<_>>()?,
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
         ring,
+        hits: maps.get(HITS_SECTION).copied(),
         state: Shared::new(state),
+        left_out: BTreeMap::new(),
         _object: object,
     })
 }
@@ -415,7 +455,7 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
         return why.into();
     }
     // libbpf stops at the first program that fails, and names it
-    let function = SAID.with_borrow(|said| said.iter().find_map(|line| failed_program(line)));
+    let function = SAID.with_borrow(|said| said.iter().find_map(|line| untaken::failed_program(line)));
     let program = manifest.programs.iter().find(|p| Some(&p.function) == function.as_ref());
     let name = match program.map(|p| p.sites.as_slice()) {
         Some([site]) => site.name.clone(),
@@ -425,19 +465,12 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
     refused::read(&name, &text).into()
 }
 
-/// `libbpf: prog 'NAME': BPF program load failed: …`
-fn failed_program(line: &str) -> Option<String> {
-    let (before, rest) = line.split_once("': BPF program load failed")?;
-    let _ = rest;
-    Some(before.split_once("prog '")?.1.to_owned())
-}
-
 /// The rest of failures: no permission, or what libbpf said.
 fn explain(why: anyhow::Error, said: &[String]) -> anyhow::Error {
     let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
     if denied {
         let missing = privileges::missing().unwrap_or_else(|| {
-            let program = said.iter().find_map(|line| failed_program(line));
+            let program = said.iter().find_map(|line| untaken::failed_program(line));
             match program {
                 Some(program) => format!("the kernel's policy forbids it to load {program}, a program of this type"),
                 None => "the kernel's policy forbids it".into(),

@@ -157,6 +157,25 @@ impl Mappings {
         self.read(pid);
     }
 
+    /// Holds a file that processes will map: what they ran is at hand though it be replaced.
+    pub(super) fn keep(&mut self, path: &Path) {
+        let Ok(file) = File::open(path) else { return };
+        let Ok(meta) = file.metadata() else { return };
+        // as the process names it, which may have another root
+        let mut parts = path.components();
+        let root: PathBuf = parts.by_ref().take(4).collect();
+        let named =
+            if root.starts_with("/proc") && root.ends_with("root") { Path::new("/").join(parts.as_path()) } else { path.to_owned() };
+        let key = (named.clone(), meta.ino());
+        if self.held >= HELD || self.objects.contains_key(&key) {
+            return;
+        }
+        self.held += 1;
+        self.ids += 1;
+        let object = Object { id: self.ids, path: named, inode: meta.ino(), seen: SystemTime::now(), held: Some(file) };
+        self.objects.insert(key, Rc::new(object));
+    }
+
     /// Takes in what was recorded; without records, looks at the watched processes again.
     pub(super) fn refresh(&mut self) {
         if self.recorder.is_some() {

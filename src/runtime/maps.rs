@@ -48,6 +48,11 @@ pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> 
     }
 }
 
+/// The bytes of an array's only element.
+pub(super) fn first(at: MapFd) -> Option<Vec<u8>> {
+    lookup(at, &[0; 4]).ok().flatten()
+}
+
 /// Removes all elements; those of an array are set to zero.
 pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
     if at.array {

@@ -7,16 +7,18 @@
 //! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
 //! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `privileges`: what is not permitted
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
 //! - `ring`, `events`: records to actions; `maps`: the script's maps
 //! - `run`: the loop; `signals`: what the user says meanwhile
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use anyhow::Context;
 
@@ -46,6 +48,8 @@ mod signals;
 mod sweep;
 pub mod symbolize;
 mod trials;
+mod unhit;
+mod untaken;
 
 #[cfg(test)]
 mod tests;
@@ -162,6 +166,8 @@ pub struct Session<'a> {
     options: Options,
     child: Option<Child>,
     boot_to_unix_ns: u64,
+    /// Names of sites that could not be attached.
+    not_attached: BTreeSet<String>,
 }
 
 /// Loads a compiled script. From here on SIGINT and SIGTERM end the run and not the process, until the session is dropped.
@@ -199,6 +205,10 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         None if watched => symbols.record(),
         _ => {}
     }
+    if watched {
+        let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
+        traced.into_iter().for_each(|path| symbols.keep(path));
+    }
     let events = events::Events::prepare(manifest)?;
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
     let mut session = Session {
@@ -215,6 +225,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         options,
         child: None,
         boot_to_unix_ns,
+        not_attached: BTreeSet::new(),
     };
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
     session.loaded.state.stop();
@@ -243,17 +254,12 @@ impl Session<'_> {
             if program.lowered.is_some() != lowered {
                 continue;
             }
-            if self.options.verbose
-                && let Some(log) = &mut self.options.log
-            {
-                let name = program.sites.first().map_or("", |s| s.name.as_str());
-                let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
-                log(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, sys)));
-            }
-            attach::attach(&mut self.links, program, *fd, settings, sys, &mut |failed| {
+            let not_attached = &mut self.not_attached;
+            let mut failed = |failed: AttachFailed| {
                 if let Some(mechanism) = program.lowered {
                     return Err(Unserved { mechanism, why: failed.to_string() }.into());
                 }
+                not_attached.insert(failed.probe.clone());
                 match settings.missing_probes {
                     MissingProbes::Error => Err(failed.into()),
                     MissingProbes::Ignore => Ok(()),
@@ -263,7 +269,22 @@ impl Session<'_> {
                         Ok(())
                     }
                 }
-            })?;
+            };
+            let Some(fd) = fd else {
+                let reason = self.loaded.left_out.get(&index).cloned().unwrap_or_default();
+                for site in &program.sites {
+                    failed(AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason.clone() })?;
+                }
+                continue;
+            };
+            if self.options.verbose
+                && let Some(log) = &mut self.options.log
+            {
+                let name = program.sites.first().map_or("", |s| s.name.as_str());
+                let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
+                log(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, sys)));
+            }
+            attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
         }
         if lowered {
             return Ok(());

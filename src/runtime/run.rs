@@ -20,7 +20,7 @@ use super::load::{Loaded, MapFd};
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, iter, load, maps, moments, raw};
+use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, unhit};
 use crate::codegen::artifact::{Manifest, Map};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -72,6 +72,8 @@ pub(super) struct Desk<'a> {
     told_at: Option<Instant>,
     /// Errors that were told.
     pub(super) problems: u64,
+    /// What is to be said at the end, before the maps.
+    notes: Vec<String>,
 }
 
 impl Session<'_> {
@@ -83,8 +85,17 @@ impl Session<'_> {
         run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
         let start = Instant::now();
-        self.attach(false, &mut |warning| first.push(warning))?;
-        self.loaded.state.go();
+        if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
+            let mut rendered = Rendered::default();
+            first.iter().for_each(|warning| renderer.render(warning, &mut rendered));
+            // what cannot be written here is the lesser evil
+            let _ = out.write_all(&rendered.out).and_then(|()| err.write_all(&rendered.err));
+            return Err(why);
+        }
+        // what `begin` has ended stays ended
+        if self.loaded.state.ended().is_none() {
+            self.loaded.state.go();
+        }
         if self.options.verbose
             && let Some(log) = &mut self.options.log
         {
@@ -161,6 +172,10 @@ impl Session<'_> {
         if desk.broken.is_none() {
             run_all(self.manifest, &self.loaded, &Attach::End)?;
             source.finish(&mut desk);
+            if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
+                let target = self.settings.pid;
+                desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
+            }
             desk.close(&mut source.events);
         }
         let child = match &mut child {
@@ -211,8 +226,9 @@ fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signal
 /// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
 fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
+        let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            load::run_once(*fd, 0).with_context(|| format!("cannot run {}", site.name))?;
+            load::run_once(fd, 0).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())
@@ -293,6 +309,7 @@ impl<'a> Desk<'a> {
             told: 0,
             told_at: None,
             problems: 0,
+            notes: Vec::new(),
         }
     }
 
@@ -351,6 +368,9 @@ impl<'a> Desk<'a> {
         total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
         total(refused, "Map updates that full maps refused");
         total(unstored, "Map updates for which the kernel had no memory at that moment");
+        for note in std::mem::take(&mut self.notes) {
+            self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
+        }
         self.say(Output::End);
         if self.settings.print_maps_on_exit {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();

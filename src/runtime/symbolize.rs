@@ -63,6 +63,11 @@ impl Symbols {
         self.state.borrow_mut().mappings.watch(pid);
     }
 
+    /// Keeps a file at hand that processes will run, should it be replaced before their stacks are printed.
+    pub fn keep(&self, path: &Path) {
+        self.state.borrow_mut().mappings.keep(path);
+    }
+
     /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
     /// the kernel's buffers do not fill up. For a child it need not be called before its exit, unless the kernel did not
     /// let us record: then what was mapped after the last call is not known.

@@ -43,7 +43,7 @@ impl Session<'_> {
             .flat_map(|(program, fd)| program.sites.iter().map(move |site| (site, fd)))
             .filter_map(|(site, fd)| {
                 let Attach::Trial { bench } = site.attach else { return None };
-                Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd))
+                Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd?))
             })
             .collect();
         let mut say = |trial: Trial| -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ pub(super) fn functions(data: &[u8], segments: &[Segment]) -> Option<Vec<Functio
     let section = file.sections().find(|s| s.name().is_ok_and(|n| n.ends_with(".gopclntab")))?;
     let table = section.data().ok()?;
     let text = file.section_by_name(".text").map_or(0, |s| s.address());
-    let (entries, end, newest) = entries(table, text)?;
+    let Entries { all: entries, end, newest } = entries(table, text)?;
     let registers = match version(&file, data, segments) {
         Some(version) => version >= (1, 17),
         None => newest,
@@ -62,8 +62,18 @@ struct Layout {
     name_at: u64,
 }
 
-/// Addresses and names, where the last one ends, and whether the table is of a version that has arguments in registers for certain.
-fn entries(table: &[u8], text: u64) -> Option<(Vec<(u64, String)>, u64, bool)> {
+/// What a table says.
+#[derive(Debug, PartialEq)]
+struct Entries {
+    /// Addresses and names.
+    all: Vec<(u64, String)>,
+    /// Where the last one ends.
+    end: u64,
+    /// Of a version that has arguments in registers for certain.
+    newest: bool,
+}
+
+fn entries(table: &[u8], text: u64) -> Option<Entries> {
     let pointer = usize::from(*table.get(7)?);
     if !matches!(pointer, 4 | 8) {
         return None;
@@ -106,7 +116,7 @@ fn entries(table: &[u8], text: u64) -> Option<(Vec<(u64, String)>, u64, bool)> {
     all.sort();
     let last = layout.count.checked_mul(2 * layout.word as u64).and_then(|by| layout.functions.checked_add(by));
     let end = last.and_then(|at| number(table, at, layout.word)).and_then(|end| end.checked_add(layout.text));
-    Some((all, end.unwrap_or(0), newest))
+    Some(Entries { all, end: end.unwrap_or(0), newest })
 }
 
 /// `go1.19.8` as (1, 19).
@@ -206,7 +216,7 @@ mod tests {
         let want = vec![(0x1000, "main.a".to_owned()), (0x1040, "main.b".to_owned())];
         for (magic, newest) in [(0xffff_fff1, true), (0xffff_fff0, true), (0xffff_fffa, false), (0xffff_fffb, false)] {
             let table = table(magic);
-            assert_eq!(entries(&table, 0), Some((want.clone(), 0x1080, newest)), "{magic:x}");
+            assert_eq!(entries(&table, 0), Some(Entries { all: want.clone(), end: 0x1080, newest }), "{magic:x}");
             for end in 0..table.len() {
                 entries(&table[..end], 0);
             }

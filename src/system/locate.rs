@@ -26,15 +26,24 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
     }
     let root = Root::of(pid)?;
-    let mapped = pid.map(|pid| mapped_files(pid, &root)).unwrap_or_default();
+    let found = within(name, pid, &root);
+    // what it had is not found where it ends meanwhile
+    match (pid, found) {
+        (Some(pid), Err(_)) if has_ended(pid) => Err(ended(pid)),
+        (_, found) => found,
+    }
+}
+
+fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Missing> {
+    let mapped = pid.map(|pid| mapped_files(pid, root)).unwrap_or_default();
     match (pid, name) {
-        (Some(pid), "") => return program(pid, &root).map(|path| vec![path]),
+        (Some(pid), "") => return program(pid, root).map(|path| vec![path]),
         (Some(_), "*") => return Ok(mapped.into_iter().filter(|path| is_elf(path)).collect()),
         (None, "*") => return Err(missing("`*` as a binary needs a process", "give one with -p, or name the binary")),
         _ => {}
     }
     if name.contains(['*', '?', '[']) {
-        return glob(name, &root);
+        return glob(name, root);
     }
     if name.contains('/') {
         let found = root.find(Path::new(name)).ok_or_else(|| match root.prefix.as_os_str().is_empty() && Path::new(name).exists() {
@@ -44,7 +53,7 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         return elf(found).map(|path| vec![path]);
     }
 
-    let library = || library(name, &root, &mapped);
+    let library = || library(name, root, &mapped);
     let command = || root.command(name).and_then(|path| root.find(&path));
     let found = if name.starts_with("lib") { library().or_else(command) } else { command().or_else(library) };
     if let Some(path) = found.or_else(|| fs::canonicalize(name).ok().filter(|p| p.is_file())) {
@@ -56,6 +65,15 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
     ))
 }
 
+/// Has a process nothing left but its number? One that its parent has not taken note of has no root any more.
+fn has_ended(pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound)
+}
+
+fn ended(pid: u32) -> Missing {
+    missing(format!("process {pid} has ended"), "trace one that runs, or start it with -c")
+}
+
 /// The program that a process runs, by a path that leads to it from here. Where none does (it was deleted, or it is in a
 /// mount name space that we cannot see into), the kernel's own link.
 fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
@@ -64,7 +82,7 @@ fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
         if why.kind() == std::io::ErrorKind::PermissionDenied {
             return missing(format!("cannot see what process {pid} runs"), "run as root");
         }
-        missing(format!("process {pid} runs no program"), "it has ended, or is a thread of the kernel's")
+        missing(format!("process {pid} runs no program"), "it is a thread of the kernel's")
     })?;
     let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let there = root.find(&target).filter(|path| inode(path) == inode(&link));
@@ -108,6 +126,9 @@ impl Root {
         let Some(id) = pid else { return Ok(Self::default()) };
         if !Path::new(&format!("/proc/{id}")).exists() {
             return Err(missing(format!("process {id} does not exist"), "check the pid: it may have exited"));
+        }
+        if has_ended(id) {
+            return Err(ended(id));
         }
         let prefix = PathBuf::from(format!("/proc/{id}/root"));
         // In the same mount name space with the same root, plain paths say more to the reader.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::matches;
 
+/// Reads a symbol.
 type Reader = fn(&str) -> Option<Name>;
 
 /// Languages whose functions have such names: the word by which an attach point asks for one, and how its symbols are read.

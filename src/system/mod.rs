@@ -339,6 +339,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod damage;
+
     use super::matches;
 
     #[test]

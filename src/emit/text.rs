@@ -1,0 +1,169 @@
+//! Bytes and strings in memory: written, measured, compared.
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::mem::U64;
+use super::{Cmp, Emit};
+use crate::types::Int;
+
+impl<'c> Emit<'c> {
+    /// Constant bytes in read-only memory, NUL included by the caller.
+    pub fn text(&mut self, bytes: &[u8]) -> PointerValue<'c> {
+        if let Some(g) = self.texts.get(bytes) {
+            return g.as_pointer_value();
+        }
+        let value = self.cx.const_string(bytes, false);
+        let g = self.module.add_global(value.get_type(), None, &format!("text_{}", self.texts.len()));
+        g.set_initializer(&value);
+        g.set_constant(true);
+        g.set_alignment(8);
+        g.set_section(Some(".rodata.text"));
+        self.texts.insert(bytes.to_vec(), g);
+        g.as_pointer_value()
+    }
+
+    /// Does memory start with these bytes? Compared in words.
+    pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
+        let mut at = 0;
+        let mut differs = self.int(0);
+        let most = self.aligned(ptr) as usize;
+        while at < bytes.len() {
+            let n = [8usize, 4, 2, 1].into_iter().find(|n| at + n <= bytes.len() && *n <= most).unwrap_or(1);
+            let mut word = [0u8; 8];
+            word[..n].copy_from_slice(&bytes[at..at + n]);
+            let have = self.load(ptr, at as u32, Int { bytes: n as u8, signed: false });
+            let want = self.int(u64::from_le_bytes(word));
+            differs = self.or(differs, self.xor(have, want));
+            at += n;
+        }
+        self.cmp(Cmp::Eq, differs, self.int(0))
+    }
+
+    /// Are the first `n` bytes equal, or both strings equal up to a NUL before that? 1 or 0.
+    pub fn same_text(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        let differ = self.once_for_all("texts_differ", a, b, n, |e, a, b| e.texts_differ(a, b, n));
+        self.cmp(Cmp::Eq, differ, self.int(0))
+    }
+
+    /// 0 when they are the same.
+    fn texts_differ(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        let differs = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(differs, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let (wa, wb) = (e.load(pa, 0, int), e.load(pb, 0, int));
+            let nul = e.zero_byte(wa, int.bytes);
+            // all up to the first NUL, or all
+            let counts = e.xor(nul, e.sub(nul, e.int(1)));
+            let now = e.and(e.xor(wa, wb), counts);
+            e.store(differs, 0, 8, now);
+            e.or(nul, now)
+        });
+        self.load(differs, 0, U64)
+    }
+
+    /// A walk over `n` bytes of two places: where they are long, in a function that all such walks share. Each walk that the
+    /// verifier follows has it note a jump per word, and it gives up at 8192 of them.
+    pub fn once_for_all(
+        &mut self,
+        name: &str,
+        a: PointerValue<'c>,
+        b: PointerValue<'c>,
+        n: u32,
+        walk: impl FnOnce(&mut Self, PointerValue<'c>, PointerValue<'c>) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let (a, b) = (self.fresh(a), self.fresh(b));
+        if n > 64 && self.is_scratch(a) && self.is_scratch(b) {
+            self.of_memory(&format!("{name}_{n}"), [(a, n), (b, n)], walk)
+        } else {
+            walk(self, a, b)
+        }
+    }
+
+    /// Bytes before the first NUL, or all.
+    pub fn text_len(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
+        self.once_for_all("text_len", text, text, cap, |e, text, _| e.walk_text(text, cap))
+    }
+
+    fn walk_text(&mut self, text: PointerValue<'c>, cap: u32) -> IntValue<'c> {
+        let len = self.entry_alloca();
+        let all = self.int(cap.into());
+        self.store(len, 0, 8, all);
+        self.each_word(cap, |e, at, int| {
+            let p = e.offset_by(text, at);
+            let w = e.load(p, 0, int);
+            let nul = e.zero_byte(w, int.bytes);
+            e.if_(nul, |e| {
+                let up_to = e.xor(nul, e.sub(nul, e.int(1)));
+                let index = e.shr(e.highest_bit(up_to), e.int(3), false);
+                let n = e.add(at, index);
+                e.store(len, 0, 8, n);
+            });
+            nul
+        });
+        self.load(len, 0, U64)
+    }
+
+    /// The highest bit of the first byte that is zero, of a word's so many bytes; bits above it may be set as well. 0 when
+    /// there is no such byte.
+    fn zero_byte(&self, word: IntValue<'c>, bytes: u8) -> IntValue<'c> {
+        let (ones, tops) = if bytes == 1 { (0x01, 0x80) } else { (0x0101_0101_0101_0101, 0x8080_8080_8080_8080) };
+        let borrowed = self.sub(word, self.int(ones));
+        self.and(self.and(borrowed, self.xor(word, self.int(u64::MAX))), self.int(tops))
+    }
+
+    /// `body` for the pieces of `n` bytes, until it gives something that is not 0; it gets a piece's offset and width. Long
+    /// memory is walked by words (a piece may reach back into the one before): each way out of a loop is one more state
+    /// for the verifier to come back to, and it gives up at 8192. What is short may lie on the stack, where it allows no
+    /// word at an odd place.
+    pub(super) fn each_word(&mut self, n: u32, body: impl Fn(&mut Self, IntValue<'c>, Int) -> IntValue<'c>) {
+        let width = if n <= 64 { 1 } else { 8 };
+        let int = Int { bytes: width as u8, signed: false };
+        self.count(n.div_ceil(width).into(), |e, i| {
+            let at = e.mul(i, e.int(width.into()));
+            let at = if n.is_multiple_of(width) {
+                at
+            } else {
+                let last = e.int((n - width).into());
+                let beyond = e.cmp(Cmp::Ugt, at, last);
+                e.select(beyond, last, at)
+            };
+            let stop = body(e, at, int);
+            e.if_(stop, |e| e.break_());
+        });
+    }
+
+    /// Are `n` bytes of memory equal?
+    pub fn same_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        if n <= 64 {
+            let mut differs = self.int(0);
+            let mut at = 0;
+            let most = self.aligned(a).min(self.aligned(b));
+            while at < n {
+                let w = [8u32, 4, 2, 1].into_iter().find(|w| at + w <= n && *w <= most).unwrap_or(1);
+                let int = Int { bytes: w as u8, signed: false };
+                let (va, vb) = (self.load(a, at, int), self.load(b, at, int));
+                differs = self.or(differs, self.xor(va, vb));
+                at += w;
+            }
+            return self.cmp(Cmp::Eq, differs, self.int(0));
+        }
+        let differ = self.once_for_all("bytes_differ", a, b, n, |e, a, b| e.bytes_differ(a, b, n));
+        self.cmp(Cmp::Eq, differ, self.int(0))
+    }
+
+    /// 0 when the bytes are the same.
+    fn bytes_differ(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
+        let differs = self.entry_alloca();
+        let zero = self.int(0);
+        self.store(differs, 0, 8, zero);
+        self.each_word(n, |e, at, int| {
+            let (pa, pb) = (e.offset_by(a, at), e.offset_by(b, at));
+            let now = e.xor(e.load(pa, 0, int), e.load(pb, 0, int));
+            e.store(differs, 0, 8, now);
+            now
+        });
+        self.load(differs, 0, U64)
+    }
+}

@@ -1,0 +1,96 @@
+//! Probes that were attached and never hit, and why that may be.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::load::MapFd;
+use super::maps;
+use crate::codegen::artifact::{Manifest, Site};
+use crate::probes::Attach;
+use crate::system::System;
+
+/// What to say of each attach point of the script none of whose sites was hit. `failed` were not attached.
+pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn System) -> Vec<String> {
+    let Some(bytes) = maps::first(hits) else { return Vec::new() };
+    let hit = |at: usize| bytes.get(at).is_some_and(|b| *b != 0);
+    // by attach point, in the script's order: is one of its sites hit, and which are there
+    let mut points: Vec<(&Site, bool, usize)> = Vec::new();
+    for of in &manifest.hits {
+        let Some(program) = manifest.programs.get(of.program) else { continue };
+        for (i, site) in program.sites.iter().enumerate().filter(|(_, s)| !failed.contains(&s.name)) {
+            let was = hit(of.first as usize + if of.each { i } else { 0 });
+            match points.iter_mut().find(|(first, ..)| first.pos == site.pos) {
+                Some((_, any, n)) => {
+                    *any |= was;
+                    *n += 1;
+                }
+                None => points.push((site, was, 1)),
+            }
+        }
+    }
+    points.sort_by_key(|(site, ..)| (site.pos.file.clone(), site.pos.line, site.pos.col));
+    let note = |(site, _, n): &(&Site, bool, usize)| {
+        // a marker has a site for each place in which the compiler put it
+        let others = if *n > 1 && !matches!(site.attach, Attach::Usdt { .. }) { format!(" and {} more", n - 1) } else { String::new() };
+        let verb = if others.is_empty() { "was" } else { "were" };
+        format!("note: {}{others} {verb} attached and never hit: {}", site.name, reason(&site.attach, pid, sys))
+    };
+    points.iter().filter(|(_, any, _)| !any).map(note).collect()
+}
+
+/// The likely reason.
+fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn System) -> String {
+    if let Some(path) = attach.binary() {
+        let marker = matches!(attach, Attach::Usdt { .. });
+        return match who_maps(path, pid) {
+            Users { here: 0, replaced: Some(pid) } => format!("process {pid} runs the file that was replaced by this {}", path.display()),
+            Users { here: 0, replaced: None } => match pid {
+                Some(pid) => format!("process {pid} does not have that file mapped now"),
+                None => "no process has that file mapped now".into(),
+            },
+            Users { here: n, .. } => {
+                let have = if n == 1 { "1 process has".into() } else { format!("{n} processes have") };
+                let how = if marker { "; some programs must be told to come by their markers" } else { "" };
+                format!("{have} that file mapped, and did not come by{how}")
+            }
+        };
+    }
+    if let Attach::Kprobe { function, .. } | Attach::Trampoline { function, .. } = attach
+        && !sys.text_symbols(function).parts.is_empty()
+    {
+        return "the compiler made parts or copies of it, which may be what is called".into();
+    }
+    "nothing came by".into()
+}
+
+/// Processes that have a file mapped, to run it.
+struct Users {
+    here: usize,
+    /// One that has another file, which had this name before.
+    replaced: Option<u32>,
+}
+
+fn who_maps(path: &Path, only: Option<u32>) -> Users {
+    let mut users = Users { here: 0, replaced: None };
+    let Ok(meta) = fs::metadata(path) else { return users };
+    let pids: Vec<u32> = match only {
+        Some(pid) => vec![pid],
+        None => fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect(),
+    };
+    let gone = format!("{} (deleted)", path.display());
+    for pid in pids {
+        // `start-end perms offset major:minor inode  path`
+        let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else { continue };
+        let of = |line: &&str| line.split(' ').nth(4).and_then(|inode| inode.parse().ok()) == Some(meta.ino());
+        let runs = |line: &&str| line.split(' ').nth(1).is_some_and(|perms| perms.contains('x'));
+        let same_name = |line: &str| path.file_name().is_some_and(|name| line.ends_with(&*name.to_string_lossy()));
+        if maps.lines().filter(runs).any(|line| of(&line) && same_name(line)) {
+            users.here += 1;
+        } else if maps.lines().filter(runs).any(|line| line.ends_with(&gone)) {
+            users.replaced = Some(pid);
+        }
+    }
+    users
+}

@@ -1,0 +1,97 @@
+//! Programs that the kernel does not take for what they are to be attached to, rather than for what they do: functions that
+//! cannot be traced, objects that it cannot go through. They are told when they are loaded, long before anything is attached.
+
+use super::refused::Refused;
+use crate::codegen::artifact::Manifest;
+use crate::probes::ProgramType;
+
+/// After a failed load: indices of programs to leave out, and why. None where the fault is another. `said` is what libbpf said.
+pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
+    let failed = said.iter().find_map(|line| failed_program(line));
+    let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
+        return Vec::new();
+    };
+    if !has_target(program.ty) {
+        return Vec::new();
+    }
+    if let Some(refused) = why.downcast_ref::<Refused>() {
+        let looked_at = refused.log.lines().any(is_instruction);
+        // kernels before 6.16 refuse some without a word: `btf_id_deny` of kernel/bpf/verifier.c
+        let told = refused.log.lines().any(|line| !line.trim().is_empty() && !line.starts_with("processed "));
+        let reason = if told { refused.reason.clone() } else { NOT_THERE.into() };
+        return if looked_at { Vec::new() } else { vec![(index, reason)] };
+    }
+    if said.iter().any(|line| line.contains(NO_TYPE)) {
+        return vec![(index, "the kernel's types (BTF) do not have it".into())];
+    }
+    let kind = why.downcast_ref::<libbpf_rs::Error>().map(libbpf_rs::Error::kind);
+    if kind == Some(libbpf_rs::ErrorKind::InvalidInput) {
+        return vec![(index, NOT_THERE.into())];
+    }
+    if denied(why) && super::privileges::missing().is_none() {
+        // what it says of one it says of all, and again each time
+        let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
+        return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
+    }
+    Vec::new()
+}
+
+/// Does the machine forbid it, rather than the program's target?
+pub(super) fn denied(why: &anyhow::Error) -> bool {
+    why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied)
+}
+
+/// Is it loaded for a particular function of the kernel?
+fn has_target(ty: ProgramType) -> bool {
+    match ty {
+        ProgramType::Tracing | ProgramType::Iter => true,
+        ProgramType::RawTracepoint
+        | ProgramType::Tracepoint
+        | ProgramType::Uprobe
+        | ProgramType::UprobeMulti
+        | ProgramType::PerfEvent
+        | ProgramType::Kprobe
+        | ProgramType::KprobeMulti
+        | ProgramType::KprobeSession => false,
+    }
+}
+
+/// `11: (79) r1 = …`
+fn is_instruction(line: &str) -> bool {
+    line.split_once(": (").is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+const NOT_THERE: &str = "the kernel lets no such program be attached to it";
+const NO_TYPE: &str = "failed to find kernel BTF type ID";
+
+/// `libbpf: prog 'NAME': BPF program load failed: …`
+pub(super) fn failed_program(line: &str) -> Option<String> {
+    let (before, _) = line.split_once("': BPF program load failed").or_else(|| line.split_once(&format!("': {NO_TYPE}")))?;
+    Some(before.split_once("prog '")?.1.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::artifact::Program;
+
+    #[test]
+    fn the_script_or_its_target() {
+        let program = |function: &str, ty| Program { function: function.into(), ty, sites: Vec::new(), lowered: None, why: String::new() };
+        let manifest = Manifest {
+            programs: vec![program("a", ProgramType::Tracepoint), program("b", ProgramType::Tracing), program("c", ProgramType::Tracing)],
+            ..Manifest::default()
+        };
+        let refused = |log: &str| anyhow::Error::from(super::super::refused::read("x", log));
+        let said = |name: &str| vec![format!("libbpf: prog '{name}': BPF program load failed: Invalid argument")];
+        let log = "Attaching to this function is not supported\nprocessed 0 insns (limit 1000000)";
+        let found = targets(&refused(log), &said("b"), &manifest);
+        assert!(matches!(found.as_slice(), [(1, reason)] if reason.contains("not supported")), "{found:?}");
+        assert_eq!(targets(&refused(log), &said("a"), &manifest), []);
+        assert_eq!(targets(&refused(log), &said("z"), &manifest), []);
+        let code = "0: (79) r1 = *(u64 *)(r1 +0)\nR1 invalid mem access 'scalar'";
+        assert_eq!(targets(&refused(code), &said("b"), &manifest), []);
+        let untyped = ["libbpf: prog 'c': failed to find kernel BTF type ID of 'x': -ESRCH".to_string()];
+        assert_eq!(targets(&anyhow::anyhow!("no"), &untyped, &manifest).first().map(|(i, _)| *i), Some(2));
+    }
+}

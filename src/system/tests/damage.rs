@@ -1,0 +1,115 @@
+//! Damaged binaries: whatever the bytes, an answer or an error, through everything that reads a file of somebody else's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object, ObjectSection};
+
+use crate::system::live::Live;
+use crate::system::{System, TypeName, elf, instructions, mangled, separate};
+
+/// A fixed-seed generator (xorshift), so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n.max(1) as u64) as usize
+    }
+}
+
+fn made(folder: &Path, compiler: &str, source: &str) -> PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(source);
+    let out = folder.join(source.replace('.', "-"));
+    let done = Command::new(compiler).args(["-g", "-O1", "-o"]).arg(&out).arg(from).status().unwrap();
+    assert!(done.success());
+    out
+}
+
+/// Everything that is asked of a binary, on its functions at least: how many questions had an answer.
+fn ask(path: &Path) -> usize {
+    let live = Live::new();
+    let mut answers = 0;
+    let mut said = |yes: bool| answers += usize::from(yes);
+    said(live.markers(path).is_ok_and(|all| !all.is_empty()));
+    for name in ["node", "point", "Cage", "small"] {
+        let found = live.type_in_binary(path, TypeName::Struct, name);
+        said(found.is_some());
+        if let Some(crate::types::Type::Struct(s)) = found {
+            said(live.expand(&s).is_some());
+        }
+    }
+    said(live.enumerator_in_binary(path, "BLUE").is_some());
+    for file in ["shapes.c", "markers.c", "names.cc"] {
+        for line in [1, 20, 40] {
+            said(live.source_line(path, file, line, None).is_ok());
+        }
+    }
+    said(separate::debug_file(path, path, &[]).is_some());
+    said(elf::segments(path).is_some());
+    said(elf::go_functions(path).is_some());
+    let Ok(binary) = live.binary(path) else { return answers };
+    for f in binary.functions.iter().take(200) {
+        said(mangled::name(&f.name).is_some());
+        said(live.arguments(path, f).is_ok_and(|a| a.is_some()));
+        said(instructions::starts_at(path, f.offset, f.size.min(4096)).is_some());
+        said(instructions::returns(path, f.offset, f.size).is_some());
+        said(binary.addr_of_offset(f.offset) == Some(f.addr));
+    }
+    answers
+}
+
+#[test]
+fn whatever_the_bytes() {
+    let folder = std::env::temp_dir().join(format!("rbt-damage-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut files = vec![made(&folder, "cc", "shapes.c"), made(&folder, "cc", "markers.c"), made(&folder, "c++", "names.cc")];
+    // symbols packed within
+    let packed = folder.join("packed");
+    let script = "objcopy --only-keep-debug names-cc d && objcopy -g d m && xz -f m && objcopy --strip-all --add-section .gnu_debugdata=m.xz names-cc packed";
+    if Command::new("sh").args(["-c", script]).current_dir(&folder).status().is_ok_and(|s| s.success()) {
+        files.push(packed);
+    }
+    let bad = folder.join("bad");
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for file in &files {
+        let whole = std::fs::read(file).unwrap();
+        let sound = ask(file);
+        assert!(sound > 10, "{}: {sound}", file.display());
+        let parts: Vec<(usize, usize)> = {
+            let elf = object::File::parse(&*whole).unwrap();
+            let told = [".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".note.stapsdt", ".symtab", ".strtab", ".dynsym"];
+            let told = elf
+                .sections()
+                .filter(|s| s.name().is_ok_and(|n| told.contains(&n) || n.starts_with(".gnu_debug") || n.starts_with(".note")));
+            told.filter_map(|s| s.file_range()).map(|(at, size)| (at as usize, size as usize)).filter(|(_, size)| *size > 0).collect()
+        };
+        let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+        let mut answered = 0;
+        for n in 0..150 {
+            let mut bytes = whole.clone();
+            match n % 10 {
+                0 => bytes.truncate(random.below(whole.len())),
+                _ => {
+                    for _ in 0..=random.below(6) {
+                        let (at, size) = match n % 3 {
+                            0 => (4, 900),
+                            1 => (sections, whole.len() - sections),
+                            _ => parts[random.below(parts.len())],
+                        };
+                        let at = at + random.below(size);
+                        bytes[at] = [0, 0xff, 0x7f, 0x80, 1, random.below(256) as u8][random.below(6)];
+                    }
+                }
+            }
+            // a new file each time: the one before may still be mapped
+            std::fs::remove_file(&bad).ok();
+            std::fs::write(&bad, bytes).unwrap();
+            answered += usize::from(ask(&bad) > 0);
+        }
+        assert!(answered > 50, "{}: {answered}", file.display());
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
