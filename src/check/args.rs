@@ -141,8 +141,9 @@ impl Body<'_> {
             if wants.is_empty() {
                 return None;
             }
-            let bad = self.fail("type-mismatch", e.span, format!("{} wants {wants} as its `{}`", row.name, param.name));
-            return Some(CallArg::Value(bad));
+            let d = Diagnostic::error("type-mismatch", e.span, format!("{} wants {wants} as its `{}`", row.name, param.name));
+            self.report(d.help(format!("write {}", signature(row))));
+            return Some(CallArg::Value(poison(e.span)));
         };
         let name = &self.map_name(name);
         *map = Some(name.clone());

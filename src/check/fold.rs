@@ -156,8 +156,8 @@ fn integers(op: BinOp, x: u64, y: u64, unsigned: bool, span: Span) -> Option<Exp
             .or_else(|| (i >= 0 && j >= 0).then(|| Expr { kind: ExprKind::Int(x.wrapping_add(y)), ty: Type::U64, span })),
         BinOp::Sub => Some(signed(i.wrapping_sub(j), span)),
         BinOp::Mul => number(i.checked_mul(j), x.checked_mul(y)),
-        BinOp::Div => number(i.checked_div(j), x.checked_div(y)),
-        BinOp::Mod => number(i.checked_rem(j), x.checked_rem(y)),
+        BinOp::Div => number((j != 0).then(|| i.wrapping_div(j)), x.checked_div(y)),
+        BinOp::Mod => number((j != 0).then(|| i.wrapping_rem(j)), x.checked_rem(y)),
         BinOp::Shl => number(Some(i.wrapping_shl(count)), Some(x.wrapping_shl(count))),
         BinOp::Shr => number(Some(i.wrapping_shr(count)), Some(x.wrapping_shr(count))),
         BinOp::BitAnd => number(Some(i & j), Some(x & y)),
@@ -254,6 +254,8 @@ mod tests {
         assert_eq!(fold(BinOp::Add, 100, 100), Some((200, Type::int(2))));
         assert_eq!(fold(BinOp::Sub, 1, 2), Some((-1, Type::int(1))));
         assert_eq!(fold(BinOp::Div, 7, 0), None);
+        assert_eq!(fold(BinOp::Div, i64::MIN, -1), Some((i64::MIN, Type::I64)));
+        assert_eq!(fold(BinOp::Mod, i64::MIN, -1), Some((0, Type::int(1))));
         assert_eq!(fold(BinOp::Lt, -1, 2), Some((1, Type::Bool)));
         assert_eq!(fold(BinOp::Shl, 1, 40), Some((1 << 40, Type::I64)));
     }

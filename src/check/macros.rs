@@ -221,7 +221,7 @@ pub fn duplicates(macros: &[&ast::Macro], report: &mut Vec<Diagnostic>) {
         let twin = macros.iter().take(i).find(|o| o.name.name == m.name.name && o.params.iter().map(kind).eq(m.params.iter().map(kind)));
         if let Some(twin) = twin {
             let d = Diagnostic::error("redeclared", m.name.span, format!("there is a macro {} already", form(twin)));
-            report.push(d.related(twin.name.span, "here"));
+            report.push(d.related(twin.name.span, "here").help("give one of them another name, or arguments of another number or kind"));
         }
     }
 }

@@ -172,6 +172,9 @@ impl Body<'_> {
         }
         let e = self.value(inner);
         if let Some(n) = fold::constant(&e).filter(|_| fold::is_literal(&e)) {
+            if op == UnOp::Neg && e.ty == Type::U64 && (n as u64) > 1 << 63 {
+                return self.fail("out-of-range", span, format!("-{} does not fit in 64 bits", n as u64));
+            }
             let n = if op == UnOp::Neg { n.wrapping_neg() } else { !n };
             return if e.ty == Type::U64 && op == UnOp::BitNot { fold::typed(n, Type::U64, span) } else { fold::signed(n, span) };
         }

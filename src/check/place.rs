@@ -117,6 +117,11 @@ impl Body<'_> {
                 let message = format!("{} has {} elements, counted from 0", base.ty, elems.len());
                 self.fail("out-of-bounds", span, message)
             }
+            Type::Int(_) if fold::is_literal(&base) => {
+                let d = Diagnostic::error("type-mismatch", span, "a number has no decimals here");
+                self.report(d.help("count in a smaller unit (1500ms); printf shows quotients with decimals: `%.1f`"));
+                poison(span)
+            }
             ty => {
                 let message = format!("{ty} is not a tuple");
                 self.fail("type-mismatch", span, message)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Gen, moments};
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, Expr, Stmt, StmtKind};
+use crate::diag::Span;
 use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue};
 use crate::types::{Int, Type};
 
@@ -176,7 +177,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             StmtKind::ForRange { var, from, to, body } => {
                 let (first, end) = (self.expr(from), self.expr(to));
                 let (first, end) = (self.e.scalar(&first), self.e.scalar(&end));
-                self.range(*var, first, end, body);
+                self.range(*var, first, end, body, s.span);
             }
             StmtKind::ForMap { var, map, body } => self.each(*var, *map, body),
             StmtKind::Break => self.jump(true),
@@ -224,8 +225,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// `for $v : first..end`
-    fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt]) {
+    /// `for $v : first..end`; the kernel refuses more than [`MOST_TURNS`] and one: it then makes these, which is told.
+    fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
         let number = FIRST_NUMBERS + 8 * self.depth.min(DEEPEST - 1);
         let name = self.loop_name();
         let at = self.lent();
@@ -233,6 +234,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         let some = self.e.cmp(Cmp::Slt, first, end);
         let times = self.e.sub(end, first);
         let times = self.e.select(some, times, self.e.int(0));
+        let most = self.e.int(MOST_TURNS + 1);
+        let beyond = self.e.cmp(Cmp::Ugt, times, most);
+        let times = self.e.select(beyond, most, times);
         self.e.lend(at);
         let (outer, params) = self.e.begin_callback(&name, &[true, false]);
         let saved = self.enter(&outer, params.get(1));
@@ -254,7 +258,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let kept = self.e.scratch_at(offset);
         let times = self.e.load(kept, 0, I64);
         let r = self.e.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+        self.at(span);
         self.e.check(Helper::Loop, r, 1);
+        self.e.if_(beyond, |e| {
+            let all = e.cmp(Cmp::Eq, r, e.int(MOST_TURNS + 1));
+            e.if_(all, |e| e.problem("`for` was left after 8388608 turns"));
+        });
         self.after_loop();
     }
 

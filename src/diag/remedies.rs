@@ -3,7 +3,7 @@
 /// By code.
 const REMEDIES: &[(&str, &str)] = &[
     ("attach", "`rbt info` says what this kernel offers"),
-    ("bad-address", "write a number, in hexadecimal with 0x"),
+    ("bad-address", "write one such as \"192.0.2.1\" or \"2001:db8::1\""),
     ("bad-cast", "cast between integers, pointers and enums, or to an array of the same size"),
     ("bad-condition", "compare it: `x != 0`, `str(p) == \"text\"`"),
     ("bad-number", "write 12, 1_000, 0x1f, 1e6 or a time such as 10ms, up to 2^64 - 1"),

@@ -32,6 +32,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "always loads: the kernel counts its turns, and after 8388607 in one run of the probe it is left, which is told. In \
          bpftrace the verifier must find the end by itself, else it refuses the script.",
     ),
+    (
+        "for: over a range",
+        "of more than 8388608 numbers makes that many turns, as the kernel allows no more, which is told; in bpftrace it makes none.",
+    ),
     ("strings: && and ||", "between literals ask of each whether it is empty; bpftrace asks the second the wrong way round."),
     ("strings: max_strlen", "is how many bytes of text str() keeps, whatever its value; from 1024 on bpftrace keeps one byte less."),
     ("if", "needs no parentheses around any condition; bpftrace needs them around all but the simplest."),

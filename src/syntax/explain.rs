@@ -101,9 +101,18 @@ impl Site<'_> {
         let next = match self.next {
             "" => "the end".to_string(),
             "\"" => "a string".to_string(),
-            word => format!("`{word}`"),
+            word => match word.chars().next().filter(|c| !c.is_ascii()) {
+                Some(c) => format!("`{c}` (U+{:04X})", u32::from(c)),
+                None => format!("`{word}`"),
+            },
         };
         match self.next {
+            "“" | "”" | "„" | "‘" | "’" => {
+                return told(format!("a string stands in plain double quotes, not {next}")).help("write \"…\"");
+            }
+            word if word.starts_with(|c: char| c.is_whitespace() && !c.is_ascii()) => {
+                return told(format!("found {next}, a blank of another kind")).help("put a plain space in its place");
+            }
             "'" => return told("a string stands in double quotes").help("write \"…\""),
             "else" => return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between"),
             "$" => return told("`$` without a name").help("a variable is written `$name`, a parameter `$1`"),
