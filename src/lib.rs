@@ -29,6 +29,7 @@
 //! | probe kinds | `probes::KINDS` | a file, and two lines in `probes/mod.rs` |
 //! | output formats | `render::FORMATS` | a file, and two lines in `render/mod.rs` |
 //! | settings | `settings::SETTINGS` | one row |
+//! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
 //!
 //! Closed sets (operators, statements, the shapes of types and values, the mechanisms of attachment) are enums matched
 //! without `_`, so that the compiler lists every place a new member touches. [`probes::Attach`] is closed because each
@@ -51,6 +52,9 @@
 //!   see `Emit::keep_own_stack`.
 //! - System calls' tracepoints are served by the raw tracepoint that all calls share; sites whose bodies came out equal
 //!   share one program and tell themselves apart by number or by the link's cookie.
+//! - Before it is compiled, a script is lowered (`codegen/lower.rs`): a kind knows a cheaper mechanism that means the same
+//!   ([`probes::ProbeKind::cheaper`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
+//!   where the kernel will not have it the script is compiled once more without.
 //! - Types come from four places: the script's C part (`cdecl`, put before the others as a `System` of its own), the traced
 //!   binary's debug information (`system/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
 //! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked
