@@ -171,6 +171,8 @@ pub struct Run {
     pub emit_llvm: Option<String>,
     /// `--propagate-status`
     pub propagate_status: bool,
+    /// `--strict`
+    pub strict: bool,
     /// `--notify-fd`
     pub notify_fd: Option<i32>,
     /// Colour on standard error.
@@ -292,6 +294,9 @@ struct Raw {
     /// Drop all warnings
     #[arg(long, help_heading = "Output")]
     no_warnings: bool,
+    /// End with status 1 if anything was lost: events, runs of a probe, updates of maps
+    #[arg(long, help_heading = "Output")]
+    strict: bool,
     /// Colour in messages: auto, always or never
     #[arg(long, value_name = "WHEN", help_heading = "Output")]
     color: Option<String>,
@@ -568,6 +573,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         emit_elf: raw.emit_elf.clone(),
         emit_llvm: raw.emit_llvm.clone(),
         propagate_status: raw.propagate_status,
+        strict: raw.strict,
         notify_fd: raw.notify_fd.as_deref().map(descriptor).transpose()?,
         color: color(raw.color.as_deref())?,
         cgroup: raw.cgroup.clone(),

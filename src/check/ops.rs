@@ -171,8 +171,13 @@ impl Body<'_> {
             UnOp::Neg | UnOp::BitNot => {}
         }
         let e = self.value(inner);
+        // a negative number as it is written; what else has a sign before it wraps around as everything does
+        let written = |n: u64| {
+            let digits = n.to_string().len() as u32;
+            matches!(inner.kind, ast::ExprKind::Int(_)) && inner.span.end - inner.span.start == digits
+        };
         if let Some(n) = fold::constant(&e).filter(|_| fold::is_literal(&e)) {
-            if op == UnOp::Neg && e.ty == Type::U64 && (n as u64) > 1 << 63 {
+            if written(n as u64) && op == UnOp::Neg && e.ty == Type::U64 && (n as u64) > 1 << 63 {
                 return self.fail("out-of-range", span, format!("-{} does not fit in 64 bits", n as u64));
             }
             let n = if op == UnOp::Neg { n.wrapping_neg() } else { !n };

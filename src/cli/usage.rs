@@ -30,7 +30,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 pub(super) const STATUS: &str = "
 Exit status:
   0    the run ended well, or exit() was called without a number
-  1    wrong use, a script with errors, a right that is missing, nothing to attach to
+  1    wrong use, a script with errors, a right that is missing, nothing to attach to; with --strict: something was lost
   2    an error of rbt itself, or a setting in the environment that is not valid
   255  the kernel refused to load or to attach
   any  exit(n); with --propagate-status what the -c command exits with

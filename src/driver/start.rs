@@ -60,6 +60,7 @@ pub(super) fn start(
         notify_fd: run.notify_fd,
         quiet: run.quiet,
         dry_run: run.dry_run,
+        strict: run.strict,
         verbose: run.verbose || libbpf,
         verifier,
         buffering: run.buffering,

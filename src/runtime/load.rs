@@ -491,6 +491,16 @@ fn explain(why: anyhow::Error, said: &[String]) -> anyhow::Error {
     }
 }
 
+/// Runs that the kernel left out, since the program, or another on the same hook, was at work on that CPU
+/// (`recursion_misses` of `struct bpf_prog_info`, include/uapi/linux/bpf.h; Linux 5.12).
+pub(super) fn left_out(program: RawFd) -> u64 {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    // SAFETY: the structure is zero, which asks for no arrays, and as large as it is said to be
+    let failed = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program, &mut info, &mut size) };
+    if failed == 0 { info.recursion_misses } else { 0 }
+}
+
 /// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10), and gives what it returns. `first` is the
 /// first argument that it gets.
 pub(super) fn run_once(program: RawFd, first: u64) -> std::io::Result<u32> {

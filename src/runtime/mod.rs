@@ -87,6 +87,8 @@ pub struct Options {
     pub quiet: bool,
     /// End when all is attached.
     pub dry_run: bool,
+    /// The status is 1 if anything was lost.
+    pub strict: bool,
     /// Tell `log` of sizes and times, and what libbpf says.
     pub verbose: bool,
     /// Tell `log` what the verifier says of each program (`-d verifier`).

@@ -72,6 +72,8 @@ pub(super) struct Desk<'a> {
     told_at: Option<Instant>,
     /// Errors that were told.
     pub(super) problems: u64,
+    /// Something was lost.
+    incomplete: bool,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
 }
@@ -195,7 +197,11 @@ impl Session<'_> {
         match desk.broken.take() {
             Some(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(Exit { status: CLOSED_PIPE, child }),
             Some(why) => Err(super::NotWritten(why).into()),
-            None => Ok(Exit { status: status.or(desk.exit).unwrap_or(0), child }),
+            None => {
+                let lost = u8::from(self.options.strict && desk.incomplete);
+                let status = status.or(desk.exit).unwrap_or(0);
+                Ok(Exit { status: if status == 0 { lost } else { status }, child })
+            }
         }
     }
 }
@@ -309,6 +315,7 @@ impl<'a> Desk<'a> {
             told: 0,
             told_at: None,
             problems: 0,
+            incomplete: false,
             notes: Vec::new(),
         }
     }
@@ -359,7 +366,11 @@ impl<'a> Desk<'a> {
         events.finish(self);
         let state = &self.loaded.state;
         let (lost, missed, refused, unstored) = (state.lost(), state.missed(), state.refused(), state.unstored());
+        let programs = self.manifest.programs.iter().zip(&self.loaded.programs);
+        let left_out: Vec<(&str, u64)> =
+            programs.filter_map(|(program, fd)| Some((program.sites.first()?.name.as_str(), super::load::left_out((*fd)?)))).collect();
         let mut total = |n: u64, what: &str| {
+            self.incomplete |= n > 0;
             if n > 0 && self.settings.warning_level > 0 {
                 self.rendered.err.extend_from_slice(format!("WARNING: {what}: {n}\n").as_bytes());
             }
@@ -368,6 +379,9 @@ impl<'a> Desk<'a> {
         total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
         total(refused, "Map updates that full maps refused");
         total(unstored, "Map updates for which the kernel had no memory at that moment");
+        for (probe, n) in left_out {
+            total(n, &format!("Runs of {probe} that the kernel left out, since a probe was at work there"));
+        }
         for note in std::mem::take(&mut self.notes) {
             self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
         }
