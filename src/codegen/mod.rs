@@ -97,6 +97,9 @@ pub fn compile(
 ) -> Result<Compiled, EmitError> {
     let cx = Context::create();
     let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
+    e.fetches = sys.has(Feature::Fetch);
+    e.loops = sys.has(Feature::Loop);
+    e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
     for (i, m) in script.maps.iter().enumerate() {

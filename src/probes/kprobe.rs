@@ -10,7 +10,7 @@ use super::fentry;
 use super::kernel::{self, Named};
 use super::{ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, Operand};
+use crate::emit::{Emit, Operand};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::KERNEL;
@@ -138,10 +138,6 @@ impl ProbeKind for Kprobe {
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let (module, function, place) = target(site);
         let mut caps = self.offers();
-        // at a return only bpf_get_func_ip knows: it came with cookies, in Linux 5.15
-        if self.ret && !env.sys.has(Feature::PerfCookie) {
-            caps = caps.without(Caps::FUNC);
-        }
         // behind the first instruction, registers no longer hold the arguments
         if place != 0 {
             caps = caps.without(Caps::ARGS).without(Caps::OVERRIDE);
@@ -215,11 +211,10 @@ impl ProbeKind for Kprobe {
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Func => {
                 let (_, name, place) = target(site);
-                let by_helper = (self.ret || place == 0) && env.sys.has(Feature::PerfCookie);
+                let by_helper = by_trampoline || self.ret || place == 0 && env.sys.has(Feature::PerfCookie);
                 let v = e.once("func", |e| {
                     if by_helper {
-                        let ctx = e.ctx();
-                        return e.call(Helper::GetFuncIp, &[ctx.into()]);
+                        return fentry::function(e, site, env);
                     }
                     // the breakpoint's byte is behind it
                     let back = if name.is_empty() { 1 } else { place + 1 };
