@@ -132,6 +132,8 @@ pub struct Settings {
 /// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
+    /// The kernel's helper that makes a loop's turns.
+    BpfLoop,
     /// A trampoline for `kprobe` and `kretprobe`.
     Fentry,
     /// One link for many kernel functions.
@@ -148,6 +150,7 @@ pub enum Mechanism {
 
 /// As they are named.
 pub const MECHANISMS: &[(&str, Mechanism)] = &[
+    ("bpf_loop", Mechanism::BpfLoop),
     ("fentry", Mechanism::Fentry),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),

@@ -22,7 +22,7 @@ use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
 use crate::probes::Env;
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
 use crate::system::{Feature, System};
 use crate::types::Type;
 use crate::value::Pos;
@@ -98,7 +98,8 @@ pub fn compile(
     let cx = Context::create();
     let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
     e.fetches = sys.has(Feature::Fetch);
-    e.loops = sys.has(Feature::Loop);
+    e.allocates = sys.has(Feature::AllocatesAnywhere);
+    e.loops = sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop);
     e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
@@ -173,7 +174,7 @@ fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
     };
     let copies = if per_cpu { u64::from(sys.possible_cpus()) } else { 1 };
     let bytes = u64::from(m.max_entries) * (u64::from(key.size()) + u64::from(value_size) * copies);
-    let flags = if bytes > PREALLOC_LIMIT && !m.lru { NO_PREALLOC } else { 0 };
+    let flags = if bytes > PREALLOC_LIMIT && !m.lru && sys.has(Feature::AllocatesAnywhere) { NO_PREALLOC } else { 0 };
     MapDef { kind, key_size: key.size().max(1), value_size, max_entries: m.max_entries.max(1), flags }
 }
 

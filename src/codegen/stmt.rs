@@ -251,11 +251,17 @@ impl<'a, 'c> Gen<'a, 'c> {
         let callback = self.exit_loop(outer, saved);
         let at = self.lent();
         // of zero turns that it can see, the kernel drops the callback and then misses it: it is not to see the number
-        let offset = self.e.alloc_scratch(8);
-        let kept = self.e.scratch_at(offset);
-        self.e.store(kept, 0, 8, times);
-        let kept = self.e.scratch_at(offset);
-        let times = self.e.load(kept, 0, I64);
+        // (where it walks the turns, it had better)
+        let times = match self.e.loops {
+            true => {
+                let offset = self.e.alloc_scratch(8);
+                let kept = self.e.scratch_at(offset);
+                self.e.store(kept, 0, 8, times);
+                let kept = self.e.scratch_at(offset);
+                self.e.load(kept, 0, I64)
+            }
+            false => times,
+        };
         let r = self.e.turns(times, callback, at);
         self.at(span);
         if self.e.loops {

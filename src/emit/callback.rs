@@ -72,7 +72,7 @@ impl<'c> Emit<'c> {
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
         let most = self.int(WALKED_TURNS);
-        let beyond = self.cmp_bit(Cmp::Ugt, times, most);
+        let beyond = self.cmp(Cmp::Ugt, times, most);
         let times = self.select(beyond, most, times);
         // out of LLVM's sight, or it would look for inequality: the verifier then finds no end
         let made = self.entry_alloca();

@@ -152,6 +152,8 @@ pub struct Emit<'c> {
     v4: bool,
     /// The kernel's atomic instructions give back what was there: see `acquire_scratch`.
     pub fetches: bool,
+    /// Maps may get memory for elements wherever a program runs.
+    pub allocates: bool,
     /// The kernel makes a loop's turns: see [`Emit::turns`].
     pub loops: bool,
     /// The kernel lets programs in user space sleep.

@@ -194,6 +194,7 @@ impl<'c> Emit<'c> {
             scratch_size: 0,
             v4,
             fetches: true,
+            allocates: true,
             loops: true,
             may_sleep: true,
             outlining: false,

@@ -66,23 +66,41 @@ fn ask(feature: Feature) -> bool {
             std::fs::File::open("/sys/kernel/btf/vmlinux").and_then(|mut f| io::Read::read_exact(&mut f, &mut magic)).is_ok()
                 && u16::from_ne_bytes(magic) == 0xeb9f
         }
-        // A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is
-        // refused for its arguments, of one that does not for the helper; the log tells which.
         // told by the kernel's types: see `Live`
         Feature::SharedStacks => true,
-        Feature::Loop => {
-            let mut log = [0u8; 4096];
-            match load(prog_type::RAW_TRACEPOINT, 0, &CALL_LOOP, Some(&mut log)) {
-                Ok(_) => true,
-                Err(_) => {
-                    let log = String::from_utf8_lossy(&log);
-                    let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
-                    // An empty log: the verifier never ran (no permission).
-                    !log.trim_matches('\0').is_empty() && !refused
-                }
-            }
+        Feature::Loop => offers(&CALL_LOOP),
+        Feature::ForEach => offers(&CALL_FOR_EACH),
+        Feature::AncestorCgroup => load(prog_type::RAW_TRACEPOINT, 0, &CALL_ANCESTOR_CGROUP, None).is_ok(),
+        Feature::AllocatesAnywhere => allocates_anywhere(),
+    }
+}
+
+/// A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is refused
+/// for its arguments, of one that does not for the helper; the log tells which.
+fn offers(call: &[Insn]) -> bool {
+    let mut log = [0u8; 4096];
+    match load(prog_type::RAW_TRACEPOINT, 0, call, Some(&mut log)) {
+        Ok(_) => true,
+        Err(_) => {
+            let log = String::from_utf8_lossy(&log);
+            let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
+            // An empty log: the verifier never ran (no permission).
+            !log.trim_matches('\0').is_empty() && !refused
         }
     }
+}
+
+/// The verifier does not let a program of a counter, which may be called from any interrupt, use such a map where that is
+/// not safe (`check_map_prog_compatibility` of kernel/bpf/verifier.c).
+fn allocates_anywhere() -> bool {
+    const HASH: u32 = 1;
+    const NO_PREALLOC: u32 = 1;
+    const MAP_FD: u8 = 1 << 4; // BPF_PSEUDO_MAP_FD as source register
+    let attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
+    let Ok(map) = bpf(MAP_CREATE, &attr) else { return true };
+    // r1 = map; r0 = 0
+    let use_it = [Insn(0x18, MAP_FD | 1, 0, map.as_raw_fd()), Insn(0, 0, 0, 0), Insn(0xb7, 0, 0, 0), EXIT];
+    load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok()
 }
 
 /// A call without arguments: whether the program may make it is looked at before what it passes, and the log tells
@@ -167,6 +185,7 @@ const LINK_CREATE: u32 = 28;
 mod prog_type {
     pub const KPROBE: u32 = 2;
     pub const TRACEPOINT: u32 = 5;
+    pub const PERF_EVENT: u32 = 7;
     pub const RAW_TRACEPOINT: u32 = 17;
     pub const TRACING: u32 = 26;
 }
@@ -180,6 +199,10 @@ const EXIT: Insn = Insn(0x95, 0, 0, 0);
 const RETURN_ZERO: [Insn; 2] = [Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_get_attach_cookie(ctx); r0 = 0
 const CALL_GET_ATTACH_COOKIE: [Insn; 3] = [Insn(0x85, 0, 0, 174), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_for_each_map_elem(ctx, ?, ?, ?)
+const CALL_FOR_EACH: [Insn; 3] = [Insn(0x85, 0, 0, 164), Insn(0xb7, 0, 0, 0), EXIT];
+/// r1 = 0; r0 = bpf_get_current_ancestor_cgroup_id(r1); r0 = 0
+const CALL_ANCESTOR_CGROUP: [Insn; 4] = [Insn(0xb7, 1, 0, 0), Insn(0x85, 0, 0, 123), Insn(0xb7, 0, 0, 0), EXIT];
 /// r2 = 0; r0 = bpf_override_return(ctx, r2); r0 = 0
 const CALL_OVERRIDE: [Insn; 4] = [Insn(0xb7, 2, 0, 0), Insn(0x85, 0, 0, 58), Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_loop(ctx, ?, ?, ?)

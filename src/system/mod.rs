@@ -145,6 +145,12 @@ pub enum Feature {
     SleepingUprobes,
     /// Arguments that are pointers to numbers can be read by tracing programs (Linux 5.18).
     NumberPointers,
+    /// `bpf_for_each_map_elem`.
+    ForEach,
+    /// A map's elements may be allocated by a program that runs in an interrupt (Linux 6.1).
+    AllocatesAnywhere,
+    /// `bpf_get_current_ancestor_cgroup_id` for tracing.
+    AncestorCgroup,
     /// `bpf_override_return` (CONFIG_BPF_KPROBE_OVERRIDE).
     Override,
     /// Maps' keys have [`SHORT_KEY`] bytes at most (until Linux 5.11).

@@ -29,7 +29,7 @@ fn met(need: &str) -> bool {
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
         // what only a try can tell: rbt has tried it
-        "fentry" | "kprobe_multi" | "kprobe_session" | "override" | "uprobe_multi" | "bpf_loop" => {
+        "fentry" | "kprobe_multi" | "kprobe_session" | "override" | "uprobe_multi" | "bpf_loop" | "for_each" => {
             info().lines().any(|l| l.split_whitespace().eq([need, "yes"]))
         }
         // Debian has the server's programs off the path
