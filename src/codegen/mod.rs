@@ -70,7 +70,9 @@ struct Gen<'a, 'c> {
     /// which functions set them.
     hits: Vec<Option<(u32, Option<u32>)>>,
     hits_total: u32,
-    hit_by: Vec<(String, u32, bool)>,
+    hit_by: Vec<(String, u32, bool, usize)>,
+    /// Functions that are halves of a session: their own name, the program's, and which of its sites is their first.
+    halves: Vec<(String, String, usize)>,
     /// Number of the program under construction.
     program: usize,
     /// So many functions its loops and functions become.
@@ -126,6 +128,7 @@ pub fn compile(
         hits: Vec::new(),
         hits_total: 0,
         hit_by: Vec::new(),
+        halves: Vec::new(),
         program: 0,
         most_frames: 0,
         site: None,
@@ -136,9 +139,14 @@ pub fn compile(
         within: None,
     };
     let programs = g.programs();
-    let Gen { e, mut events, lines, hit_by, .. } = g;
-    let of = |function: &str| programs.iter().position(|p| p.function == function);
-    let hits = hit_by.iter().filter_map(|(f, first, each)| Some(Hits { program: of(f)?, first: *first, each: *each })).collect();
+    let Gen { e, mut events, lines, hit_by, halves, .. } = g;
+    let hits = hit_by.iter().filter_map(|(function, first, each, sites)| {
+        let half = halves.iter().find(|(half, ..)| half == function);
+        let (function, from) = half.map_or((function, 0), |(_, whole, from)| (whole, *from));
+        let program = programs.iter().position(|p| p.function == *function)?;
+        Some(Hits { program, first: *first, each: *each, sites: (from, *sites) })
+    });
+    let hits = hits.collect();
     let stacks = e.stacks.iter().copied().collect();
     let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
     let built = e.build(dumps)?;

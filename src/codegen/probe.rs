@@ -194,7 +194,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn note_hit(&mut self, index: usize, function: &str) {
         let (total, Some((first, sites))) = (self.hits_total, self.hits.get(index).copied().flatten()) else { return };
         self.e.hit(total, first, sites);
-        self.hit_by.push((function.to_owned(), first, sites.is_some()));
+        let many = self.script.probes.get(index).map_or(0, |p| p.sites.len());
+        self.hit_by.push((function.to_owned(), first, sites.is_some(), many));
     }
 
     /// `-p` for what cannot be attached to a process.

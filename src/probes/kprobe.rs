@@ -153,8 +153,11 @@ impl ProbeKind for Kprobe {
     }
 
     fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
-        let [site] = sites else { return Choice::literal("one program for several functions") };
-        let Attach::Kprobe { place: 0, many: false, .. } = &site.attach else { return Choice::literal("") };
+        // those of a wildcard, which are by one link anyway
+        if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { place: 0, many: false, .. })) {
+            return Choice::literal("");
+        }
+        let [site] = sites else { return by_one_link(sites, asks, env) };
         let (module, function, _) = target(site);
         let module = module.unwrap_or(KERNEL);
         if env.settings.refuses(Mechanism::Fentry) {
@@ -254,6 +257,23 @@ impl ProbeKind for Kprobe {
         }
         Ok(())
     }
+}
+
+/// One link for several functions that are named one by one.
+fn by_one_link(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+    if env.settings.refuses(Mechanism::KprobeMulti) || !env.sys.has(Feature::KprobeMulti) {
+        return Choice::literal("one program for several functions");
+    }
+    // not all registers are there, and an address is no function to that link
+    let whole = [Caps::REGS, Caps::OVERRIDE].iter().any(|c| asks.caps.has(*c)) || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
+    if whole || sites.iter().any(|s| target(s).1.is_empty()) {
+        return Choice::literal("it asks for more than one link has");
+    }
+    let many = |site: &ProbeSite| match site.attach.clone() {
+        Attach::Kprobe { module, function, place, ret, .. } => Attach::Kprobe { module, function, place, ret, many: true },
+        other => other,
+    };
+    Choice { lowered: Some(Mechanism::KprobeMulti), attaches: sites.iter().map(many).collect(), why: "one link for several functions" }
 }
 
 /// Where the calling convention puts a function's arguments: numbers and pointers in registers in turn, then on the stack.
