@@ -294,7 +294,7 @@ struct Raw {
     /// Drop all warnings
     #[arg(long, help_heading = "Output")]
     no_warnings: bool,
-    /// End with status 1 if anything was lost: events, runs of a probe, updates of maps
+    /// End with status 1 if anything was lost: events, runs of a probe, updates of maps, ends of strings
     #[arg(long, help_heading = "Output")]
     strict: bool,
     /// Colour in messages: auto, always or never

@@ -99,6 +99,7 @@ pub fn compile(
     let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
+    e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
     }
@@ -150,7 +151,8 @@ pub fn compile(
     let map =
         |(m, double): (&hir::Map, Option<u32>)| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone(), double };
     let maps = script.maps.iter().zip(double).map(map).collect();
-    let manifest = Manifest { hits, programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    let manifest =
+        Manifest { hits, programs, maps, probes: script.probes.len(), events: events.into_iter().map(|(_, e)| e).collect(), stacks };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 

@@ -36,7 +36,14 @@ impl Gen<'_, '_> {
                     let function = format!("session_{i}");
                     self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites, lowered: None, why: String::new() });
+                    programs.push(Program {
+                        function,
+                        ty: ProgramType::KprobeSession,
+                        sites,
+                        lowered: None,
+                        why: String::new(),
+                        probes: vec![i, j],
+                    });
                 }
             }
         }

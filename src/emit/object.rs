@@ -187,6 +187,7 @@ impl<'c> Emit<'c> {
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
             doubles: BTreeMap::new(),
+            overlaps: false,
             apart: false,
             announces: false,
             texts: HashMap::new(),
@@ -206,6 +207,8 @@ impl<'c> Emit<'c> {
             long: false,
             problems: Vec::new(),
             next_event: 0,
+            probes: 0,
+            probe: 0,
             stacks: Default::default(),
             span: Default::default(),
         }

@@ -9,7 +9,7 @@
 //!
 //! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `events`: records to actions; `maps`: the script's maps
+//! - `ring`, `collect`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps
 //! - `run`: the loop; `signals`: what the user says meanwhile
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
@@ -31,6 +31,7 @@ use crate::value::Output;
 
 mod attach;
 pub mod child;
+mod collect;
 mod events;
 mod iter;
 mod load;
@@ -215,7 +216,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
     let mut session = Session {
         links: attach::Links::default(),
-        source: run::Source { ring, events },
+        source: run::Source::new(ring, events),
         loaded,
         symbols,
         watched,

@@ -67,7 +67,7 @@ fn site(name: &str, attach: Attach) -> Site {
 }
 
 fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
-    Program { function: function.into(), ty, sites, lowered: None, why: String::new() }
+    Program { function: function.into(), ty, sites, lowered: None, why: String::new(), probes: vec![0] }
 }
 
 /// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
@@ -468,6 +468,6 @@ fn nothing_is_lost_in_silence() {
     let last = said.last().unwrap();
     let seen: u64 =
         last.split_once("call: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{last}"));
-    eprintln!("sent {sent}, seen {seen}, lost {lost}, missed {}", session.loaded.state.missed());
+    eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.loaded.state.tally(&[0]));
     assert_eq!(sent, seen + lost);
 }

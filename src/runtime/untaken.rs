@@ -77,7 +77,14 @@ mod tests {
 
     #[test]
     fn the_script_or_its_target() {
-        let program = |function: &str, ty| Program { function: function.into(), ty, sites: Vec::new(), lowered: None, why: String::new() };
+        let program = |function: &str, ty| Program {
+            function: function.into(),
+            ty,
+            sites: Vec::new(),
+            lowered: None,
+            why: String::new(),
+            probes: Vec::new(),
+        };
         let manifest = Manifest {
             programs: vec![program("a", ProgramType::Tracepoint), program("b", ProgramType::Tracing), program("c", ProgramType::Tracing)],
             ..Manifest::default()
