@@ -167,6 +167,10 @@ impl System for Declarations<'_> {
         self.sys.tracepoints()
     }
 
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
+        self.sys.is_dynamic_tracepoint(category, name)
+    }
+
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
         self.sys.has_tracepoint(category, name)
     }

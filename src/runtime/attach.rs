@@ -412,6 +412,10 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
         (_, libc::EPERM) => super::privileges::missing().unwrap_or_else(|| "the kernel does not permit it".into()),
         (Attach::RawTracepoint { .. }, libc::ENOENT) => "no such raw tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
+        // what it runs is a kprobe's or a uprobe's handler, which takes programs of that type alone (kernel/events/core.c)
+        (Attach::Tracepoint { category, event }, libc::EINVAL) if sys.is_dynamic_tracepoint(category, event) => {
+            "an event made at run time takes no program of a tracepoint: trace the function itself (kprobe, uprobe)".into()
+        }
         (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
         (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
         // a machine without such a counter says that there is no such event

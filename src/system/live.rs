@@ -37,6 +37,8 @@ type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
 pub struct Live {
     types: OnceCell<Result<KernelTypes, Missing>>,
     tracefs: OnceCell<Result<Tracefs, Missing>>,
+    /// None when they cannot be read.
+    dynamic_events: OnceCell<Option<Vec<(String, String)>>>,
     tracepoints: Names,
     raw_tracepoints: Names,
     features: Features,
@@ -224,6 +226,12 @@ impl System for Live {
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
         let all = self.tracepoints.get_or_init(|| self.tracefs()?.events());
         all.as_deref().map_err(Clone::clone)
+    }
+
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
+        let read = || self.tracefs().ok()?.dynamic_events().ok();
+        let all = self.dynamic_events.get_or_init(read);
+        all.as_ref().is_none_or(|all| all.iter().any(|(c, n)| c == category && n == name))
     }
 
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {

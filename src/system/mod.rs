@@ -221,6 +221,9 @@ pub trait System {
     fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
     /// Is there such an event? Cheaper than listing all.
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing>;
+    /// Was it made at run time, by whoever wrote to `dynamic_events` of tracefs? Such a one may bear another's name, and has no
+    /// raw form. True where that cannot be told.
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool;
     /// A tracepoint's record.
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
     /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
