@@ -191,6 +191,10 @@ impl System for Declarations<'_> {
         self.sys.syscall_number(name)
     }
 
+    fn hidden_symbols(&self) -> Option<String> {
+        self.sys.hidden_symbols()
+    }
+
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         self.sys.kernel_symbol(name)
     }

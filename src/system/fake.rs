@@ -177,6 +177,10 @@ impl System for Fake {
         name == functions::KERNEL || self.functions.all().any(|f| f.module == name)
     }
 
+    fn hidden_symbols(&self) -> Option<String> {
+        None
+    }
+
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
         self.symbols.get(name).copied()
     }

@@ -16,7 +16,7 @@ use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
-use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
+use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName, rights};
 use super::{cgroup, elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -306,6 +306,10 @@ impl System for Live {
     fn has_module(&self, name: &str) -> bool {
         // a file name that leads elsewhere is no module's
         name == functions::KERNEL || (!name.contains(['/', '.']) && Path::new("/sys/module").join(name).join("initstate").exists())
+    }
+
+    fn hidden_symbols(&self) -> Option<String> {
+        rights::hidden_symbols()
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

@@ -262,6 +262,8 @@ pub trait System {
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;
 
+    /// Why the kernel keeps its symbols' addresses from us, and the remedy; none where it does not.
+    fn hidden_symbols(&self) -> Option<String>;
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
 
