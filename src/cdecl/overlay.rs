@@ -7,7 +7,9 @@ use super::types::{TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::kernel_types::Prototype;
-use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
+use crate::system::{
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName,
+};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
@@ -99,6 +101,10 @@ impl System for Declarations<'_> {
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
         self.sys.source_line(path, file, line, column)
+    }
+
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.sys.inlined(path, function)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {

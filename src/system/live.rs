@@ -16,7 +16,9 @@ use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
-use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName, rights};
+use super::{
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
+};
 use super::{cgroup, elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -185,6 +187,10 @@ impl System for Live {
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
         Ok(self.types_of(path)?.line(file, line, column))
+    }
+
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.types_of(path).ok()?.inlined(function)
     }
 
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {

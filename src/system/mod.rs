@@ -29,7 +29,7 @@ pub mod usdt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace, Line};
+pub use dwarf::{Argument, ArgumentPlace, Inlined, Line};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
@@ -188,6 +188,11 @@ pub trait System {
     /// Where the code of a source line is, by its number and perhaps its column, both from 1.
     fn source_line(&self, path: &Path, _file: &str, _line: u32, _column: Option<u32>) -> Result<Line, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
+    }
+    /// Where a binary's function went that has no code of its own: none where the debug information knows no such function, or
+    /// is not there.
+    fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
+        None
     }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
     fn member(&self, of: &Struct, name: &str) -> Option<Field>;
