@@ -20,7 +20,7 @@ use crate::runtime;
 use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
-use crate::system::{System, cgroup};
+use crate::system::{Feature, System, cgroup};
 
 mod import;
 mod panic;
@@ -107,7 +107,8 @@ fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics,
     if said.failed() { Err(said) } else { Ok(said) }
 }
 
-fn check(tree: &ast::Script, sys: &dyn System, settings: Settings, mut warnings: Diagnostics) -> Result<Checked, Diagnostics> {
+fn check(tree: &ast::Script, sys: &dyn System, mut settings: Settings, mut warnings: Diagnostics) -> Result<Checked, Diagnostics> {
+    settings.fit(sys.has(Feature::ShortKeys));
     match check::check(tree, sys, &settings) {
         Ok((script, more)) => {
             warnings.0.extend(more.0);

@@ -108,7 +108,7 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Attach, Env, KINDS, ProbeKind, can_share};
 use crate::settings::Settings;
 use crate::syntax::ast;
-use crate::system::{Feature, System};
+use crate::system::{Feature, SHORT_KEY, System};
 use crate::types::Type;
 pub use options::options;
 
@@ -240,8 +240,19 @@ fn check_with(
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
     options::settle(&mut uses, script, settings, &mut diags);
     let map_table = maps.finish(settings, &mut diags);
+    if sys.has(Feature::ShortKeys) {
+        diags.extend(map_table.iter().filter_map(key_too_long));
+    }
     let diags = tidy(diags);
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
+}
+
+/// What a kernel with short keys says of this map's.
+fn key_too_long(map: &hir::Map) -> Option<Diagnostic> {
+    let size = map.key.as_ref().map_or(0, Type::size);
+    let message = format!("the key of `{}` has {size} bytes, and this kernel takes {SHORT_KEY} at most", map.name);
+    let help = "strings take most of it: give str() a length, or lower the setting max_strlen (Linux 5.11 takes longer keys)";
+    (size > SHORT_KEY).then(|| Diagnostic::error("key-too-long", map.span, message).help(help))
 }
 
 /// What is imported comes before what imports it; with the `end` probes it is the other way round, so that a script may use to the

@@ -168,10 +168,20 @@ impl<'c> Emit<'c> {
             self.b.position_at_end(there);
             // its number, from 1, says that it is taken: see [`Emit::slot_number`]
             let taken = self.add(index, self.int(1));
-            let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
-            let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
-            ok(self.b.build_conditional_branch(free, got, next));
-            self.b.position_at_end(got);
+            if self.fetches {
+                let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
+                let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
+                ok(self.b.build_conditional_branch(free, got, next));
+                self.b.position_at_end(got);
+            } else {
+                // Kernels without an exchange run programs with preemption off: what comes between the two is an
+                // interrupt's, which has given the slot back when it returns.
+                let old = self.load_volatile(elem, U64);
+                let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
+                ok(self.b.build_conditional_branch(free, got, next));
+                self.b.position_at_end(got);
+                self.store_volatile(elem, taken);
+            }
             ok(self.b.build_store(slot, elem));
             ok(self.b.build_unconditional_branch(after));
             self.b.position_at_end(next);
