@@ -124,11 +124,15 @@ fn in_person(world: Rc<World>) -> Result<u8, Failure> {
     if !prompt.world.run.quiet {
         plainly(b"A probe and its block to trace, an expression for its value; :help for more, Ctrl-D to leave.\n");
     }
+    let _keys = top::Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
     loop {
         prompt.printer.settle(Duration::from_millis(20));
         prompt.printer.editing(true);
-        let line = editor.readline("rbt> ");
+        // Ctrl-C while nothing was being typed, that nothing else took note of
+        editor.helper().map(Line::was_typing);
+        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline("rbt> ") };
+        interrupts::forget();
         prompt.printer.editing(false);
         prompt.sweep();
         match line {
@@ -151,7 +155,8 @@ fn in_person(world: Rc<World>) -> Result<u8, Failure> {
     }
     prompt.leave();
     if let Some(path) = &history {
-        let kept = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io).and_then(|()| editor.save_history(path));
+        let kept =
+            path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io).and_then(|()| editor.save_history(path));
         if let Err(why) = kept {
             warn(&format!("the history was not kept in {}: {why}\n", path.display()));
         }
@@ -204,7 +209,6 @@ impl Prompt {
     /// Does what a line says.
     fn take(&mut self, text: &str) -> Next {
         let text = text.trim();
-        interrupts::forget();
         self.sweep();
         if text.is_empty() || text.starts_with("//") {
             return Next::Go;
@@ -302,7 +306,13 @@ impl Prompt {
             return shown;
         }
         let ty = if self.world.run.color { format!("\x1b[2m{ty}\x1b[0m") } else { ty };
-        let before = if shown.contains(&b'\n') { "\n" } else if shown.is_empty() { "" } else { "  " };
+        let before = if shown.contains(&b'\n') {
+            "\n"
+        } else if shown.is_empty() {
+            ""
+        } else {
+            "  "
+        };
         shown.extend_from_slice(format!("{before}{ty}\n").as_bytes());
         shown
     }

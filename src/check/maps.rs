@@ -57,6 +57,10 @@ fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
     let (what, had, has) = match (*value == found.value.ty, key == found.key.ty) {
         (true, true) => return None,
         (false, _) => ("values of", value, &found.value.ty),
+        (true, false) if given.key.is_none() => {
+            let message = format!("`{}` is used without a key, and here it has one", given.name);
+            return Some(Diagnostic::error("type-conflict", found.first, message).help("use another name"));
+        }
         (true, false) => ("keys of", &key, &found.key.ty),
     };
     let message = format!("`{}` has {what} type {had}, and would need {has} here", given.name);

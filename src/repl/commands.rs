@@ -50,16 +50,40 @@ pub const TABLE: &[Command] = &[
     Command { name: "help", takes: "[WORD]", wants: Wants::Word, doc: "this list, or what a word means", run: help },
     Command { name: "list", takes: "[PATTERN]", wants: Wants::Probe, doc: "what runs, or probes that match a pattern", run: list_probes },
     Command { name: "args", takes: "PROBE", wants: Wants::Probe, doc: "what a probe knows: arguments and their types", run: args },
-    Command { name: "type", takes: "EXPRESSION | struct NAME", wants: Wants::Expression, doc: "the type of an expression, or a type's members", run: type_of },
-    Command { name: "doc", takes: "WORD", wants: Wants::Word, doc: "what a function, variable or probe kind does, with an example", run: help },
+    Command {
+        name: "type",
+        takes: "EXPRESSION | struct NAME",
+        wants: Wants::Expression,
+        doc: "the type of an expression, or a type's members",
+        run: type_of,
+    },
+    Command {
+        name: "doc",
+        takes: "WORD",
+        wants: Wants::Word,
+        doc: "what a function, variable or probe kind does, with an example",
+        run: help,
+    },
     Command { name: "maps", takes: "", wants: Wants::Nothing, doc: "the maps there are, and their types", run: maps },
     Command { name: "print", takes: "[@MAP [TOP]]", wants: Wants::Map, doc: "a map's contents, or those of all", run: print },
     Command { name: "clear", takes: "[@MAP]", wants: Wants::Map, doc: "empties a map, or all", run: clear },
-    Command { name: "top", takes: "@MAP [TOP]", wants: Wants::Map, doc: "a map's contents, shown anew every second until a key is pressed", run: top },
+    Command {
+        name: "top",
+        takes: "@MAP [TOP]",
+        wants: Wants::Map,
+        doc: "a map's contents, shown anew every second until a key is pressed",
+        run: top,
+    },
     Command { name: "drop", takes: "N… | all", wants: Wants::Number, doc: "ends entries; maps stay", run: drop_entries },
     Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "has entries, or all, do nothing", run: pause },
     Command { name: "resume", takes: "[N…]", wants: Wants::Number, doc: "lets them go on", run: resume },
-    Command { name: "cost", takes: "[SECONDS]", wants: Wants::Number, doc: "what each program costs: nanoseconds per run, share of a CPU", run: cost },
+    Command {
+        name: "cost",
+        takes: "[SECONDS]",
+        wants: Wants::Number,
+        doc: "what each program costs: nanoseconds per run, share of a CPU",
+        run: cost,
+    },
     Command { name: "show", takes: "STAGE [N]", wants: Wants::Stage, doc: "what became of an entry: hir, ir, opt or asm", run: show },
     Command { name: "save", takes: "FILE", wants: Wants::File, doc: "writes what is defined and what runs as a script", run: save },
     Command { name: "load", takes: "FILE", wants: Wants::File, doc: "runs a script as one entry", run: load },
@@ -68,12 +92,8 @@ pub const TABLE: &[Command] = &[
 ];
 
 /// What `:show` can show, and where it is.
-pub const STAGES: &[(&str, &str)] = &[
-    ("hir", "as checked, with its types"),
-    ("ir", "LLVM IR as generated"),
-    ("opt", "LLVM IR as optimised"),
-    ("asm", "BPF instructions"),
-];
+pub const STAGES: &[(&str, &str)] =
+    &[("hir", "as checked, with its types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimised"), ("asm", "BPF instructions")];
 
 /// The row of this name, or the only one that begins so.
 pub fn find(name: &str) -> Option<&'static Command> {
@@ -317,7 +337,8 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         // what has lines of its own is shown whole, and cut by the screen
         let plain = !matches!(&map.value, Type::Agg(agg) if agg.function.contains("hist") || agg.function == "tseries");
         let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
-        let mut page = format!("{} {}   {:.0} s   any key ends this\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
+        let mut page =
+            format!("{} {}   {:.0} s   any key ends this\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
         page.extend(prompt.evaluate(&printing(&map, most))?);
         Ok::<_, TopFailed>(page)
     })
@@ -388,6 +409,7 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     while Instant::now() < end && !interrupts::taken() {
         std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
     }
+    interrupts::forget();
     let (after, took) = (read(prompt), since.elapsed().as_nanos() as f64);
     // it costs the kernel something to measure
     prompt.timed = None;

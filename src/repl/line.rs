@@ -21,7 +21,7 @@ use crate::builtins;
 use crate::check::hir::{self, CallArg, ExprKind, Node};
 use crate::driver::entry::Text;
 use crate::list;
-use crate::probes::{self, Env, KINDS};
+use crate::probes::{self, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
 use crate::syntax;
 use crate::system::{System, TypeName};
@@ -170,8 +170,13 @@ impl Line {
             return Some(commands::shape(&held));
         }
         let row = builtins::find(word).filter(|_| kind == Token::Word);
-        row.map(|row| row.doc.to_owned()).or_else(|| Some(probes::find(word)?.info().usage.to_owned()))
+        row.map(|row| row.doc.to_owned()).or_else(|| Some(kind_named(word)?.info().usage.to_owned()))
     }
+}
+
+/// A kind by its whole name: a single letter is rarely one that is meant.
+fn kind_named(word: &str) -> Option<&'static dyn ProbeKind> {
+    probes::find(word).filter(|kind| kind.name() == word)
 }
 
 /// Names that a program may use: builtins and what the grammar has.
@@ -313,7 +318,7 @@ impl Highlighter for Line {
                 Token::Variable | Token::Map => "33",
                 Token::Comment => "2",
                 Token::Word if syntax::KEYWORDS.contains(&text) => "35",
-                Token::Word if builtins::find(text).is_some() || probes::find(text).is_some() => "34",
+                Token::Word if builtins::find(text).is_some() || kind_named(text).is_some() => "34",
                 Token::Word | Token::Sign => "",
             };
             match hue {

@@ -16,13 +16,15 @@ pub fn size() -> (usize, usize) {
     (or(size.ws_row, 24), or(size.ws_col, 80))
 }
 
-/// Keys come one by one and are not shown while it lives; the screen is another one, and the one before comes back.
-struct Screen {
+/// Keys are not shown and wait to be read one by one while it lives: so what is typed while nobody reads, Ctrl-D too, is there
+/// when somebody does.
+pub struct Keys {
     before: libc::termios,
 }
 
-impl Screen {
-    fn take() -> io::Result<Self> {
+impl Keys {
+    /// Of standard input. `interrupts`: Ctrl-C is a signal.
+    pub fn take(interrupts: bool) -> io::Result<Self> {
         // SAFETY: reads and writes structs of ours
         unsafe {
             let mut before: libc::termios = std::mem::zeroed();
@@ -30,18 +32,38 @@ impl Screen {
                 return Err(io::Error::last_os_error());
             }
             let mut keys = before;
-            keys.c_lflag &= !(libc::ICANON | libc::ECHO | libc::ISIG);
-            libc::tcsetattr(0, libc::TCSANOW, &keys);
-            let _ = io::stdout().write_all(b"\x1b[?1049h\x1b[?25l");
+            keys.c_lflag &= !(libc::ICANON | libc::ECHO);
+            if !interrupts {
+                keys.c_lflag &= !libc::ISIG;
+            }
+            libc::tcsetattr(0, libc::TCSADRAIN, &keys);
             Ok(Self { before })
         }
     }
 }
 
-impl Drop for Screen {
+impl Drop for Keys {
     fn drop(&mut self) {
         // SAFETY: what was there before
-        unsafe { libc::tcsetattr(0, libc::TCSANOW, &self.before) };
+        unsafe { libc::tcsetattr(0, libc::TCSADRAIN, &self.before) };
+    }
+}
+
+/// Another screen, until it is dropped.
+struct Screen {
+    _keys: Keys,
+}
+
+impl Screen {
+    fn take() -> io::Result<Self> {
+        let keys = Keys::take(false)?;
+        let _ = io::stdout().write_all(b"\x1b[?1049h\x1b[?25l");
+        Ok(Self { _keys: keys })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
         let mut out = io::stdout();
         let _ = out.write_all(b"\x1b[?25h\x1b[?1049l").and_then(|()| out.flush());
     }
@@ -73,7 +95,8 @@ pub fn refresh<E: From<io::Error>>(every: Duration, mut draw: impl FnMut(usize, 
 /// Has a key been pressed, within this time? It is read.
 fn key(within: Duration) -> bool {
     let mut polled = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-    let mut bytes = [0u8; 16];
+    // one alone: what is typed after it is for the prompt
+    let mut byte = 0u8;
     // SAFETY: both outlive their calls
-    unsafe { libc::poll(&mut polled, 1, within.as_millis() as libc::c_int) > 0 && libc::read(0, bytes.as_mut_ptr().cast(), 16) >= 0 }
+    unsafe { libc::poll(&mut polled, 1, within.as_millis() as libc::c_int) > 0 && libc::read(0, (&raw mut byte).cast(), 1) >= 0 }
 }

@@ -411,7 +411,12 @@ fn only_ends(kind: &EventKind) -> bool {
     }
 }
 
-fn collect(mut object: Object, (manifest, names): (&Manifest, &[String]), ring_bytes: Option<u64>, without: &[&str]) -> anyhow::Result<Loaded> {
+fn collect(
+    mut object: Object,
+    (manifest, names): (&Manifest, &[String]),
+    ring_bytes: Option<u64>,
+    without: &[&str],
+) -> anyhow::Result<Loaded> {
     let mut programs = BTreeMap::new();
     for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
