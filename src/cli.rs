@@ -79,6 +79,8 @@ impl Failure {
 pub enum Command {
     /// Run a script.
     Run(Box<Run>),
+    /// No script: the prompt.
+    Prompt(Box<Run>),
     /// `-l`
     List {
         /// Patterns, a script, or nothing: everything.
@@ -102,7 +104,7 @@ impl Command {
     /// Are messages to have colour?
     pub fn color(&self) -> bool {
         match self {
-            Command::Run(run) | Command::List { run, .. } => run.color,
+            Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
             Command::Fmt(fmt) => fmt.color,
             Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
         }
@@ -348,12 +350,14 @@ struct Raw {
     btf: bool,
 }
 
+/// There was neither a script nor a line for the prompt.
+pub fn nothing_to_run() -> Failure {
+    Failure::new(short_usage())
+}
+
 /// Reads the arguments, the program's own name first. The environment is asked for colour only.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let mut args: Vec<OsString> = args.into_iter().skip(1).collect();
-    if args.is_empty() {
-        return Err(Failure::new(short_usage()));
-    }
     if args.first().is_some_and(|a| a == "fmt") {
         return fmt::parse(args.get(1..).unwrap_or(&[]));
     }
@@ -445,7 +449,7 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
         None => match rest.next() {
             Some(file) if file == OsStr::new("-") => Program::Stdin,
             Some(file) => Program::File(file.into()),
-            None => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
+            None => return Ok(Command::Prompt(run)),
         },
     };
     (run.settings.params, run.settings.options) = split::script_args(rest);
@@ -733,8 +737,6 @@ mod tests {
             (&["--probe-filter", "(", "x"], "regular expression"),
             (&["--notify-fd", "987", "x"], "descriptor"),
             (&["--verbos", "x"], "no option `--verbos`"),
-            (&["-q"], "no script"),
-            (&[], "nothing to run"),
             (&["completions", "tcsh"], "completions"),
             (&["-e"], "value"),
         ] {

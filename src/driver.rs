@@ -16,12 +16,14 @@ use crate::diag::{self, Diagnostic, Diagnostics, PROGRAM_NAME, Source, Span};
 use crate::info;
 use crate::list;
 use crate::probes::Env;
+use crate::repl;
 use crate::runtime;
 use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
 use crate::system::{Feature, System, cgroup};
 
+pub(crate) mod entry;
 mod import;
 mod panic;
 mod rewrite;
@@ -47,6 +49,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(run) => self::run(&run),
         Command::List { what, verbose, run } => list(what, verbose, &run),
+        Command::Prompt(run) => repl::prompt(&run),
         Command::Info => {
             let (sys, settings) = (Live::new(), Settings::default());
             to_reader(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
@@ -450,7 +453,7 @@ fn alive(pid: u32) -> Result<(), Failure> {
 }
 
 /// Asked before the kernel is, which would refuse in less clear words.
-fn permitted() -> Result<(), Failure> {
+pub(crate) fn permitted() -> Result<(), Failure> {
     match runtime::missing_privileges() {
         Some(text) => Err(with_remedy(&text).code("no-permission")),
         None => Ok(()),
@@ -495,7 +498,8 @@ impl Clock {
     }
 }
 
-fn tell(failure: &Failure, color: bool) {
+/// Says what failed, to standard error.
+pub(crate) fn tell(failure: &Failure, color: bool) {
     if failure.message.is_empty() {
         return;
     }
@@ -504,7 +508,7 @@ fn tell(failure: &Failure, color: bool) {
     say(&format!("{head} {}\n{help}", failure.message));
 }
 
-fn paint(word: &str, ink: &str, color: bool) -> String {
+pub(crate) fn paint(word: &str, ink: &str, color: bool) -> String {
     if color { format!("\x1b[1;{ink}m{word}\x1b[0m") } else { word.to_string() }
 }
 

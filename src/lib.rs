@@ -97,6 +97,7 @@ pub mod cli;
 pub mod driver;
 pub mod info;
 pub mod list;
+mod repl;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -39,7 +39,7 @@ Exit status:
 /// For whoever gives no words at all.
 pub(super) fn short_usage() -> String {
     format!(
-        "nothing to run\n\nUsage: {USAGE}\n
+        "nothing to run; on a terminal, rbt alone opens a prompt\n\nUsage: {USAGE}\n
 Examples:
   rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
   rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start

@@ -18,6 +18,8 @@ mod probe;
 mod session;
 mod stmt;
 
+use std::collections::BTreeSet;
+
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
@@ -109,7 +111,8 @@ pub fn compile(
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
     }
-    for id in moments::maps(script) {
+    let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
+    for id in doubles {
         if let Some(m) = script.maps.get(id) {
             e.double_script_map(id, map_def(m, sys));
         }
