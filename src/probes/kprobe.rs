@@ -269,9 +269,12 @@ fn by_one_link(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
         return Choice::literal("it asks for more than one link has");
     }
-    let many = |site: &ProbeSite| match site.attach.clone() {
-        Attach::Kprobe { module, function, place, ret, .. } => Attach::Kprobe { module, function, place, ret, many: true },
-        other => other,
+    let many = |site: &ProbeSite| {
+        let mut attach = site.attach.clone();
+        if let Attach::Kprobe { many, .. } = &mut attach {
+            *many = true;
+        }
+        attach
     };
     Choice { lowered: Some(Mechanism::KprobeMulti), attaches: sites.iter().map(many).collect(), why: "one link for several functions" }
 }

@@ -190,7 +190,9 @@ fn chain(text: &str, all: &[(Token, std::ops::Range<usize>)], end: usize) -> std
                 }
             }
             // what is called or indexed goes before
-            let called = at.checked_sub(1).and_then(|before| all.get(before)).is_some_and(|(k, _)| !matches!(k, Token::Sign));
+            let called = at.checked_sub(1).and_then(|before| all.get(before)).is_some_and(|(k, r)| {
+                !matches!(k, Token::Sign) || text.get(r.clone()).is_some_and(|sign| [")", "]"].contains(&sign))
+            });
             if called {
                 continue;
             }
@@ -233,9 +235,10 @@ mod tests {
 
     #[test]
     fn what_the_cursor_is_on() {
-        let member = |text: &str| match place(text) {
-            Place::Member { expr, name } => (text[expr].to_string(), text[name..].to_string()),
-            other => panic!("{text}: {other:?}"),
+        let member = |text: &str| {
+            let place = place(text);
+            let Place::Member { expr, name } = place else { panic!("{text}: {place:?}") };
+            (text[expr].to_string(), text[name..].to_string())
         };
         assert_eq!(place(":he"), Place::Command(1));
         assert_eq!(place(":drop 1"), Place::Argument("drop".into(), 6));

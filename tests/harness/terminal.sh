@@ -7,7 +7,7 @@
 #   wait REGEX     until a line that is shown matches, ten seconds at most
 #   pause SECONDS
 #
-# When all is typed and the command has ended, or three seconds later, it prints what the terminal has shown, and
+# When all is typed and the command has ended, or ten seconds later, it prints what the terminal has shown, and
 # `status N` or `still running`.
 #
 #   terminal.sh [COLUMNSxROWS] COMMAND
@@ -22,11 +22,11 @@ t() { tmux -S "$dir/socket" -f /dev/null "$@"; }
 trap 't kill-server 2>/dev/null || true; rm -rf "$dir"' EXIT
 t new-session -d -x "$columns" -y "$rows" sh -c 'sleep 30'
 t set-option -g history-limit 20000
-t set-option -g remain-on-exit on
-t respawn-pane -k "exec $*"
+# Ctrl-C is the command's, and the shell that waits for it stays
+t respawn-pane -k "trap : INT; $*; echo \$? > $dir/status; exec sleep 60"
 
 shown() { t capture-pane -p -J -S -; }
-ended() { [[ -n $(t display-message -p '#{pane_dead_status}') ]]; }
+ended() { [[ -s $dir/status ]]; }
 until_shown() {
     for _ in $(seq 200); do
         if shown | grep -qE -- "$1"; then return 0; fi
@@ -45,16 +45,16 @@ while IFS= read -r line; do
         keys)
             t send-keys $text
             # what is typed right behind Ctrl-C goes with it
-            if [[ $text == *C-c* ]]; then sleep 0.3; fi ;;
+            if [[ $text == *C-c* ]]; then sleep 0.6; fi ;;
         wait) until_shown "$text" || { shown; echo "*** nothing matches $text"; exit 1; } ;;
         pause) sleep "$text" ;;
         '') ;;
         *) echo "terminal.sh: no such step: $line" >&2; exit 2 ;;
     esac
 done
-for _ in $(seq 60); do
+for _ in $(seq 200); do
     if ended; then break; fi
     sleep 0.05
 done
-shown | sed -e 's/ *$//' -e '/^Pane is dead/d' | cat -s
-if ended; then t display-message -p 'status #{pane_dead_status}'; else echo 'still running'; fi
+shown | sed 's/ *$//' | cat -s
+if ended; then echo "status $(<"$dir/status")"; else echo 'still running'; fi
