@@ -39,7 +39,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("pest", &["src/syntax/"]),
     ("pest_derive", &["src/syntax/"]),
     ("regex", &[]),
-    ("rustyline", &["src/repl/"]),
+    ("rustyline", &["src/repl.rs", "src/repl/"]),
     ("rustc_demangle", &["src/system/mangled.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),

@@ -190,9 +190,10 @@ fn chain(text: &str, all: &[(Token, std::ops::Range<usize>)], end: usize) -> std
                 }
             }
             // what is called or indexed goes before
-            let called = at.checked_sub(1).and_then(|before| all.get(before)).is_some_and(|(k, r)| {
-                !matches!(k, Token::Sign) || text.get(r.clone()).is_some_and(|sign| [")", "]"].contains(&sign))
-            });
+            let called = at
+                .checked_sub(1)
+                .and_then(|before| all.get(before))
+                .is_some_and(|(k, r)| !matches!(k, Token::Sign) || text.get(r.clone()).is_some_and(|sign| [")", "]"].contains(&sign)));
             if called {
                 continue;
             }
