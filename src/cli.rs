@@ -21,6 +21,7 @@ use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
 pub use completions::completions;
+pub use split::script_args;
 use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
@@ -145,6 +146,8 @@ pub struct Run {
     pub program: Program,
     /// Those that have an option of their own are set; environment and `config` block come later.
     pub settings: Settings,
+    /// What follows the script, of which `settings` has parameters and options as far as they are known without it.
+    pub words: Vec<String>,
     /// `-c`: words as a shell splits them.
     pub child: Option<String>,
     /// `-o`
@@ -452,7 +455,8 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
             None => return Ok(Command::Prompt(run)),
         },
     };
-    (run.settings.params, run.settings.options) = split::script_args(rest);
+    run.words = rest.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    (run.settings.params, run.settings.options) = script_args(&run.words, &[]);
     Ok(Command::Run(run))
 }
 
@@ -559,6 +563,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     Ok(Run {
         program: Program::Stdin,
         settings,
+        words: Vec::new(),
         child: raw.cmd.clone(),
         output: raw.output.clone(),
         format: one_of(&raw.format, &FORMATS.iter().map(|f| f.name).collect::<Vec<_>>(), "format")?,

@@ -160,6 +160,9 @@ impl<'a> Front<'a> {
     /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
     fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
+        let options = check::options(tree);
+        let valued: Vec<&str> = options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect();
+        (settings.params, settings.options) = cli::script_args(&self.run.words, &valued);
         if let Program::File(path) = &self.run.program {
             settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }

@@ -22,8 +22,8 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
-        doc: "What was given after -- as --name=value; else the default, whose type (bool, integer, string) it has, false without one. \
-          -- --help lists a script's options with their descriptions.",
+        doc: "What was given after -- as --name=value or --name value, else the default, whose type it has (false without one). In an \
+          attach point $name stands for it; one whose option is empty or 0 is left out. -- --help lists a script's options.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
     Builtin {
@@ -49,6 +49,23 @@ pub struct ScriptOption {
     pub description: Option<String>,
     /// The call.
     pub span: Span,
+}
+
+impl ScriptOption {
+    /// Is it more than a switch?
+    pub fn takes_value(&self) -> bool {
+        !matches!(self.default, Default::Bool(_))
+    }
+
+    /// What stands for it in an attach point: the value given last, else the default; nothing for a switch.
+    pub fn written(&self, settings: &Settings) -> Option<String> {
+        let given = settings.options.iter().rev().find(|(name, _)| *name == self.name).and_then(|(_, value)| value.clone());
+        match &self.default {
+            Default::Bool(_) => None,
+            Default::Int(n) => given.or_else(|| Some(n.to_string())),
+            Default::Str(text) => given.or_else(|| Some(text.clone())),
+        }
+    }
 }
 
 /// An option's value where nothing is given.

@@ -58,18 +58,20 @@ fn option(command: &clap::Command, text: &str) -> Option<Found> {
     Some(Found { wants_value: false, program: false })
 }
 
-/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
-pub(super) fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
+/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands. Of an option in
+/// `valued`, the next argument is the value where none follows a `=`.
+pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(String, Option<String>)>) {
     let (mut params, mut options) = (Vec::new(), Vec::new());
-    for arg in args {
-        let text = arg.to_string_lossy().into_owned();
-        match text.strip_prefix("--") {
+    let mut args = args.iter().peekable();
+    while let Some(arg) = args.next() {
+        match arg.strip_prefix("--") {
             Some("") => {}
             Some(named) => options.push(match named.split_once('=') {
                 Some((name, value)) => (name.to_string(), Some(value.to_string())),
+                None if valued.contains(&named) => (named.to_string(), args.next_if(|a| !a.starts_with("--")).cloned()),
                 None => (named.to_string(), None),
             }),
-            None => params.push(text),
+            None => params.push(arg.clone()),
         }
     }
     (params, options)
