@@ -266,8 +266,9 @@ pub(super) fn load(
         };
         let known = left_out.len();
         let mut targets = untaken::targets(&why, &said, manifest);
-        // such a one has another mechanism to fall back on: the script is compiled again
-        if targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
+        // such a one has another mechanism to fall back on: the script is compiled again. What policy forbids of a program that
+        // is for a function of the kernel, it forbids of the other mechanisms too.
+        if !untaken::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
             targets.clear();
         }
         if settings.missing_probes == MissingProbes::Error
