@@ -677,6 +677,18 @@ mod tests {
     }
 
     #[test]
+    fn short_keys_want_short_strings() {
+        let mut s = Settings::default();
+        s.fit(false);
+        assert_eq!(s.max_strlen, 1024);
+        s.fit(true);
+        assert_eq!(s.max_strlen, SHORT_STRLEN);
+        s.max_strlen = 300;
+        s.fit(true);
+        assert_eq!(s.max_strlen, 300);
+    }
+
+    #[test]
     fn variables_are_checked() {
         let mut s = Settings::default();
         assert!(apply_env(&mut s, vars(&[("RBT_MAX_STRLEN", "ten")])).unwrap_err().contains("RBT_MAX_STRLEN=ten"));

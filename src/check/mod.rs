@@ -26,6 +26,7 @@
 //! | `in-macro` | something that a macro cannot do |
 //! | `in-loop` | something that cannot be had within a `for` loop |
 //! | `inlined` | a kernel function of which the compiler left no code, or only parts |
+//! | `key-too-long` | a map's key that this kernel does not take |
 //! | `late-print` | (warning) a map printed in a loop, as it is after the loop |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |

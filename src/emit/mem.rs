@@ -288,6 +288,8 @@ impl<'c> Emit<'c> {
 
     /// `*ptr += value` for all CPUs to see.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
+        // of a 0 that it can see, LLVM makes another operation, which came with those that fetch
+        let value = if self.fetches { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 
