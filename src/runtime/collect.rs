@@ -27,8 +27,8 @@ use super::run::{NAP, wait};
 const PAUSE: Duration = Duration::from_millis(2);
 /// Bytes that are taken at a time.
 const TAKE: u64 = 256 << 10;
-/// So many times what the ring holds may wait in memory.
-const TIMES: u64 = 8;
+/// So many times what the ring holds may wait in memory. Whoever ends a run waits for it to be printed.
+const TIMES: u64 = 4;
 /// Each record's length comes before it.
 const HEAD: usize = size_of::<u32>();
 /// Memory that is kept to be used again.
@@ -58,6 +58,11 @@ impl Batch {
                 return;
             }
         }
+    }
+
+    /// Bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.bytes.len().saturating_sub(self.at) as u64
     }
 
     /// Is there no more?

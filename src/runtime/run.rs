@@ -31,6 +31,8 @@ const BATCH: u64 = 256 * 1024;
 const ENOUGH: usize = 64 * 1024;
 /// A record that took so long was slow.
 const LONG: Duration = Duration::from_millis(5);
+/// When the end has taken so long, it is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end waits for programs that are in the midst of a record.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 /// 128 + SIGPIPE
@@ -329,9 +331,15 @@ impl Source {
     /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.
     pub(super) fn finish(&mut self, desk: &mut Desk) {
         self.collected();
+        let since = Instant::now();
+        let mut told = false;
         while desk.goes_on() {
             do_batch(&mut self.batch, &mut self.events, desk);
             desk.flush(false);
+            if !told && since.elapsed() >= PATIENCE {
+                told = true;
+                desk.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
+            }
             if self.batch.is_over() {
                 match self.left.pop_front() {
                     Some(batch) => self.batch = batch,
@@ -451,6 +459,15 @@ impl<'a> Desk<'a> {
             let events = lost - self.told;
             self.told = lost;
             self.say(Output::Lost { events });
+        }
+    }
+
+    /// The run is over, and so much is still to be printed.
+    fn still(&mut self, bytes: u64) {
+        if self.settings.warning_level > 0 {
+            let note = format!("note: events of {} KiB are still to be printed; another Ctrl-C ends that at once\n", bytes / 1024);
+            self.rendered.err.extend_from_slice(note.as_bytes());
+            self.flush(true);
         }
     }
 

@@ -510,7 +510,7 @@ fn a_slow_record_has_none_lost() {
     };
     let artifact = Artifact { elf, manifest };
     let sys = Live::new();
-    // 64 KiB: less than three bursts of 24 bytes a record; eight times that wait in memory
+    // 64 KiB: less than three bursts of 24 bytes a record; four times that wait in memory
     let settings = Settings { perf_rb_pages: 16, ..Settings::default() };
     let mut session = load(&artifact, &settings, &sys, Options::default()).unwrap();
     let (go_on, wait) = std::sync::mpsc::channel();
