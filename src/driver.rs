@@ -8,7 +8,6 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::builtins::options;
 use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
@@ -18,6 +17,7 @@ use crate::list;
 use crate::probes::Env;
 use crate::repl;
 use crate::runtime;
+use crate::scripts;
 use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
@@ -212,10 +212,10 @@ fn run(run: &Run) -> Result<u8, Failure> {
     }
     let tree = front.parse()?;
     check_script_args(run, &front);
-    if let Some(text) = help_of_script(run, &tree) {
+    if let Some(text) = help_of_script(&front, &tree) {
         to_reader(|out| out.write_all(text.as_bytes()))?;
-        // As bpftrace does, whose callers tell by it that nothing ran.
-        return Ok(1);
+        // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
+        return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
     }
     let without_own = !run.settings.options.is_empty() && check::options(&tree).is_empty();
     if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
@@ -365,6 +365,7 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
 fn read(program: &Program) -> Result<Source, Failure> {
     let (name, bytes) = match program {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
+        Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
         Program::Stdin => {
             let mut bytes = Vec::new();
             let read = io::stdin().lock().read_to_end(&mut bytes);
@@ -397,12 +398,18 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         }
         let missing = cannot("there is no such file");
         // A program without -e looks like the name of a file that is not there.
-        let program = path.to_string_lossy().contains('{');
-        let near = diag::nearest(&path.to_string_lossy(), ["info", "fmt", "completions"]);
-        match (program, near) {
-            (true, _) => missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'"),
-            (false, Some(near)) => missing.help(format!("did you mean `rbt {near}`?")),
-            (false, None) => missing.help("check the path; `rbt -l PATTERN` lists probes"),
+        let word = path.to_string_lossy();
+        if word.contains('{') {
+            return missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'");
+        }
+        if word.contains('/') {
+            return missing.help("check the path; `rbt one-liners` lists scripts that need none");
+        }
+        let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");
+        let known = cli::SUBCOMMANDS.iter().copied().chain(scripts::SCRIPTS.iter().map(|s| s.name));
+        match diag::nearest(&word, known) {
+            Some(near) => missing.help(format!("did you mean `rbt {near}`?")),
+            None => missing.help("`rbt one-liners` lists what can be run by name; `rbt -l PATTERN` lists probes"),
         }
     })
 }
@@ -418,14 +425,17 @@ fn check_script_args(run: &Run, front: &Front) {
 }
 
 /// `-- --help`: the script's own options, unless it has one of this name.
-fn help_of_script(run: &Run, tree: &ast::Script) -> Option<String> {
+fn help_of_script(front: &Front, tree: &ast::Script) -> Option<String> {
+    let run = front.run;
     run.settings.options.iter().find(|(name, _)| name == "help")?;
     let options = check::options(tree);
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),
+        Program::Saved(script) => script.name.into(),
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
-    (!options.iter().any(|o| o.name == "help")).then(|| options::help(&name, &options))
+    let text = front.sources.first().map_or("", |s| s.text.as_str());
+    (!options.iter().any(|o| o.name == "help")).then(|| scripts::help(&name, text, &options))
 }
 
 /// The cgroup to stay within.

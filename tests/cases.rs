@@ -177,7 +177,7 @@ fn examples() -> String {
         }
         let attached = match command {
             // one that lists or tells does not attach
-            c if c.starts_with("-l") || c.starts_with("info") => "EXPECT_RE .\n",
+            c if ["-l", "info", "one-liners"].iter().any(|w| c.starts_with(w)) => "EXPECT_RE .\n",
             c if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
             _ => "ERR_RE ^Attached [0-9]+ probe\n",
         };
