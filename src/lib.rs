@@ -100,6 +100,8 @@ pub mod cli;
 pub mod driver;
 pub mod info;
 pub mod list;
+mod repl;
+pub mod scripts;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -525,7 +525,7 @@ const FAMILIES: &[&[Builtin]] = &[
 ];
 
 /// Every tag, by family.
-const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS];
+const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS, names::TAGS];
 
 /// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
 fn word(bytes: &[u8], i: usize) -> u64 {

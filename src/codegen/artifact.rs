@@ -51,6 +51,8 @@ pub struct Hits {
     pub first: u32,
     /// One for each site, else one for all.
     pub each: bool,
+    /// The program's sites that these are about: the first, and how many. (A session's are those of two probes.)
+    pub sites: (usize, usize),
 }
 
 /// A program.

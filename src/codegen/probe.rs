@@ -195,7 +195,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn note_hit(&mut self, index: usize, function: &str) {
         let (total, Some((first, sites))) = (self.hits_total, self.hits.get(index).copied().flatten()) else { return };
         self.e.hit(total, first, sites);
-        self.hit_by.push((function.to_owned(), first, sites.is_some()));
+        let many = self.script.probes.get(index).map_or(0, |p| p.sites.len());
+        self.hit_by.push((function.to_owned(), first, sites.is_some(), many));
     }
 
     /// `-p` for what cannot be attached to a process.
@@ -206,7 +207,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. } => {
+            | Attach::Trampoline { .. }
+            // the children of the process, where the kernel cannot leave them out
+            | Attach::Perf { all_cpus: true, .. } => {
                 let both = self.e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
                 let tgid = self.e.shr(both, self.e.int(32), false);
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
@@ -220,7 +223,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Usdt { .. }
             | Attach::Iter { .. }
             | Attach::Breakpoint { .. }
-            | Attach::Perf { .. } => {}
+            | Attach::Perf { all_cpus: false, .. } => {}
         }
     }
 
@@ -244,6 +247,13 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Trampoline { .. }
             | Attach::Breakpoint { .. }
             | Attach::Perf { all_cpus: true, .. } => {
+                // the helper came to all these programs with Linux 5.14
+                if let (false, Some(level)) = (self.env.sys.has(Feature::AncestorCgroup), within.level) {
+                    let task = self.e.call(Helper::GetCurrentTask, &[]);
+                    if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.env.sys) {
+                        return;
+                    }
+                }
                 let levels = within.level.map_or(0..MOST_CGROUPS, |level| level..level + 1);
                 let mut inside = self.e.int(0);
                 for level in levels {

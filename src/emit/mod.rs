@@ -33,7 +33,7 @@ mod tally;
 mod text;
 
 pub use call::{IN_NUMBERS, Subprogram};
-pub use callback::{LENT, Outer};
+pub use callback::{LENT, Outer, WALKED_TURNS};
 pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
 pub use helper::Helper;
@@ -154,6 +154,14 @@ pub struct Emit<'c> {
     fun: Option<Fun<'c>>,
     scratch_size: u32,
     v4: bool,
+    /// The kernel's atomic instructions give back what was there: see `acquire_scratch`.
+    pub fetches: bool,
+    /// Maps may get memory for elements wherever a program runs.
+    pub allocates: bool,
+    /// The kernel makes a loop's turns: see [`Emit::turns`].
+    pub loops: bool,
+    /// The kernel lets programs in user space sleep.
+    pub may_sleep: bool,
     /// Within [`Emit::outlined`].
     outlining: bool,
     /// Values over so many bytes live in the scratch arena.
@@ -290,7 +298,7 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
-        self.announces = in_user_space && !self.shared_stacks;
+        self.announces = in_user_space && self.may_sleep && !self.shared_stacks;
         self.overlaps = in_user_space || section.starts_with("iter/");
         self.fun = Some(Fun {
             function,
@@ -318,7 +326,6 @@ impl<'c> Emit<'c> {
             // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
             own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
             section: section.into(),
-            // since Linux 6.0 (uprobe) and 6.6 (uprobe.multi)
             can_sleep: self.announces,
             sleeps: false,
         });

@@ -227,6 +227,12 @@ impl<'c> Emit<'c> {
         });
     }
 
+    pub(super) fn store_volatile(&mut self, ptr: PointerValue<'c>, value: IntValue<'c>) {
+        if super::ok(self.b.build_store(ptr, value)).set_volatile(true).is_err() {
+            crate::bug!("a store can be volatile");
+        }
+    }
+
     pub(super) fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
         use inkwell::values::BasicValue;
         let v = super::ok(self.b.build_load(self.width(int.bytes), ptr, ""));

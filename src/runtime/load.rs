@@ -6,8 +6,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
@@ -211,6 +212,15 @@ fn listen(_: PrintLevel, message: String) {
     SAID.with_borrow_mut(|said| said.push(message));
 }
 
+/// What is there before.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    /// The `-c` program's process, or 0.
+    pub child: u32,
+    /// Maps by name.
+    pub maps: &'a [(String, Arc<OwnedFd>)],
+}
+
 /// What of the loading is told.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tell {
@@ -227,7 +237,7 @@ pub(super) fn load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn System,
-    child: u32,
+    given: Given,
     tell: Tell,
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
@@ -243,7 +253,7 @@ pub(super) fn load(
         SAID.with_borrow_mut(Vec::clear);
         let before = libbpf_rs::set_print(Some((level, listen)));
         let mut verified = Vec::new();
-        let loaded = open_and_load(artifact, settings, sys, child, tell.verifier.then_some(&mut verified), &left_out);
+        let loaded = open_and_load(artifact, settings, sys, given, tell.verifier.then_some(&mut verified), &left_out);
         libbpf_rs::set_print(before);
         let said = SAID.take();
         if tell.libbpf {
@@ -256,8 +266,9 @@ pub(super) fn load(
         };
         let known = left_out.len();
         let mut targets = untaken::targets(&why, &said, manifest);
-        // such a one has another mechanism to fall back on: the script is compiled again
-        if targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
+        // such a one has another mechanism to fall back on: the script is compiled again. What policy forbids of a program that
+        // is for a function of the kernel, it forbids of the other mechanisms too.
+        if !untaken::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
             targets.clear();
         }
         if settings.missing_probes == MissingProbes::Error
@@ -283,13 +294,15 @@ fn open_and_load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn System,
-    child: u32,
+    given: Given,
     verified: Option<&mut Vec<String>>,
     left_out: &BTreeMap<usize, String>,
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
-    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, child)?;
+    // a map that is taken over gets the name that the kernel has for it (bpf_map__reuse_fd): the order stays
+    let names: Vec<String> = object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
+    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, given)?;
 
     // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
     // kernel keeps the log's end.
@@ -324,7 +337,7 @@ fn open_and_load(
         let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
     }
-    collect(object, manifest, ring_bytes, &without)
+    collect(object, (manifest, &names), ring_bytes, &without)
 }
 
 /// Sets what is decided on this machine: constants, and sizes of maps. The ring's bytes, if there is one.
@@ -333,14 +346,14 @@ fn prepare_maps(
     manifest: &Manifest,
     settings: &Settings,
     sys: &dyn System,
-    child: u32,
+    given: Given,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
     let mut ring_bytes = None;
     for mut map in object.maps_mut() {
         match map.name().to_str() {
             Some(START_SECTION) => {
-                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
+                let start = Start { child: given.child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
                 let words = [start.child, start.boot_ns, start.cpus].map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
@@ -365,7 +378,14 @@ fn prepare_maps(
                 map.set_max_entries(bytes as u32)?;
                 ring_bytes = Some(bytes);
             }
-            _ => {}
+            Some(name) => {
+                let index = name.strip_prefix("map_").and_then(|n| n.parse::<usize>().ok());
+                let row = index.and_then(|i| manifest.maps.get(i));
+                if let Some((_, fd)) = row.and_then(|row| given.maps.iter().find(|(name, _)| *name == row.name)) {
+                    map.reuse_fd(fd.as_fd())?;
+                }
+            }
+            None => {}
         }
     }
     Ok(ring_bytes)
@@ -439,7 +459,12 @@ fn only_ends(kind: &EventKind) -> bool {
     }
 }
 
-fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, without: &[&str]) -> anyhow::Result<Loaded> {
+fn collect(
+    mut object: Object,
+    (manifest, names): (&Manifest, &[String]),
+    ring_bytes: Option<u64>,
+    without: &[&str],
+) -> anyhow::Result<Loaded> {
     let mut programs = BTreeMap::new();
     for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
@@ -454,8 +479,7 @@ fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, wit
         .collect::<anyhow::Result<_>>()?;
 
     let (mut maps, mut ring, mut state, mut tallies) = (BTreeMap::new(), None, None, None);
-    for map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
+    for (map, name) in object.maps_mut().zip(names.iter().cloned()) {
         let fd = map.as_fd().as_raw_fd();
         if name == STATE_SECTION || name == TALLIES_SECTION {
             let mut size = 0;

@@ -121,6 +121,9 @@ impl Session<'_> {
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
+        if let Some(attached) = self.options.on_attached.take() {
+            attached(self.links.sites);
+        }
         let mut child = self.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
@@ -138,6 +141,11 @@ impl Session<'_> {
         loop {
             for _ in 0..self.signals.acknowledge() {
                 run_all(self.manifest, &self.loaded, &Attach::Signal)?;
+            }
+            match self.signals.paused() {
+                Some(true) => self.loaded.state.stop(),
+                Some(false) if self.loaded.state.ended().is_none() => self.loaded.state.go(),
+                Some(false) | None => {}
             }
             let done = source.done(&mut desk, &self.loaded.state);
             if desk.exit.is_none() {
@@ -496,7 +504,10 @@ impl<'a> Desk<'a> {
         for note in std::mem::take(&mut self.notes) {
             self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
         }
-        self.say(Output::End);
+        // one of many does not end the output
+        if !self.settings.shares_maps {
+            self.say(Output::End);
+        }
         if self.settings.print_maps_on_exit {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
             order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));

@@ -11,6 +11,11 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
         return Vec::new();
     };
+    if of_the_kernel(program.ty) && denied(why) && super::privileges::missing().is_none() {
+        // what it says of one it says of all, and again each time
+        let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
+        return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
+    }
     if !has_target(program.ty) {
         return Vec::new();
     }
@@ -27,11 +32,6 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     let kind = why.downcast_ref::<libbpf_rs::Error>().map(libbpf_rs::Error::kind);
     if kind == Some(libbpf_rs::ErrorKind::InvalidInput) {
         return vec![(index, NOT_THERE.into())];
-    }
-    if denied(why) && super::privileges::missing().is_none() {
-        // what it says of one it says of all, and again each time
-        let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
-        return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
     }
     Vec::new()
 }
@@ -53,6 +53,16 @@ fn has_target(ty: ProgramType) -> bool {
         | ProgramType::Kprobe
         | ProgramType::KprobeMulti
         | ProgramType::KprobeSession => false,
+    }
+}
+
+/// Is it for functions of the kernel, which some machines do not let one trace at all?
+fn of_the_kernel(ty: ProgramType) -> bool {
+    match ty {
+        ProgramType::Tracing | ProgramType::Iter | ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => true,
+        ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::PerfEvent => {
+            false
+        }
     }
 }
 
