@@ -195,6 +195,7 @@ pub fn help(script: &str, options: &[ScriptOption]) -> String {
     for o in options {
         let default = match &o.default {
             Default::Bool(false) => String::new(),
+            Default::Str(s) if s.is_empty() => String::new(),
             Default::Bool(true) => "default true".into(),
             Default::Int(n) => format!("default {n}"),
             Default::Str(s) => format!("default \"{s}\""),
