@@ -124,7 +124,10 @@ fn features(sys: &dyn System, may_ask: bool) -> Rows {
         (Feature::PerfCookie, "cookie of perf links"),
         (Feature::RawTracepointCookie, "cookie of raw tracepoints"),
         (Feature::CpuV4, "BPF CPU v4"),
+        (Feature::Override, "override"),
         (Feature::Loop, "bpf_loop"),
+        (Feature::ForEach, "for_each"),
+        (Feature::Fetch, "atomics that fetch"),
     ] {
         rows.push(row(name, if may_ask { yes(sys.has(feature)) } else { "unknown (needs CAP_BPF)" }));
     }

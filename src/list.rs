@@ -411,7 +411,7 @@ fn point(name: &str) -> AttachPoint {
 }
 
 /// With the kind in front.
-fn full_name(kind: &str, name: &str) -> String {
+pub(crate) fn full_name(kind: &str, name: &str) -> String {
     match name.strip_prefix(kind) {
         Some(rest) if rest.is_empty() || rest.starts_with(':') => name.to_string(),
         _ => format!("{kind}:{name}"),

@@ -123,6 +123,8 @@ pub struct Settings {
     pub cgroup: Option<Within>,
     /// What is run.
     pub mode: Mode,
+    /// Its maps may be those of scripts that run beside it, so none can be there twice.
+    pub shares_maps: bool,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
     /// What not to use (`--no-feature`).
@@ -132,6 +134,8 @@ pub struct Settings {
 /// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
+    /// The kernel's helper that makes a loop's turns.
+    BpfLoop,
     /// A trampoline for `kprobe` and `kretprobe`.
     Fentry,
     /// One link for many kernel functions.
@@ -148,6 +152,7 @@ pub enum Mechanism {
 
 /// As they are named.
 pub const MECHANISMS: &[(&str, Mechanism)] = &[
+    ("bpf_loop", Mechanism::BpfLoop),
     ("fentry", Mechanism::Fentry),
     ("kprobe_multi", Mechanism::KprobeMulti),
     ("kprobe_session", Mechanism::KprobeSession),
@@ -201,6 +206,7 @@ impl Default for Settings {
             debug_dirs: Vec::new(),
             cgroup: None,
             mode: Mode::Trace,
+            shares_maps: false,
             probe_filter: None,
             no_features: Vec::new(),
         }
@@ -308,10 +314,19 @@ macro_rules! unstable {
 pub const SWITCH: &str = "true, false";
 /// What a setting of any text takes.
 pub const TEXT: &str = "text";
+/// `max_strlen` where maps' keys have 512 bytes at most: two such strings and some numbers make a key.
+const SHORT_STRLEN: u64 = 200;
 /// The value of a setting that the run decides by itself.
 pub const UNDECIDED: &str = "auto";
 
 impl Settings {
+    /// What is left as it was by everybody is made to fit a kernel: `short_keys` is [`crate::system::Feature::ShortKeys`].
+    pub fn fit(&mut self, short_keys: bool) {
+        if short_keys && self.max_strlen == Settings::default().max_strlen {
+            self.max_strlen = SHORT_STRLEN;
+        }
+    }
+
     /// May this part of the language be used that may still change? None: it is not such a part.
     pub fn unstable(&self, feature: &str) -> Option<Unstable> {
         let row = SETTINGS.iter().find(|row| row.name.strip_prefix("unstable_") == Some(feature))?;
@@ -357,7 +372,12 @@ pub const SETTINGS: &[Setting] = &[
     number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
     number!(max_probes, "count", 1, "Most places a script may attach to"),
-    number!(max_strlen, "bytes", 1, "Capacity of what str(), buf() and path() give"),
+    number!(
+        max_strlen,
+        "bytes",
+        1,
+        "Capacity of what str(), buf() and path() give; 200 by itself before Linux 5.11, whose maps take no longer keys than 512 bytes"
+    ),
     word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
     number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack; at least 8 and at most 64 counts"),
     number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses by the memory there is"),
@@ -654,6 +674,18 @@ mod tests {
         let mut s = Settings::default();
         apply_env(&mut s, vars(&[("RBT_MAX_STRLEN", "10"), ("BPFTRACE_MAX_STRLEN", "20"), ("BPFTRACE_MAX_PROBES", "7")])).unwrap();
         assert_eq!((s.max_strlen, s.max_probes), (10, 7));
+    }
+
+    #[test]
+    fn short_keys_want_short_strings() {
+        let mut s = Settings::default();
+        s.fit(false);
+        assert_eq!(s.max_strlen, 1024);
+        s.fit(true);
+        assert_eq!(s.max_strlen, SHORT_STRLEN);
+        s.max_strlen = 300;
+        s.fit(true);
+        assert_eq!(s.max_strlen, 300);
     }
 
     #[test]

@@ -179,25 +179,21 @@ fn string(text: &str, f: &Facts) -> Result<Lit, Diagnostic> {
     Ok(Lit::Str(text.as_bytes().to_vec()))
 }
 
-/// The help of a script with these options, ready to be printed.
-pub fn help(script: &str, options: &[ScriptOption]) -> String {
-    let mut text = format!("Usage: rbt {script} -- [OPTIONS] [ARGUMENTS]\n\n");
-    if options.is_empty() {
-        return text + "The script has no options.\n";
-    }
-    text += "Options of the script:\n";
+/// What a script's help says of these options, a line each.
+pub fn list(options: &[ScriptOption]) -> Vec<String> {
     let left = |o: &ScriptOption| match &o.default {
         Default::Bool(_) => format!("  --{}", o.name),
         Default::Int(_) => format!("  --{}=NUMBER", o.name),
         Default::Str(_) => format!("  --{}=TEXT", o.name),
     };
     let width = options.iter().map(|o| left(o).chars().count()).max().unwrap_or(0).max("  --help".len());
-    for o in options {
+    let line = |o: &ScriptOption| {
         let default = match &o.default {
             Default::Bool(false) => String::new(),
             Default::Str(s) if s.is_empty() => String::new(),
             Default::Bool(true) => "default true".into(),
             Default::Int(n) => format!("default {n}"),
+            Default::Str(s) if s.is_empty() => String::new(),
             Default::Str(s) => format!("default \"{s}\""),
         };
         let description = o.description.clone().unwrap_or_default();
@@ -206,8 +202,7 @@ pub fn help(script: &str, options: &[ScriptOption]) -> String {
             (true, false) => default,
             (false, false) => format!("{description} ({default})"),
         };
-        text += format!("{:width$}  {right}", left(o)).trim_end();
-        text.push('\n');
-    }
-    text + &format!("{:width$}  this list\n", "  --help")
+        format!("{:width$}  {right}", left(o)).trim_end().to_string()
+    };
+    options.iter().map(line).chain([format!("{:width$}  this list", "  --help")]).collect()
 }

@@ -4,6 +4,7 @@ use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Operand, PointerValue, Repr};
 use crate::probes::Caps;
+use crate::system::Feature;
 use crate::types::{Space, Type};
 
 /// Bytes of two strings joined, as the language has it.
@@ -29,7 +30,11 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "str_concat",
         params: &[Param::new("a", Accepts::Str), Param::new("b", Accepts::Str)],
-        returns: Returns::Always(Type::Str(JOINED)),
+        returns: Returns::By(|f| {
+            // so that it can be a key
+            let short = f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED).min(JOINED));
+            Ok(Type::Str(short.map_or(JOINED, |n| n.min(JOINED))))
+        }),
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Code(join),
@@ -70,7 +75,7 @@ fn join<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let n = e.read_str(b_space, place, second + 1, b);
     let after = text_bytes(e, n, second);
     let all = e.add(e.add(before, after), e.int(1));
-    let all = e.at_most(all, JOINED.into());
+    let all = e.at_most(all, u.ty.size().into());
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(all)) }
 }
 

@@ -25,6 +25,8 @@ const MOST_FRAMES: u32 = 1024;
 const SPARE_FRAMES: u32 = 1;
 /// Different stacks that are kept.
 const MOST_STACKS: u32 = 65536;
+/// The same where all have their memory beforehand, a kilobyte each: before Linux 6.1.
+const MOST_STACKS_BEFOREHAND: u32 = 16384;
 
 const U64: Int = Int { bytes: 8, signed: false };
 
@@ -116,7 +118,8 @@ fn kept(t: &Tagged) -> u32 {
 /// The map of stacks of this many frames.
 fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
     e.stacks.insert(limit);
-    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries: MOST_STACKS, flags: NO_PREALLOC };
+    let (max_entries, flags) = if e.allocates { (MOST_STACKS, NO_PREALLOC) } else { (MOST_STACKS_BEFOREHAND, 0) };
+    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries, flags };
     e.declare_map(&format!("stacks_{limit}"), def)
 }
 

@@ -26,6 +26,7 @@
 //! | `in-macro` | something that a macro cannot do |
 //! | `in-loop` | something that cannot be had within a `for` loop |
 //! | `inlined` | a kernel function of which the compiler left no code, or only parts |
+//! | `key-too-long` | a map's key that this kernel does not take |
 //! | `late-print` | (warning) a map printed in a loop, as it is after the loop |
 //! | `map-key-conflict` | a map used with and without keys |
 //! | `map-kind` | a map's declared kind does not hold such values |
@@ -108,8 +109,9 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Attach, Env, KINDS, ProbeKind, can_share};
 use crate::settings::Settings;
 use crate::syntax::ast;
-use crate::system::{Feature, System};
+use crate::system::{Feature, SHORT_KEY, System};
 use crate::types::Type;
+pub use maps::EARLIER;
 pub use options::options;
 
 use body::{Body, Checked, State};
@@ -121,7 +123,21 @@ use probes::Job;
 /// # Errors
 /// All that is wrong with the script, warnings included, in order of place.
 pub fn check(script: &ast::Script, sys: &dyn System, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
-    check_with(script, sys, settings, &Tables::REAL)
+    check_with(script, sys, settings, &Tables::REAL, &[])
+}
+
+/// The same for a script that finds these maps when it starts: it may use them without assigning them, and none of them may get
+/// another type. They are part of the result where the script uses them.
+///
+/// # Errors
+/// As for [`check`]. What refers to such a map's first use has a span in the source [`EARLIER`].
+pub fn check_among(
+    script: &ast::Script,
+    sys: &dyn System,
+    settings: &Settings,
+    given: &[hir::Map],
+) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    check_with(script, sys, settings, &Tables::REAL, given)
 }
 
 /// The open sets that a check looks things up in: the real ones, or a test's own.
@@ -169,6 +185,7 @@ fn check_with(
     sys: &dyn System,
     settings: &Settings,
     tables: &Tables,
+    given: &[hir::Map],
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
@@ -183,7 +200,7 @@ fn check_with(
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
     let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
-    let mut maps = Maps::new(declarations(script, &world, &mut diags));
+    let mut maps = Maps::new(declarations(script, &world, &mut diags), given);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
@@ -240,8 +257,19 @@ fn check_with(
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
     options::settle(&mut uses, script, settings, &mut diags);
     let map_table = maps.finish(settings, &mut diags);
+    if sys.has(Feature::ShortKeys) {
+        diags.extend(map_table.iter().filter_map(key_too_long));
+    }
     let diags = tidy(diags);
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
+}
+
+/// What a kernel with short keys says of this map's.
+fn key_too_long(map: &hir::Map) -> Option<Diagnostic> {
+    let size = map.key.as_ref().map_or(0, Type::size);
+    let message = format!("the key of `{}` has {size} bytes, and this kernel takes {SHORT_KEY} at most", map.name);
+    let help = "strings take most of it: give str() a length, or lower the setting max_strlen (Linux 5.11 takes longer keys)";
+    (size > SHORT_KEY).then(|| Diagnostic::error("key-too-long", map.span, message).help(help))
 }
 
 /// What is imported comes before what imports it; with the `end` probes it is the other way round, so that a script may use to the

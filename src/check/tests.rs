@@ -236,7 +236,7 @@ const MACHINE: &str = "
 fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnostics), Diagnostics> {
     let sys = Fake::new(MACHINE).unwrap();
     let script = crate::syntax::parse(&Source { name: "t".into(), text: text.into() })?;
-    check_with(&script, &sys, settings, &TABLES)
+    check_with(&script, &sys, settings, &TABLES, &[])
 }
 
 /// The dump of a script that is right.
@@ -476,4 +476,17 @@ fn several_errors_come_together() {
         "begin { $r = (a = 1, b = nope); @x = $r; @y[$r.b] = $r.a + 1; print(@x); printf(\"%d\", @x.a); $r++; if ($r) { $z = *$r; } }";
     assert_eq!(codes(text), ["unknown-name"]);
     assert_eq!(codes("begin { @x[nope] = counnt(); } end { print(@x); $y = @x[1]; $y++; }"), ["unknown-name", "unknown-function"]);
+}
+
+#[test]
+fn keys_beyond_what_the_kernel_takes() {
+    let with = |more: &str| {
+        let sys = Fake::new(&format!("{MACHINE}{more}")).unwrap();
+        let names = |n| vec!["args.comm"; n].join(", ");
+        let text = format!("tracepoint:sched:sched_wakeup {{ @long[{}] = 1; @short[{}] = 1; }}", names(33), names(30));
+        let script = crate::syntax::parse(&Source { name: "t".into(), text }).unwrap();
+        check_with(&script, &sys, &Settings::default(), &TABLES).err().map(|d| d.0.iter().map(|d| d.code).collect::<Vec<_>>())
+    };
+    assert_eq!(with(""), None);
+    assert_eq!(with("feature ShortKeys;"), Some(vec!["key-too-long"]));
 }

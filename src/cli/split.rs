@@ -4,16 +4,20 @@ use std::ffi::OsString;
 
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours.
+/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name.
 pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let mut script = false;
+    let (mut script, mut named) = (false, false);
     let mut args = std::mem::take(args).into_iter();
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
         if text == "--" {
             rest.extend(args);
             break;
+        }
+        if named && (text == "--help" || text == "-h") {
+            rest.push("--help".into());
+            continue;
         }
         let looks_so = text.len() > 1 && text.starts_with('-');
         match option(command, &text) {
@@ -26,6 +30,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
             }
             None if looks_so && !script => options.push(arg),
             None => {
+                named |= !script && super::saved(&arg).is_some();
                 script = true;
                 rest.push(arg);
             }

@@ -18,11 +18,13 @@ mod probe;
 mod session;
 mod stmt;
 
+use std::collections::BTreeSet;
+
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
 use crate::probes::Env;
-use crate::settings::Settings;
+use crate::settings::{Mechanism, Settings};
 use crate::system::{Feature, System};
 use crate::types::Type;
 use crate::value::Pos;
@@ -70,7 +72,9 @@ struct Gen<'a, 'c> {
     /// which functions set them.
     hits: Vec<Option<(u32, Option<u32>)>>,
     hits_total: u32,
-    hit_by: Vec<(String, u32, bool)>,
+    hit_by: Vec<(String, u32, bool, usize)>,
+    /// Functions that are halves of a session: their own name, the program's, and which of its sites is their first.
+    halves: Vec<(String, String, usize)>,
     /// Number of the program under construction.
     program: usize,
     /// So many functions its loops and functions become.
@@ -97,12 +101,18 @@ pub fn compile(
 ) -> Result<Compiled, EmitError> {
     let cx = Context::create();
     let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
+    e.fetches = sys.has(Feature::Fetch);
+    e.allocates = sys.has(Feature::AllocatesAnywhere);
+    e.loops = sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop);
+    e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
+    e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
     }
-    for id in moments::maps(script) {
+    let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
+    for id in doubles {
         if let Some(m) = script.maps.get(id) {
             e.double_script_map(id, map_def(m, sys));
         }
@@ -122,6 +132,7 @@ pub fn compile(
         hits: Vec::new(),
         hits_total: 0,
         hit_by: Vec::new(),
+        halves: Vec::new(),
         program: 0,
         most_frames: 0,
         site: None,
@@ -132,9 +143,14 @@ pub fn compile(
         within: None,
     };
     let programs = g.programs();
-    let Gen { e, mut events, lines, hit_by, .. } = g;
-    let of = |function: &str| programs.iter().position(|p| p.function == function);
-    let hits = hit_by.iter().filter_map(|(f, first, each)| Some(Hits { program: of(f)?, first: *first, each: *each })).collect();
+    let Gen { e, mut events, lines, hit_by, halves, .. } = g;
+    let hits = hit_by.iter().filter_map(|(function, first, each, sites)| {
+        let half = halves.iter().find(|(half, ..)| half == function);
+        let (function, from) = half.map_or((function, 0), |(_, whole, from)| (whole, *from));
+        let program = programs.iter().position(|p| p.function == *function)?;
+        Some(Hits { program, first: *first, each: *each, sites: (from, *sites) })
+    });
+    let hits = hits.collect();
     let stacks = e.stacks.iter().copied().collect();
     let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
     let built = e.build(dumps)?;
@@ -150,7 +166,8 @@ pub fn compile(
     let map =
         |(m, double): (&hir::Map, Option<u32>)| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone(), double };
     let maps = script.maps.iter().zip(double).map(map).collect();
-    let manifest = Manifest { hits, programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    let manifest =
+        Manifest { hits, programs, maps, probes: script.probes.len(), events: events.into_iter().map(|(_, e)| e).collect(), stacks };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 
@@ -170,7 +187,7 @@ fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
     };
     let copies = if per_cpu { u64::from(sys.possible_cpus()) } else { 1 };
     let bytes = u64::from(m.max_entries) * (u64::from(key.size()) + u64::from(value_size) * copies);
-    let flags = if bytes > PREALLOC_LIMIT && !m.lru { NO_PREALLOC } else { 0 };
+    let flags = if bytes > PREALLOC_LIMIT && !m.lru && sys.has(Feature::AllocatesAnywhere) { NO_PREALLOC } else { 0 };
     MapDef { kind, key_size: key.size().max(1), value_size, max_entries: m.max_entries.max(1), flags }
 }
 

@@ -24,6 +24,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
+        self.e.probe = index as u32;
         self.most_frames = super::function::most_frames(probe);
         self.functions = &probe.functions;
         self.made = (0..probe.functions.len()).map(|_| None).collect();
@@ -77,7 +78,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into() }
+        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into(), probes: vec![index] }
     }
 
     /// Is this the first instruction of a function?
@@ -194,7 +195,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn note_hit(&mut self, index: usize, function: &str) {
         let (total, Some((first, sites))) = (self.hits_total, self.hits.get(index).copied().flatten()) else { return };
         self.e.hit(total, first, sites);
-        self.hit_by.push((function.to_owned(), first, sites.is_some()));
+        let many = self.script.probes.get(index).map_or(0, |p| p.sites.len());
+        self.hit_by.push((function.to_owned(), first, sites.is_some(), many));
     }
 
     /// `-p` for what cannot be attached to a process.
@@ -205,7 +207,9 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::RawTracepoint { .. }
             | Attach::Syscall { .. }
             | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. } => {
+            | Attach::Trampoline { .. }
+            // the children of the process, where the kernel cannot leave them out
+            | Attach::Perf { all_cpus: true, .. } => {
                 let both = self.e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
                 let tgid = self.e.shr(both, self.e.int(32), false);
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
@@ -219,7 +223,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Usdt { .. }
             | Attach::Iter { .. }
             | Attach::Breakpoint { .. }
-            | Attach::Perf { .. } => {}
+            | Attach::Perf { all_cpus: false, .. } => {}
         }
     }
 
@@ -243,6 +247,13 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Trampoline { .. }
             | Attach::Breakpoint { .. }
             | Attach::Perf { all_cpus: true, .. } => {
+                // the helper came to all these programs with Linux 5.14
+                if let (false, Some(level)) = (self.env.sys.has(Feature::AncestorCgroup), within.level) {
+                    let task = self.e.call(Helper::GetCurrentTask, &[]);
+                    if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.env.sys) {
+                        return;
+                    }
+                }
                 let levels = within.level.map_or(0..MOST_CGROUPS, |level| level..level + 1);
                 let mut inside = self.e.int(0);
                 for level in levels {

@@ -34,9 +34,18 @@ impl Gen<'_, '_> {
                 Some((j, ret)) => {
                     let (entry, ret) = (self.program(i, probe, true), self.program(j, ret, true));
                     let function = format!("session_{i}");
+                    self.halves.push((entry.function.clone(), function.clone(), 0));
+                    self.halves.push((ret.function.clone(), function.clone(), entry.sites.len()));
                     self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites, lowered: None, why: String::new() });
+                    programs.push(Program {
+                        function,
+                        ty: ProgramType::KprobeSession,
+                        sites,
+                        lowered: None,
+                        why: String::new(),
+                        probes: vec![i, j],
+                    });
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::{Gen, moments};
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, Expr, Stmt, StmtKind};
 use crate::diag::Span;
-use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue};
+use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue, WALKED_TURNS};
 use crate::types::{Int, Type};
 
 /// Where a variable lives.
@@ -250,20 +250,29 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.block(body);
         let callback = self.exit_loop(outer, saved);
         let at = self.lent();
-        let none = self.e.int(0);
         // of zero turns that it can see, the kernel drops the callback and then misses it: it is not to see the number
-        let offset = self.e.alloc_scratch(8);
-        let kept = self.e.scratch_at(offset);
-        self.e.store(kept, 0, 8, times);
-        let kept = self.e.scratch_at(offset);
-        let times = self.e.load(kept, 0, I64);
-        let r = self.e.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+        // (where it walks the turns, it had better)
+        let times = match self.e.loops {
+            true => {
+                let offset = self.e.alloc_scratch(8);
+                let kept = self.e.scratch_at(offset);
+                self.e.store(kept, 0, 8, times);
+                let kept = self.e.scratch_at(offset);
+                self.e.load(kept, 0, I64)
+            }
+            false => times,
+        };
+        let r = self.e.turns(times, callback, at);
         self.at(span);
-        self.e.check(Helper::Loop, r, 1);
-        self.e.if_(beyond, |e| {
-            let all = e.cmp(Cmp::Eq, r, e.int(MOST_TURNS + 1));
-            e.if_(all, |e| e.problem("`for` was left after 8388608 turns"));
-        });
+        if self.e.loops {
+            self.e.check(Helper::Loop, r, 1);
+            self.e.if_(beyond, |e| {
+                let all = e.cmp(Cmp::Eq, r, e.int(MOST_TURNS + 1));
+                e.if_(all, |e| e.problem("`for` was left after 8388608 turns"));
+            });
+        } else {
+            self.left_early(r, times, "for");
+        }
         self.after_loop();
     }
 
@@ -300,10 +309,25 @@ impl<'a, 'c> Gen<'a, 'c> {
         let callback = self.exit_loop(outer, saved);
         let at = self.lent();
         // one more than there may be, so that it is noticed
-        let (most, none) = (self.e.int(MOST_TURNS + 1), self.e.int(0));
-        let r = self.e.call(Helper::Loop, &[most.into(), callback.into(), at.into(), none.into()]);
-        self.e.check(Helper::Loop, r, 1);
+        let most = self.e.int(MOST_TURNS + 1);
+        let r = self.e.turns(most, callback, at);
+        if self.e.loops {
+            self.e.check(Helper::Loop, r, 1);
+        } else {
+            self.left_early(r, most, "while");
+        }
         self.after_loop();
+    }
+
+    /// Tells of a loop that has made all the turns that this kernel allows, and not all that it should have.
+    fn left_early(&mut self, made: IntValue<'c>, wanted: IntValue<'c>, word: &str) {
+        let all = self.e.cmp(Cmp::Eq, made, self.e.int(WALKED_TURNS));
+        self.e.if_(all, |e| {
+            let more = e.cmp(Cmp::Ugt, wanted, e.int(WALKED_TURNS));
+            e.if_(more, |e| {
+                e.problem(&format!("`{word}` was left after {WALKED_TURNS} turns, the most on this kernel: Linux 5.17 makes more"))
+            });
+        });
     }
 
     /// `for $kv : @map`

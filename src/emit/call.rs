@@ -141,7 +141,9 @@ impl<'c> Emit<'c> {
             Some(f) => f,
             None => {
                 let types = args.map(|(_, size)| self.bytes_at(size));
-                let outer = self.begin_inner(name, &[false, false], Seen::OfMemory(types));
+                // pointers for such functions came with atomics that fetch, in Linux 5.12
+                let seen = if self.fetches { Seen::OfMemory(types) } else { Seen::WithCaller };
+                let outer = self.begin_inner(name, &[false, false], seen);
                 let params = self.fun_ref().function.get_params();
                 let (Some(BasicValueEnum::PointerValue(a)), Some(BasicValueEnum::PointerValue(b))) = (params.first(), params.get(1)) else {
                     bug!("it gets two pointers")

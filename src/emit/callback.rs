@@ -9,7 +9,11 @@ use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
-use super::{Emit, Fun, ok};
+use super::mem::U64;
+use super::{Cmp, Emit, Fun, ok};
+
+/// Most turns of a loop where the kernel has nothing that makes them (`bpf_loop`, Linux 5.17): the verifier walks each.
+pub const WALKED_TURNS: u64 = 512;
 
 /// Bytes that [`Emit::lend`] writes.
 pub const LENT: u32 = 24;
@@ -57,6 +61,40 @@ impl<'c> Emit<'c> {
         let outer = self.begin_inner(name, numbers, Seen::WithCaller);
         let params = self.fun_ref().function.get_params();
         (outer, params)
+    }
+
+    /// Calls a function of a number and a pointer with each of 0 .. `times` until it gives 1, as `bpf_loop` does; gives the
+    /// number of calls.
+    pub fn turns(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
+        if self.loops {
+            let none = self.int(0);
+            return self.call(super::Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+        }
+        let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
+        let most = self.int(WALKED_TURNS);
+        let beyond = self.cmp(Cmp::Ugt, times, most);
+        let times = self.select(beyond, most, times);
+        // out of LLVM's sight, or it would look for inequality: the verifier then finds no end
+        let made = self.entry_alloca();
+        let zero = self.int(0);
+        self.store_volatile(made, zero);
+        self.while_(
+            |e| {
+                let i = e.load_volatile(made, U64);
+                e.cmp(Cmp::Ult, i, times)
+            },
+            |e| {
+                let i = e.load_volatile(made, U64);
+                let next = e.add(i, e.int(1));
+                e.store_volatile(made, next);
+                let call = ok(e.b.build_indirect_call(ty, callback, &[i.into(), at.into()], ""));
+                if let Some(BasicValueEnum::IntValue(stop)) = call.try_as_basic_value().basic() {
+                    e.if_(stop, |e| e.break_());
+                }
+            },
+            |_| (),
+        );
+        self.load_volatile(made, U64)
     }
 
     /// A function within the module, at whose end the one under construction now goes on.

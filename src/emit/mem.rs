@@ -168,16 +168,25 @@ impl<'c> Emit<'c> {
             self.b.position_at_end(there);
             // its number, from 1, says that it is taken: see [`Emit::slot_number`]
             let taken = self.add(index, self.int(1));
-            let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
-            let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
-            ok(self.b.build_conditional_branch(free, got, next));
-            self.b.position_at_end(got);
+            if self.fetches {
+                let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
+                let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
+                ok(self.b.build_conditional_branch(free, got, next));
+                self.b.position_at_end(got);
+            } else {
+                // Kernels without an exchange run programs with preemption off: what comes between the two is an
+                // interrupt's, which has given the slot back when it returns.
+                let old = self.load_volatile(elem, U64);
+                let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
+                ok(self.b.build_conditional_branch(free, got, next));
+                self.b.position_at_end(got);
+                self.store_volatile(elem, taken);
+            }
             ok(self.b.build_store(slot, elem));
             ok(self.b.build_unconditional_branch(after));
             self.b.position_at_end(next);
         }
-        let missed = self.state(std::mem::offset_of!(State, missed));
-        self.atomic_add(missed, self.int(1));
+        self.count_missed();
         ok(self.b.build_unconditional_branch(exit));
     }
 
@@ -279,6 +288,8 @@ impl<'c> Emit<'c> {
 
     /// `*ptr += value` for all CPUs to see.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
+        // of a 0 that it can see, LLVM makes another operation, which came with those that fetch
+        let value = if self.fetches { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 

@@ -127,8 +127,12 @@ impl<'c> Emit<'c> {
 
     fn announce(&mut self, n: u32, bit: IntValue<'c>) -> PointerValue<'c> {
         let counter = self.counter(n, bit);
-        // One that gives back what was there is ordered with all around it; the plain one is not (on ARM, say).
         let one = self.int(1);
+        if !self.fetches {
+            self.atomic_add(counter, one);
+            return counter;
+        }
+        // One that gives back what was there is ordered with all around it; the plain one is not (on ARM, say).
         let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, one, AtomicOrdering::SequentiallyConsistent));
         self.opaque(old);
         counter
@@ -136,6 +140,10 @@ impl<'c> Emit<'c> {
 
     fn take_back(&mut self, counter: PointerValue<'c>) {
         let minus = self.int(u64::MAX);
+        if !self.fetches {
+            self.atomic_add(counter, minus);
+            return;
+        }
         let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, minus, AtomicOrdering::SequentiallyConsistent));
         self.opaque(old);
     }

@@ -2,7 +2,7 @@
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::{Cmp, Emit, Helper};
+use super::{Cmp, Emit};
 use crate::types::Int;
 
 const BYTE: Int = Int { bytes: 1, signed: false };
@@ -97,7 +97,7 @@ impl<'c> Emit<'c> {
         let zero = self.int(0);
         self.store(ctx, 16, 8, zero);
         let times = self.int(cap.into());
-        self.call(Helper::Loop, &[times.into(), from.into(), ctx.into(), zero.into()]);
+        self.turns(times, from, ctx);
         self.load(ctx, 16, U64)
     }
 }

@@ -126,10 +126,6 @@ impl ProbeKind for Fentry {
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let mut caps = self.offers();
-        // bpf_get_func_ip came with cookies, in Linux 5.15
-        if !env.sys.has(Feature::PerfCookie) {
-            caps = caps.without(Caps::FUNC);
-        }
         let Some(prototype) = prototype(site, env) else { return Ok(Context { caps, space: Some(Space::Kernel), ..Context::default() }) };
         let mut at = 0;
         let fields = prototype.params.into_iter().map(|(name, ty)| {
@@ -153,19 +149,13 @@ impl ProbeKind for Fentry {
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
-            ArgRef::Named(f) => word(e, f.field.offset, &f.field.ty),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| word(e, f.field.offset, &f.field.ty)),
+            ArgRef::Named(f) => word(e, f.field.offset, &f.field.ty, env),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| word(e, f.field.offset, &f.field.ty, env)),
             ArgRef::Retval => {
                 let at = prototype(site, env).map_or(0, |p| words(&p) * 8);
-                word(e, at, ty)
+                word(e, at, ty, env)
             }
-            ArgRef::Func => {
-                let v = e.once("func", |e| {
-                    let ctx = e.ctx();
-                    e.call(Helper::GetFuncIp, &[ctx.into()])
-                });
-                Operand::reg(ty.clone(), v)
-            }
+            ArgRef::Func => Operand::reg(ty.clone(), e.once("func", |e| function(e, site, env))),
             ArgRef::Index(_) | ArgRef::Ctx => crate::bug!("{} offers no {which:?}", site.name),
         }
     }
@@ -186,20 +176,39 @@ impl ProbeKind for Fentry {
     }
 }
 
+/// The function's address.
+pub(super) fn function<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env) -> IntValue<'c> {
+    // the helper came with cookies, in Linux 5.15
+    if env.sys.has(Feature::PerfCookie) {
+        let ctx = e.ctx();
+        return e.call(Helper::GetFuncIp, &[ctx.into()]);
+    }
+    // without these no two sites share a program
+    let (Attach::Trampoline { function, .. } | Attach::Kprobe { function, .. }) = &site.attach else {
+        crate::bug!("{} is on a function of the kernel", site.name)
+    };
+    e.int(env.sys.kernel_symbol(function).unwrap_or(0))
+}
+
 /// A word of the context as a value of this type; a struct by value is read where it lies.
-fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type) -> Operand<'c> {
+fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type, env: &Env) -> Operand<'c> {
+    let from_memory = |e: &mut Emit<'c>| {
+        let ctx = e.addr(e.ctx());
+        e.add(ctx, e.int(offset.into()))
+    };
     match ty.as_int() {
+        // the verifier lets nobody look at it
+        Some(int) if matches!(ty, Type::Ptr(to, _) if to.as_int().is_some()) && !env.sys.has(Feature::NumberPointers) => {
+            let at = from_memory(e);
+            Operand::reg(ty.clone(), e.read_int(Space::Kernel, at, int))
+        }
         Some(int) => {
             let v = number(e, offset);
             // what leads to something is that for the verifier, who lets nobody calculate with it
             let v = if matches!(ty, Type::Ptr(..)) && !e.trusts { e.mere_number(v) } else { v };
             Operand::reg(ty.clone(), e.fit(v, int))
         }
-        None => {
-            let ctx = e.addr(e.ctx());
-            let at = e.add(ctx, e.int(offset.into()));
-            Operand::at(ty.clone(), at, Space::Kernel)
-        }
+        None => Operand::at(ty.clone(), from_memory(e), Space::Kernel),
     }
 }
 

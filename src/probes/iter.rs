@@ -211,49 +211,63 @@ impl ProbeKind for Iter {
 
 /// Leaves when a task is not one that is asked about: of another process, or outside the cgroup.
 fn only_wanted<'c>(e: &mut Emit<'c>, task: IntValue<'c>, env: &Env) {
-    let at = |e: &mut Emit<'c>, base, offset: u32, int| {
-        let at = e.add(base, e.int(offset.into()));
-        e.read_int(Space::Kernel, at, int)
-    };
     if let (Some(pid), Some(tgid)) = (env.settings.pid, member(env.sys, "task_struct", "tgid")) {
-        let tgid = at(e, task, tgid, U32);
+        let tgid = read(e, task, tgid, U32);
         let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
         e.if_(other, |e| e.ret(None));
     }
-    if let (Some((id, level)), Some(path)) = (env.settings.cgroup.and_then(|c| Some((c.id, c.level?))), path_to_cgroup(env.sys)) {
-        let mut own = task;
-        for offset in path.own {
-            own = at(e, own, offset, U64);
-        }
-        let depth = at(e, own, path.level, U32);
-        let above = e.cmp(Cmp::Ult, depth, e.int(level.into()));
-        e.if_(above, |e| e.ret(None));
-        let mut there = at(e, own, path.ancestors + level * 8, U64);
-        for offset in path.node {
-            there = at(e, there, offset, U64);
-        }
-        let other = e.cmp(Cmp::Ne, there, e.int(id));
-        e.if_(other, |e| e.ret(None));
+    if let Some((id, level)) = env.settings.cgroup.and_then(|c| Some((c.id, c.level?))) {
+        leave_other_cgroups(e, task, id, level, env.sys);
     }
+}
+
+/// Leaves when a task is neither in the cgroup of this id, which is so many below the root, nor below it. False where the
+/// kernel's types do not tell the way there.
+pub fn leave_other_cgroups<'c>(e: &mut Emit<'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn System) -> bool {
+    let Some(path) = path_to_cgroup(sys) else { return false };
+    let mut own = task;
+    for offset in path.own {
+        own = read(e, own, offset, U64);
+    }
+    let depth = read(e, own, path.level, U32);
+    let above = e.cmp(Cmp::Ult, depth, e.int(level.into()));
+    e.if_(above, |e| e.ret(None));
+    let mut there = read(e, own, path.ancestors + level * 8, U64);
+    for offset in path.node {
+        there = read(e, there, offset, U64);
+    }
+    let other = e.cmp(Cmp::Ne, there, e.int(id));
+    e.if_(other, |e| e.ret(None));
+    true
+}
+
+/// A member of something in the kernel's memory.
+fn read<'c>(e: &mut Emit<'c>, base: IntValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
+    let at = e.add(base, e.int(offset.into()));
+    e.read_int(Space::Kernel, at, int)
 }
 
 /// Offsets that lead from a task to the ids of its cgroups.
 struct PathToCgroup {
     /// From the task to its own cgroup.
     own: [u32; 2],
-    /// In a cgroup: how many are above it, and pointers to them and to itself, the root first (since Linux 6.1).
+    /// In a cgroup: how many are above it, and of them and itself, the root first, pointers or (until Linux 6.0) ids.
     level: u32,
     ancestors: u32,
-    /// From a cgroup to its id.
-    node: [u32; 2],
+    /// From a cgroup to its id, where these are pointers.
+    node: Vec<u32>,
 }
 
 fn path_to_cgroup(sys: &dyn System) -> Option<PathToCgroup> {
+    let (ancestors, node) = match member(sys, "cgroup", "ancestors") {
+        Some(pointers) => (pointers, vec![member(sys, "cgroup", "kn")?, member(sys, "kernfs_node", "id")?]),
+        None => (member(sys, "cgroup", "ancestor_ids")?, Vec::new()),
+    };
     Some(PathToCgroup {
         own: [member(sys, "task_struct", "cgroups")?, member(sys, "css_set", "dfl_cgrp")?],
         level: member(sys, "cgroup", "level")?,
-        ancestors: member(sys, "cgroup", "ancestors")?,
-        node: [member(sys, "cgroup", "kn")?, member(sys, "kernfs_node", "id")?],
+        ancestors,
+        node,
     })
 }
 

@@ -10,7 +10,7 @@ use super::fentry;
 use super::kernel::{self, Named};
 use super::{ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, Operand};
+use crate::emit::{Emit, Operand};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::KERNEL;
@@ -138,10 +138,6 @@ impl ProbeKind for Kprobe {
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let (module, function, place) = target(site);
         let mut caps = self.offers();
-        // at a return only bpf_get_func_ip knows: it came with cookies, in Linux 5.15
-        if self.ret && !env.sys.has(Feature::PerfCookie) {
-            caps = caps.without(Caps::FUNC);
-        }
         // behind the first instruction, registers no longer hold the arguments
         if place != 0 {
             caps = caps.without(Caps::ARGS).without(Caps::OVERRIDE);
@@ -157,8 +153,11 @@ impl ProbeKind for Kprobe {
     }
 
     fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
-        let [site] = sites else { return Choice::literal("one program for several functions") };
-        let Attach::Kprobe { place: 0, many: false, .. } = &site.attach else { return Choice::literal("") };
+        // those of a wildcard, which are by one link anyway
+        if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { place: 0, many: false, .. })) {
+            return Choice::literal("");
+        }
+        let [site] = sites else { return by_one_link(sites, asks, env) };
         let (module, function, _) = target(site);
         let module = module.unwrap_or(KERNEL);
         if env.settings.refuses(Mechanism::Fentry) {
@@ -215,11 +214,10 @@ impl ProbeKind for Kprobe {
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Func => {
                 let (_, name, place) = target(site);
-                let by_helper = (self.ret || place == 0) && env.sys.has(Feature::PerfCookie);
+                let by_helper = by_trampoline || self.ret || place == 0 && env.sys.has(Feature::PerfCookie);
                 let v = e.once("func", |e| {
                     if by_helper {
-                        let ctx = e.ctx();
-                        return e.call(Helper::GetFuncIp, &[ctx.into()]);
+                        return fentry::function(e, site, env);
                     }
                     // the breakpoint's byte is behind it
                     let back = if name.is_empty() { 1 } else { place + 1 };
@@ -259,6 +257,26 @@ impl ProbeKind for Kprobe {
         }
         Ok(())
     }
+}
+
+/// One link for several functions that are named one by one.
+fn by_one_link(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+    if env.settings.refuses(Mechanism::KprobeMulti) || !env.sys.has(Feature::KprobeMulti) {
+        return Choice::literal("one program for several functions");
+    }
+    // not all registers are there, and an address is no function to that link
+    let whole = [Caps::REGS, Caps::OVERRIDE].iter().any(|c| asks.caps.has(*c)) || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
+    if whole || sites.iter().any(|s| target(s).1.is_empty()) {
+        return Choice::literal("it asks for more than one link has");
+    }
+    let many = |site: &ProbeSite| {
+        let mut attach = site.attach.clone();
+        if let Attach::Kprobe { many, .. } = &mut attach {
+            *many = true;
+        }
+        attach
+    };
+    Choice { lowered: Some(Mechanism::KprobeMulti), attaches: sites.iter().map(many).collect(), why: "one link for several functions" }
 }
 
 /// Where the calling convention puts a function's arguments: numbers and pointers in registers in turn, then on the stack.

@@ -116,6 +116,11 @@ pub(super) fn counter(ty: u32, config: u64, every: Every, scope: Scope) -> io::R
     if scope.cpu < 0 {
         attr.set_inherit(1);
         attr.set_inherit_thread(1);
+        // until Linux 5.12 there are children processes or no threads; the program leaves out the former
+        match open(&attr, scope) {
+            Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::E2BIG)) => attr.set_inherit_thread(0),
+            done => return done,
+        }
     }
     open(&attr, scope)
 }

@@ -73,7 +73,7 @@ pub fn read(program: &str, log: &str) -> Refused {
 }
 
 /// What helps, where an older kernel says no more than what is wrong: by words of its reason.
-const REMEDIES: [(&str, &str); 12] = [
+const REMEDIES: [(&str, &str); 17] = [
     ("bpf_probe_write_user", "this kernel is locked down against writes by BPF programs (/sys/kernel/security/lockdown)"),
     ("number of maps per program", "give the probe fewer maps, or one map with a key in place of many"),
     ("infinite loop", "the loop must end by itself: count to a constant, as in `for $i : 0..100 { … }`"),
@@ -81,11 +81,17 @@ const REMEDIES: [(&str, &str); 12] = [
     ("too large", "loop less often, or split the probe"),
     ("too many", "loop less often, or split the probe"),
     ("back-edge", "loops need Linux 5.3: use `unroll(n) { … }`"),
+    // of callbacks, which came with Linux 5.13, it does not know what they are
+    ("number of funcs in func_info", "`for` over a map, and what else goes through one (as len() does), needs Linux 5.13"),
+    ("unknown#195", "the value of an aggregation, within the script, needs Linux 5.19"),
+    ("bpf_map_lookup_percpu_elem#", "the value of an aggregation, within the script, needs Linux 5.19"),
+    ("bpf_for_each_map_elem#", "`for` over a map, and what else goes through one (as len() does), needs Linux 5.13"),
     ("bpf_override_return#", "`override` needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE"),
     ("program of this type cannot use helper bpf_override_return", "`override` needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE"),
     ("bpf_d_path#", "`path` works in some functions only, which the kernel's source lists (btf_allowlist_d_path)"),
     // the same, before Linux 6.2
     ("helper call is not allowed in probe", "`path` works in some functions only, which the kernel's source lists (btf_allowlist_d_path)"),
+    ("unknown func bpf_", "this kernel does not offer that to programs of this type; a newer one may"),
     ("combined stack size", "keep fewer values at a time, or keep them in maps"),
 ];
 

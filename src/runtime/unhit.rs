@@ -19,7 +19,8 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
     let mut points: Vec<(&Site, bool, usize)> = Vec::new();
     for of in &manifest.hits {
         let Some(program) = manifest.programs.get(of.program) else { continue };
-        for (i, site) in program.sites.iter().enumerate().filter(|(_, s)| !failed.contains(&s.name)) {
+        let (from, many) = of.sites;
+        for (i, site) in program.sites.iter().skip(from).take(many).enumerate().filter(|(_, s)| !failed.contains(&s.name)) {
             let was = hit(of.first as usize + if of.each { i } else { 0 });
             match points.iter_mut().find(|(first, ..)| first.pos == site.pos) {
                 Some((_, any, n)) => {

@@ -42,8 +42,8 @@ fn ask(feature: Feature) -> bool {
         Feature::UprobeMulti => uprobe_multi(),
         Feature::KprobeMulti => kprobe_multi(TRACE_KPROBE_MULTI),
         Feature::KprobeSession => kprobe_multi(TRACE_KPROBE_SESSION),
-        // needs a function's id: see `trampoline`
-        Feature::Trampoline => false,
+        // need a function's id: see `trampoline` and `takes_argument`
+        Feature::Trampoline | Feature::NumberPointers => false,
         // registered where CONFIG_KPROBE_EVENTS is set (kernel/events/core.c)
         Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),
@@ -52,29 +52,55 @@ fn ask(feature: Feature) -> bool {
         Feature::RawTracepointCookie => load(prog_type::RAW_TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
         // Signed division sets the offset field, which a verifier that does not know it wants to be 0.
         Feature::CpuV4 => load(prog_type::RAW_TRACEPOINT, 0, &SIGNED_DIVISION, None).is_ok(),
+        Feature::Fetch => load(prog_type::RAW_TRACEPOINT, 0, &FETCH_ADD, None).is_ok(),
+        Feature::SleepingUprobes => load_with(prog_type::KPROBE, 0, SLEEPABLE, &RETURN_ZERO, None).is_ok(),
+        Feature::Override => load(prog_type::KPROBE, 0, &CALL_OVERRIDE, None).is_ok(),
+        Feature::ShortKeys => {
+            const HASH: u32 = 1;
+            let attr = MapCreate { map_type: HASH, key_size: super::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
+            bpf(MAP_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::E2BIG))
+        }
         // The magic number, to the machine's byte order; parsing is for those that ask for types.
         Feature::Btf => {
             let mut magic = [0; 2];
             std::fs::File::open("/sys/kernel/btf/vmlinux").and_then(|mut f| io::Read::read_exact(&mut f, &mut magic)).is_ok()
                 && u16::from_ne_bytes(magic) == 0xeb9f
         }
-        // A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is
-        // refused for its arguments, of one that does not for the helper; the log tells which.
         // told by the kernel's types: see `Live`
         Feature::SharedStacks => true,
-        Feature::Loop => {
-            let mut log = [0u8; 4096];
-            match load(prog_type::RAW_TRACEPOINT, 0, &CALL_LOOP, Some(&mut log)) {
-                Ok(_) => true,
-                Err(_) => {
-                    let log = String::from_utf8_lossy(&log);
-                    let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
-                    // An empty log: the verifier never ran (no permission).
-                    !log.trim_matches('\0').is_empty() && !refused
-                }
-            }
+        Feature::Loop => offers(&CALL_LOOP),
+        Feature::ForEach => offers(&CALL_FOR_EACH),
+        Feature::AncestorCgroup => load(prog_type::RAW_TRACEPOINT, 0, &CALL_ANCESTOR_CGROUP, None).is_ok(),
+        Feature::AllocatesAnywhere => allocates_anywhere(),
+    }
+}
+
+/// A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is refused
+/// for its arguments, of one that does not for the helper; the log tells which.
+fn offers(call: &[Insn]) -> bool {
+    let mut log = [0u8; 4096];
+    match load(prog_type::RAW_TRACEPOINT, 0, call, Some(&mut log)) {
+        Ok(_) => true,
+        Err(_) => {
+            let log = String::from_utf8_lossy(&log);
+            let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
+            // An empty log: the verifier never ran (no permission).
+            !log.trim_matches('\0').is_empty() && !refused
         }
     }
+}
+
+/// The verifier does not let a program of a counter, which may be called from any interrupt, use such a map where that is
+/// not safe (`check_map_prog_compatibility` of kernel/bpf/verifier.c).
+fn allocates_anywhere() -> bool {
+    const HASH: u32 = 1;
+    const NO_PREALLOC: u32 = 1;
+    const MAP_FD: u8 = 1 << 4; // BPF_PSEUDO_MAP_FD as source register
+    let attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
+    let Ok(map) = bpf(MAP_CREATE, &attr) else { return true };
+    // r1 = map; r0 = 0
+    let use_it = [Insn(0x18, MAP_FD | 1, 0, map.as_raw_fd()), Insn(0, 0, 0, 0), Insn(0xb7, 0, 0, 0), EXIT];
+    load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok()
 }
 
 /// A call without arguments: whether the program may make it is looked at before what it passes, and the log tells
@@ -109,14 +135,20 @@ fn uprobe_multi() -> bool {
     bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
 }
 
-/// Does a program on the function of this BTF id load, and attach? It is detached at once.
-pub fn trampoline(function: u32) -> bool {
+/// May a program on the function of this BTF id look at its n-th argument?
+pub fn takes_argument(function: u32, n: u32) -> bool {
+    // r0 = *(u64 *)(r1 + 8 n); r0 = 0
+    tracing(function, &[Insn(0x79, 0x10, (8 * n) as i16, 0), Insn(0xb7, 0, 0, 0), EXIT]).is_ok()
+}
+
+/// Loads a program on the function of this BTF id.
+fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
     const TRACE_FENTRY: u32 = 24;
     let attr = TracingLoad {
         load: ProgLoad {
             prog_type: prog_type::TRACING,
-            insn_cnt: RETURN_ZERO.len() as u32,
-            insns: RETURN_ZERO.as_ptr() as u64,
+            insn_cnt: insns.len() as u32,
+            insns: insns.as_ptr() as u64,
             license: c"GPL".as_ptr() as u64,
             expected_attach_type: TRACE_FENTRY,
             ..Default::default()
@@ -124,7 +156,12 @@ pub fn trampoline(function: u32) -> bool {
         attach_btf_id: function,
         ..Default::default()
     };
-    let Ok(program) = bpf(PROG_LOAD, &attr) else { return false };
+    bpf(PROG_LOAD, &attr)
+}
+
+/// Does a program on the function of this BTF id load, and attach? It is detached at once.
+pub fn trampoline(function: u32) -> bool {
+    let Ok(program) = tracing(function, &RETURN_ZERO) else { return false };
     let attr = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, pad: 0 };
     const RAW_TRACEPOINT_OPEN: u32 = 17;
     bpf(RAW_TRACEPOINT_OPEN, &attr).is_ok()
@@ -148,6 +185,7 @@ const LINK_CREATE: u32 = 28;
 mod prog_type {
     pub const KPROBE: u32 = 2;
     pub const TRACEPOINT: u32 = 5;
+    pub const PERF_EVENT: u32 = 7;
     pub const RAW_TRACEPOINT: u32 = 17;
     pub const TRACING: u32 = 26;
 }
@@ -161,10 +199,29 @@ const EXIT: Insn = Insn(0x95, 0, 0, 0);
 const RETURN_ZERO: [Insn; 2] = [Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_get_attach_cookie(ctx); r0 = 0
 const CALL_GET_ATTACH_COOKIE: [Insn; 3] = [Insn(0x85, 0, 0, 174), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_for_each_map_elem(ctx, ?, ?, ?)
+const CALL_FOR_EACH: [Insn; 3] = [Insn(0x85, 0, 0, 164), Insn(0xb7, 0, 0, 0), EXIT];
+/// r1 = 0; r0 = bpf_get_current_ancestor_cgroup_id(r1); r0 = 0
+const CALL_ANCESTOR_CGROUP: [Insn; 4] = [Insn(0xb7, 1, 0, 0), Insn(0x85, 0, 0, 123), Insn(0xb7, 0, 0, 0), EXIT];
+/// r2 = 0; r0 = bpf_override_return(ctx, r2); r0 = 0
+const CALL_OVERRIDE: [Insn; 4] = [Insn(0xb7, 2, 0, 0), Insn(0x85, 0, 0, 58), Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_loop(ctx, ?, ?, ?)
 const CALL_LOOP: [Insn; 3] = [Insn(0x85, 0, 0, 181), Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = 4; r0 s/= 2 (BPF_ALU64 | BPF_DIV | BPF_K, off 1); r0 = 0
 const SIGNED_DIVISION: [Insn; 4] = [Insn(0xb7, 0, 0, 4), Insn(0x37, 0, 1, 2), Insn(0xb7, 0, 0, 0), EXIT];
+
+/// r1 = 0; *(u64 *)(r10 - 8) = r1; r1 = atomic_fetch_add((u64 *)(r10 - 8), r1); r0 = 0
+const FETCH_ADD: [Insn; 5] = [Insn(0xb7, 1, 0, 0), Insn(0x7b, 0x1a, -8, 0), Insn(0xdb, 0x1a, -8, 1), Insn(0xb7, 0, 0, 0), EXIT];
+
+/// `union bpf_attr` as BPF_MAP_CREATE takes it, up to `map_flags`.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
 
 /// `union bpf_attr` as BPF_PROG_LOAD takes it, up to `expected_attach_type`.
 #[repr(C)]
@@ -241,6 +298,13 @@ struct LinkCreateKprobeMulti {
 }
 
 fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    load_with(prog_type, expected_attach_type, 0, insns, log)
+}
+
+/// `BPF_F_SLEEPABLE`.
+const SLEEPABLE: u32 = 1 << 4;
+
+fn load_with(prog_type: u32, expected_attach_type: u32, flags: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
     let attr = ProgLoad {
         prog_type,
@@ -250,12 +314,14 @@ fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&
         log_level,
         log_size,
         log_buf,
+        prog_flags: flags,
         expected_attach_type,
         ..Default::default()
     };
     bpf(PROG_LOAD, &attr)
 }
 
+const MAP_CREATE: u32 = 0;
 const PROG_LOAD: u32 = 5;
 
 /// For commands that return a descriptor.

@@ -51,6 +51,7 @@ pub struct Live {
     /// `--debuginfo`
     debug_dirs: Vec<String>,
     trampoline: OnceCell<bool>,
+    number_pointers: OnceCell<bool>,
     /// Binaries' own types, in the order that they were opened, which their ids tell.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
 }
@@ -358,6 +359,12 @@ impl System for Live {
                 // made for tests of just this (net/bpf/test_run.c): nothing else calls it
                 let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
                 test.is_some_and(|p| super::features::trampoline(p.id))
+            });
+        }
+        if feature == Feature::NumberPointers {
+            return *self.number_pointers.get_or_init(|| {
+                // its last argument is a `loff_t *`, and has been since long before BPF
+                self.prototype(Some(functions::KERNEL), "vfs_read").is_some_and(|p| super::features::takes_argument(p.id, 3))
             });
         }
         self.features.has(feature)

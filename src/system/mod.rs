@@ -139,6 +139,22 @@ pub enum Feature {
     Btf,
     /// `bpf_loop`.
     Loop,
+    /// Atomic instructions that give back what was there (`BPF_FETCH`, Linux 5.12).
+    Fetch,
+    /// Programs of uprobes may sleep (Linux 6.0; those of multi links came with it).
+    SleepingUprobes,
+    /// Arguments that are pointers to numbers can be read by tracing programs (Linux 5.18).
+    NumberPointers,
+    /// `bpf_for_each_map_elem`.
+    ForEach,
+    /// A map's elements may be allocated by a program that runs in an interrupt (Linux 6.1).
+    AllocatesAnywhere,
+    /// `bpf_get_current_ancestor_cgroup_id` for tracing.
+    AncestorCgroup,
+    /// `bpf_override_return` (CONFIG_BPF_KPROBE_OVERRIDE).
+    Override,
+    /// Maps' keys have [`SHORT_KEY`] bytes at most (until Linux 5.11).
+    ShortKeys,
     /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
     SharedStacks,
     /// `BPF_LINK_TYPE_KPROBE_MULTI`.
@@ -150,6 +166,9 @@ pub enum Feature {
     /// Programs that a function of the kernel calls at its entry and exit.
     Trampoline,
 }
+
+/// Most bytes of a key where a kernel has a limit: `MAX_BPF_STACK` of `include/linux/filter.h`.
+pub const SHORT_KEY: u32 = 512;
 
 /// Why a question has no answer: text for a diagnostic, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

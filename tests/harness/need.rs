@@ -29,14 +29,27 @@ fn met(need: &str) -> bool {
         "kprobe" => there("/sys/bus/event_source/devices/kprobe"),
         "uprobe" => there("/sys/bus/event_source/devices/uprobe"),
         // what only a try can tell: rbt has tried it
-        "fentry" | "kprobe_multi" | "kprobe_session" => info().lines().any(|l| l.split_whitespace().eq([need, "yes"])),
+        "fentry" | "kprobe_multi" | "kprobe_session" | "override" | "uprobe_multi" | "bpf_loop" | "for_each" => {
+            info().lines().any(|l| l.split_whitespace().eq([need, "yes"]))
+        }
         // Debian has the server's programs off the path
         "postgresql" => list("/usr/lib/postgresql").iter().any(|version| version.join("bin/postgres").is_file()) && on_path("setpriv"),
         "aslr" => read("/proc/sys/kernel/randomize_va_space").trim() != "0",
-        _ => match need.strip_prefix("kernel>=") {
-            Some(version) => kernel() >= numbers(version),
-            None => on_path(need),
-        },
+        _ => {
+            let after = |start: &str| need.strip_prefix(start);
+            if let Some(not) = after("!") {
+                !met(not)
+            } else if let Some(version) = after("kernel>=") {
+                kernel() >= numbers(version)
+            } else if let Some(name) = after("module:") {
+                // loaded, not built in
+                read("/proc/modules").lines().any(|l| l.split(' ').next() == Some(name))
+            } else if let Some(name) = after("types:") {
+                there(&format!("/sys/kernel/btf/{name}"))
+            } else {
+                on_path(need)
+            }
+        }
     }
 }
 

@@ -11,37 +11,48 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// As many as there are test threads: each waits for one.
+/// As many as there are test threads: each waits for one. RBT_TEST_MACHINES says otherwise.
 const MACHINES: usize = 2;
 /// So many cases are worth another machine.
 const ENOUGH: usize = 16;
 
+/// Where a case runs that only the matrix of kernels runs.
+pub const MATRIX: &str = "matrix";
+
 /// The kernels that `VM` names, and the globs of their releases; `yes` is the first.
-const KERNELS: [(&str, &str); 2] = [("6.1", "6.1.0-*-cloud-amd64"), ("6.12", "6.12.*-cloud-amd64")];
+fn known() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let words = |l: &'static str| (!l.starts_with('#')).then(|| l.split_whitespace());
+    include_str!("../vm/kernels").lines().filter_map(words).filter_map(|mut w| Some((w.next()?, w.next()?)))
+}
 
 /// Is this the run within the machine?
 pub fn is_inside() -> bool {
     std::env::var_os("RBT_TEST_VM_BATCH").is_some()
 }
 
-/// What follows `VM`: yes, no, or kernels.
+/// What follows `VM`: yes, no, matrix, or kernels.
 pub fn releases(value: &str) -> Result<Vec<String>, String> {
-    let known = |w: &str| match w {
-        "yes" => Ok(KERNELS[0].0.to_string()),
-        _ => KERNELS.iter().find(|(name, _)| *name == w).map(|(n, _)| (*n).to_string()).ok_or(format!("no kernel {w:?}")),
+    let one = |w: &str| match w {
+        "yes" => known().next().map(|(name, _)| name.to_string()).ok_or("tests/vm/kernels is empty".into()),
+        MATRIX => Ok(MATRIX.into()),
+        _ => known().find(|(name, _)| *name == w).map(|(n, _)| n.to_string()).ok_or(format!("no kernel {w:?}")),
     };
-    value.split_whitespace().filter(|w| *w != "no").map(known).collect()
+    value.split_whitespace().filter(|w| *w != "no").map(one).collect()
 }
 
-/// Where a case is run: each kernel's name and glob. RBT_TEST_KERNEL puts one in the place of all.
+/// Where a case is run: each kernel's name and glob. RBT_TEST_KERNEL, a name or a glob, puts one in the place of all.
 fn kernels(case: &Case) -> Vec<(String, String)> {
-    let glob = |name: &str| KERNELS.iter().find(|(n, _)| *n == name).map_or(name, |(_, glob)| *glob).to_string();
+    let glob = |name: &str| known().find(|(n, _)| *n == name).map(|(_, glob)| glob.to_string());
     match std::env::var("RBT_TEST_KERNEL") {
-        Ok(pattern) if !case.vm.is_empty() => {
-            let release = pattern.split('.').take(2).collect::<Vec<_>>().join(".");
-            vec![(release.trim_end_matches(['*', '-']).to_string(), pattern)]
-        }
-        _ => case.vm.iter().map(|name| (name.clone(), glob(name))).collect(),
+        _ if case.vm.is_empty() => Vec::new(),
+        Ok(name) => match glob(&name) {
+            Some(glob) => vec![(name, glob)],
+            None => {
+                let release = name.split('.').take(2).collect::<Vec<_>>().join(".");
+                vec![(release.trim_end_matches(['*', '-']).to_string(), name)]
+            }
+        },
+        Err(_) => case.vm.iter().filter_map(|name| Some((name.clone(), glob(name)?))).collect(),
     }
 }
 
@@ -74,7 +85,8 @@ pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial
     }
     let mut all = Vec::new();
     for ((release, kernel), cases) in by_kernel {
-        let machines = if cases.len() < ENOUGH { 1 } else { MACHINES };
+        let most = std::env::var("RBT_TEST_MACHINES").ok().and_then(|v| v.parse().ok()).unwrap_or(MACHINES).max(1);
+        let machines = if cases.len() < ENOUGH { 1 } else { most };
         let batch = |number| {
             let mine = cases.iter().enumerate().filter(|(i, _)| i % machines == number).map(|(_, (_, c))| c.clone()).collect();
             let name = format!("{release}.{}", number + 1);
@@ -135,12 +147,13 @@ pub fn inside(list: &Path) -> ExitCode {
     let (cases, _) = crate::load();
     for name in wanted.lines() {
         let Some(case) = cases.iter().find(|c| c.full_name() == name) else { continue };
+        let begun = Instant::now();
         let (verdict, text) = match run::run(case) {
             Verdict::Pass => ("pass", String::new()),
             Verdict::Skip(why) => ("skip", why),
             Verdict::Fail(why) => ("fail", why),
         };
-        println!("{}", json!({"name": name, "verdict": verdict, "text": text}));
+        println!("{}", json!({"name": name, "verdict": verdict, "text": text, "seconds": begun.elapsed().as_secs_f64()}));
         let _ = std::io::stdout().flush();
     }
     ExitCode::SUCCESS

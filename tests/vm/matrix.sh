@@ -1,96 +1,181 @@
 #!/bin/bash
-# Runs the virtual machine's cases on several kernels and prints a table: a line per case, a
-# column per kernel, with "ok", "FAIL" or "-" (skipped; the reasons follow the table).
+# Runs the virtual machine's cases on the kernels of tests/vm/kernels, one after the other, and prints what
+# came of it: a line per case and a column per kernel ("ok", "FAIL", or "-" for what was skipped; the
+# reasons follow), then the same by feature.
 #
-#   matrix.sh [-f] [-k 'GLOB GLOB ...'] [-o FILE] [FILTER]
+#   matrix.sh [-f] [-s] [-r] [-k 'NAME NAME ...'] [-l FOLDER] [FILTER]
 #
-#   -k GLOBS  kernels' releases, by globs (default: those of the list below)
-#   -f        fetch them first (vm-fetch.sh; needs apt)
-#   -o FILE   the table goes there too
-#   FILTER    part of a case's name: kprobe::, fentry::wildcard (default: all)
+#   -k NAMES   of these kernels (default: all that are there)
+#   -f         fetch or build those that are not there (vm-fetch.sh, vm-build-kernel.sh; needs apt)
+#   -l FOLDER  where each kernel's log is kept (default: target/matrix)
+#   -s         run nothing: tell of the logs that are there
+#   -r         put the table by feature into README.md, in place of the one that is there
+#   FILTER     part of a case's name: kprobe::, fentry::wildcard (default: all)
 #
-# MATRIX_CARGO  what to give to cargo besides (default: --no-default-features --features dynamic-llvm)
-# MATRIX_LOGS   a folder to keep each kernel's own log in
+# MATRIX_CARGO       what to give to cargo besides (default: --no-default-features --features dynamic-llvm)
+# RBT_TEST_MACHINES  virtual machines at a time (default 1)
 # The status is 1 where a case failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
+cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
+list=$(grep -v '^#' "$here/kernels")
 
-# glob, and the suites of Debian that have it beside this machine's own
-list='5.10.*-cloud-amd64 bullseye-security
-6.1.0-*-cloud-amd64
-6.12.*deb12-cloud-amd64
-6.18.*-cloud-amd64 trixie-backports
-7.2.*-cloud-amd64 trixie-backports'
-
-fetch= table= kernels=
-while getopts :fk:o:h o; do
+fetch='' kernels='' logs=target/matrix run=1 readme=''
+while getopts :fk:l:srh o; do
     case $o in
         f) fetch=1 ;;
         k) kernels=$OPTARG ;;
-        o) table=$OPTARG ;;
+        l) logs=$OPTARG ;;
+        s) run='' ;;
+        r) readme=1 ;;
         *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | head -n -1 >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
 filter=${1:-}
 
-set -f # globs are for kernels, not for files
-[[ -n $kernels ]] || kernels=$(cut -d' ' -f1 <<<"$list")
-if [[ -n $fetch ]]; then
-    for k in $kernels; do
-        suites=$(awk -v k="$k" '$1 == k { print $2 }' <<<"$list")
-        VM_SUITES=$suites tests/vm/vm-fetch.sh kernel "$k" >&2 || echo "matrix: no kernel for $k" >&2
+# What a feature is shown by: its name, and a pattern of cases' names. A case may show several.
+features='kprobe, kretprobe|^kprobe::(entry|aliases|numbered|named|arguments|return|declared|registers|amid|address|several|pid)
+wildcards, a link for each|^kprobe::wildcard
+wildcards, one link for all (kprobe_multi)|^kprobe::many_by_one_link
+entry and return in one program (kprobe.session)|^kprobe::session
+functions of modules|::module
+override()|^kprobe::override_takes_effect
+fentry, fexit|^fentry::(entry|aliases|arguments|return|function|wildcard|declared|pid)
+BPF programs as targets|^fentry::bpf_program
+kprobes as trampolines, by themselves|^lowering::k
+tracepoint|^probes::tracepoint
+rawtracepoint|^probes::rawtracepoint
+uprobe, uretprobe|^probes::(uprobe|uretprobe)
+usdt|^usdt::
+interval, profile|^probes::(interval|profile)
+software|^probes::software
+watchpoint|^watchpoint::
+iter|^iter::
+self:signal|^self::
+stacks of the kernel|^(stacks::kstack|(kprobe|fentry)::stacks)
+stacks of processes|^stacks::ustack
+loops over numbers|^loops::(range|while|no_turns)
+loops over maps|^loops::map
+maps, as they grow and are cleared|^(maps|moments)::
+--cgroup|^cgroup::
+options, output, reports|^(life|output|json|reports|formats|missing|unhit)::'
+
+has() { compgen -G "$cache/kernels/$1/vmlinux" >/dev/null; }
+
+get() { # GLOB SOURCE...
+    local glob=$1
+    shift
+    if [[ ${1:-} == build ]]; then
+        tests/vm/vm-build-kernel.sh "$2"
+    else
+        tests/vm/vm-fetch.sh kernel "$glob" || VM_SUITES="$*" tests/vm/vm-fetch.sh kernel "$glob"
+    fi
+}
+
+names=()
+while read -r name glob source; do
+    [[ -z $kernels || " $kernels " == *" $name "* ]] || continue
+    if [[ -n $fetch ]] && ! has "$glob"; then
+        # shellcheck disable=SC2086
+        get "$glob" $source >&2 || true
+    fi
+    if [[ -n $run ]] && ! has "$glob"; then
+        echo "matrix: no kernel $name ($glob): -f gets it" >&2
+    elif [[ -n $run || -s $logs/$name.log ]]; then
+        names+=("$name")
+    fi
+done <<<"$list"
+((${#names[@]})) || { echo "matrix: nothing to do" >&2; exit 1; }
+
+mkdir -p "$logs"
+if [[ -n $run ]]; then
+    # shellcheck disable=SC2206
+    cargo=(cargo test ${MATRIX_CARGO:---no-default-features --features dynamic-llvm} --test cases)
+    "${cargo[@]}" --no-run >&2
+    export RBT_TEST_MACHINES=${RBT_TEST_MACHINES:-1} VM_TIMEOUT=${VM_TIMEOUT:-5400}
+    for name in "${names[@]}"; do
+        echo "matrix: $name" >&2
+        RBT_TEST_KERNEL=$name "${cargo[@]}" -- --test-threads "$RBT_TEST_MACHINES" "vm-$name::$filter" \
+            >"$logs/$name.log" 2>"$logs/$name.err" || true
     done
 fi
 
-logs=${MATRIX_LOGS:-$(mktemp -d)}
-mkdir -p "$logs"
-cargo=(cargo test ${MATRIX_CARGO:---no-default-features --features dynamic-llvm} --test cases)
-"${cargo[@]}" --no-run >&2
-names=()
-for k in $kernels; do
-    # as the harness names it: the first two numbers
-    name=$(cut -d. -f1,2 <<<"$k" | tr -d '*')
-    names+=("$name")
-    echo "matrix: $k" >&2
-    RBT_TEST_KERNEL=$k "${cargo[@]}" -- "vm-${name%-}::$filter" >"$logs/$name.log" 2>&1 || true
-done
+# by name of kernel, in order of age; what was built stands last
+mapfile -t names < <(printf '%s\n' "${names[@]}" | sort -V)
 
-awk -v names="${names[*]}" '
-    BEGIN { n = split(names, kernel, " ") }
-    FNR == 1 { file++ }
-    $1 == "test" && $2 ~ /^vm-/ {
-        case_ = $2
-        sub(/^vm-[^:]*::/, "", case_)
-        if (!(case_ in seen)) { seen[case_] = 1; order[++cases] = case_ }
-        verdict = / \.\.\. ok/ ? "ok" : / \.\.\. FAILED/ ? "FAIL" : "-"
-        table[case_, file] = verdict
-        count[file, verdict]++
-        if (verdict == "-") {
-            why = $0
-            sub(/.*\(/, "", why); sub(/\)$/, "", why)
-            reasons[kernel[file] ": " why]++
+# HOW is "cases" or "features"
+table() {
+    local how=$1
+    awk -v how="$how" -v names="${names[*]}" -v features="$features" '
+        BEGIN {
+            n = split(names, kernel, " ")
+            rows = split(features, row, "\n")
+            for (r = 1; r <= rows; r++) { split(row[r], part, "|"); label[r] = part[1]; pattern[r] = substr(row[r], length(part[1]) + 2) }
         }
-        if (verdict == "FAIL") failed = 1
-    }
-    END {
-        printf "%-44s", "case"
-        for (i = 1; i <= n; i++) printf " %6s", kernel[i]
-        print ""
-        for (c = 1; c <= cases; c++) {
-            printf "%-44s", order[c]
-            for (i = 1; i <= n; i++) printf " %6s", (order[c], i) in table ? table[order[c], i] : "?"
+        FNR == 1 { file++ }
+        $1 == "test" && $2 ~ /^vm-/ && / \.\.\. / {
+            name = $2
+            sub(/^vm-[^:]*::/, "", name)
+            if (!(name in seen)) { seen[name] = 1; order[++cases] = name }
+            verdict = / \.\.\. ok/ ? "ok" : / \.\.\. FAILED/ ? "FAIL" : "-"
+            table[name, file] = verdict
+            count[file, verdict]++
+            for (r = 1; r <= rows; r++) if (name ~ pattern[r]) by[r, file, verdict]++
+            if (verdict == "-") {
+                why = $0
+                sub(/.*\(/, "", why); sub(/\)$/, "", why)
+                reasons[kernel[file] ": " why]++
+            }
+            if (verdict == "FAIL") failed = 1
+        }
+        function cell(r, i,    good, bad, none) {
+            good = by[r, i, "ok"] + 0; bad = by[r, i, "FAIL"] + 0; none = by[r, i, "-"] + 0
+            if (bad) return good " of " good + bad
+            return good ? "yes" : none ? "–" : ""
+        }
+        END {
+            if (how == "features") {
+                printf "| Linux |"; for (i = 1; i <= n; i++) printf " %s |", kernel[i]
+                printf "\n|---|"; for (i = 1; i <= n; i++) printf "---|"
+                print ""
+                for (r = 1; r <= rows; r++) {
+                    line = "| " label[r] " |"; any = 0
+                    for (i = 1; i <= n; i++) { c = cell(r, i); any = any || c != ""; line = line " " c " |" }
+                    if (any) print line
+                }
+                printf "| cases passed (and skipped) |"
+                for (i = 1; i <= n; i++) printf " %d (%d) |", count[i, "ok"], count[i, "-"]
+                print ""
+                exit failed
+            }
+            printf "%-52s", "case"
+            for (i = 1; i <= n; i++) printf " %8s", kernel[i]
             print ""
-        }
-        for (v = 1; v <= 3; v++) {
-            word = v == 1 ? "ok" : v == 2 ? "FAIL" : "-"
-            printf "%-44s", word == "-" ? "skipped" : word == "ok" ? "passed" : "failed"
-            for (i = 1; i <= n; i++) printf " %6d", count[i, word]
-            print ""
-        }
-        for (r in reasons) print r " (" reasons[r] ")" | "sort"
-        close("sort")
-        exit failed
-    }' $(for name in "${names[@]}"; do echo "$logs/$name.log"; done) | tee ${table:+"$table"}
-exit "${PIPESTATUS[0]}"
+            for (c = 1; c <= cases; c++) {
+                printf "%-52s", order[c]
+                for (i = 1; i <= n; i++) printf " %8s", (order[c], i) in table ? table[order[c], i] : "?"
+                print ""
+            }
+            split("passed ok failed FAIL skipped -", word, " ")
+            for (v = 1; v <= 6; v += 2) {
+                printf "%-52s", word[v]
+                for (i = 1; i <= n; i++) printf " %8d", count[i, word[v + 1]]
+                print ""
+            }
+            for (r in reasons) print r " (" reasons[r] ")" | "sort -V"
+            close("sort -V")
+        }' $(for name in "${names[@]}"; do echo "$logs/$name.log"; done)
+}
+
+table cases
+echo
+status=0
+short=$(table features) || status=1
+printf '%s\n' "$short"
+if [[ -n $readme ]]; then
+    printf '%s\n' "$short" >"$logs/table.md"
+    sed -i -e '/^<!-- matrix -->$/,/^<!-- end of matrix -->$/{/^<!--/!d}' -e "/^<!-- matrix -->$/r $logs/table.md" README.md
+fi
+exit $status
