@@ -3,6 +3,8 @@
 //! The crates that bind them ask for `-lstdc++`, `-lzstd` and so on, which a linker answers from the first folder that
 //! has a library of that name, shared or not. So a folder of our own with nothing but the archives comes first. Not so
 //! with LLVM's shared library, which brings the same ones as shared libraries.
+//!
+//! And puts the scripts of `one-liners` into the binary, as a table that `scripts` includes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +16,7 @@ const LIBRARIES: &[&str] = &["stdc++", "zstd", "lzma", "elf", "z"];
 fn main() {
     println!("cargo:rerun-if-changed=.cargo/build.rs");
     println!("cargo:rerun-if-env-changed=CC");
+    scripts();
     let here = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("archives");
     let _ = fs::remove_dir_all(&here);
     if env::var_os("CARGO_FEATURE_STATIC_LLVM").is_none() || fs::create_dir_all(&here).is_err() {
@@ -38,4 +41,20 @@ fn archive(file: &str) -> Option<PathBuf> {
     let out = Command::new(cc).arg(format!("-print-file-name={file}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8(out.stdout).ok()?.trim());
     path.is_absolute().then_some(path)
+}
+
+/// Writes the table of scripts: names in order, each with its text.
+fn scripts() {
+    let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("one-liners");
+    println!("cargo:rerun-if-changed={}", folder.display());
+    let files = fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
+    let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "bt")).collect();
+    files.sort();
+    let row = |p: &PathBuf| {
+        let name = p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        format!("    Script {{ name: {name:?}, text: include_str!({:?}) }},\n", p.display().to_string())
+    };
+    let table = format!("&[\n{}]\n", files.iter().map(row).collect::<String>());
+    let to = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");
+    fs::write(to, table).unwrap_or_else(|e| panic!("the table of scripts cannot be written: {e}"));
 }

@@ -7,6 +7,7 @@
 
 mod completions;
 pub mod fmt;
+mod raw;
 mod split;
 mod usage;
 
@@ -14,14 +15,18 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use clap::{ArgAction, CommandFactory, Parser};
+use clap::CommandFactory;
 
 use crate::diag::nearest;
+use crate::probes::KINDS;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
+use crate::scripts::{self, Script};
 use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
 pub use completions::completions;
-use usage::{EXAMPLES, STATUS, USAGE, short_usage, usage_error};
+use raw::Raw;
+pub use split::script_args;
+use usage::{EXAMPLES, STATUS, short_usage, usage_error};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +84,8 @@ impl Failure {
 pub enum Command {
     /// Run a script.
     Run(Box<Run>),
+    /// No script: the prompt.
+    Prompt(Box<Run>),
     /// `-l`
     List {
         /// Patterns, a script, or nothing: everything.
@@ -102,7 +109,7 @@ impl Command {
     /// Are messages to have colour?
     pub fn color(&self) -> bool {
         match self {
-            Command::Run(run) | Command::List { run, .. } => run.color,
+            Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
             Command::Fmt(fmt) => fmt.color,
             Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
         }
@@ -132,8 +139,30 @@ pub enum Program {
     Text(String),
     /// A file.
     File(PathBuf),
+    /// One that is part of rbt.
+    Saved(&'static Script),
     /// `-`
     Stdin,
+}
+
+impl Program {
+    /// Of a word where a script is expected: a path, or, where there is no such file, the name of a saved script.
+    fn of(word: OsString) -> Self {
+        if word == OsStr::new("-") {
+            return Self::Stdin;
+        }
+        match saved(&word) {
+            Some(script) => Self::Saved(script),
+            None => Self::File(word.into()),
+        }
+    }
+}
+
+/// The saved script that a word means: paths win.
+fn saved(word: &OsStr) -> Option<&'static Script> {
+    let script = scripts::find(word.to_str()?)?;
+    let there = std::fs::metadata(word).is_ok_and(|m| !m.is_dir());
+    (!there).then_some(script)
 }
 
 /// A run, resolved.
@@ -143,6 +172,8 @@ pub struct Run {
     pub program: Program,
     /// Those that have an option of their own are set; environment and `config` block come later.
     pub settings: Settings,
+    /// What follows the script, of which `settings` has parameters and options as far as they are known without it.
+    pub words: Vec<String>,
     /// `-c`: words as a shell splits them.
     pub child: Option<String>,
     /// `-o`
@@ -185,6 +216,9 @@ pub struct Run {
     pub traceable_functions: Option<PathBuf>,
 }
 
+/// Words that are no script where one is expected.
+pub const SUBCOMMANDS: &[&str] = &["info", "fmt", "completions", "one-liners"];
+
 /// A stage that `-d` can show.
 pub struct Stage {
     /// The name.
@@ -208,154 +242,19 @@ pub const STAGES: &[Stage] = &[
 
 const MODES: &[&str] = &["codegen", "compiler-bench", "bench", "test", "format"];
 
-/// A tracer for Linux: awk-like probe programs, compiled to BPF and run in the kernel.
-#[derive(Parser, Debug)]
-#[command(
-    name = "rbt",
-    version = concat!("v", env!("CARGO_PKG_VERSION")),
-    override_usage = USAGE,
-    args_override_self = true,
-    disable_help_subcommand = true,
-    after_help = "Examples:\n  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'\n  rbt -e 'profile:hz:99 { @[kstack] = count(); }' -c 'make -j4'\n  rbt -lv 'tracepoint:sched:*'\n\nThe settings, the environment and the exit status: rbt --help"
-)]
-struct Raw {
-    /// The script's file (`-` for standard input), and arguments for it: $1, $2, …
-    ///
-    /// Options of rbt may stand before or after the script; what else follows it is the script's, `--name=value` a named
-    /// option. After `--`, all is the script's.
-    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    rest: Vec<OsString>,
-
-    /// Run this program; given twice, the last one counts
-    #[arg(short = 'e', value_name = "PROGRAM", help_heading = "What to run")]
-    program: Option<String>,
-    /// List probes that match a pattern (`*` for any text), or that a script would attach to; with -v their arguments too
-    #[arg(short, long, help_heading = "What to run")]
-    list: bool,
-    /// Write the script in canonical form to standard output (or -o) and stop; `rbt fmt --help` tells of more
-    #[arg(long, help_heading = "What to run")]
-    fmt: bool,
-    /// Run the script's tests (test:NAME) and nothing else; the status is 1 if one fails
-    #[arg(long, help_heading = "What to run")]
-    test: bool,
-    /// Run the script's benchmarks (bench:NAME) and nothing else
-    #[arg(long, help_heading = "What to run")]
-    bench: bool,
-    /// Report what this machine and this build can do
-    #[arg(long, help_heading = "What to run")]
-    info: bool,
-
-    /// Trace this process, and stop when it ends
-    #[arg(short, long, value_name = "PID", help_heading = "What to trace")]
-    pid: Option<String>,
-    /// Start this command once all probes are attached, and stop when it ends; words are split as a shell does
-    #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true, help_heading = "What to trace")]
-    cmd: Option<String>,
-    /// Trace only tasks in this cgroup (version 2) or below it: a path below the mount, or a whole one
-    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::DirPath, help_heading = "What to trace")]
-    cgroup: Option<String>,
-    /// Trace only tasks of this container: its name, or the start of its id (docker, podman, containerd, CRI-O, nspawn, LXC)
-    #[arg(long, value_name = "NAME", help_heading = "What to trace")]
-    container: Option<String>,
-    /// Attach only where the probe's full name matches this regular expression
-    #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
-    probe_filter: Option<String>,
-    /// Functions that may be traced, in place of the kernel's available_filter_functions
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "What to trace")]
-    traceable_functions: Option<PathBuf>,
-    /// Allow what can disturb the machine or the traced process: signal(), system() and others
-    #[arg(long = "unsafe", help_heading = "What to trace")]
-    allow_unsafe: bool,
-    /// Exit with the status of the -c command
-    #[arg(long, help_heading = "What to trace")]
-    propagate_status: bool,
-    /// Write `attached` and a newline to this file descriptor once every probe is attached
-    #[arg(long, value_name = "N", help_heading = "What to trace")]
-    notify_fd: Option<String>,
-
-    /// Write the script's output to this file; messages stay on standard error
-    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Output")]
-    output: Option<PathBuf>,
-    /// Format of the output: text or json (an object per line)
-    #[arg(short = 'f', long = "format", value_name = "FORMAT", default_value = "text", hide_default_value = true, help_heading = "Output")]
-    format: String,
-    /// When output is written: line, full or none (at once)
-    #[arg(short = 'B', value_name = "MODE", default_value = "line", hide_default_value = true, help_heading = "Output")]
-    buffering: String,
-    /// Do not say how many probes are attached
-    #[arg(short, long, help_heading = "Output")]
-    quiet: bool,
-    /// Say how long each stage takes, and what serves each probe
-    #[arg(short, long, help_heading = "Output")]
-    verbose: bool,
-    /// Report failed reads of memory and of maps too
-    #[arg(short = 'k', long, action = ArgAction::Count, help_heading = "Output")]
-    warnings: u8,
-    /// Drop all warnings
-    #[arg(long, help_heading = "Output")]
-    no_warnings: bool,
-    /// End with status 1 if anything was lost: events, runs of a probe, updates of maps
-    #[arg(long, help_heading = "Output")]
-    strict: bool,
-    /// Colour in messages: auto, always or never
-    #[arg(long, value_name = "WHEN", help_heading = "Output")]
-    color: Option<String>,
-
-    /// Directory for #include (may be repeated)
-    #[arg(short = 'I', value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Types and symbols")]
-    include_dir: Vec<PathBuf>,
-    /// File to #include before the script (may be repeated)
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Types and symbols")]
-    include: Vec<String>,
-    /// Directories with separate debug information, colons between them: below the binary's own where relative, compared by checksum after a + (may be repeated)
-    #[arg(long, value_name = "DIRS", help_heading = "Types and symbols")]
-    debuginfo: Vec<String>,
-
-    /// Stop when all probes are attached
-    #[arg(long, help_heading = "Looking inside")]
-    dry_run: bool,
-    /// Show stages, commas between them: ast, hir, ir, opt, asm, libbpf, verifier, all
-    #[arg(short, long, value_name = "STAGES", value_delimiter = ',', help_heading = "Looking inside")]
-    debug: Vec<String>,
-    /// Write the BPF object to this file, and stop
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Looking inside")]
-    emit_elf: Option<PathBuf>,
-    /// Write the LLVM IR to BASE.original.ll and BASE.optimized.ll
-    #[arg(long, value_name = "BASE", help_heading = "Looking inside")]
-    emit_llvm: Option<String>,
-    /// Let LLVM check the IR
-    #[arg(long, help_heading = "Looking inside")]
-    verify_llvm_ir: bool,
-    /// Mechanisms not to use, commas between them: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, uprobe_multi. Without them a probe is served by what it is named after, which may be slower; -v says what serves it and why
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Looking inside")]
-    no_feature: Vec<String>,
-    /// `codegen`: compile the script and stop; `format`, `test` and `bench`: the same as --fmt, --test and --bench
-    #[arg(long, value_name = "MODE", help_heading = "Looking inside")]
-    mode: Option<String>,
-
-    /// The same as `rbt completions`.
-    #[arg(long, hide = true, value_name = "SHELL")]
-    completions: Option<OsString>,
-    #[arg(long, hide = true, value_name = "FILE")]
-    aot: Option<PathBuf>,
-    #[arg(long, hide = true, value_name = "PID")]
-    dwarf_pid: Vec<String>,
-    /// Kernels count for themselves who listens to a USDT probe.
-    #[arg(long, hide = true)]
-    usdt_file_activation: bool,
-    /// BTF is always used.
-    #[arg(short = 'b', long, hide = true)]
-    btf: bool,
+/// There was neither a script nor a line for the prompt.
+pub fn nothing_to_run() -> Failure {
+    Failure::new(short_usage())
 }
 
 /// Reads the arguments, the program's own name first. The environment is asked for colour only.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let mut args: Vec<OsString> = args.into_iter().skip(1).collect();
-    if args.is_empty() {
-        return Err(Failure::new(short_usage()));
-    }
-    if args.first().is_some_and(|a| a == "fmt") {
-        return fmt::parse(args.get(1..).unwrap_or(&[]));
+    let after = args.get(1..).unwrap_or(&[]);
+    match args.first().and_then(|a| a.to_str()) {
+        Some("fmt") => return fmt::parse(after),
+        Some("one-liners") => return one_liners(after),
+        _ => {}
     }
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
@@ -443,12 +342,12 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
     run.program = match raw.program {
         Some(text) => Program::Text(text),
         None => match rest.next() {
-            Some(file) if file == OsStr::new("-") => Program::Stdin,
-            Some(file) => Program::File(file.into()),
-            None => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
+            Some(word) => Program::of(word),
+            None => return Ok(Command::Prompt(run)),
         },
     };
-    (run.settings.params, run.settings.options) = split::script_args(rest);
+    run.words = rest.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    (run.settings.params, run.settings.options) = script_args(&run.words, &[]);
     Ok(Command::Run(run))
 }
 
@@ -460,7 +359,42 @@ fn listed(arg: OsString) -> Listed {
     if !text.contains([':', '*']) && std::path::Path::new(&arg).is_file() {
         return Listed::Script(Program::File(arg.into()));
     }
+    // `-l profile` was a pattern before there was a script of that name
+    if let (Some(script), false) = (saved(&arg), KINDS.iter().any(|k| k.names().contains(&text.as_str()))) {
+        return Listed::Script(Program::Saved(script));
+    }
     Listed::Pattern(text)
+}
+
+/// `rbt one-liners [NAME | SUBJECT]`
+fn one_liners(words: &[OsString]) -> Result<Command, Failure> {
+    let words: Vec<_> = words.iter().map(|w| w.to_string_lossy()).filter(|w| w != "--").collect();
+    if words.iter().any(|w| w == "-h" || w == "--help") {
+        return Ok(Command::Say(usage::ONE_LINERS.into()));
+    }
+    let color = color_where(None, || std::io::stdout().is_terminal())?;
+    // a subject may be of two words
+    let word = words.join(" ");
+    if let Some(option) = words.iter().find(|w| w.starts_with('-')) {
+        return Err(Failure::new(format!("rbt one-liners: there is no option `{option}`"))
+            .code("unknown-option")
+            .help(usage::SEE_ONE_LINERS));
+    }
+    if word.is_empty() {
+        return Ok(Command::Say(format!("{}\n{}", scripts::list(None, color), usage::AFTER_LIST)));
+    }
+    if let Some(script) = scripts::find(&word) {
+        return Ok(Command::Say(script.text.into()));
+    }
+    if scripts::SUBJECTS.iter().any(|(s, _)| *s == word) {
+        return Ok(Command::Say(scripts::list(Some(&word), color)));
+    }
+    let failure = Failure::new(format!("there is no one-liner `{word}`, nor a subject of that name")).code("unknown-script");
+    let known = scripts::SCRIPTS.iter().map(|s| s.name).chain(scripts::SUBJECTS.iter().map(|(s, _)| *s));
+    Err(failure.help(match nearest(&word, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("`rbt one-liners` lists them; `rbt help {word}` looks for the word everywhere"),
+    }))
 }
 
 fn shell(name: Option<OsString>) -> Result<Command, Failure> {
@@ -555,6 +489,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     Ok(Run {
         program: Program::Stdin,
         settings,
+        words: Vec::new(),
         child: raw.cmd.clone(),
         output: raw.output.clone(),
         format: one_of(&raw.format, &FORMATS.iter().map(|f| f.name).collect::<Vec<_>>(), "format")?,
@@ -625,6 +560,10 @@ fn stages(given: &[String]) -> Result<Vec<&'static str>, Failure> {
 }
 
 fn color(option: Option<&str>) -> Result<bool, Failure> {
+    color_where(option, || std::io::stderr().is_terminal())
+}
+
+fn color_where(option: Option<&str>, terminal: impl Fn() -> bool) -> Result<bool, Failure> {
     let (what, word) = match option {
         Some(word) => ("--color", word.to_string()),
         None => ("RBT_COLOR", settings::env_only("color").unwrap_or_else(|| "auto".into())),
@@ -632,7 +571,7 @@ fn color(option: Option<&str>) -> Result<bool, Failure> {
     match word.to_ascii_lowercase().as_str() {
         "always" => Ok(true),
         "never" => Ok(false),
-        "auto" => Ok(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
+        "auto" => Ok(terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
         _ => Err(Failure::new(format!("{what}: there is no `{word}`")).suggest(&word, &["auto", "always", "never"])),
     }
 }
@@ -668,6 +607,26 @@ mod tests {
         assert_eq!(r.settings.params, ["-5", "-yq", "7", "-q", "3"]);
         assert_eq!(r.settings.options, [("name".into(), Some("1".into())), ("flag".into(), None), ("pid".into(), None)]);
         assert!(!r.quiet && r.verbose && r.settings.pid.is_none());
+    }
+
+    #[test]
+    fn saved_scripts_are_run_by_name() {
+        let saved = Program::Saved(scripts::find("opensnoop").unwrap());
+        let r = run(&["-q", "opensnoop", "--failed", "--name", "cat", "-v"]);
+        assert!(r.program == saved && r.quiet && r.verbose);
+        assert_eq!(r.settings.options, [("failed".into(), None), ("name".into(), None)]);
+        assert_eq!((r.settings.params.clone(), r.followed.clone()), (vec!["cat".to_string()], vec![(1, 0)]));
+        assert_eq!(run(&["opensnoop", "--help"]).settings.options, [("help".into(), None)]);
+        assert_eq!(run(&["./opensnoop"]).program, Program::File("./opensnoop".into()));
+        assert_eq!(run(&["--", "opensnoop.bt"]).program, saved);
+        let Ok(Command::Say(text)) = parse_words(&["one-liners", "opensnoop"]) else { panic!() };
+        assert_eq!(text, scripts::find("opensnoop").unwrap().text);
+        let Ok(Command::Say(list)) = parse_words(&["one-liners"]) else { panic!() };
+        assert!(list.contains("opensnoop") && list.contains("execsnoop"));
+        assert_eq!(failure(&["one-liners", "opensnop"]).help.as_deref(), Some("did you mean `opensnoop`?"));
+        assert!(failure(&["one-liners", "--all"]).message.contains("no option"));
+        let Ok(Command::Say(help)) = parse_words(&["-h", "opensnoop"]) else { panic!() };
+        assert!(help.contains("Usage"));
     }
 
     #[test]
@@ -733,8 +692,6 @@ mod tests {
             (&["--probe-filter", "(", "x"], "regular expression"),
             (&["--notify-fd", "987", "x"], "descriptor"),
             (&["--verbos", "x"], "no option `--verbos`"),
-            (&["-q"], "no script"),
-            (&[], "nothing to run"),
             (&["completions", "tcsh"], "completions"),
             (&["-e"], "value"),
         ] {

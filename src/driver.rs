@@ -8,7 +8,6 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::builtins::options;
 use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
@@ -16,12 +15,15 @@ use crate::diag::{self, Diagnostic, Diagnostics, PROGRAM_NAME, Source, Span};
 use crate::info;
 use crate::list;
 use crate::probes::Env;
+use crate::repl;
 use crate::runtime;
+use crate::scripts;
 use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
 use crate::system::{Feature, System, cgroup};
 
+pub(crate) mod entry;
 mod import;
 mod panic;
 mod rewrite;
@@ -47,6 +49,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(run) => self::run(&run),
         Command::List { what, verbose, run } => list(what, verbose, &run),
+        Command::Prompt(run) => repl::prompt(&run),
         Command::Info => {
             let (sys, settings) = (Live::new(), Settings::default());
             to_reader(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
@@ -157,6 +160,9 @@ impl<'a> Front<'a> {
     /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
     fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
+        let options = check::options(tree);
+        let valued: Vec<&str> = options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect();
+        (settings.params, settings.options) = cli::script_args(&self.run.words, &valued);
         if let Program::File(path) = &self.run.program {
             settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }
@@ -206,10 +212,10 @@ fn run(run: &Run) -> Result<u8, Failure> {
     }
     let tree = front.parse()?;
     check_script_args(run, &front);
-    if let Some(text) = help_of_script(run, &tree) {
+    if let Some(text) = help_of_script(&front, &tree) {
         to_reader(|out| out.write_all(text.as_bytes()))?;
-        // As bpftrace does, whose callers tell by it that nothing ran.
-        return Ok(1);
+        // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
+        return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
     }
     let without_own = !run.settings.options.is_empty() && check::options(&tree).is_empty();
     if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
@@ -359,6 +365,7 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
 fn read(program: &Program) -> Result<Source, Failure> {
     let (name, bytes) = match program {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
+        Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
         Program::Stdin => {
             let mut bytes = Vec::new();
             let read = io::stdin().lock().read_to_end(&mut bytes);
@@ -391,12 +398,18 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         }
         let missing = cannot("there is no such file");
         // A program without -e looks like the name of a file that is not there.
-        let program = path.to_string_lossy().contains('{');
-        let near = diag::nearest(&path.to_string_lossy(), ["info", "fmt", "completions"]);
-        match (program, near) {
-            (true, _) => missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'"),
-            (false, Some(near)) => missing.help(format!("did you mean `rbt {near}`?")),
-            (false, None) => missing.help("check the path; `rbt -l PATTERN` lists probes"),
+        let word = path.to_string_lossy();
+        if word.contains('{') {
+            return missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'");
+        }
+        if word.contains(['/', '.']) {
+            return missing.help("check the path; `rbt one-liners` lists scripts that need none");
+        }
+        let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");
+        let known = cli::SUBCOMMANDS.iter().copied().chain(scripts::SCRIPTS.iter().map(|s| s.name));
+        match diag::nearest(&word, known) {
+            Some(near) => missing.help(format!("did you mean `rbt {near}`?")),
+            None => missing.help("`rbt one-liners` lists what can be run by name; `rbt -l PATTERN` lists probes"),
         }
     })
 }
@@ -412,14 +425,17 @@ fn check_script_args(run: &Run, front: &Front) {
 }
 
 /// `-- --help`: the script's own options, unless it has one of this name.
-fn help_of_script(run: &Run, tree: &ast::Script) -> Option<String> {
+fn help_of_script(front: &Front, tree: &ast::Script) -> Option<String> {
+    let run = front.run;
     run.settings.options.iter().find(|(name, _)| name == "help")?;
     let options = check::options(tree);
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),
+        Program::Saved(script) => script.name.into(),
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
-    (!options.iter().any(|o| o.name == "help")).then(|| options::help(&name, &options))
+    let text = front.sources.first().map_or("", |s| s.text.as_str());
+    (!options.iter().any(|o| o.name == "help")).then(|| scripts::help(&name, text, &options))
 }
 
 /// The cgroup to stay within.
@@ -450,7 +466,7 @@ fn alive(pid: u32) -> Result<(), Failure> {
 }
 
 /// Asked before the kernel is, which would refuse in less clear words.
-fn permitted() -> Result<(), Failure> {
+pub(crate) fn permitted() -> Result<(), Failure> {
     match runtime::missing_privileges() {
         Some(text) => Err(with_remedy(&text).code("no-permission")),
         None => Ok(()),
@@ -495,7 +511,8 @@ impl Clock {
     }
 }
 
-fn tell(failure: &Failure, color: bool) {
+/// Says what failed, to standard error.
+pub(crate) fn tell(failure: &Failure, color: bool) {
     if failure.message.is_empty() {
         return;
     }
@@ -504,7 +521,7 @@ fn tell(failure: &Failure, color: bool) {
     say(&format!("{head} {}\n{help}", failure.message));
 }
 
-fn paint(word: &str, ink: &str, color: bool) -> String {
+pub(crate) fn paint(word: &str, ink: &str, color: bool) -> String {
     if color { format!("\x1b[1;{ink}m{word}\x1b[0m") } else { word.to_string() }
 }
 

@@ -43,7 +43,10 @@
 //!   in a scratch arena: an array with four slots per CPU, claimed by an atomic exchange at the first place a program may
 //!   need one. A counter would do for a probe inside a probe, but not for a task that is preempted inside one.
 //! - Records have an index and the values that travel; literals stay in the manifest. Long strings are packed behind the
-//!   fixed part, so a record is as long as what it says. Nobody is woken per record: see `emit/ring.rs`.
+//!   fixed part, so a record is as long as what it says. Nobody is woken per record: see `emit/ring.rs`. A thread of its own takes them
+//!   from the ring into memory, in order (`runtime/collect.rs`), so that a slow one has no others lost.
+//! - What is sent, lost, missed, refused and cut is counted for each probe, on each CPU by itself (`emit/tally.rs`); totals
+//!   are sums of that.
 //! - Helper calls that cannot change within a run are made once where their first use comes before the others.
 //! - Long bodies are cut into functions that the verifier looks at one by one (`codegen/chunk.rs`), so that time grows with
 //!   their length. A `while` is a callback of the kernel's loop helper: the verifier need not prove its end.
@@ -97,6 +100,8 @@ pub mod cli;
 pub mod driver;
 pub mod info;
 pub mod list;
+mod repl;
+pub mod scripts;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

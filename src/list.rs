@@ -8,7 +8,7 @@ use crate::diag::{Span, nearest};
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind, ProbeSite};
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName};
-use crate::types::{Space, Type};
+use crate::types::{Int, Space, Type};
 
 /// Lists what matches a comma list of patterns; all of the kernel's probes without one. With `verbose`, each name is
 /// followed by its arguments. A reader that has gone away is no error.
@@ -64,8 +64,8 @@ impl Page<'_> {
 
     fn probe(&mut self, kind: &dyn ProbeKind, name: &str) {
         self.line(name);
-        // Once the reader is gone, nothing more is looked up for it.
-        if !self.verbose || self.failed.is_some() {
+        // Once the reader is gone, nothing more is looked up for it; what still wants its number is no probe yet.
+        if !self.verbose || self.failed.is_some() || name.ends_with(':') {
             return;
         }
         match kind.expand(&point(name), self.env) {
@@ -98,7 +98,8 @@ impl Page<'_> {
                     Some(ty) => format!("    {}", declare(ty, &format!("arg{n}"))),
                     None => format!("    arg{n}, which cannot be read"),
                 }));
-                lines.extend(context.retval.iter().map(|ty| format!("    {}", declare(ty, "retval"))));
+                let retval = context.retval.or_else(|| context.caps.has(Caps::RETVAL).then_some(WORD));
+                lines.extend(retval.iter().map(|ty| format!("    {}", declare(ty, "retval"))));
             }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
         }
@@ -203,6 +204,19 @@ impl Wanted {
         KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(Caps::BINARY)).copied().collect()
     }
 
+    /// What to write where a kind's probes are no list.
+    fn endless(&self, env: &Env) -> Option<String> {
+        let Wanted::Kind(kind, rest) = self else { return None };
+        let nothing_named = rest.iter().all(|part| part == "*") && env.settings.pid.is_none();
+        if kind.offers().has(Caps::BINARY) && nothing_named {
+            let name = kind.name();
+            return Some(format!("name a binary, as `{name}:/bin/bash:*`, or a process with -p: `-p PID -l '{name}:*'`"));
+        }
+        let mut any = false;
+        let _ = kind.list(&["*".into()], env, &mut |_| any = true);
+        (!any && !kind.offers().has(Caps::BINARY)).then(|| format!("these are not listed; write {}", kind.info().usage))
+    }
+
     fn matches(&self, name: &str) -> bool {
         match self {
             Wanted::Kind(..) | Wanted::Kinds(..) => true,
@@ -222,10 +236,13 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
             (None, None) => failure,
         };
     }
+    let Ok(wanted) = Wanted::new(pattern) else { return failure };
+    if let Some(help) = wanted.endless(env) {
+        return failure.help(help);
+    }
     if pattern.contains('*') {
         return failure;
     }
-    let Ok(wanted) = Wanted::new(pattern) else { return failure };
     let mut names = Vec::new();
     for kind in wanted.kinds(env) {
         let canonical = kind.name();
@@ -383,6 +400,9 @@ fn unquoted(part: &str) -> String {
     text
 }
 
+/// What `retval` is where nothing says more.
+const WORD: Type = Type::Int(Int { bytes: 8, signed: false });
+
 /// The attach point that a listed name is.
 fn point(name: &str) -> AttachPoint {
     let span = Span::default();
@@ -391,7 +411,7 @@ fn point(name: &str) -> AttachPoint {
 }
 
 /// With the kind in front.
-fn full_name(kind: &str, name: &str) -> String {
+pub(crate) fn full_name(kind: &str, name: &str) -> String {
     match name.strip_prefix(kind) {
         Some(rest) if rest.is_empty() || rest.starts_with(':') => name.to_string(),
         _ => format!("{kind}:{name}"),

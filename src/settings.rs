@@ -123,6 +123,8 @@ pub struct Settings {
     pub cgroup: Option<Within>,
     /// What is run.
     pub mode: Mode,
+    /// Its maps may be those of scripts that run beside it, so none can be there twice.
+    pub shares_maps: bool,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
     /// What not to use (`--no-feature`).
@@ -204,6 +206,7 @@ impl Default for Settings {
             debug_dirs: Vec::new(),
             cgroup: None,
             mode: Mode::Trace,
+            shares_maps: false,
             probe_filter: None,
             no_features: Vec::new(),
         }

@@ -297,6 +297,8 @@ pub enum Output {
         /// How many.
         events: u64,
     },
+    /// What each probe did, and what it could not do, when the run is over.
+    Counts(Vec<Counts>),
     /// The run is over, maps follow: two blank lines in text.
     End,
     /// Of a script's tests and benchmarks.
@@ -307,6 +309,33 @@ impl Output {
     /// Does it say that something went wrong? (A warning of the script's own does not.)
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Problem { kind, .. } if *kind != "warnf")
+    }
+}
+
+/// What a probe did, and what it could not do, in the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Its name; of a probe with many sites, the first's and how many more.
+    pub probe: String,
+    /// Events for the reader, those that were lost included.
+    pub sent: u64,
+    /// Events that found no room in the ring buffer.
+    pub dropped: u64,
+    /// Runs that did not happen, since probes were at work on that CPU.
+    pub missed: u64,
+    /// Updates that full maps refused.
+    pub refused: u64,
+    /// Updates for which the kernel had no memory at that moment.
+    pub unstored: u64,
+    /// Strings and buffers of which `max_strlen` cut the end.
+    pub cut: u64,
+}
+
+impl Counts {
+    /// Is all of it there?
+    pub fn complete(&self) -> bool {
+        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut } = self;
+        [dropped, missed, refused, unstored, cut].into_iter().all(|n| *n == 0)
     }
 }
 

@@ -13,8 +13,9 @@
 //! |---|---|---|
 //! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME`, `vm-6.12::…` |
 //! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
+//! | `cases/oneliner/*.case` | the script of that name under a load made for it; same form | `oneliner::FILE::NAME` |
 //! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
-//! | `one-liners/*.bt`, `rbt` lines in README's fences and man pages' `.EX` | run for two seconds without complaint | `example::…` |
+//! | `one-liners/*.bt` without a file there, `rbt` lines in README's fences and man pages' `.EX` | run for two seconds without complaint | `example::…` |
 //!
 //! # A `.case` file
 //!
@@ -144,10 +145,10 @@ fn verdict(v: Verdict) -> Result<Completion, Failed> {
     }
 }
 
-/// All cases of `run` and `cli`, and the files that cannot be read, with the reason.
+/// All cases of these folders, and the files that cannot be read, with the reason.
 fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     let (mut cases, mut broken) = (Vec::new(), Vec::new());
-    for group in ["run", "cli"] {
+    for group in ["run", "cli", "oneliner"] {
         for file in files(group, "case") {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             match case::parse(group, &file, &text) {
@@ -163,7 +164,7 @@ fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     (cases, broken)
 }
 
-/// What we show to others works: each file of `one-liners`, each `rbt …` line in a fenced block of a page.
+/// What we show to others works: each file of `one-liners` that has no cases of its own, each `rbt …` line in a fenced block of a page.
 fn examples() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
@@ -176,13 +177,14 @@ fn examples() -> String {
         }
         let attached = match command {
             // one that lists or tells does not attach
-            c if c.starts_with("-l") || c.starts_with("info") => "EXPECT_RE .\n",
+            c if ["-l", "info", "one-liners"].iter().any(|w| c.starts_with(w)) => "EXPECT_RE .\n",
             c if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
             _ => "ERR_RE ^Attached [0-9]+ probe\n",
         };
         text += &format!("\nNAME {name}\nSH {wait} {command}\n{attached}");
     };
-    for file in entries(&root.join("one-liners"), "bt") {
+    let cased: Vec<String> = files("oneliner", "case").iter().map(|f| stem(f)).collect();
+    for file in entries(&root.join("one-liners"), "bt").into_iter().filter(|f| !cased.contains(&stem(f))) {
         add(stem(&file), &file.display().to_string());
     }
     for page in entries(&root.join("man"), "1").into_iter().chain([root.join("README.md")]) {

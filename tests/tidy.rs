@@ -16,7 +16,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
     Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },
     Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt"] },
-    Layer { name: "surface", peers: true, modules: &["driver", "cli", "list", "info", "completions", "repl", "main"] },
+    Layer { name: "surface", peers: true, modules: &["driver", "cli", "list", "info", "scripts", "completions", "repl", "main"] },
 ];
 
 /// Where each dependency may be used; an empty list is everywhere.
@@ -39,7 +39,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("pest", &["src/syntax/"]),
     ("pest_derive", &["src/syntax/"]),
     ("regex", &[]),
-    ("rustyline", &["src/repl/"]),
+    ("rustyline", &["src/repl.rs", "src/repl/"]),
     ("rustc_demangle", &["src/system/mangled.rs"]),
     ("serde", &[]),
     ("serde_json", &[]),

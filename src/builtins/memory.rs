@@ -96,7 +96,13 @@ pub(super) const ROWS: &[Builtin] = &[
             let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
             match f.sys.kernel_symbol(&name) {
                 Some(addr) => Ok(Lit::Int(addr as i64)),
-                None => Err(Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no symbol `{name}`"))),
+                None => Err(match f.sys.hidden_symbols() {
+                    Some(why) => {
+                        let d = Diagnostic::error("unknown-symbol", f.span(0), "the kernel hides its symbols' addresses from this user");
+                        d.help(why)
+                    }
+                    None => Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no symbol `{name}`")),
+                }),
             }
         }),
         doc: "Address of a kernel symbol, from /proc/kallsyms when the script is checked.",

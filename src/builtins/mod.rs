@@ -232,6 +232,14 @@ impl Facts<'_> {
         self.notes.borrow_mut().warnings.push(warning);
     }
 
+    /// For rows whose values are shown as the kernel's names.
+    fn warn_of_hidden_symbols(&self) {
+        if let Some(why) = self.sys.hidden_symbols() {
+            let text = "kernel functions will be shown as addresses: the kernel hides those of its symbols from this user";
+            self.warn(Diagnostic::warning("hidden-symbols", self.span, text).help(why));
+        }
+    }
+
     /// The literal integer given as argument `i`.
     pub fn int(&self, i: usize) -> Option<i64> {
         match self.args.get(i)?.lit.as_ref()? {
@@ -517,7 +525,7 @@ const FAMILIES: &[&[Builtin]] = &[
 ];
 
 /// Every tag, by family.
-const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS];
+const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS, names::TAGS];
 
 /// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
 fn word(bytes: &[u8], i: usize) -> u64 {

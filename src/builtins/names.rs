@@ -1,10 +1,12 @@
 //! Numbers of the system's interface by name: errors, signals, system calls. The names are constants in the program.
 
-use super::{Accepts, Builtin, Lower, Param, Returns, Use, control};
+use super::{Accepts, Builtin, Lower, Param, Returns, Tag, Use, control};
+use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand};
 use crate::probes::Caps;
 use crate::system::syscalls;
-use crate::types::{Int, Type};
+use crate::types::{Enum, Int, Tagged, Type};
+use crate::value::Value;
 
 /// Bytes of a name, as the language has it.
 const ROOM: usize = 64;
@@ -14,6 +16,27 @@ const LAST_ERROR: usize = 133;
 const LAST_SIGNAL: usize = 64;
 /// A number above all system calls.
 const LAST_CALL: usize = 511;
+
+/// A number; the type keeps the names.
+const FLAGS: &str = "flags_t";
+
+/// By number; include/uapi/asm-generic/errno-base.h and errno.h.
+#[rustfmt::skip]
+const ERRORS: &[&str] = &[
+    "", "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD", "EAGAIN", "ENOMEM", "EACCES",
+    "EFAULT", "ENOTBLK", "EBUSY", "EEXIST", "EXDEV", "ENODEV", "ENOTDIR", "EISDIR", "EINVAL", "ENFILE", "EMFILE", "ENOTTY",
+    "ETXTBSY", "EFBIG", "ENOSPC", "ESPIPE", "EROFS", "EMLINK", "EPIPE", "EDOM", "ERANGE", "EDEADLK", "ENAMETOOLONG", "ENOLCK",
+    "ENOSYS", "ENOTEMPTY", "ELOOP", "", "ENOMSG", "EIDRM", "ECHRNG", "EL2NSYNC", "EL3HLT", "EL3RST", "ELNRNG", "EUNATCH", "ENOCSI",
+    "EL2HLT", "EBADE", "EBADR", "EXFULL", "ENOANO", "EBADRQC", "EBADSLT", "", "EBFONT", "ENOSTR", "ENODATA", "ETIME", "ENOSR",
+    "ENONET", "ENOPKG", "EREMOTE", "ENOLINK", "EADV", "ESRMNT", "ECOMM", "EPROTO", "EMULTIHOP", "EDOTDOT", "EBADMSG", "EOVERFLOW",
+    "ENOTUNIQ", "EBADFD", "EREMCHG", "ELIBACC", "ELIBBAD", "ELIBSCN", "ELIBMAX", "ELIBEXEC", "EILSEQ", "ERESTART", "ESTRPIPE",
+    "EUSERS", "ENOTSOCK", "EDESTADDRREQ", "EMSGSIZE", "EPROTOTYPE", "ENOPROTOOPT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT",
+    "EOPNOTSUPP", "EPFNOSUPPORT", "EAFNOSUPPORT", "EADDRINUSE", "EADDRNOTAVAIL", "ENETDOWN", "ENETUNREACH", "ENETRESET",
+    "ECONNABORTED", "ECONNRESET", "ENOBUFS", "EISCONN", "ENOTCONN", "ESHUTDOWN", "ETOOMANYREFS", "ETIMEDOUT", "ECONNREFUSED",
+    "EHOSTDOWN", "EHOSTUNREACH", "EALREADY", "EINPROGRESS", "ESTALE", "EUCLEAN", "ENOTNAM", "ENAVAIL", "EISNAM", "EREMOTEIO",
+    "EDQUOT", "ENOMEDIUM", "EMEDIUMTYPE", "ECANCELED", "ENOKEY", "EKEYEXPIRED", "EKEYREVOKED", "EKEYREJECTED", "EOWNERDEAD",
+    "ENOTRECOVERABLE", "ERFKILL", "EHWPOISON",
+];
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -31,6 +54,45 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         doc: "What an error number means, as strerror(3) has it; its sign does not matter.",
         example: "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[strerror(args.ret)] = count(); }",
+    },
+    Builtin {
+        name: "error_name",
+        params: &[Param::new("error", Accepts::Int)],
+        returns: Returns::Always(Type::Str(ROOM as u32)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let n = number(e, args);
+            let n = e.fit(n, Int { bytes: 4, signed: true });
+            let negative = e.cmp(Cmp::Slt, n, e.int(0));
+            let n = e.select(negative, e.sub(e.int(0), n), n);
+            look_up(e, u, n, "error_name", LAST_ERROR, |n| ERRORS.get(n).copied().unwrap_or_default().into())
+        }),
+        doc: "An error's name (ENOENT), empty for a number that is none; its sign does not matter.",
+        example: "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[error_name(args.ret)] = count(); }",
+    },
+    Builtin {
+        name: "flags",
+        params: &[Param::new("value", Accepts::Int)],
+        returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
+            Some(Type::Enum(e)) => Ok(Tagged::with(FLAGS, 8, [e.int.bytes.into(), 0], &spelt(e))),
+            Some(ty) => {
+                let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a value of an enum, and this is {ty}", f.name));
+                Err(d.help("cast it to the enum that has the bits' names: `flags((enum name)value)`"))
+            }
+            None => Ok(Tagged::plain(FLAGS, 8)),
+        }),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let n = number(e, args);
+            let at = e.alloc(8);
+            e.store(at, 0, 8, n);
+            Operand::mem(u.ty.clone(), at)
+        }),
+        doc: "The names of an enum whose bits make up a value, with | between them, and what is left in hexadecimal; found when it is printed. \
+          Of names that share bits, the one with the most bits is taken.",
+        example: "enum lock { SH = 1, EX = 2, NB = 4, UN = 8 } tracepoint:syscalls:sys_enter_flock { print(flags((enum lock)args.cmd)); }",
     },
     Builtin {
         name: "signal_name",
@@ -59,6 +121,44 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:raw_syscalls:sys_enter { @[syscall_name(args.id)] = count(); }",
     },
 ];
+
+pub(super) const TAGS: &[Tag] = &[Tag {
+    name: FLAGS,
+    size: 8,
+    from_int: false,
+    decode: |tag, bytes, _| Value::Text(named_bits(low(super::word(bytes, 0), tag.params[0]), &tag.text)),
+}];
+
+/// An enum's names and values, as the tag keeps them: those with the most bits first, else as they are declared.
+fn spelt(e: &Enum) -> String {
+    let mut variants: Vec<_> = e.variants.iter().map(|(name, value)| (name, *value as u64)).collect();
+    variants.sort_by_key(|(_, value)| std::cmp::Reverse(value.count_ones()));
+    variants.iter().map(|(name, value)| format!("{name}={} ", low(*value, e.int.bytes.into()))).collect()
+}
+
+/// The low bytes of a number: what a sign has put before them is gone.
+fn low(value: u64, bytes: u32) -> u64 {
+    if bytes >= 8 { value } else { value & ((1 << (8 * bytes)) - 1) }
+}
+
+fn named_bits(value: u64, spelt: &str) -> String {
+    let variants = spelt.split_ascii_whitespace().filter_map(|v| v.split_once('=')).filter_map(|(n, v)| Some((n, v.parse::<u64>().ok()?)));
+    let mut left = value;
+    let mut found = Vec::new();
+    for (name, bits) in variants {
+        if bits != 0 && left & bits == bits {
+            found.push((bits, name.to_string()));
+            left &= !bits;
+        } else if bits == 0 && value == 0 {
+            return name.into();
+        }
+    }
+    found.sort_by_key(|(bits, _)| *bits);
+    if left != 0 || value == 0 {
+        found.push((left, if left == 0 { "0".into() } else { format!("{left:#x}") }));
+    }
+    found.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join("|")
+}
 
 fn number<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
@@ -104,6 +204,26 @@ mod tests {
         assert_eq!(error(2).as_deref(), Some("No such file or directory"));
         assert_eq!((error(41), error(LAST_ERROR + 1)), (None, None));
         assert!(error(LAST_ERROR).is_some());
+    }
+
+    #[test]
+    fn errors_have_names() {
+        for (n, name) in [(0, ""), (2, "ENOENT"), (41, ""), (110, "ETIMEDOUT"), (LAST_ERROR, "EHWPOISON")] {
+            assert_eq!(ERRORS.get(n), Some(&name), "{n}");
+        }
+        assert_eq!(ERRORS.len(), LAST_ERROR + 1);
+    }
+
+    #[test]
+    fn bits_are_told_once() {
+        let int = Int { bytes: 4, signed: false };
+        let variants = [("A", 1), ("B", 2), ("AB", 3), ("C", 0x10), ("AGAIN", 1)].map(|(n, v)| (n.to_string(), v)).to_vec();
+        let spelt = spelt(&Enum { name: "e".into(), int, variants });
+        for (value, text) in [(0, "0"), (1, "A"), (3, "AB"), (0x13, "AB|C"), (0x32, "B|C|0x20"), (0x40, "0x40")] {
+            assert_eq!(named_bits(value, &spelt), text);
+        }
+        assert_eq!(named_bits(0, "NONE=0 A=1 "), "NONE");
+        assert_eq!(named_bits(1, "NONE=0 A=1 "), "A");
     }
 
     #[test]

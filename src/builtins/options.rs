@@ -22,8 +22,8 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
-        doc: "What was given after -- as --name=value; else the default, whose type (bool, integer, string) it has, false without one. \
-          -- --help lists a script's options with their descriptions.",
+        doc: "What was given after -- as --name=value or --name value, else the default, whose type it has (false without one). In an \
+          attach point $name stands for it; one whose option is empty or 0 is left out. -- --help lists a script's options.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
     Builtin {
@@ -49,6 +49,23 @@ pub struct ScriptOption {
     pub description: Option<String>,
     /// The call.
     pub span: Span,
+}
+
+impl ScriptOption {
+    /// Is it more than a switch?
+    pub fn takes_value(&self) -> bool {
+        !matches!(self.default, Default::Bool(_))
+    }
+
+    /// What stands for it in an attach point: the value given last, else the default; nothing for a switch.
+    pub fn written(&self, settings: &Settings) -> Option<String> {
+        let given = settings.options.iter().rev().find(|(name, _)| *name == self.name).and_then(|(_, value)| value.clone());
+        match &self.default {
+            Default::Bool(_) => None,
+            Default::Int(n) => given.or_else(|| Some(n.to_string())),
+            Default::Str(text) => given.or_else(|| Some(text.clone())),
+        }
+    }
 }
 
 /// An option's value where nothing is given.
@@ -162,24 +179,21 @@ fn string(text: &str, f: &Facts) -> Result<Lit, Diagnostic> {
     Ok(Lit::Str(text.as_bytes().to_vec()))
 }
 
-/// The help of a script with these options, ready to be printed.
-pub fn help(script: &str, options: &[ScriptOption]) -> String {
-    let mut text = format!("Usage: rbt {script} -- [OPTIONS] [ARGUMENTS]\n\n");
-    if options.is_empty() {
-        return text + "The script has no options.\n";
-    }
-    text += "Options of the script:\n";
+/// What a script's help says of these options, a line each.
+pub fn list(options: &[ScriptOption]) -> Vec<String> {
     let left = |o: &ScriptOption| match &o.default {
         Default::Bool(_) => format!("  --{}", o.name),
         Default::Int(_) => format!("  --{}=NUMBER", o.name),
         Default::Str(_) => format!("  --{}=TEXT", o.name),
     };
     let width = options.iter().map(|o| left(o).chars().count()).max().unwrap_or(0).max("  --help".len());
-    for o in options {
+    let line = |o: &ScriptOption| {
         let default = match &o.default {
             Default::Bool(false) => String::new(),
+            Default::Str(s) if s.is_empty() => String::new(),
             Default::Bool(true) => "default true".into(),
             Default::Int(n) => format!("default {n}"),
+            Default::Str(s) if s.is_empty() => String::new(),
             Default::Str(s) => format!("default \"{s}\""),
         };
         let description = o.description.clone().unwrap_or_default();
@@ -188,8 +202,7 @@ pub fn help(script: &str, options: &[ScriptOption]) -> String {
             (true, false) => default,
             (false, false) => format!("{description} ({default})"),
         };
-        text += format!("{:width$}  {right}", left(o)).trim_end();
-        text.push('\n');
-    }
-    text + &format!("{:width$}  this list\n", "  --help")
+        format!("{:width$}  {right}", left(o)).trim_end().to_string()
+    };
+    options.iter().map(line).chain([format!("{:width$}  this list", "  --help")]).collect()
 }

@@ -92,6 +92,9 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     if tag == KERNEL && MODES.get(mode).is_some_and(|(_, m)| *m == StackMode::BuildId) && word.is_some() {
         return Err(Diagnostic::error("bad-word", f.span, "kernel frames have no build id").help("use ustack, or another mode"));
     }
+    if tag == KERNEL {
+        f.warn_of_hidden_symbols();
+    }
     let limit = match f.int(at) {
         None => USUAL_FRAMES,
         Some(n) if (1..=i64::from(MOST_FRAMES)).contains(&n) => n as u32,

@@ -124,18 +124,26 @@ fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
 
 fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
+    let mut asked = None;
     // room for what may be read, NUL included
     let room = match (u.int(1), args.get(1)) {
         (_, None) => match (&data.ty, data.repr) {
             (Type::Str(_), Repr::Mem(..)) => return data.clone(),
             _ => {
                 let (addr, space) = e.address(data);
-                return e.read_string(space, addr, cap);
+                let text = e.read_string(space, addr, cap);
+                // of an array all was read, and so it was where the length is the script's own
+                if let (false, Repr::Mem(_, Some(read))) = (matches!(data.ty, Type::Array(..)), text.repr) {
+                    let over = e.cmp(Cmp::Sgt, read, e.int(cap.into()));
+                    e.cut(over);
+                }
+                return text;
             }
         },
         (Some(_), _) => e.int(cap.into()),
         (None, Some(n)) => {
             let n = e.scalar(n);
+            asked = Some(n);
             e.at_most(n, cap.into())
         }
     };
@@ -149,6 +157,12 @@ fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
         e.store(to, 0, 1, nul);
     }
     let len = e.read_str_bounded(space, to, room, addr);
+    if let (Some(asked), false) = (asked, matches!(data.ty, Type::Array(..) | Type::Str(_))) {
+        let more = e.cmp(Cmp::Ugt, asked, e.int(cap.into()));
+        let full = e.cmp(Cmp::Sge, len, e.int(cap.into()));
+        let over = e.and(more, full);
+        e.cut(over);
+    }
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(len)) }
 }
 
@@ -174,6 +188,10 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
     let len = match (u.int(1), args.get(1)) {
         (None, Some(n)) => {
             let n = e.scalar(n);
+            if !matches!(data.ty, Type::Array(..)) {
+                let over = e.cmp(Cmp::Ugt, n, e.int(cap.into()));
+                e.cut(over);
+            }
             e.at_most(n, cap.into())
         }
         (Some(n), _) => e.int((n.max(0) as u64).min(cap.into())),

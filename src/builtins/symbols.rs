@@ -15,7 +15,10 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "ksym",
         params: &[Param::new("address", Accepts::Addr)],
-        returns: Returns::By(|_| Ok(Tagged::plain(KERNEL, 8))),
+        returns: Returns::By(|f| {
+            f.warn_of_hidden_symbols();
+            Ok(Tagged::plain(KERNEL, 8))
+        }),
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
@@ -44,6 +47,9 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             let env = Env { sys: f.sys, settings: f.settings };
             let user = f.site.kind.context(f.site, &env)?.space == Some(Space::User);
+            if !user {
+                f.warn_of_hidden_symbols();
+            }
             Ok(if user { Tagged::plain(USER, 16) } else { Tagged::plain(KERNEL, 8) })
         }),
         needs: Caps::FUNC,

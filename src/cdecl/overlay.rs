@@ -7,7 +7,9 @@ use super::types::{TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::kernel_types::Prototype;
-use crate::system::{Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
+use crate::system::{
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName,
+};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// What a reading says of a name.
@@ -101,6 +103,10 @@ impl System for Declarations<'_> {
         self.sys.source_line(path, file, line, column)
     }
 
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.sys.inlined(path, function)
+    }
+
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
         self.sys.arguments(path, function)
     }
@@ -167,6 +173,10 @@ impl System for Declarations<'_> {
         self.sys.tracepoints()
     }
 
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
+        self.sys.is_dynamic_tracepoint(category, name)
+    }
+
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
         self.sys.has_tracepoint(category, name)
     }
@@ -185,6 +195,10 @@ impl System for Declarations<'_> {
 
     fn syscall_number(&self, name: &str) -> Option<u32> {
         self.sys.syscall_number(name)
+    }
+
+    fn hidden_symbols(&self) -> Option<String> {
+        self.sys.hidden_symbols()
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::hir;
-use super::types::Merged;
+use super::types::{Merged, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
@@ -48,6 +48,46 @@ pub struct Declared {
     pub span: Span,
 }
 
+/// Where a given map got its types: nowhere in this script.
+pub const EARLIER: Span = Span { source: u16::MAX, start: 0, end: 0 };
+
+/// The type with strings of at least so many bytes.
+fn roomy(ty: &Type, room: u32) -> Type {
+    match ty {
+        Type::Str(n) => Type::Str(*n.max(&room)),
+        Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| roomy(part, room)).collect()),
+        Type::Record(r) if r.name.is_empty() => record_of(r.fields.iter().map(|f| (f.name.clone(), roomy(&f.ty, room))).collect()),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Array(..)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => ty.clone(),
+    }
+}
+
+/// A given map keeps the types that it has.
+fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
+    let (key, value) = (given.key.clone().unwrap_or(Type::Void), &given.value);
+    let (what, had, has) = match (*value == found.value.ty, key == found.key.ty) {
+        (true, true) => return None,
+        (false, _) => ("values of", value, &found.value.ty),
+        (true, false) if given.key.is_none() => {
+            let message = format!("`{}` is used without a key, and here it has one", given.name);
+            return Some(Diagnostic::error("type-conflict", found.first, message).help("use another name"));
+        }
+        (true, false) => ("keys of", &key, &found.key.ty),
+    };
+    let message = format!("`{}` has {what} type {had}, and would need {has} here", given.name);
+    Some(Diagnostic::error("type-conflict", found.first, message).help("use another name, or remove the map first"))
+}
+
 /// All maps, by name without `@`.
 #[derive(Debug, Default)]
 pub struct Maps {
@@ -55,12 +95,34 @@ pub struct Maps {
     next: BTreeMap<String, Found>,
     /// From `let @m = …`.
     pub declared: BTreeMap<String, Declared>,
+    /// Maps that are there before the script is, with the types that they have: part of it once it uses them.
+    given: BTreeMap<String, hir::Map>,
+    /// Bytes that strings in maps have at least, for what later scripts put there.
+    room: u32,
 }
 
+/// A map that outlives its script has room for strings of so many bytes.
+const ROOM: u32 = 64;
+
 impl Maps {
-    /// No maps but what is declared.
-    pub fn new(declared: BTreeMap<String, Declared>) -> Self {
-        Self { declared, ..Self::default() }
+    /// No maps but what is declared, and what is given.
+    pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], settings: &Settings) -> Self {
+        let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
+        Self { declared, given, room: if settings.shares_maps { ROOM } else { 0 }, ..Self::default() }
+    }
+
+    /// What is known of a given map before anything uses it.
+    fn beforehand(&self, name: &str) -> Option<Found> {
+        let map = self.given.get(name)?;
+        let settled = |ty: &Type| Merged { ty: ty.clone(), weak: false, span: EARLIER };
+        Some(Found {
+            value: settled(&map.value),
+            key: map.key.as_ref().map(settled).unwrap_or_default(),
+            keyed: map.key.as_ref().map(|_| EARLIER),
+            scalar: map.key.is_none().then_some(EARLIER),
+            set: true,
+            first: EARLIER,
+        })
     }
 
     /// Starts a pass. From then on types only grow when `settle` is set, so that passes come to an end.
@@ -70,6 +132,12 @@ impl Maps {
 
     /// Ends a pass: did it find anything that the one before had not?
     pub fn end_pass(&mut self) -> bool {
+        if self.room > 0 {
+            for (_, found) in self.next.iter_mut().filter(|(name, _)| !self.given.contains_key(*name)) {
+                found.value.ty = roomy(&found.value.ty, self.room);
+                found.key.ty = roomy(&found.key.ty, self.room);
+            }
+        }
         let changed = self.known != self.next;
         self.known = std::mem::take(&mut self.next);
         changed
@@ -77,6 +145,10 @@ impl Maps {
 
     /// What this pass has found so far; adds the map.
     pub fn found(&mut self, name: &str, span: Span) -> &mut Found {
+        if !self.next.contains_key(name) {
+            let new = self.beforehand(name).map_or_else(|| Found::new(span), |found| Found { first: span, ..found });
+            self.next.insert(name.to_string(), new);
+        }
         self.next.entry(name.to_string()).or_insert_with(|| Found::new(span))
     }
 
@@ -87,7 +159,7 @@ impl Maps {
 
     /// Is anything assigned to it?
     pub fn is_set(&self, name: &str) -> bool {
-        self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
+        self.given.contains_key(name) || self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
     }
 
     /// Its index: final once all maps have been seen.
@@ -102,17 +174,18 @@ impl Maps {
 
     /// A map's value type; [`Type::Void`] while not known.
     pub fn value(&self, name: &str) -> Merged {
-        self.get(name).map(|f| f.value.clone()).unwrap_or_default()
+        self.get(name).cloned().or_else(|| self.beforehand(name)).map(|f| f.value).unwrap_or_default()
     }
 
     /// A map's key type.
     pub fn key(&self, name: &str) -> Merged {
-        self.get(name).map(|f| f.key.clone()).unwrap_or_default()
+        self.get(name).cloned().or_else(|| self.beforehand(name)).map(|f| f.key).unwrap_or_default()
     }
 
     /// Names of maps that are assigned somewhere, with `@`: for suggestions.
     pub fn assigned(&self) -> Vec<String> {
-        self.known.iter().filter(|(_, f)| f.value.ty != Type::Void).map(|(n, _)| format!("@{n}")).collect()
+        let here = self.known.iter().filter(|(_, f)| f.value.ty != Type::Void).map(|(n, _)| n);
+        here.chain(self.given.keys()).map(|n| format!("@{n}")).collect()
     }
 
     /// The finished table, and what is wrong with declarations.
@@ -128,6 +201,11 @@ impl Maps {
             if f.value.ty == Type::Void && f.set && !super::failed(diags) {
                 let message = format!("`@{name}` is assigned from itself only: it has no type");
                 diags.push(Diagnostic::error("undefined-map", f.first, message));
+            }
+            if let Some(given) = self.given.get(name) {
+                diags.extend(disagrees(given, f));
+                maps.push(hir::Map { span: f.first, ..given.clone() });
+                continue;
             }
             let declared = self.declared.get(name);
             let aggregate = matches!(f.value.ty, Type::Agg(_));

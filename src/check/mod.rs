@@ -111,6 +111,7 @@ use crate::settings::Settings;
 use crate::syntax::ast;
 use crate::system::{Feature, SHORT_KEY, System};
 use crate::types::Type;
+pub use maps::EARLIER;
 pub use options::options;
 
 use body::{Body, Checked, State};
@@ -122,7 +123,21 @@ use probes::Job;
 /// # Errors
 /// All that is wrong with the script, warnings included, in order of place.
 pub fn check(script: &ast::Script, sys: &dyn System, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
-    check_with(script, sys, settings, &Tables::REAL)
+    check_with(script, sys, settings, &Tables::REAL, &[])
+}
+
+/// The same for a script that finds these maps when it starts: it may use them without assigning them, and none of them may get
+/// another type. They are part of the result where the script uses them.
+///
+/// # Errors
+/// As for [`check`]. What refers to such a map's first use has a span in the source [`EARLIER`].
+pub fn check_among(
+    script: &ast::Script,
+    sys: &dyn System,
+    settings: &Settings,
+    given: &[hir::Map],
+) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+    check_with(script, sys, settings, &Tables::REAL, given)
 }
 
 /// The open sets that a check looks things up in: the real ones, or a test's own.
@@ -170,6 +185,7 @@ fn check_with(
     sys: &dyn System,
     settings: &Settings,
     tables: &Tables,
+    given: &[hir::Map],
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     let mut diags = Vec::new();
     let (macros, functions) = collect_own(script, &mut diags);
@@ -184,7 +200,7 @@ fn check_with(
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
     let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
-    let mut maps = Maps::new(declarations(script, &world, &mut diags));
+    let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();

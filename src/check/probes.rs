@@ -4,12 +4,13 @@
 
 use regex::Regex;
 
-use super::{Tables, World, uses};
+use super::{Tables, World, options, uses};
+use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
 use crate::settings::{MissingProbes, Mode, Settings};
-use crate::syntax::ast::{self, AttachPoint, ExprKind};
+use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 
 /// A script's probe and the sites that its attach points mean.
 pub struct Job<'a> {
@@ -35,11 +36,12 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
         None => None,
     };
     let mut jobs = Vec::new();
+    let options = options::options(script);
     for item in &script.items {
         let ast::Item::Probe(probe) = item else { continue };
         let mut sites = Vec::new();
         for point in &probe.points {
-            match expand_point(point, env, tables, diags) {
+            match expand_point(point, &options, env, tables, diags) {
                 Ok(found) => sites.extend(found),
                 Err(d) => diags.extend(missing(d, env.settings)),
             }
@@ -113,8 +115,14 @@ fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
     }
 }
 
-fn expand_point(point: &AttachPoint, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Result<Vec<ProbeSite>, Diagnostic> {
-    let point = with_params(point, env.settings, diags);
+fn expand_point(
+    point: &AttachPoint,
+    options: &[ScriptOption],
+    env: &Env,
+    tables: &Tables,
+    diags: &mut Vec<Diagnostic>,
+) -> Result<Vec<ProbeSite>, Diagnostic> {
+    let Some(point) = with_given(point, options, env.settings, diags) else { return Ok(Vec::new()) };
     let Some(provider) = point.segments.first() else {
         return Err(Diagnostic::error("unknown-probe", point.span, "an attach point starts with a probe kind"));
     };
@@ -191,10 +199,15 @@ fn no_match(point: &AttachPoint) -> Diagnostic {
     d.help(format!("`rbt -l '{around}:*'` lists what there is"))
 }
 
-/// Puts positional parameters in place of `$1` in unquoted parts.
-fn with_params(point: &AttachPoint, settings: &Settings, diags: &mut Vec<Diagnostic>) -> AttachPoint {
-    let mut point = point.clone();
-    for segment in point.segments.iter_mut().filter(|s| !s.quoted && s.text.contains('$')) {
+/// Puts positional parameters in place of `$1`, and the script's options in place of `$name`, in unquoted parts. What is put in
+/// may have colons. Nothing where an option is empty or 0: such an attach point is not wanted.
+fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings, diags: &mut Vec<Diagnostic>) -> Option<AttachPoint> {
+    let mut segments = Vec::new();
+    for segment in &point.segments {
+        if segment.quoted || !segment.text.contains('$') {
+            segments.push(segment.clone());
+            continue;
+        }
         let mut text = String::new();
         let mut rest = segment.text.as_str();
         while let Some(at) = rest.find('$') {
@@ -205,26 +218,49 @@ fn with_params(point: &AttachPoint, settings: &Settings, diags: &mut Vec<Diagnos
                 rest = after;
                 continue;
             }
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            // of `$1st` the number alone
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-            let (number, after) = rest.split_at(digits);
-            let value = number.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.params.get(i));
-            match value {
-                Some(Some(value)) => text.push_str(value),
-                Some(None) => {
-                    let message = format!("parameter ${number} was not given: it is empty here");
+            let (name, after) = rest.split_at(if digits > 0 { digits } else { end });
+            let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.params.get(i));
+            let option = options.iter().find(|o| o.name == name).and_then(|o| o.written(settings));
+            match (param, option) {
+                (Some(Some(value)), _) => text.push_str(value),
+                (Some(None), _) => {
+                    let message = format!("parameter ${name} was not given: it is empty here");
                     diags.push(Diagnostic::warning("missing-parameter", segment.span, message));
                 }
-                None => {
+                (None, Some(value)) if value.is_empty() || value == "0" => return None,
+                (None, Some(value)) => text.push_str(&value),
+                (None, None) => {
                     text.push('$');
-                    text.push_str(number);
+                    text.push_str(name);
                 }
             }
             rest = after;
         }
         text.push_str(rest);
-        segment.text = text;
+        segments.extend(parted(&text, segment.span));
     }
-    point
+    Some(AttachPoint { segments, ..point.clone() })
+}
+
+/// The parts that a text has between colons, which do not count within quotes.
+fn parted(text: &str, span: Span) -> Vec<Segment> {
+    let mut parts = vec![Segment { text: String::new(), quoted: false, span }];
+    let mut open = false;
+    for c in text.chars() {
+        let Some(last) = parts.last_mut() else { break };
+        match c {
+            '"' => {
+                open = !open;
+                last.quoted = true;
+            }
+            ':' if !open => parts.push(Segment { text: String::new(), quoted: false, span }),
+            _ => last.text.push(c),
+        }
+    }
+    parts
 }
 
 /// How much a body's meaning depends on its site.

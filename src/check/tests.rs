@@ -236,7 +236,7 @@ const MACHINE: &str = "
 fn run(text: &str, settings: &Settings) -> Result<(super::hir::Script, Diagnostics), Diagnostics> {
     let sys = Fake::new(MACHINE).unwrap();
     let script = crate::syntax::parse(&Source { name: "t".into(), text: text.into() })?;
-    check_with(&script, &sys, settings, &TABLES)
+    check_with(&script, &sys, settings, &TABLES, &[])
 }
 
 /// The dump of a script that is right.

@@ -2,12 +2,16 @@
 
 use std::io::Write;
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 use clap_complete::Shell;
 
 use super::{MODES, STAGES};
+use crate::builtins::options::Default;
+use crate::diag::Source;
 use crate::render::FORMATS;
+use crate::scripts::{Header, SCRIPTS, Script};
 use crate::settings::MECHANISMS;
+use crate::{check, syntax};
 
 /// Writes a shell's completions.
 pub fn completions(shell: Shell, to: &mut dyn Write) {
@@ -59,9 +63,32 @@ fn definition() -> Command {
     let fmt = fmt.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
     let info = Command::new("info").about("Report what this machine and this build can do");
     let completions = Command::new("completions").about("Write a shell's completions").subcommands(shells);
-    let all = Command::new("rbt").version(crate::VERSION).args(shown).subcommands([fmt, info, completions.disable_help_subcommand(true)]);
+    let name = Arg::new("name").value_parser(SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
+    let one_liners = Command::new("one-liners").about("List the saved scripts, or print one").arg(name);
+    let common = |a: &&Arg| OURS.contains(&a.get_id().as_str());
+    let common: Vec<Arg> = all.get_arguments().filter(common).cloned().collect();
+    let scripts = SCRIPTS.iter().map(|s| saved(s).args(common.clone()));
+    let all = Command::new("rbt").version(crate::VERSION).args(shown);
+    let all = all.subcommands([fmt, info, one_liners, completions.disable_help_subcommand(true)]).subcommands(scripts);
     all.disable_help_subcommand(true)
 }
+
+/// A saved script as a subcommand with its own options.
+fn saved(script: &Script) -> Command {
+    let command = Command::new(script.name).about(Header::of(script.text).line());
+    let source = Source { name: script.name.into(), text: script.text.into() };
+    let declared = syntax::parse(&source).map(|tree| check::options(&tree)).unwrap_or_default();
+    command.args(declared.into_iter().filter(|o| !OURS.contains(&o.name.as_str())).map(|o| {
+        let takes = if matches!(o.default, Default::Bool(_)) { ArgAction::SetTrue } else { ArgAction::Set };
+        // the process ends with the list of completions
+        let name: &'static str = o.name.leak();
+        let arg = Arg::new(name).long(name).action(takes);
+        arg.help(o.description.unwrap_or_default())
+    }))
+}
+
+/// Options of rbt that are offered for each script: one of the script's own of such a name follows `--`.
+const OURS: &[&str] = &["pid", "cmd", "format", "output", "quiet", "help"];
 
 #[cfg(test)]
 mod tests {
@@ -73,7 +100,7 @@ mod tests {
             let mut text = Vec::new();
             completions(shell, &mut text);
             let text = String::from_utf8_lossy(&text);
-            for word in ["notify-fd", "in-place", "kprobe_multi", "completions"] {
+            for word in ["notify-fd", "in-place", "kprobe_multi", "completions", "one-liners", "opensnoop"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }
             assert!(!text.contains("dwarf-pid"), "{shell}");

@@ -1,6 +1,6 @@
 //! `rbt fmt`, and `--fmt`, which means the same and keeps to the words of bpftrace.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -103,7 +103,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         }
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
-    let inputs: Vec<Program> = raw.files.into_iter().map(program).collect();
+    let inputs: Vec<Program> = raw.files.into_iter().map(Program::of).collect();
     let to = match raw.output {
         Some(file) => To::File(file),
         None if raw.in_place => To::InPlace,
@@ -118,6 +118,11 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     if to == To::InPlace && inputs.contains(&Program::Stdin) {
         return Err(wrong(Failure::new("rbt fmt -i: standard input cannot be rewritten").help("leave out -i: `rbt fmt -` is a filter")));
     }
+    if let (To::InPlace, Some(Program::Saved(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Saved(_)))) {
+        let name = script.name;
+        let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the saved script of that name is part of rbt"));
+        return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` makes a file of it"))));
+    }
     let color = super::color(raw.color.as_deref()).map_err(wrong)?;
     Ok(Command::Fmt(Fmt { inputs, to, diff: raw.diff, color, wrong: WRONG }))
 }
@@ -126,7 +131,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
 pub(super) fn compatible(raw: &super::Raw, file: Option<OsString>) -> Result<Command, Failure> {
     let input = match (&raw.program, file) {
         (Some(text), _) => Program::Text(text.clone()),
-        (None, Some(file)) => program(file),
+        (None, Some(file)) => Program::of(file),
         (None, None) => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
     };
     let to = raw.output.clone().map_or(To::Stdout, To::File);
@@ -136,10 +141,6 @@ pub(super) fn compatible(raw: &super::Raw, file: Option<OsString>) -> Result<Com
 /// The definition of its options.
 pub fn command() -> clap::Command {
     Raw::command()
-}
-
-fn program(file: OsString) -> Program {
-    if file == OsStr::new("-") { Program::Stdin } else { Program::File(file.into()) }
 }
 
 #[cfg(test)]
@@ -171,8 +172,15 @@ mod tests {
 
     #[test]
     fn wrong_use_is_status_2() {
-        let two = [&["fmt"][..], &["fmt", "a", "b"], &["fmt", "-i", "-"], &["fmt", "--check", "-i", "a"], &["fmt", "--chekc", "a"]];
-        for args in two {
+        let bad = [
+            &["fmt"][..],
+            &["fmt", "a", "b"],
+            &["fmt", "-i", "-"],
+            &["fmt", "--check", "-i", "a"],
+            &["fmt", "--chekc", "a"],
+            &["fmt", "-i", "opensnoop"],
+        ];
+        for args in bad {
             let failure = parsed(args).unwrap_err();
             assert_eq!((failure.status, failure.help.is_some()), (2, true), "{args:?}: {failure:?}");
         }

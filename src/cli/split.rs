@@ -4,16 +4,20 @@ use std::ffi::OsString;
 
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours.
+/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name.
 pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let mut script = false;
+    let (mut script, mut named) = (false, false);
     let mut args = std::mem::take(args).into_iter();
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
         if text == "--" {
             rest.extend(args);
             break;
+        }
+        if named && (text == "--help" || text == "-h") {
+            rest.push("--help".into());
+            continue;
         }
         let looks_so = text.len() > 1 && text.starts_with('-');
         match option(command, &text) {
@@ -26,6 +30,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
             }
             None if looks_so && !script => options.push(arg),
             None => {
+                named |= !script && super::saved(&arg).is_some();
                 script = true;
                 rest.push(arg);
             }
@@ -58,18 +63,20 @@ fn option(command: &clap::Command, text: &str) -> Option<Found> {
     Some(Found { wants_value: false, program: false })
 }
 
-/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands.
-pub(super) fn script_args(args: impl IntoIterator<Item = OsString>) -> (Vec<String>, Vec<(String, Option<String>)>) {
+/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands. Of an option in
+/// `valued`, the next argument is the value where none follows a `=`.
+pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(String, Option<String>)>) {
     let (mut params, mut options) = (Vec::new(), Vec::new());
-    for arg in args {
-        let text = arg.to_string_lossy().into_owned();
-        match text.strip_prefix("--") {
+    let mut args = args.iter().peekable();
+    while let Some(arg) = args.next() {
+        match arg.strip_prefix("--") {
             Some("") => {}
             Some(named) => options.push(match named.split_once('=') {
                 Some((name, value)) => (name.to_string(), Some(value.to_string())),
+                None if valued.contains(&named) => (named.to_string(), args.next_if(|a| !a.starts_with("--")).cloned()),
                 None => (named.to_string(), None),
             }),
-            None => params.push(text),
+            None => params.push(arg.clone()),
         }
     }
     (params, options)

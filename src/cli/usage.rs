@@ -3,12 +3,28 @@
 use super::Failure;
 
 /// The forms of the command line.
-pub(super) const USAGE: &str = "rbt [OPTIONS] FILE [ARGS]
+pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt [OPTIONS] -e PROGRAM [ARGS]
        rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
+       rbt one-liners [NAME | SUBJECT]
        rbt fmt [--check] [--diff] [-i | -o FILE] FILES
        rbt info
        rbt completions bash|zsh|fish";
+
+/// What is said of `rbt one-liners`.
+pub(super) const ONE_LINERS: &str = "Usage: rbt one-liners             the saved scripts, by subject
+       rbt one-liners SUBJECT     those of one subject
+       rbt one-liners NAME        a script's text, to read or to start from
+
+  rbt NAME                        runs one
+  rbt NAME --help                 its options, what it needs, and a sample of what it prints
+";
+
+/// For whoever calls it wrong.
+pub(super) const SEE_ONE_LINERS: &str = "`rbt one-liners --help` explains it";
+
+/// The end of the list.
+pub(super) const AFTER_LIST: &str = "rbt NAME runs one, rbt NAME --help tells more of it, rbt one-liners NAME prints its text.\n";
 
 /// The start of the long help's end.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -20,6 +36,8 @@ pub(super) const EXAMPLES: &str = "Examples:
                             sizes of reads while a command runs
   rbt -e 'uprobe:libc:malloc { @[comm] = sum(arg0); }' -p 1234
                             what a process allocates
+  rbt opensnoop --failed
+                            a saved script by its name; `rbt one-liners` lists them
   rbt -l 'tracepoint:sched:*'
                             probes by name; -lv shows their arguments
   rbt script.bt 42 --name=value
@@ -39,10 +57,11 @@ Exit status:
 /// For whoever gives no words at all.
 pub(super) fn short_usage() -> String {
     format!(
-        "nothing to run\n\nUsage: {USAGE}\n
+        "nothing to run; on a terminal, rbt alone opens a prompt\n\nUsage: {USAGE}\n
 Examples:
   rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
   rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
+  rbt opensnoop     a saved script; `rbt one-liners` lists all
   rbt -l 'tracepoint:*open*'     what can be traced
 
 More: rbt --help"

@@ -29,13 +29,18 @@ pub struct Manifest {
     /// Of which programs it is known whether they ran: bytes of the object's [`HITS_SECTION`].
     #[serde(default)]
     pub hits: Vec<Hits>,
+    /// How many [`Tally`]s each CPU has.
+    #[serde(default)]
+    pub probes: usize,
     /// Limits (frames) of the stack maps that there are; the one of limit n is `stacks_n`: a hash from a stack's id
     /// (`u64`) to n addresses (`u64` each, zero after the last).
     pub stacks: Vec<u32>,
 }
 
 pub use crate::emit::second;
-pub use crate::emit::shared::{HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+pub use crate::emit::shared::{
+    HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, Tally,
+};
 
 /// Which bytes a program sets when it runs, filters passed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,6 +72,10 @@ pub struct Program {
     /// Why, or why not, for `-v`; may be empty.
     #[serde(default)]
     pub why: String,
+    /// The script's probes that it is of, by number, from 0 in order: each has its [`Tally`]. Two where entries and returns
+    /// share a program.
+    #[serde(default)]
+    pub probes: Vec<usize>,
 }
 
 /// A place where a program is attached.

@@ -18,6 +18,8 @@ mod probe;
 mod session;
 mod stmt;
 
+use std::collections::BTreeSet;
+
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
@@ -105,10 +107,12 @@ pub fn compile(
     e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
+    e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
     }
-    for id in moments::maps(script) {
+    let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
+    for id in doubles {
         if let Some(m) = script.maps.get(id) {
             e.double_script_map(id, map_def(m, sys));
         }
@@ -162,7 +166,8 @@ pub fn compile(
     let map =
         |(m, double): (&hir::Map, Option<u32>)| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone(), double };
     let maps = script.maps.iter().zip(double).map(map).collect();
-    let manifest = Manifest { hits, programs, maps, events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    let manifest =
+        Manifest { hits, programs, maps, probes: script.probes.len(), events: events.into_iter().map(|(_, e)| e).collect(), stacks };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 

@@ -24,6 +24,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         self.site = Some(first);
         self.program = index;
+        self.e.probe = index as u32;
         self.most_frames = super::function::most_frames(probe);
         self.functions = &probe.functions;
         self.made = (0..probe.functions.len()).map(|_| None).collect();
@@ -77,7 +78,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into() }
+        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into(), probes: vec![index] }
     }
 
     /// Is this the first instruction of a function?

@@ -42,7 +42,14 @@ impl Gen<'_, '_> {
                     self.halves.push((ret.function.clone(), function.clone(), entry.sites.len()));
                     self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN, of_context);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program { function, ty: ProgramType::KprobeSession, sites, lowered: None, why: String::new() });
+                    programs.push(Program {
+                        function,
+                        ty: ProgramType::KprobeSession,
+                        sites,
+                        lowered: None,
+                        why: String::new(),
+                        probes: vec![i, j],
+                    });
                 }
             }
         }

@@ -64,6 +64,9 @@ pub(super) fn start(
         verbose: run.verbose || libbpf,
         verifier,
         buffering: run.buffering,
+        led_by: None,
+        maps: Vec::new(),
+        on_attached: None,
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
@@ -104,7 +107,7 @@ pub(super) fn start(
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
 /// has something against: then it will say so again.
-fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechanism> {
+pub(super) fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
@@ -124,7 +127,7 @@ fn output(run: &Run) -> Result<File, Failure> {
 }
 
 /// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
-fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Front) -> Failure {
+pub(super) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Front) -> Failure {
     let at = |pos: &Pos| place(pos, &front.sources);
     if let Some(refused) = error.downcast_ref::<Refused>() {
         if front.run.verbose {

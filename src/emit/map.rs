@@ -157,29 +157,6 @@ impl<'c> Emit<'c> {
         super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
     }
 
-    /// Counts an update that the map refused, by why.
-    pub fn refused(&mut self, returned: IntValue<'c>) {
-        /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
-        const FULL: i64 = -7;
-        let failed = self.cmp(super::Cmp::Slt, returned, self.int(0));
-        self.if_(failed, |e| {
-            e.outlined("count_refused", &[returned], |e, args| {
-                let Some(&returned) = args.first() else { return };
-                let full = e.cmp(super::Cmp::Eq, returned, e.int(FULL as u64));
-                let count = |e: &mut Self, counter: usize| {
-                    let counter = e.state(counter);
-                    let one = e.int(1);
-                    e.atomic_add(counter, one);
-                };
-                e.if_else(
-                    full,
-                    |e| count(e, std::mem::offset_of!(super::shared::State, refused)),
-                    |e| count(e, std::mem::offset_of!(super::shared::State, unstored)),
-                );
-            });
-        });
-    }
-
     pub(super) fn scratch_map(&mut self) -> PointerValue<'c> {
         // value_size is known when all programs are done: see `object.rs`
         self.declare_map(SCRATCH, MapDef { kind: MapKind::Array, key_size: 4, value_size: 0, max_entries: 1, flags: 0 })

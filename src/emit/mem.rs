@@ -186,8 +186,7 @@ impl<'c> Emit<'c> {
             ok(self.b.build_unconditional_branch(after));
             self.b.position_at_end(next);
         }
-        let missed = self.state(std::mem::offset_of!(State, missed));
-        self.atomic_add(missed, self.int(1));
+        self.count_missed();
         ok(self.b.build_unconditional_branch(exit));
     }
 

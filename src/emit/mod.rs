@@ -6,7 +6,7 @@
 //! - `mod.rs`: values, arithmetic, functions
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores; `text.rs`: strings
-//! - `map.rs`: maps; `ring.rs`: records; `helper.rs`: kernel helpers; `kernel.rs`: its functions
+//! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: what is counted; `helper.rs`: kernel helpers; `kernel.rs`: its functions
 //! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
 //! - `chunk.rs`: pieces of long programs; `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
@@ -29,6 +29,7 @@ mod order;
 mod ring;
 mod session;
 pub mod shared;
+mod tally;
 mod text;
 
 pub use call::{IN_NUMBERS, Subprogram};
@@ -142,6 +143,9 @@ pub struct Emit<'c> {
     data: BTreeMap<String, GlobalValue<'c>>,
     /// The script's maps that are there twice, and their bits.
     doubles: BTreeMap<usize, u32>,
+    /// The program under construction may run on a CPU where it has begun and has not ended: its task was preempted, and another
+    /// came by. The kernel counts others as missed (`recursion_misses`) rather than let them.
+    overlaps: bool,
     /// Helpers' calls are not to be merged with equal ones.
     apart: bool,
     /// The program under construction may sleep: see `moments.rs`.
@@ -182,6 +186,10 @@ pub struct Emit<'c> {
     pub long: bool,
     problems: Vec<Problem>,
     next_event: u32,
+    /// How many probes there are, and the number of the one under construction: for what is counted of each.
+    pub probes: u32,
+    /// See [`Emit::probes`].
+    pub probe: u32,
     /// Limits of the stack maps asked for.
     pub stacks: std::collections::BTreeSet<u32>,
     /// Where the code being emitted comes from: byte offsets in the script.
@@ -291,6 +299,7 @@ impl<'c> Emit<'c> {
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
         self.announces = in_user_space && self.may_sleep && !self.shared_stacks;
+        self.overlaps = in_user_space || section.starts_with("iter/");
         self.fun = Some(Fun {
             function,
             scope,

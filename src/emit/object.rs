@@ -188,6 +188,7 @@ impl<'c> Emit<'c> {
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
             doubles: BTreeMap::new(),
+            overlaps: false,
             apart: false,
             announces: false,
             texts: HashMap::new(),
@@ -211,6 +212,8 @@ impl<'c> Emit<'c> {
             long: false,
             problems: Vec::new(),
             next_event: 0,
+            probes: 0,
+            probe: 0,
             stacks: Default::default(),
             span: Default::default(),
         }

@@ -61,6 +61,7 @@ impl<'c> Emit<'c> {
 
     fn record_of(&mut self, event: IntValue<'c>, size: u32, fields: &[RecordField<'c>]) {
         let size = size.next_multiple_of(8);
+        self.count_sent();
         let ring = self.ring();
         let no_wakeup = self.int(NO_WAKEUP);
         if fields.iter().any(|f| f.var) {
@@ -79,7 +80,7 @@ impl<'c> Emit<'c> {
             let rec = self.fresh(rec);
             let r = self.call(Helper::RingbufOutput, &[ring.into(), rec.into(), end.into(), flags.into()]);
             let failed = self.cmp(Cmp::Ne, r, self.int(0));
-            self.if_else(failed, |e| e.lost(), |e| e.wake());
+            self.if_else(failed, |e| e.count_dropped(), |e| e.wake());
         } else {
             let n = self.int(size.into());
             let flags = self.int(0);
@@ -95,7 +96,7 @@ impl<'c> Emit<'c> {
                     e.call_void(Helper::RingbufSubmit, rec, NO_WAKEUP);
                     e.wake();
                 },
-                |e| e.lost(),
+                |e| e.count_dropped(),
             );
         }
     }
@@ -136,11 +137,6 @@ impl<'c> Emit<'c> {
         self.store(rec, f.offset, 4, end);
         self.store(rec, f.offset + 4, 4, len);
         self.add(end, len)
-    }
-
-    fn lost(&mut self) {
-        let lost = self.state(std::mem::offset_of!(State, lost));
-        self.atomic_add(lost, self.int(1));
     }
 
     /// Asks for the end of the run by more than a record, which may find no room. Other programs do nothing any more: what they
@@ -223,7 +219,8 @@ impl<'c> Emit<'c> {
 
     fn report(&mut self, event: u32, returned: IntValue<'c>) {
         let event = self.int(event.into());
-        self.outlined("report_problem", &[event, returned], |e, args| {
+        let name = format!("report_problem_{}", self.probe);
+        self.outlined(&name, &[event, returned], |e, args| {
             let (Some(event), Some(returned)) = (args.first(), args.get(1)) else { return };
             let value = Operand::reg(Type::I64, *returned);
             e.record_of(*event, 16, &[RecordField { offset: 8, value, ty: Type::I64, var: false }]);

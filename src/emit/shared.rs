@@ -6,6 +6,9 @@ pub const RING: &str = "ring";
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].
 pub const STATE_SECTION: &str = ".data.state";
+/// The section (and so the map) of [`Tally`]s: for each CPU, one for each probe. Absent when no probe has anything to count.
+/// In the object it has those of one CPU; the loader makes it as large as the machine wants it.
+pub const TALLIES_SECTION: &str = ".data.tallies";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
@@ -36,14 +39,6 @@ pub struct State {
     pub reader_sleeps: u32,
     /// Set when the run is over: programs return at once.
     pub stopped: u32,
-    /// Records that found no room in the ring.
-    pub lost: u64,
-    /// Runs that found all scratch slots of their CPU taken.
-    pub missed: u64,
-    /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
-    pub refused: u64,
-    /// Updates that found no memory, or failed for other reasons; reported and counted likewise.
-    pub unstored: u64,
     /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
     /// have found no room.
     pub ended: u64,
@@ -51,6 +46,25 @@ pub struct State {
     pub generations: u64,
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
     pub changing: [u64; 2 * MOMENTS],
+}
+
+/// What one probe did on one CPU, and what it could not do. Its own line of the processor's cache, since it is written to in the
+/// midst of what is traced.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Records that were to be sent, those that found no room included.
+    pub sent: u64,
+    /// Records that found no room in the ring.
+    pub dropped: u64,
+    /// Runs that found all scratch slots of their CPU taken.
+    pub missed: u64,
+    /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
+    pub refused: u64,
+    /// Updates that found no memory, or failed for other reasons; reported and counted likewise.
+    pub unstored: u64,
+    /// Strings and buffers that `max_strlen` cut.
+    pub cut: u64,
 }
 
 /// So many maps can be there twice.

@@ -100,7 +100,7 @@ fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &Attac
     let d = Diagnostic::error("unknown-function", point.span, format!("the kernel has no function `{function}`"));
     let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_near(function, f))).map(str::to_owned));
     Err(match near {
-        Some(near) => d.help(format!("did you mean `{near}`?")),
+        Some(near) => d.help(format!("did you mean `{near}`? One that is inlined everywhere leaves no trace")),
         None => d.help(format!("`rbt -l '{name}:*'` lists what there is; a function that is inlined everywhere leaves no trace")),
     })
 }

@@ -97,7 +97,9 @@ impl ProbeKind for Special {
     }
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
-        if self.attach == Attach::Signal && pattern.iter().zip(SIGNAL).all(|(p, name)| super::matches(p, name)) {
+        if self.attach != Attach::Signal {
+            each(self.name());
+        } else if pattern.iter().zip(SIGNAL).all(|(p, name)| super::matches(p, name)) {
             each(self.usage());
         }
         Ok(())

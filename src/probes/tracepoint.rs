@@ -136,20 +136,20 @@ impl ProbeKind for Tracepoint {
         if asks.caps.has(Caps::STACK) {
             return Choice::literal("it takes a stack");
         }
-        let mut attaches = Vec::new();
-        for site in sites {
-            let (_, event) = Self::names_of(site);
-            let Some(raw) = env.sys.raw_tracepoint(event) else {
-                return Choice::literal("the kernel's types do not describe the event");
-            };
+        let names = || sites.iter().map(Self::names_of);
+        if names().any(|(category, event)| env.sys.is_dynamic_tracepoint(category, event)) {
+            return Choice::literal("an event made at run time has no raw form");
+        }
+        // that there is a raw form is seen when it is attached: only fields are worth a look at the kernel's types
+        if !asks.args.is_empty() {
             // several sites share the code that loads a field
-            let alone = sites.len() == 1;
-            let there = |a: &ArgRef| matches!(a, ArgRef::Named(f) if alone && raw_argument(&raw, f).is_some());
+            let raw = if let [site] = sites { env.sys.raw_tracepoint(Self::names_of(site).1) } else { None };
+            let there = |a: &ArgRef| matches!((a, &raw), (ArgRef::Named(f), Some(raw)) if raw_argument(raw, f).is_some());
             if !asks.args.iter().all(there) {
                 return Choice::literal("it asks for what is in the event's record alone");
             }
-            attaches.push(Attach::RawTracepoint { name: event.into() });
         }
+        let attaches = names().map(|(_, event)| Attach::RawTracepoint { name: event.into() }).collect();
         Choice { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone" }
     }
 

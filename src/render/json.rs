@@ -3,7 +3,7 @@
 //! Strings are JSON and so Unicode: bytes that are not UTF-8 become U+FFFD. (A buffer, as an array of numbers, keeps
 //! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
 
-use crate::value::{Hist, MapView, Output, Trial, Value};
+use crate::value::{Counts, Hist, MapView, Output, Trial, Value};
 
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
@@ -44,6 +44,7 @@ impl Renderer for JsonRenderer {
             }
             Output::Attached { probes } => counted("attached_probes", "probes", *probes, to),
             Output::Lost { events } => counted("lost_events", "events", *events, to),
+            Output::Counts(counts) => record("probe_counts", to, |to| array(counts, to, counts_of)),
             Output::End => {}
             Output::Trial(trial) => self::trial(trial, to),
         }
@@ -85,6 +86,17 @@ fn trial(trial: &Trial, to: &mut Vec<u8>) {
             to.push(b'}');
         }),
     }
+}
+
+fn counts_of(of: &Counts, to: &mut Vec<u8>) {
+    to.extend_from_slice(b"{\"probe\": ");
+    string(of.probe.as_bytes(), to);
+    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut } = *of;
+    let numbers = [("sent", sent), ("dropped", dropped), ("missed", missed), ("refused", refused), ("unstored", unstored), ("cut", cut)];
+    for (name, n) in numbers {
+        field(name, to, |to| decimal(to, n));
+    }
+    to.push(b'}');
 }
 
 fn counted(kind: &str, name: &str, n: u64, to: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! Records in, both formats out: sections of the language's output, row by row.
 
-use crate::value::{Frame, Hist, MapView, Output, Pos, Scale, Show, Stack, StackMode, Stats, Value};
+use crate::value::{Counts, Frame, Hist, MapView, Output, Pos, Scale, Show, Stack, StackMode, Stats, Value};
 
 use super::{FORMATS, RenderOptions, Rendered, find};
 
@@ -472,6 +472,29 @@ fn notices() {
         "{\"type\": \"attached_probes\", \"count\": 3, \"data\": {\"probes\": 3}}\n",
     );
     says(&Output::Lost { events: 9 }, "Lost 9 events\n", "{\"type\": \"lost_events\", \"count\": 9, \"data\": {\"events\": 9}}\n");
+}
+
+#[test]
+fn counts() {
+    let of = |probe: &str, sent, dropped, missed| Counts { probe: probe.into(), sent, dropped, missed, ..Counts::default() };
+    let two = Output::Counts(vec![of("begin", 3, 0, 0), of("uprobe:\"x\":f", 9, 2, 0), of("end", 5, 4, 1)]);
+    let zeros = "\"refused\": 0, \"unstored\": 0, \"cut\": 0}";
+    says(
+        &two,
+        "WARNING: uprobe:\"x\":f: events that found no room in the ring buffer (raise perf_rb_pages), of 9: 2\n\
+         WARNING: end: events that found no room in the ring buffer (raise perf_rb_pages), of 5: 4; \
+         runs left out, since a probe was at work on that CPU: 1\n\
+         WARNING: Total lost event count: 6\n",
+        &format!(
+            "{{\"type\": \"probe_counts\", \"data\": [{{\"probe\": \"begin\", \"sent\": 3, \"dropped\": 0, \"missed\": 0, {zeros},\
+             {{\"probe\": \"uprobe:\\\"x\\\":f\", \"sent\": 9, \"dropped\": 2, \"missed\": 0, {zeros},\
+             {{\"probe\": \"end\", \"sent\": 5, \"dropped\": 4, \"missed\": 1, {zeros}]}}\n"
+        ),
+    );
+    let options = RenderOptions { warnings: false, ..RenderOptions::default() };
+    assert_eq!(rendered("text", &options, &two), Rendered::default());
+    let whole = Output::Counts(vec![of("begin", 3, 0, 0)]);
+    assert_eq!(rendered("text", &RenderOptions::default(), &whole), Rendered::default());
 }
 
 #[test]

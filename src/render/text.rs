@@ -1,6 +1,6 @@
 //! `-f text`: lines for people.
 
-use crate::value::{MapView, Output, Pos, Value};
+use crate::value::{Counts, MapView, Output, Pos, Value};
 
 use super::digits::{address, decimal, hex_byte, signed};
 use super::order::{arrange, divide, with_unit};
@@ -55,6 +55,8 @@ impl Renderer for TextRenderer {
                 decimal(&mut to.err, *events);
                 to.err.extend_from_slice(b" events\n");
             }
+            Output::Counts(counts) if self.options.warnings => incomplete(counts, &mut to.err),
+            Output::Counts(_) => {}
             Output::End => to.out.extend_from_slice(b"\n\n"),
             Output::Trial(trial) => super::trial::text(trial, &mut to.out),
         }
@@ -174,6 +176,26 @@ fn map(view: &MapView, style: Style, table: bool, to: &mut Vec<u8>) {
             value(&with_unit(&divide(v, view.show.div), view.show.unit), style, to);
         }
         to.push(b'\n');
+    }
+}
+
+/// A line for each probe that could not do all, then how many events were lost in all.
+fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
+    for of in counts.iter().filter(|of| !of.complete()) {
+        let lost = format!("events that found no room in the ring buffer (raise perf_rb_pages), of {}", of.sent);
+        let parts = [
+            (of.dropped, lost.as_str()),
+            (of.missed, "runs left out, since a probe was at work on that CPU"),
+            (of.refused, "map updates that full maps refused (raise max_map_keys)"),
+            (of.unstored, "map updates for which the kernel had no memory at that moment"),
+            (of.cut, "strings cut (raise max_strlen)"),
+        ];
+        let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();
+        to.extend_from_slice(format!("WARNING: {}: {}\n", of.probe, parts.join("; ")).as_bytes());
+    }
+    let lost: u64 = counts.iter().map(|of| of.dropped).sum();
+    if lost > 0 {
+        to.extend_from_slice(format!("WARNING: Total lost event count: {lost}\n").as_bytes());
     }
 }
 

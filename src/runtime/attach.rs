@@ -408,10 +408,16 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
         524 => "not supported by this kernel (ENOTSUPP)".to_owned(), // the kernel's own, unknown to strerror
         _ => text,
     };
+    let denied = if errno == libc::EACCES { super::privileges::perf_denied() } else { None };
     let means = match (attach, errno) {
         (_, libc::EPERM) => super::privileges::missing().unwrap_or_else(|| "the kernel does not permit it".into()),
+        (_, libc::EACCES) if denied.is_some() => denied.unwrap_or_default(),
         (Attach::RawTracepoint { .. }, libc::ENOENT) => "no such raw tracepoint".into(),
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
+        // what it runs is a kprobe's or a uprobe's handler, which takes programs of that type alone (kernel/events/core.c)
+        (Attach::Tracepoint { category, event }, libc::EINVAL) if sys.is_dynamic_tracepoint(category, event) => {
+            "an event made at run time takes no program of a tracepoint: trace the function itself (kprobe, uprobe)".into()
+        }
         (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
         (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
         // a machine without such a counter says that there is no such event

@@ -6,8 +6,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
@@ -17,7 +18,8 @@ use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
 use super::{refused, untaken};
 use crate::codegen::artifact::{
-    Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, second,
+    Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
+    TALLIES_SECTION, Tally, second,
 };
 use crate::probes::Attach;
 use crate::settings::{MissingProbes, Settings};
@@ -67,32 +69,70 @@ impl MapFd {
     }
 }
 
-/// [`State`], mapped.
+/// [`State`] and [`Tally`]s, mapped.
 pub(super) struct Shared {
     state: *mut State,
     /// Where the object has none, so that there is always something to read.
     _own: Option<Box<State>>,
+    /// For each CPU those of all probes; how many in all, and of one CPU.
+    tallies: *const Tally,
+    length: usize,
+    of_cpu: usize,
 }
 
 impl Shared {
-    fn new(mapped: Option<*mut State>) -> Self {
+    /// `tallies`: where they are, and how many; `probes`: of each CPU.
+    fn new(mapped: Option<*mut State>, tallies: Option<(*const Tally, usize)>, probes: usize) -> Self {
+        let (tallies, length) = tallies.unwrap_or((ptr::null(), 0));
+        let of_cpu = probes.max(1);
         match mapped {
-            Some(state) => Self { state, _own: None },
+            Some(state) => Self { state, _own: None, tallies, length, of_cpu },
             None => {
                 let mut own = Box::<State>::default();
-                Self { state: &mut *own, _own: Some(own) }
+                Self { state: &mut *own, _own: Some(own), tallies, length, of_cpu }
             }
+        }
+    }
+
+    /// The same to be used by another thread, for as long as this is there.
+    pub fn flags(&self) -> Flags {
+        Flags { state: self.state }
+    }
+
+    /// What these probes have counted so far, on all CPUs together.
+    pub fn tally(&self, probes: &[usize]) -> Tally {
+        let cpus = self.length / self.of_cpu;
+        let mut sum = Tally::default();
+        for at in (0..cpus).flat_map(|cpu| probes.iter().filter(|p| **p < self.of_cpu).map(move |p| cpu * self.of_cpu + p)) {
+            self.add(&mut sum, at);
+        }
+        sum
+    }
+
+    /// What all have.
+    pub fn tally_of_all(&self) -> Tally {
+        let mut sum = Tally::default();
+        (0..self.length).for_each(|at| self.add(&mut sum, at));
+        sum
+    }
+
+    /// `at` is less than `length`.
+    fn add(&self, sum: &mut Tally, at: usize) {
+        // SAFETY: within the mapping, and for the rest as below
+        let tally = unsafe { self.tallies.add(at) };
+        let load = |of: *const u64| unsafe { AtomicU64::from_ptr(of.cast_mut()) }.load(Ordering::Relaxed);
+        unsafe {
+            sum.sent += load(&raw const (*tally).sent);
+            sum.dropped += load(&raw const (*tally).dropped);
+            sum.missed += load(&raw const (*tally).missed);
+            sum.refused += load(&raw const (*tally).refused);
+            sum.unstored += load(&raw const (*tally).unstored);
+            sum.cut += load(&raw const (*tally).cut);
         }
     }
 
     // SAFETY, for all: the mapping lives as long as the object, which `Loaded` owns too; the fields are aligned, and
     // shared with the kernel's side, hence atomic.
-
-    /// Is the next record to wake the reader?
-    pub fn set_sleeps(&self, sleeps: bool) {
-        // SeqCst: the flag must be seen by the programs before the ring is looked at
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
-    }
 
     /// Programs return at once from here on.
     pub fn stop(&self) {
@@ -109,20 +149,9 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
     }
 
-    /// See [`State::lost`].
-    pub fn lost(&self) -> u64 {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).lost) }.load(Ordering::Relaxed)
-    }
-
-    /// See [`State::missed`].
-    pub fn missed(&self) -> u64 {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).missed) }.load(Ordering::Relaxed)
-    }
-
     /// See [`State::ended`]: the status, when a program has asked for the end.
     pub fn ended(&self) -> Option<u8> {
-        let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
-        (said & State::ENDED != 0).then_some(said as u8)
+        self.flags().ended()
     }
 
     /// As if no program had asked for the end.
@@ -148,15 +177,29 @@ impl Shared {
         }
         unsafe { AtomicU64::from_ptr((&raw mut (*self.state).changing).cast::<u64>().add(at)) }.load(Ordering::SeqCst)
     }
+}
 
-    /// See [`State::refused`].
-    pub fn refused(&self) -> u64 {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).refused) }.load(Ordering::Relaxed)
+/// What whoever empties the ring needs of [`Shared`].
+#[derive(Clone, Copy)]
+pub(super) struct Flags {
+    state: *mut State,
+}
+
+// SAFETY: only atomics are used
+unsafe impl Send for Flags {}
+
+impl Flags {
+    /// Is the next record to wake the reader?
+    pub fn set_sleeps(&self, sleeps: bool) {
+        // SAFETY: as in `Shared`. SeqCst: the flag must be seen by the programs before the ring is looked at
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
     }
 
-    /// See [`State::unstored`].
-    pub fn unstored(&self) -> u64 {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).unstored) }.load(Ordering::Relaxed)
+    /// See [`State::ended`]: the status, when a program has asked for the end.
+    pub fn ended(&self) -> Option<u8> {
+        // SAFETY: as in `Shared`
+        let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
+        (said & State::ENDED != 0).then_some(said as u8)
     }
 }
 
@@ -167,6 +210,15 @@ thread_local! {
 
 fn listen(_: PrintLevel, message: String) {
     SAID.with_borrow_mut(|said| said.push(message));
+}
+
+/// What is there before.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    /// The `-c` program's process, or 0.
+    pub child: u32,
+    /// Maps by name.
+    pub maps: &'a [(String, Arc<OwnedFd>)],
 }
 
 /// What of the loading is told.
@@ -185,7 +237,7 @@ pub(super) fn load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn System,
-    child: u32,
+    given: Given,
     tell: Tell,
     log: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Loaded> {
@@ -201,7 +253,7 @@ pub(super) fn load(
         SAID.with_borrow_mut(Vec::clear);
         let before = libbpf_rs::set_print(Some((level, listen)));
         let mut verified = Vec::new();
-        let loaded = open_and_load(artifact, settings, sys, child, tell.verifier.then_some(&mut verified), &left_out);
+        let loaded = open_and_load(artifact, settings, sys, given, tell.verifier.then_some(&mut verified), &left_out);
         libbpf_rs::set_print(before);
         let said = SAID.take();
         if tell.libbpf {
@@ -214,8 +266,9 @@ pub(super) fn load(
         };
         let known = left_out.len();
         let mut targets = untaken::targets(&why, &said, manifest);
-        // such a one has another mechanism to fall back on: the script is compiled again
-        if targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
+        // such a one has another mechanism to fall back on: the script is compiled again. What policy forbids of a program that
+        // is for a function of the kernel, it forbids of the other mechanisms too.
+        if !untaken::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
             targets.clear();
         }
         if settings.missing_probes == MissingProbes::Error
@@ -241,13 +294,15 @@ fn open_and_load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn System,
-    child: u32,
+    given: Given,
     verified: Option<&mut Vec<String>>,
     left_out: &BTreeMap<usize, String>,
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
-    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, child)?;
+    // a map that is taken over gets the name that the kernel has for it (bpf_map__reuse_fd): the order stays
+    let names: Vec<String> = object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
+    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, given)?;
 
     // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
     // kernel keeps the log's end.
@@ -282,7 +337,7 @@ fn open_and_load(
         let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
     }
-    collect(object, manifest, ring_bytes, &without)
+    collect(object, (manifest, &names), ring_bytes, &without)
 }
 
 /// Sets what is decided on this machine: constants, and sizes of maps. The ring's bytes, if there is one.
@@ -291,14 +346,14 @@ fn prepare_maps(
     manifest: &Manifest,
     settings: &Settings,
     sys: &dyn System,
-    child: u32,
+    given: Given,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
     let mut ring_bytes = None;
     for mut map in object.maps_mut() {
         match map.name().to_str() {
             Some(START_SECTION) => {
-                let start = Start { child: child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
+                let start = Start { child: given.child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
                 let words = [start.child, start.boot_ns, start.cpus].map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
@@ -312,13 +367,25 @@ fn prepare_maps(
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
             }
+            Some(TALLIES_SECTION) => {
+                let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
+                map.set_map_flags(flags)?;
+                map.set_value_size(manifest.probes.max(1) as u32 * cpus * size_of::<Tally>() as u32)?;
+            }
             Some(SCRATCH) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
                 let bytes = ring_size(manifest, settings, cpus);
                 map.set_max_entries(bytes as u32)?;
                 ring_bytes = Some(bytes);
             }
-            _ => {}
+            Some(name) => {
+                let index = name.strip_prefix("map_").and_then(|n| n.parse::<usize>().ok());
+                let row = index.and_then(|i| manifest.maps.get(i));
+                if let Some((_, fd)) = row.and_then(|row| given.maps.iter().find(|(name, _)| *name == row.name)) {
+                    map.reuse_fd(fd.as_fd())?;
+                }
+            }
+            None => {}
         }
     }
     Ok(ring_bytes)
@@ -392,7 +459,12 @@ fn only_ends(kind: &EventKind) -> bool {
     }
 }
 
-fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, without: &[&str]) -> anyhow::Result<Loaded> {
+fn collect(
+    mut object: Object,
+    (manifest, names): (&Manifest, &[String]),
+    ring_bytes: Option<u64>,
+    without: &[&str],
+) -> anyhow::Result<Loaded> {
     let mut programs = BTreeMap::new();
     for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
@@ -406,18 +478,21 @@ fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, wit
         })
         .collect::<anyhow::Result<_>>()?;
 
-    let (mut maps, mut ring, mut state) = (BTreeMap::new(), None, None);
-    for map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
+    let (mut maps, mut ring, mut state, mut tallies) = (BTreeMap::new(), None, None, None);
+    for (map, name) in object.maps_mut().zip(names.iter().cloned()) {
         let fd = map.as_fd().as_raw_fd();
-        if name == STATE_SECTION {
+        if name == STATE_SECTION || name == TALLIES_SECTION {
             let mut size = 0;
             // SAFETY: libbpf's mapping of the section; it lives until the object is dropped
             let mapped = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut size) };
-            if mapped.is_null() || (size as usize) < size_of::<State>() {
-                bail!("the object's {STATE_SECTION} cannot be mapped");
+            let size = size as usize;
+            if mapped.is_null() || (name == STATE_SECTION && size < size_of::<State>()) {
+                bail!("the object's {name} cannot be mapped");
             }
-            state = Some(mapped.cast::<State>());
+            match name == STATE_SECTION {
+                true => state = Some(mapped.cast::<State>()),
+                false => tallies = Some((mapped.cast_const().cast::<Tally>(), size / size_of::<Tally>())),
+            }
         } else if name == RING {
             ring = Some((fd, ring_bytes.unwrap_or_else(|| map.max_entries().into())));
         } else {
@@ -442,7 +517,7 @@ fn collect(mut object: Object, manifest: &Manifest, ring_bytes: Option<u64>, wit
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),
-        state: Shared::new(state),
+        state: Shared::new(state, tallies, manifest.probes),
         left_out: BTreeMap::new(),
         _object: object,
     })

@@ -9,8 +9,8 @@
 //!
 //! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `events`: records to actions; `maps`: the script's maps
-//! - `run`: the loop; `signals`: what the user says meanwhile
+//! - `ring`, `collect`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps
+//! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
 
@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 
@@ -31,6 +32,8 @@ use crate::value::Output;
 
 mod attach;
 pub mod child;
+mod collect;
+pub mod cost;
 mod events;
 mod iter;
 mod load;
@@ -42,6 +45,7 @@ mod perf;
 mod perf_map;
 mod privileges;
 mod refused;
+mod remote;
 mod ring;
 mod run;
 mod signals;
@@ -57,6 +61,7 @@ mod tests;
 pub use attach::AttachFailed;
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
+pub use remote::{Parts, Remote};
 
 use child::Child;
 use symbolize::Symbols;
@@ -95,6 +100,12 @@ pub struct Options {
     pub verifier: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
+    /// Who ends the run in place of signals; none: the process's signals do.
+    pub led_by: Option<Arc<Remote>>,
+    /// Gets the number of probes once all are attached.
+    pub on_attached: Option<Box<dyn FnOnce(u64)>>,
+    /// Maps that are there already, by name: those of the script that are called so are these.
+    pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Where `-v` goes, a line at a time, without its end. None: nowhere.
     pub log: Option<Log>,
 }
@@ -176,7 +187,10 @@ pub struct Session<'a> {
 ///
 /// Errors: [`Refused`] by the verifier, [`NotPermitted`], or what else libbpf or the machine have against it, in a chain.
 pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn System, mut options: Options) -> anyhow::Result<Session<'a>> {
-    let signals = signals::Signals::catch().context("cannot catch signals")?;
+    let signals = match &options.led_by {
+        Some(remote) => signals::Signals::led_by(remote.clone()),
+        None => signals::Signals::catch().context("cannot catch signals")?,
+    };
     let manifest = &artifact.manifest;
     let target = match settings.pid {
         Some(pid) => Some(pidfd(pid).with_context(|| format!("-p {pid}"))?),
@@ -188,7 +202,8 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         Some(log) => log,
         None => &mut silent,
     };
-    let loaded = load::load(artifact, settings, sys, child, load::Tell { libbpf: options.verbose, verifier: options.verifier }, log)?;
+    let tell = load::Tell { libbpf: options.verbose, verifier: options.verifier };
+    let loaded = load::load(artifact, settings, sys, load::Given { child, maps: &options.maps }, tell, log)?;
     let ring = match loaded.ring {
         Some((fd, size)) => {
             if options.verbose {
@@ -215,7 +230,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
     let mut session = Session {
         links: attach::Links::default(),
-        source: run::Source { ring, events },
+        source: run::Source::new(ring, events),
         loaded,
         symbols,
         watched,

@@ -27,6 +27,17 @@ pub fn missing() -> Option<String> {
     explain(&lacking(rights::effective()), rights::lockdown().as_deref(), user)
 }
 
+/// Why perf_event_open(2) denies what the capabilities that [`missing`] knows should allow.
+pub(super) fn perf_denied() -> Option<String> {
+    let admin = CAPABILITIES.iter().any(|c| c.name == "CAP_SYS_ADMIN" && rights::effective() >> c.bit & 1 == 1);
+    let level = rights::paranoid().filter(|level| *level > 2 && !admin)?;
+    let grant = rights::grant(&["CAP_SYS_ADMIN"]);
+    Some(format!(
+        "with kernel.perf_event_paranoid = {level} this kernel asks for CAP_SYS_ADMIN: {grant}; \
+         or, as root, sysctl kernel.perf_event_paranoid=2"
+    ))
+}
+
 /// CAP_SYS_ADMIN, or since Linux 5.8 these two.
 fn lacking(held: u64) -> Vec<&'static str> {
     let lacks = |name| CAPABILITIES.iter().any(|c| c.name == name && held >> c.bit & 1 == 0);
@@ -36,7 +47,10 @@ fn lacking(held: u64) -> Vec<&'static str> {
 fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> {
     if !lacks.is_empty() {
         let names = lacks.join(" and ");
-        let remedy = if user == 0 { "give the container these capabilities" } else { "run as root, for instance with sudo" };
+        let remedy = match user {
+            0 => "give the container these capabilities".to_owned(),
+            _ => format!("run as root, for instance with sudo, or let this program do it: {}", rights::grant(lacks)),
+        };
         let verb = if lacks.len() > 1 { "are" } else { "is" };
         return Some(format!("{names} (or CAP_SYS_ADMIN) {verb} missing; {remedy}"));
     }

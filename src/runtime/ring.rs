@@ -135,6 +135,9 @@ struct Mapping {
     len: usize,
 }
 
+// SAFETY: the memory is the process's, not a thread's, and nothing but the one that has the mapping uses it
+unsafe impl Send for Mapping {}
+
 impl Mapping {
     fn new(fd: RawFd, offset: usize, len: usize, protection: i32) -> io::Result<Self> {
         // SAFETY: a new mapping at a place of the kernel's choice

@@ -1,13 +1,7 @@
-//! The loop: records in, output out, and all that may end it.
-//!
-//! Waking up. A program wakes us only when `State::reader_sleeps` is set, and clears it (`artifact::State`). So a burst
-//! costs one wake-up: after a drain that found something we pause for [`PAUSE`] and look again, and only when a look
-//! finds nothing do we set the flag, look once more (a record may have come between the look and the flag) and block. No
-//! wake-up is lost: a program commits its record before it looks at the flag, we set the flag before we look at the
-//! ring, and poll(2) itself looks at the ring before it sleeps. Should a kick find no room in the ring, [`NAP`] bounds
-//! the wait.
+//! The loop: records in, output out, and all that may end it. Meanwhile another thread empties the ring (`collect`).
 #![allow(unsafe_code)] // poll(2)
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -15,27 +9,31 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::attach::Links;
+use super::collect::{Batch, Collector};
 use super::events::Events;
-use super::load::{Loaded, MapFd};
+use super::load::{Loaded, MapFd, Shared};
+use super::mappings::Tape;
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
 use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, unhit};
-use crate::codegen::artifact::{Manifest, Map};
+use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::host::Host;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
-use crate::value::{Frame, MapView, Output, Pos, Value};
+use crate::value::{Counts, Frame, MapView, Output, Pos, Value};
 
-/// Between two looks at the ring while records keep coming.
-const PAUSE: Duration = Duration::from_millis(2);
 /// The longest sleep.
-const NAP: Duration = Duration::from_millis(100);
+pub(super) const NAP: Duration = Duration::from_millis(100);
 /// Bytes of records between two looks at signals and at the output.
 const BATCH: u64 = 256 * 1024;
 /// Bytes of output that are written at once in full buffering, and at the latest in all.
 const ENOUGH: usize = 64 * 1024;
+/// A record that took so long was slow.
+const LONG: Duration = Duration::from_millis(5);
+/// When the end has taken so long, it is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end waits for programs that are in the midst of a record.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 /// 128 + SIGPIPE
@@ -43,8 +41,13 @@ const CLOSED_PIPE: u8 = 141;
 
 /// Where records come from, and who takes them.
 pub(super) struct Source {
-    pub ring: Option<Ring>,
-    pub events: Events,
+    events: Events,
+    /// Before the loop and after it; in it, the collector has it.
+    ring: Option<Ring>,
+    collector: Option<Collector>,
+    /// What the collector has taken: what is being done of it, and after the loop what it left.
+    batch: Batch,
+    left: VecDeque<Batch>,
 }
 
 /// What handlers may use while they run: all of the session but the handlers.
@@ -63,13 +66,15 @@ pub(super) struct Desk<'a> {
     exit: Option<u8>,
     /// A record was slow to be done: look after the rest before the next one.
     slow: bool,
+    /// Since when records have been done that may have been slow.
+    since: Instant,
     /// No program runs any more, or will.
     over: bool,
     /// The output cannot be written.
     broken: Option<io::Error>,
-    /// Lost events that were told, and when.
+    /// Lost events that were told, and when they were last counted.
     told: u64,
-    told_at: Option<Instant>,
+    counted_at: Option<Instant>,
     /// Errors that were told.
     pub(super) problems: u64,
     /// Something was lost.
@@ -116,6 +121,9 @@ impl Session<'_> {
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
+        if let Some(attached) = self.options.on_attached.take() {
+            attached(self.links.sites);
+        }
         let mut child = self.child.take();
         let source = &mut self.source;
         // What begin says comes before what the child does; where it says exit(), the child never runs.
@@ -126,18 +134,22 @@ impl Session<'_> {
         }
         iterate(&self.links, source, &mut desk, &self.signals)?;
 
-        let ring = source.ring.as_ref().map_or(-1, Ring::fd);
-        let room = source.ring.as_ref().map_or(0, Ring::size);
+        if desk.goes_on() && (waits || child.is_some()) {
+            source.collect(&self.loaded.state, self.symbols.tape());
+        }
         let mut refreshed = Instant::now();
         loop {
             for _ in 0..self.signals.acknowledge() {
                 run_all(self.manifest, &self.loaded, &Attach::Signal)?;
             }
-            // looked at before the drain: a record that was written before it is then seen
-            let asked = self.loaded.state.ended();
-            let found = source.drain(&mut desk, BATCH);
-            if desk.exit.is_none() && !found.more && !found.busy {
-                desk.exit = asked;
+            match self.signals.paused() {
+                Some(true) => self.loaded.state.stop(),
+                Some(false) if self.loaded.state.ended().is_none() => self.loaded.state.go(),
+                Some(false) | None => {}
+            }
+            let done = source.done(&mut desk, &self.loaded.state);
+            if desk.exit.is_none() {
+                desk.exit = done.asked;
             }
             if self.watched && refreshed.elapsed() >= NAP {
                 self.symbols.refresh();
@@ -153,17 +165,8 @@ impl Session<'_> {
             if over || !desk.goes_on() {
                 break;
             }
-            if found.more || found.bytes > room / 16 {
-                continue; // they come faster than a pause allows
-            }
-            let others = [self.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())];
-            if found.bytes > 0 || found.busy {
-                wait(&others, PAUSE);
-            } else {
-                self.loaded.state.set_sleeps(true);
-                let [signal, child, target] = others;
-                wait(&[ring, signal, child, target], NAP);
-                self.loaded.state.set_sleeps(false);
+            if done.all {
+                source.sleep(&[self.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())]);
             }
         }
 
@@ -240,16 +243,77 @@ fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Resu
     Ok(())
 }
 
+/// What [`Source::done`] came to.
+struct Done {
+    /// There were no more records.
+    all: bool,
+    /// A program has asked for the end with this status, and all that came before is done.
+    asked: Option<u8>,
+}
+
 impl Source {
+    pub fn new(ring: Option<Ring>, events: Events) -> Self {
+        Self { events, ring, collector: None, batch: Batch::default(), left: VecDeque::new() }
+    }
+
+    /// From now on another thread empties the ring; where none can be had, this one does.
+    fn collect(&mut self, state: &Shared, tape: Option<Tape>) {
+        match self.ring.take().map(|ring| Collector::start(ring, state, tape)) {
+            Some(Ok(collector)) => self.collector = Some(collector),
+            Some(Err(ring)) => self.ring = Some(ring),
+            None => {}
+        }
+    }
+
+    /// Has some records done: a batch at most.
+    fn done(&mut self, desk: &mut Desk, state: &Shared) -> Done {
+        let Some(collector) = &self.collector else {
+            // looked at before the drain: a record that was written before it is then seen
+            let asked = state.ended();
+            let found = self.drain(desk, BATCH);
+            let all = !found.more && !found.busy;
+            return Done { all, asked: asked.filter(|_| all) };
+        };
+        if self.batch.is_over() {
+            // looked at before the next batch: none of before is then left
+            let asked = collector.ended();
+            match collector.next(std::mem::take(&mut self.batch)) {
+                Some(batch) => self.batch = batch,
+                None => return Done { all: true, asked },
+            }
+        }
+        do_batch(&mut self.batch, &mut self.events, desk);
+        Done { all: false, asked: None }
+    }
+
+    /// Waits for records, or for one of these to be readable.
+    fn sleep(&self, [signal, child, target]: &[RawFd; 3]) {
+        match &self.collector {
+            Some(collector) => {
+                if collector.sleep() {
+                    wait(&[collector.fd(), *signal, *child, *target], NAP);
+                    collector.wake();
+                }
+            }
+            // nobody wakes us then
+            None if self.ring.is_some() => wait(&[*signal, *child, *target], LONG),
+            None => wait(&[*signal, *child, *target], NAP),
+        }
+    }
+
+    /// Takes the ring back.
+    fn collected(&mut self) {
+        if let Some(collector) = self.collector.take() {
+            (self.ring, self.left) = collector.stop();
+        }
+    }
+
     /// Has records done, some `limit` bytes of them at most, until one calls `exit()` or the output breaks.
     fn drain(&mut self, desk: &mut Desk, limit: u64) -> Drained {
         let Some(ring) = &mut self.ring else { return Drained::default() };
         let events = &mut self.events;
-        ring.drain(limit, &mut |record| {
-            events.take(record, desk);
-            desk.after_record();
-            desk.goes_on() && !std::mem::take(&mut desk.slow)
-        })
+        desk.since = Instant::now();
+        ring.drain(limit, &mut |record| do_record(record, events, desk))
     }
 
     /// Has the records done that are there now: those that come meanwhile may be more than that.
@@ -267,6 +331,24 @@ impl Source {
 
     /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.
     pub(super) fn finish(&mut self, desk: &mut Desk) {
+        self.collected();
+        let since = Instant::now();
+        let mut told = false;
+        while desk.goes_on() {
+            do_batch(&mut self.batch, &mut self.events, desk);
+            desk.flush(false);
+            if !told && since.elapsed() >= PATIENCE {
+                told = true;
+                desk.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
+            }
+            if self.batch.is_over() {
+                match self.left.pop_front() {
+                    Some(batch) => self.batch = batch,
+                    None => break,
+                }
+            }
+        }
+        (self.batch, self.left) = Default::default();
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
@@ -290,6 +372,19 @@ impl Source {
     }
 }
 
+/// Has records done, until one calls `exit()`, the output breaks, or one was slow.
+fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
+    desk.since = Instant::now();
+    batch.each(|record| do_record(record, events, desk));
+}
+
+/// Does what a record says. Is the next one to be done at once?
+fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
+    events.take(record, desk);
+    desk.after_record();
+    desk.goes_on() && !std::mem::take(&mut desk.slow)
+}
+
 impl<'a> Desk<'a> {
     pub(super) fn new(
         (loaded, manifest, settings): (&'a Loaded, &'a Manifest, &'a Settings),
@@ -310,10 +405,11 @@ impl<'a> Desk<'a> {
             buffering: Buffering::Line,
             exit: None,
             slow: false,
+            since: Instant::now(),
             over: false,
             broken: None,
             told: 0,
-            told_at: None,
+            counted_at: None,
             problems: 0,
             incomplete: false,
             notes: Vec::new(),
@@ -328,6 +424,11 @@ impl<'a> Desk<'a> {
         if self.buffering == Buffering::None || self.rendered.out.len() >= ENOUGH {
             self.flush(true);
         }
+    }
+
+    /// Names were looked up, which may have taken its time.
+    fn look_up(&mut self) {
+        self.slow |= self.since.elapsed() >= LONG;
     }
 
     /// Writes what is rendered, if it is time to (or `now`): output before messages.
@@ -350,42 +451,63 @@ impl<'a> Desk<'a> {
 
     /// Tells of lost events since the last time: every [`NAP`] at most, unless it is the `last` time.
     fn tell_lost(&mut self, last: bool) {
-        let lost = self.loaded.state.lost();
-        let soon = self.told_at.is_some_and(|at| at.elapsed() < NAP);
-        if lost > self.told && (last || !soon) {
+        if !last && self.counted_at.is_some_and(|at| at.elapsed() < NAP) {
+            return;
+        }
+        self.counted_at = Some(Instant::now());
+        let lost = self.loaded.state.tally_of_all().dropped;
+        if lost > self.told {
             let events = lost - self.told;
             self.told = lost;
-            self.told_at = Some(Instant::now());
             self.say(Output::Lost { events });
         }
+    }
+
+    /// The run is over, and so much is still to be printed.
+    fn still(&mut self, bytes: u64) {
+        if self.settings.warning_level > 0 {
+            let note = format!("note: events of {} KiB are still to be printed; another Ctrl-C ends that at once\n", bytes / 1024);
+            self.rendered.err.extend_from_slice(note.as_bytes());
+            self.flush(true);
+        }
+    }
+
+    /// What each probe has done and has not.
+    fn counts(&self) -> Vec<Counts> {
+        let of = |(program, fd): (&Program, &Option<RawFd>)| {
+            let probe = match program.sites.as_slice() {
+                [] => program.function.clone(),
+                [site] => site.name.clone(),
+                [site, others @ ..] => format!("{} and {} more", site.name, others.len()),
+            };
+            let tally = self.loaded.state.tally(&program.probes);
+            Counts {
+                probe,
+                sent: tally.sent,
+                dropped: tally.dropped,
+                missed: tally.missed + fd.map_or(0, load::left_out),
+                refused: tally.refused,
+                unstored: tally.unstored,
+                cut: tally.cut,
+            }
+        };
+        self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
     }
 
     /// The end of the output: totals of all that went wrong, then the maps.
     fn close(&mut self, events: &mut Events) {
         self.tell_lost(true);
         events.finish(self);
-        let state = &self.loaded.state;
-        let (lost, missed, refused, unstored) = (state.lost(), state.missed(), state.refused(), state.unstored());
-        let programs = self.manifest.programs.iter().zip(&self.loaded.programs);
-        let left_out: Vec<(&str, u64)> =
-            programs.filter_map(|(program, fd)| Some((program.sites.first()?.name.as_str(), super::load::left_out((*fd)?)))).collect();
-        let mut total = |n: u64, what: &str| {
-            self.incomplete |= n > 0;
-            if n > 0 && self.settings.warning_level > 0 {
-                self.rendered.err.extend_from_slice(format!("WARNING: {what}: {n}\n").as_bytes());
-            }
-        };
-        total(lost, "Total lost event count");
-        total(missed, "Probe runs that did nothing, since too many were at work on their CPU");
-        total(refused, "Map updates that full maps refused");
-        total(unstored, "Map updates for which the kernel had no memory at that moment");
-        for (probe, n) in left_out {
-            total(n, &format!("Runs of {probe} that the kernel left out, since a probe was at work there"));
-        }
+        let counts = self.counts();
+        self.incomplete = counts.iter().any(|of| !of.complete());
+        self.say(Output::Counts(counts));
         for note in std::mem::take(&mut self.notes) {
             self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
         }
-        self.say(Output::End);
+        // one of many does not end the output
+        if !self.settings.shares_maps {
+            self.say(Output::End);
+        }
         if self.settings.print_maps_on_exit {
             let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
             order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
@@ -486,19 +608,33 @@ impl Host for Desk<'_> {
     }
 
     fn kernel_symbol(&mut self, addr: u64) -> Option<Frame> {
-        self.symbols.kernel_name(addr)
+        let found = self.symbols.kernel_name(addr);
+        self.look_up();
+        found
     }
 
     fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame> {
-        self.symbols.user_name(pid, addr)
+        let found = self.symbols.user_name(pid, addr);
+        self.look_up();
+        found
     }
 
     fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Frame> {
-        if resolve { self.symbols.kernel(addrs).concat() } else { bare(addrs) }
+        if !resolve {
+            return bare(addrs);
+        }
+        let frames = self.symbols.kernel(addrs).concat();
+        self.look_up();
+        frames
     }
 
     fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Frame> {
-        if resolve { self.symbols.user(pid, addrs).concat() } else { bare(addrs) }
+        if !resolve {
+            return bare(addrs);
+        }
+        let frames = self.symbols.user(pid, addrs).concat();
+        self.look_up();
+        frames
     }
 
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
@@ -515,7 +651,7 @@ fn bare(addrs: &[u64]) -> Vec<Frame> {
 }
 
 /// Waits until one of these can be read (negative ones never can), at most so long.
-fn wait(fds: &[RawFd], longest: Duration) {
+pub(super) fn wait(fds: &[RawFd], longest: Duration) {
     let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: the array outlives the call. Errors (EINTR) are as good as an event: the caller looks for itself.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };

@@ -6,7 +6,10 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use super::remote::Remote;
 
 /// Times that SIGINT or SIGTERM came, and the last of them.
 static ENDS: AtomicU32 = AtomicU32::new(0);
@@ -21,8 +24,13 @@ const TOGETHER_MS: u64 = 250;
 
 const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
-/// While it lives, SIGINT, SIGTERM and SIGUSR1 are ours.
-pub(super) struct Signals {
+/// While it lives, SIGINT, SIGTERM and SIGUSR1 are ours; or else another thread speaks for them.
+pub(super) enum Signals {
+    Caught(Caught),
+    Led(Arc<Remote>),
+}
+
+pub(super) struct Caught {
     wake: OwnedFd,
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
@@ -84,17 +92,36 @@ impl Signals {
                 }
             }
         }
-        Ok(Self { wake, before })
+        Ok(Self::Caught(Caught { wake, before }))
+    }
+
+    /// Leaves the process's signals alone.
+    pub fn led_by(remote: Arc<Remote>) -> Self {
+        Self::Led(remote)
     }
 
     /// Readable when one has come.
     pub fn fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+        match self {
+            Self::Caught(caught) => caught.wake.as_raw_fd(),
+            Self::Led(remote) => remote.fd(),
+        }
     }
 
     /// The signal that asked for the end, if one has.
     pub fn end(&self) -> Option<i32> {
-        (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed))
+        match self {
+            Self::Caught(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
+            Self::Led(remote) => remote.ended().then_some(0),
+        }
+    }
+
+    /// Is the run to pause, or to go on? Where that has changed since the last time.
+    pub fn paused(&self) -> Option<bool> {
+        match self {
+            Self::Caught(_) => None,
+            Self::Led(remote) => remote.paused(),
+        }
     }
 
     /// Makes [`Signals::fd`] wait again; how often SIGUSR1 came since.
@@ -102,11 +129,11 @@ impl Signals {
         let mut count = 0u64;
         // SAFETY: reads eight bytes, as an eventfd has
         unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };
-        USER.swap(0, Ordering::Relaxed)
+        if let Self::Led(_) = self { 0 } else { USER.swap(0, Ordering::Relaxed) }
     }
 }
 
-impl Drop for Signals {
+impl Drop for Caught {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
             // SAFETY: what was there before

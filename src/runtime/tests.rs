@@ -67,7 +67,7 @@ fn site(name: &str, attach: Attach) -> Site {
 }
 
 fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
-    Program { function: function.into(), ty, sites, lowered: None, why: String::new() }
+    Program { function: function.into(), ty, sites, lowered: None, why: String::new(), probes: vec![0] }
 }
 
 /// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
@@ -468,6 +468,73 @@ fn nothing_is_lost_in_silence() {
     let last = said.last().unwrap();
     let seen: u64 =
         last.split_once("call: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{last}"));
-    eprintln!("sent {sent}, seen {seen}, lost {lost}, missed {}", session.loaded.state.missed());
+    eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.loaded.state.tally(&[0]));
     assert_eq!(sent, seen + lost);
+}
+
+/// A renderer that takes its time with the first thing it gets: until it is told to go on.
+struct Dawdler(Heard, std::sync::mpsc::Receiver<()>, bool);
+
+impl Renderer for Dawdler {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        if !self.2 && matches!(output, Output::Problem { .. }) {
+            self.2 = true;
+            let _ = self.1.recv();
+        }
+        self.0.render(output, to);
+    }
+
+    fn text(&self, value: &Value) -> Vec<u8> {
+        self.0.text(value)
+    }
+}
+
+/// Events that come while one is slow to be done are not lost, though the ring has no room for them; and they keep their order.
+#[test]
+fn a_slow_record_has_none_lost() {
+    const BURSTS: u64 = 12;
+    const BURST: u64 = 1000;
+    let _one = one();
+    if skipped() {
+        return;
+    }
+    let elf = object!(e, {
+        e.begin_program("p", "raw_tp", &["p".into()]);
+        ours(&mut e, |e| send(e, 0));
+        e.end_program(0);
+    });
+    let manifest = Manifest {
+        programs: vec![program("p", ProgramType::RawTracepoint, vec![site("p", Attach::RawTracepoint { name: "sys_enter".into() })])],
+        events: vec![says("call")],
+        ..Manifest::default()
+    };
+    let artifact = Artifact { elf, manifest };
+    let sys = Live::new();
+    // 64 KiB: less than three bursts of 24 bytes a record; four times that wait in memory
+    let settings = Settings { perf_rb_pages: 16, ..Settings::default() };
+    let mut session = load(&artifact, &settings, &sys, Options::default()).unwrap();
+    let (go_on, wait) = std::sync::mpsc::channel();
+    let caller = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..BURSTS {
+            for _ in 0..BURST {
+                unsafe { libc::syscall(libc::SYS_getppid) };
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        go_on.send(()).unwrap();
+        unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+    });
+    let heard = Heard::default();
+    let mut dawdler = Dawdler(heard.clone(), wait, false);
+    session.run(&mut dawdler, &mut std::io::sink(), &mut std::io::sink()).unwrap();
+    caller.join().unwrap();
+    let tally = session.loaded.state.tally(&[0]);
+    assert!(tally.sent > BURSTS * BURST, "{tally:?}");
+    assert_eq!(tally.dropped, 0, "{tally:?}");
+    let said = heard.problems();
+    let last = said.last().unwrap();
+    let seen: u64 =
+        last.split_once("call: ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{last}"));
+    assert_eq!(seen, tally.sent);
 }

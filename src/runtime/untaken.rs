@@ -11,6 +11,11 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
         return Vec::new();
     };
+    if of_the_kernel(program.ty) && denied(why) && super::privileges::missing().is_none() {
+        // what it says of one it says of all, and again each time
+        let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
+        return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
+    }
     if !has_target(program.ty) {
         return Vec::new();
     }
@@ -27,11 +32,6 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     let kind = why.downcast_ref::<libbpf_rs::Error>().map(libbpf_rs::Error::kind);
     if kind == Some(libbpf_rs::ErrorKind::InvalidInput) {
         return vec![(index, NOT_THERE.into())];
-    }
-    if denied(why) && super::privileges::missing().is_none() {
-        // what it says of one it says of all, and again each time
-        let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
-        return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
     }
     Vec::new()
 }
@@ -56,6 +56,16 @@ fn has_target(ty: ProgramType) -> bool {
     }
 }
 
+/// Is it for functions of the kernel, which some machines do not let one trace at all?
+fn of_the_kernel(ty: ProgramType) -> bool {
+    match ty {
+        ProgramType::Tracing | ProgramType::Iter | ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => true,
+        ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::PerfEvent => {
+            false
+        }
+    }
+}
+
 /// `11: (79) r1 = …`
 fn is_instruction(line: &str) -> bool {
     line.split_once(": (").is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -77,7 +87,14 @@ mod tests {
 
     #[test]
     fn the_script_or_its_target() {
-        let program = |function: &str, ty| Program { function: function.into(), ty, sites: Vec::new(), lowered: None, why: String::new() };
+        let program = |function: &str, ty| Program {
+            function: function.into(),
+            ty,
+            sites: Vec::new(),
+            lowered: None,
+            why: String::new(),
+            probes: Vec::new(),
+        };
         let manifest = Manifest {
             programs: vec![program("a", ProgramType::Tracepoint), program("b", ProgramType::Tracing), program("c", ProgramType::Tracing)],
             ..Manifest::default()

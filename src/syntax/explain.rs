@@ -245,7 +245,8 @@ fn enclosing(text: &str) -> &'static [&'static str] {
     &[]
 }
 
-const KEYWORDS: &[&str] =
+/// Words that are the language's own.
+pub const KEYWORDS: &[&str] =
     &["break", "continue", "else", "enum", "fn", "for", "if", "import", "let", "macro", "return", "struct", "union", "unroll", "while"];
 
 fn phrase(rule: Rule) -> Option<&'static str> {

@@ -4,6 +4,7 @@
 //! finds the pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's
 //! pairs into the tree; `explain` turns pest's errors into the user's terms.
 
+pub use explain::KEYWORDS;
 use std::collections::BTreeSet;
 
 use pest::Parser;

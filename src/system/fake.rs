@@ -121,6 +121,10 @@ impl System for Fake {
         self.tracefs().map(|()| self.tracepoints.as_slice())
     }
 
+    fn is_dynamic_tracepoint(&self, _category: &str, _name: &str) -> bool {
+        false
+    }
+
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
         self.tracefs().map(|()| self.events.contains_key(&(category.to_owned(), name.to_owned())))
     }
@@ -171,6 +175,10 @@ impl System for Fake {
 
     fn has_module(&self, name: &str) -> bool {
         name == functions::KERNEL || self.functions.all().any(|f| f.module == name)
+    }
+
+    fn hidden_symbols(&self) -> Option<String> {
+        None
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

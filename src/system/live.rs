@@ -16,7 +16,9 @@ use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::tracefs::{self, Tracefs};
-use super::{Argument, Binary, Feature, Function, HeaderFolder, Home, Line, Marker, Missing, System, Tracepoint, TypeName};
+use super::{
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
+};
 use super::{cgroup, elf, headers, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -37,6 +39,8 @@ type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
 pub struct Live {
     types: OnceCell<Result<KernelTypes, Missing>>,
     tracefs: OnceCell<Result<Tracefs, Missing>>,
+    /// None when they cannot be read.
+    dynamic_events: OnceCell<Option<Vec<(String, String)>>>,
     tracepoints: Names,
     raw_tracepoints: Names,
     features: Features,
@@ -186,6 +190,10 @@ impl System for Live {
         Ok(self.types_of(path)?.line(file, line, column))
     }
 
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.types_of(path).ok()?.inlined(function)
+    }
+
     fn member(&self, of: &Struct, name: &str) -> Option<Field> {
         match self.owner(of) {
             Some(binary) => binary.member(of, name),
@@ -225,6 +233,12 @@ impl System for Live {
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
         let all = self.tracepoints.get_or_init(|| self.tracefs()?.events());
         all.as_deref().map_err(Clone::clone)
+    }
+
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
+        let read = || self.tracefs().ok()?.dynamic_events().ok();
+        let all = self.dynamic_events.get_or_init(read);
+        all.as_ref().is_none_or(|all| all.iter().any(|(c, n)| c == category && n == name))
     }
 
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
@@ -299,6 +313,10 @@ impl System for Live {
     fn has_module(&self, name: &str) -> bool {
         // a file name that leads elsewhere is no module's
         name == functions::KERNEL || (!name.contains(['/', '.']) && Path::new("/sys/module").join(name).join("initstate").exists())
+    }
+
+    fn hidden_symbols(&self) -> Option<String> {
+        rights::hidden_symbols()
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

@@ -7,12 +7,12 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::{Missing, ldcache};
+use super::{Missing, ldcache, rights};
 
 /// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
 /// mapped files first for a library's name; `*` is then all the files it executes from, and no name at all its program.
@@ -26,6 +26,11 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
         return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
     }
     let root = Root::of(pid)?;
+    if let Some(pid) =
+        pid.filter(|pid| fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::PermissionDenied))
+    {
+        return Err(hidden(pid));
+    }
     let found = within(name, pid, &root);
     // what it had is not found where it ends meanwhile
     match (pid, found) {
@@ -67,7 +72,13 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
 
 /// Has a process nothing left but its number? One that its parent has not taken note of has no root any more.
 fn has_ended(pid: u32) -> bool {
-    fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound)
+    fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::NotFound)
+}
+
+/// Another user's (proc(5), ptrace(2): PTRACE_MODE_READ).
+fn hidden(pid: u32) -> Missing {
+    let help = format!("CAP_SYS_PTRACE is missing: run as root, or {}", rights::grant(&["CAP_SYS_PTRACE"]));
+    Missing { what: format!("cannot see what process {pid} runs: permission denied"), help: Some(help) }
 }
 
 fn ended(pid: u32) -> Missing {
@@ -79,8 +90,8 @@ fn ended(pid: u32) -> Missing {
 fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let target = fs::read_link(&link).map_err(|why| {
-        if why.kind() == std::io::ErrorKind::PermissionDenied {
-            return missing(format!("cannot see what process {pid} runs"), "run as root");
+        if why.kind() == ErrorKind::PermissionDenied {
+            return hidden(pid);
         }
         missing(format!("process {pid} runs no program"), "it is a thread of the kernel's")
     })?;

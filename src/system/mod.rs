@@ -29,7 +29,7 @@ pub mod usdt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace, Line};
+pub use dwarf::{Argument, ArgumentPlace, Inlined, Line};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
@@ -208,6 +208,11 @@ pub trait System {
     fn source_line(&self, path: &Path, _file: &str, _line: u32, _column: Option<u32>) -> Result<Line, Missing> {
         Err(Missing { what: format!("{} has no debug information (DWARF)", path.display()), help: None })
     }
+    /// Where a binary's function went that has no code of its own: none where the debug information knows no such function, or
+    /// is not there.
+    fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
+        None
+    }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
     fn member(&self, of: &Struct, name: &str) -> Option<Field>;
     /// All members, anonymous ones flattened: for printing by value and for suggestions.
@@ -240,6 +245,9 @@ pub trait System {
     fn tracepoints(&self) -> Result<&[(String, String)], Missing>;
     /// Is there such an event? Cheaper than listing all.
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing>;
+    /// Was it made at run time, by whoever wrote to `dynamic_events` of tracefs? Such a one may bear another's name, and has no
+    /// raw form. True where that cannot be told.
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool;
     /// A tracepoint's record.
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing>;
     /// Names of raw tracepoints, sorted: (module or `vmlinux`, name).
@@ -278,6 +286,8 @@ pub trait System {
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;
 
+    /// Why the kernel keeps its symbols' addresses from us, and the remedy; none where it does not.
+    fn hidden_symbols(&self) -> Option<String>;
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
 

@@ -29,6 +29,41 @@ pub fn effective() -> u64 {
     u64::from_str_radix(hex.trim(), 16).unwrap_or(0)
 }
 
+/// The command that lets whoever may run this program trace without being root: what is held already, with what is missing.
+pub fn grant(missing: &[&str]) -> String {
+    let held = effective();
+    let wanted = CAPABILITIES.iter().filter(|c| held >> c.bit & 1 == 1 || missing.contains(&c.name));
+    let names: Vec<String> = wanted.map(|c| c.name.to_lowercase()).collect();
+    let program = std::env::current_exe().map_or_else(|_| "rbt".into(), |path| path.display().to_string());
+    format!("sudo setcap {}=ep {program}", names.join(","))
+}
+
+/// Has the kernel's own names' addresses zeroed for this process? Then why, and what would help (`kallsyms_show_value` in
+/// kernel/ksyms_common.c).
+pub fn hidden_symbols() -> Option<String> {
+    hidden(effective(), number("/proc/sys/kernel/kptr_restrict")?, paranoid())
+}
+
+fn hidden(held: u64, restrict: i64, paranoid: Option<i64>) -> Option<String> {
+    let may = CAPABILITIES.iter().any(|c| c.name == "CAP_SYSLOG" && held >> c.bit & 1 == 1);
+    match restrict {
+        0 if paranoid.is_some_and(|level| level <= 1) => None,
+        0 | 1 if may => None,
+        0 | 1 => Some(format!("CAP_SYSLOG is missing: {}", grant(&["CAP_SYSLOG"]))),
+        _ => Some("/proc/sys/kernel/kptr_restrict hides them from all: as root, sysctl kernel.kptr_restrict=1".into()),
+    }
+}
+
+/// How much of perf this kernel keeps from the unprivileged. Debian's and Ubuntu's know levels above 2, at which they ask
+/// for CAP_SYS_ADMIN where the mainline is content with CAP_PERFMON.
+pub fn paranoid() -> Option<i64> {
+    number("/proc/sys/kernel/perf_event_paranoid")
+}
+
+fn number(path: &str) -> Option<i64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
 /// The lockdown mode in force: `none`, `integrity` or `confidentiality`; none where the kernel has no lockdown or
 /// securityfs is not mounted.
 pub fn lockdown() -> Option<String> {
@@ -44,6 +79,18 @@ fn chosen(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn symbols_are_hidden_as_the_kernel_does() {
+        let syslog = 1 << 34;
+        assert_eq!(hidden(0, 0, Some(1)), None);
+        assert!(hidden(0, 0, Some(2)).unwrap().starts_with("CAP_SYSLOG is missing: sudo setcap "));
+        assert!(hidden(0, 0, None).is_some());
+        assert_eq!(hidden(syslog, 0, Some(3)), None);
+        assert_eq!(hidden(syslog, 1, Some(3)), None);
+        assert!(hidden(0, 1, Some(-1)).is_some());
+        assert!(hidden(syslog, 2, Some(-1)).unwrap().contains("kptr_restrict"));
+    }
 
     #[test]
     fn the_mode_is_in_brackets() {

@@ -74,6 +74,15 @@ impl Tracefs {
         Ok(all)
     }
 
+    /// Those that were made at run time: category and name. A kernel without the file (before 5.0) is taken to have none.
+    pub fn dynamic_events(&self) -> io::Result<Vec<(String, String)>> {
+        match self.read("dynamic_events") {
+            Ok(text) => Ok(dynamic_events(&text)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Is there such an event?
     pub fn has(&self, category: &str, name: &str) -> bool {
         event_path(category, name, "").is_some_and(|path| self.open_file(&path, libc::O_PATH | libc::O_DIRECTORY).is_ok())
@@ -255,6 +264,18 @@ const INTEGERS: &[(&str, Int)] = &[
     ("umode_t", Int { bytes: 2, signed: false }),
 ];
 
+/// Lines as `p:kprobes/name symbol`, `r8:GROUP/name …`, `s:synthetic/name …`; an older kernel leaves `synthetic/` out
+/// (Documentation/trace/kprobetrace.rst, histogram.rst).
+fn dynamic_events(text: &str) -> Vec<(String, String)> {
+    let named = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let name = rest.split_whitespace().next()?;
+        let (category, name) = name.split_once('/').unwrap_or(("synthetic", name));
+        Some((category.to_owned(), name.to_owned()))
+    };
+    text.lines().filter_map(named).collect()
+}
+
 /// None where a part is not a name, so that no path leads out of `events`.
 fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
     let fine = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\0']);
@@ -310,6 +331,14 @@ mod tests {
         let event = parse_format(&text, category, &|_, _| None).unwrap();
         assert_eq!((event.id, event.fields.len()), (7, 1), "{line}");
         event.fields[0].clone()
+    }
+
+    #[test]
+    fn events_made_at_run_time() {
+        let text =
+            "p:kprobes/mine vfs_read\nr8:group/sched_switch do_sys_open ret=$retval\ns:synthetic/wait u64 lat\ns:old u64 lat\n\nodd\n";
+        let want = [("kprobes", "mine"), ("group", "sched_switch"), ("synthetic", "wait"), ("synthetic", "old")];
+        assert_eq!(super::dynamic_events(text), want.map(|(c, n)| (c.to_owned(), n.to_owned())));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! The load: this program again, in a tight loop of one cheap system call. And a million events of it, printed.
+//! The load: this program again, in a tight loop of one cheap system call. And millions of events of it, printed.
 
 #![allow(unsafe_code)] // openat(2), as bare as can be
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use crate::process::{attached, go, interrupt, ms};
+use crate::process::{attached, go, interrupt, ms, pause};
 use crate::stats::{Samples, rounds};
 
 /// The first argument of a load.
@@ -14,9 +15,13 @@ pub const WORD: &str = "--load";
 /// What a load's calls open: a relative name in a folder that is none, so the name is read and no file is looked for.
 pub const NAME: &std::ffi::CStr = c"var/lib/some/where/a-file.txt";
 
-/// `N [GAP]`: waits for a line, makes N calls, GAP nanoseconds apart or as fast as can be.
+/// The third of a load: it does not open a file, but names itself.
+const RENAME: &str = "rename";
+
+/// `N [GAP [rename]]`: waits for a line, makes N calls, GAP nanoseconds apart or as fast as can be.
 pub fn work(args: &[String]) -> ExitCode {
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<u64>().ok());
+    let rename = args.get(2).is_some_and(|a| a == RENAME);
     let (Some(calls), gap) = (number(0), number(1).unwrap_or(0)) else { return ExitCode::FAILURE };
     // one CPU for it, and its neighbours for the reader
     // SAFETY: plain system calls with places of ours
@@ -31,7 +36,10 @@ pub fn work(args: &[String]) -> ExitCode {
             while gap > 0 && (since.elapsed().as_nanos() as u64) < i * gap {
                 std::hint::spin_loop();
             }
-            libc::syscall(libc::SYS_openat, -1, NAME.as_ptr(), 0, i & 0xffff);
+            match rename {
+                false => libc::syscall(libc::SYS_openat, -1, NAME.as_ptr(), 0, i & 0xffff),
+                true => libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()).into(),
+            };
         }
         println!("{}", since.elapsed().as_nanos());
     }
@@ -40,9 +48,13 @@ pub fn work(args: &[String]) -> ExitCode {
 
 /// A load that waits to be let go with [`go`].
 pub fn start(calls: u64, gap: u64) -> Child {
+    again(&[WORD, &calls.to_string(), &gap.to_string()])
+}
+
+fn again(args: &[&str]) -> Child {
     let me = std::env::current_exe().expect("this program");
     let mut command = Command::new(me);
-    command.args([WORD, &calls.to_string(), &gap.to_string()]);
+    command.args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a load")
 }
 
@@ -100,4 +112,108 @@ fn million(what: &str, print: &str, gap: u64, bare: &Samples) {
     rate.show("  printed, millions a second", "M/s");
     lost.show("  lost, all of them reported", "%");
     tail.show("  from the last call to rbt's exit", "ms");
+}
+
+/// The first argument of a flood.
+pub const FLOOD: &str = "--flood";
+
+/// `N`: waits for a line, makes N calls from two threads on each CPU.
+pub fn flood(args: &[String]) -> ExitCode {
+    let Some(calls) = args.first().and_then(|a| a.parse::<u64>().ok()) else { return ExitCode::FAILURE };
+    let mut line = String::new();
+    let _ = std::io::stdin().read_line(&mut line);
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let since = Instant::now();
+    std::thread::scope(|s| {
+        for i in 0..threads {
+            s.spawn(move || {
+                for _ in i * calls / threads..(i + 1) * calls / threads {
+                    // SAFETY: a question
+                    unsafe { libc::syscall(libc::SYS_getppid) };
+                }
+            });
+        }
+    });
+    println!("{}", since.elapsed().as_nanos());
+    ExitCode::SUCCESS
+}
+
+/// Ten million events at once, read through a pipe at some 30 MB a second.
+pub fn burst() {
+    const CALLS: u64 = 10_000_000;
+    let [mut call, mut lost, mut rate, mut tail]: [Samples; 4] = Default::default();
+    for _ in 0..rounds(3) {
+        let load = again(&[FLOOD, &CALLS.to_string()]);
+        let program = format!("tracepoint:syscalls:sys_enter_getppid /pid == {}/ {{ @made = count(); printf(\"%d\\n\", tid) }}", load.id());
+        let mut rbt = attached(&["-q", "-f", "json", "-e", &program], Stdio::piped(), Stdio::piped());
+        let out = rbt.stdout.take().expect("a pipe");
+        let reader = std::thread::spawn(move || {
+            let (mut printed, mut last) = (0u64, String::new());
+            for line in BufReader::with_capacity(64 << 10, Slow(out)).lines() {
+                let line = line.expect("text");
+                match line.starts_with("{\"type\": \"printf\"") {
+                    true => printed += 1,
+                    false => last += &line,
+                }
+            }
+            (printed, last)
+        });
+        let since = Instant::now();
+        call.add(finish(load, CALLS));
+        let end = Instant::now();
+        interrupt(rbt);
+        let (printed, last) = reader.join().expect("the output's end");
+        tail.add(ms(end));
+        let number = |name: &str| -> u64 {
+            let digits = last.split(&format!("\"{name}\": ")).nth(1).unwrap_or_else(|| panic!("no {name} in {last}"));
+            digits.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{name}: {last}"))
+        };
+        let (sent, dropped, missed) = (number("sent"), number("dropped"), number("missed"));
+        assert_eq!((number("@made"), sent), (CALLS - missed, CALLS - missed), "{last}");
+        assert_eq!(printed + dropped, sent, "printed {printed}, said to be lost {dropped}: {last}");
+        lost.add(dropped as f64 * 100.0 / CALLS as f64);
+        rate.add(printed as f64 / since.elapsed().as_secs_f64() / 1e6);
+    }
+    println!("  sent = printed + said to be lost, to the event");
+    call.show("time over calls, all CPUs together", "ns");
+    rate.show("printed, millions a second", "M/s");
+    lost.show("lost, all of them reported", "%");
+    tail.show("from the last call to the output's end", "ms");
+}
+
+/// A pipe whose reader takes its time.
+struct Slow<R>(R);
+
+impl<R: Read> Read for Slow<R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        pause(2);
+        self.0.read(to)
+    }
+}
+
+/// What a tracepoint adds to what it is in, by perf and by what serves it as it is.
+pub fn lowered() {
+    for (what, call, feature, program) in [
+        ("a system call", "", "raw_syscalls", "tracepoint:syscalls:sys_enter_openat { @ = count() }"),
+        ("an event", RENAME, "raw_tracepoint", "tracepoint:task:task_rename { @ = count() }"),
+    ] {
+        let [mut bare, mut perf, mut raw]: [Samples; 3] = Default::default();
+        let once = || finish(again(&[WORD, &CALLS.to_string(), "0", call]), CALLS);
+        let traced = |args: &[&str]| {
+            let rbt = attached(args, Stdio::null(), Stdio::piped());
+            let took = once();
+            interrupt(rbt);
+            took
+        };
+        for _ in 0..rounds(7) {
+            let alone = once();
+            bare.add(alone);
+            perf.add(traced(&["-q", "--no-feature", feature, "-e", program]) - alone);
+            raw.add(traced(&["-q", "-e", program]) - alone);
+        }
+        println!("  {what}: {program}");
+        bare.show("  the call alone", "ns");
+        perf.show("  what is added by perf", "ns");
+        raw.show_beside("  what is added as it is", "ns", &perf, "of perf");
+    }
 }

@@ -148,7 +148,7 @@ impl Times {
 }
 
 /// Orphaned descendants become our children, so that their end can be seen.
-fn adopt() {
+pub fn adopt() {
     // SAFETY: sets an attribute of this process
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // geteuid
 
 mod asm;
+mod attach;
 mod floor;
 mod kernel;
 mod load;
@@ -24,7 +25,10 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
     ("long", "scripts of 5,000 and 10,000 lines of map initialisation, compiled and loaded", process::long),
     ("list", "-l over all tracepoints", process::list),
+    ("attach", "1, 100 and 1,000 probes of each kind, to and from the kernel", attach::attach),
     ("printf", "a million printf events to a file", load::printf),
+    ("burst", "ten million printf events from all CPUs at once, with a slow reader: none lost in silence", load::burst),
+    ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
     ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
 ];
 
@@ -32,6 +36,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     if args.first().map(String::as_str) == Some(load::WORD) {
         return load::work(&args[1..]);
+    }
+    if args.first().map(String::as_str) == Some(load::FLOOD) {
+        return load::flood(&args[1..]);
     }
     let unknown = args.iter().find(|a| !ITEMS.iter().any(|(name, ..)| name == a));
     if let Some(unknown) = unknown {

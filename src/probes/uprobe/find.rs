@@ -8,7 +8,7 @@ use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Abi, Binary, Function, Line, instructions, mangled};
+use crate::system::{Abi, Binary, Function, Inlined, Line, instructions, mangled};
 
 /// An attach point's parts, told apart.
 pub(super) struct Wanted {
@@ -166,6 +166,15 @@ impl Uprobe {
             return Ok(Vec::new());
         }
         let shown = binary.path.display();
+        if let Some(Inlined { places, source }) = env.sys.inlined(&binary.path, name) {
+            let places = if places == 1 { "the one place".into() } else { format!("all {places} places") };
+            let message = format!("`{name}` has no code of its own in {shown}: it was inlined in {places} where it is called");
+            let error = Diagnostic::error("inlined", point.span, message);
+            return Err(match source {
+                Some((file, line)) => error.help(format!("probe its source instead: `uprobe:{shown}@{file}:{line}`")),
+                None => error.help("trace the functions that call it"),
+            });
+        }
         let error = Diagnostic::error("unknown-symbol", point.span, format!("{shown} has no function `{name}`"));
         let symbols = binary.functions.iter().map(|f| f.name.as_str()).filter(|_| language.is_none());
         let near = crate::diag::nearest(name, symbols).map(str::to_owned).or_else(|| {

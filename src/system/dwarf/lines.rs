@@ -5,7 +5,7 @@ use std::path::Path;
 
 use gimli::{AttributeValue, ColumnType, IncompleteLineProgram, Unit};
 
-use super::{BinaryTypes, Slice};
+use super::{BinaryTypes, Die, Slice};
 
 /// What is known of a source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,15 @@ pub enum Line {
     Columns(Vec<u32>),
     /// No source file is called so; the names of those there are.
     NoFile(Vec<String>),
+}
+
+/// A function that the compiler put into its callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inlined {
+    /// In how many places.
+    pub places: usize,
+    /// Where its own source is: file and first line of it that has code.
+    pub source: Option<(String, u32)>,
 }
 
 /// A place where a line's code may begin.
@@ -71,6 +80,35 @@ impl BinaryTypes {
             (true, true) => Line::Bare(others.range(line..).next().or_else(|| others.range(..line).next_back()).copied()),
             (true, false) => Line::NoFile(files.into_iter().collect()),
         }
+    }
+
+    /// Has a function of this name been put into others? All entries are looked through.
+    pub fn inlined(&self, function: &str) -> Option<Inlined> {
+        let (mut places, mut origin) = (0, None);
+        for (n, unit) in self.units.iter().enumerate() {
+            let mut entries = unit.entries();
+            while let Ok(Some(entry)) = entries.next_dfs() {
+                let die = Die { shared: false, unit: n as u32, at: entry.offset().0 };
+                if entry.tag() == gimli::DW_TAG_inlined_subroutine && self.origin_name(die, entry, 0) == Some(function.as_bytes()) {
+                    places += 1;
+                    origin = origin.or_else(|| self.referred(die, entry, gimli::DW_AT_abstract_origin));
+                }
+            }
+        }
+        let source = origin.and_then(|die| {
+            let entry = self.entry(die)?;
+            let number = |name| entry.attr(name)?.udata_value();
+            let (unit, line) = (self.unit(die)?, u32::try_from(number(gimli::DW_AT_decl_line)?).ok()?);
+            let name = unit.line_program.as_ref()?.header().file(number(gimli::DW_AT_decl_file)?)?.path_name();
+            let path = self.dwarf(die).attr_string(unit, name).ok()?.to_string_lossy().into_owned();
+            let file = Path::new(&path).file_name()?.to_string_lossy().into_owned();
+            match self.line(&file, line, None) {
+                Line::Code(_) => Some((file, line)),
+                Line::Bare(Some(near)) if near > line => Some((file, near)),
+                Line::Bare(_) | Line::Columns(_) | Line::NoFile(_) => None,
+            }
+        });
+        (places > 0).then_some(Inlined { places, source })
     }
 
     /// Numbers of the unit's files whose path ends so; all their names are put into `files`.

@@ -26,7 +26,7 @@ use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, 
 use super::{Missing, TypeName};
 
 pub use calls::{Argument, ArgumentPlace};
-pub use lines::Line;
+pub use lines::{Inlined, Line};
 
 /// The most entries that lead to one another.
 const DEPTH: u32 = 16;

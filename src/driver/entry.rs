@@ -1,0 +1,154 @@
+//! An entry of the prompt: a piece of a script, checked and compiled among those that are there already.
+
+use std::io::Write;
+
+use super::{Checked, Front, configure, from_environment, say, start};
+use crate::check::{self, EARLIER, hir};
+use crate::cli::{Failure, Program, Run};
+use crate::codegen::{self, Compiled};
+use crate::diag::{self, Diagnostics, Source, Span};
+use crate::emit::Dumps;
+use crate::probes::Env;
+use crate::syntax::{self, ast};
+use crate::system::System;
+
+/// What an entry finds.
+pub(crate) struct Among<'a> {
+    /// Options of the command line.
+    pub run: &'a Run,
+    /// The machine.
+    pub sys: &'a dyn System,
+    /// Earlier entries' definitions: structs, macros, functions, settings.
+    pub definitions: &'a [Source],
+    /// Earlier entries' maps.
+    pub maps: &'a [hir::Map],
+}
+
+/// A text as it was typed, in a frame that makes a script of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    /// What stands before it.
+    pub before: &'static str,
+    /// As typed.
+    pub typed: String,
+    /// What stands after it.
+    pub after: &'static str,
+    /// What messages call it.
+    pub name: String,
+}
+
+impl Text {
+    /// The script that it is.
+    pub fn source(&self) -> Source {
+        Source { name: self.name.clone(), text: format!("{}{}{}", self.before, self.typed, self.after) }
+    }
+
+    /// Places in the script, in terms of what was typed.
+    fn as_typed(&self, mut diags: Diagnostics) -> Diagnostics {
+        let (from, most) = (self.before.len() as u32, self.typed.len() as u32);
+        let within = |at: u32| at.saturating_sub(from).min(most);
+        let shift = |span: Span| if span.source == 0 { Span { start: within(span.start), end: within(span.end), ..span } } else { span };
+        for d in &mut diags.0 {
+            d.span = shift(d.span);
+            let earlier = d.related.iter().position(|(span, _)| *span == EARLIER);
+            if let Some((_, text)) = earlier.map(|at| d.related.remove(at)) {
+                let help = d.help.take().map(|help| format!("; {help}")).unwrap_or_default();
+                d.help = Some(format!("in an earlier entry: {text}{help}"));
+            }
+            d.related.iter_mut().for_each(|(span, _)| *span = shift(*span));
+        }
+        diags
+    }
+}
+
+/// A checked entry.
+pub(crate) struct Entry {
+    /// As it was typed.
+    pub text: Text,
+    /// Its own, first, and those of the definitions.
+    pub sources: Vec<Source>,
+    /// Ready to be compiled.
+    pub checked: Checked,
+}
+
+impl Among<'_> {
+    /// Parses a text on its own.
+    pub fn parse(&self, text: &Text) -> Result<ast::Script, Diagnostics> {
+        syntax::parse(&text.source()).map_err(|d| text.as_typed(d))
+    }
+
+    /// Checks a parsed text. Imports are read.
+    pub fn check(&self, text: &Text, tree: ast::Script) -> Result<Entry, Diagnostics> {
+        let mut sources = vec![text.source()];
+        let mut whole = ast::Script { config: Vec::new(), ..ast::Script::default() };
+        for source in self.definitions {
+            let Ok(index) = u16::try_from(sources.len()) else { break };
+            let earlier = syntax::parse_as(source, index)?;
+            sources.push(source.clone());
+            take(&mut whole, earlier);
+        }
+        let tree = super::import::resolve(tree, &mut sources, None).map_err(|d| text.as_typed(d))?;
+        take(&mut whole, tree);
+        let mut settings = self.run.settings.clone();
+        let mut warnings = configure(&whole, &mut settings).map_err(|d| text.as_typed(d))?;
+        settings.shares_maps = true;
+        // they outlive the entry
+        settings.print_maps_on_exit = false;
+        // what is wrong with it was told when the prompt came up
+        let _ = from_environment(&mut settings);
+        let found = check::check_among(&whole, self.sys, &settings, self.maps);
+        let (script, more) = found.map_err(|d| text.as_typed(d))?;
+        warnings.0.extend(more.0);
+        Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, warnings: text.as_typed(warnings) } })
+    }
+
+    /// What to say of a text that is wrong, or may be.
+    pub fn told(&self, text: &Text, diags: &Diagnostics) -> String {
+        let mut sources = vec![Source { name: text.name.clone(), text: text.typed.clone() }];
+        sources.extend(self.definitions.iter().cloned());
+        diag::render(diags, &sources, self.run.color)
+    }
+
+    /// Compiles an entry. What LLVM has against it is said.
+    pub fn compile(&self, entry: &Entry, dumps: Dumps) -> Result<Compiled, Failure> {
+        let checked = &entry.checked;
+        let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
+        let compiled = codegen::compile(&script, &checked.settings, self.sys, &entry.sources, dumps);
+        compiled.map_err(|e| super::not_compiled(&e.messages, &self.front(entry)))
+    }
+
+    /// Says why an entry does not run; or else gives what it is to be compiled without, for another try.
+    pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
+        let mechanisms = start::unserved(why, compiled);
+        if mechanisms.is_empty() {
+            return Err(start::explain(why, 1, compiled, &self.front(entry)));
+        }
+        entry.checked.settings.no_features.extend(mechanisms);
+        Ok(())
+    }
+
+    fn front(&self, entry: &Entry) -> Front<'_> {
+        let mut front = Front::new(self.run);
+        front.program = Program::Text(entry.text.typed.clone());
+        front.sources.clone_from(&entry.sources);
+        front
+    }
+}
+
+/// Adds a script's parts to another's.
+fn take(whole: &mut ast::Script, more: ast::Script) {
+    whole.c_part.extend(more.c_part);
+    whole.config.extend(more.config);
+    whole.items.extend(more.items);
+    for builtin in more.library {
+        if !whole.library.contains(&builtin) {
+            whole.library.push(builtin);
+        }
+    }
+}
+
+/// To standard error.
+pub(crate) fn warn(text: &str) {
+    say(text);
+    let _ = std::io::stderr().flush();
+}

@@ -1,0 +1,75 @@
+//! What each probe did and could not do is counted where it happens.
+
+use std::mem::offset_of;
+
+use inkwell::values::IntValue;
+
+use super::mem::U64;
+use super::shared::{Start, TALLIES_SECTION, Tally};
+use super::{Cmp, Emit, Helper};
+
+impl<'c> Emit<'c> {
+    /// Counts a record that is to be sent.
+    pub(super) fn count_sent(&mut self) {
+        self.tally(offset_of!(Tally, sent));
+    }
+
+    /// Counts one that found no room.
+    pub(super) fn count_dropped(&mut self) {
+        self.count_aside("dropped", offset_of!(Tally, dropped));
+    }
+
+    /// Counts a run that ends before it has begun.
+    pub(super) fn count_missed(&mut self) {
+        self.tally(offset_of!(Tally, missed));
+    }
+
+    /// Counts an update that the map refused, by why.
+    pub fn refused(&mut self, returned: IntValue<'c>) {
+        /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
+        const FULL: i64 = -7;
+        let failed = self.cmp(Cmp::Slt, returned, self.int(0));
+        self.if_(failed, |e| {
+            let name = format!("count_refused_{}", e.probe);
+            e.outlined(&name, &[returned], |e, args| {
+                let Some(&returned) = args.first() else { return };
+                let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
+                e.if_else(full, |e| e.tally(offset_of!(Tally, refused)), |e| e.tally(offset_of!(Tally, unstored)));
+            });
+        });
+    }
+
+    /// Counts text of which there was more than the settings allow to be read: `over` says so.
+    pub fn cut(&mut self, over: IntValue<'c>) {
+        self.if_(over, |e| e.count_aside("cut", offset_of!(Tally, cut)));
+    }
+
+    /// The same in a function of its own, for what seldom happens.
+    fn count_aside(&mut self, name: &str, what: usize) {
+        let name = format!("count_{name}_{}", self.probe);
+        self.outlined(&name, &[], |e, _| e.tally(what));
+    }
+
+    /// Adds one to a member of this probe's [`Tally`] on this CPU.
+    fn tally(&mut self, what: usize) {
+        let probes = self.probes.max(self.probe + 1);
+        let of_cpu = probes * size_of::<Tally>() as u32;
+        let all = self.data_global("tallies", TALLIES_SECTION, of_cpu);
+        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let cpu = self.opaque(cpu);
+        let cpus = self.start(offset_of!(Start, cpus));
+        let known = self.cmp(Cmp::Ult, cpu, cpus);
+        self.if_(known, |e| {
+            let at = e.offset_by(all, e.mul(cpu, e.int(of_cpu.into())));
+            let at = e.offset(at, e.probe * size_of::<Tally>() as u32 + what as u32);
+            let one = e.int(1);
+            if e.overlaps {
+                return e.atomic_add(at, one);
+            }
+            // some 20 ns less
+            let now = e.load(at, 0, U64);
+            let more = e.add(now, one);
+            e.store(at, 0, 8, more);
+        });
+    }
+}

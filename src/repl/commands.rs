@@ -1,0 +1,486 @@
+//! What begins with a colon.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::entries::{self, Running};
+use super::line::{is_type, printed};
+use super::printer::plainly;
+use super::{Next, PATIENCE, Prompt, interrupts, top};
+use crate::builtins;
+use crate::check::{dump, hir};
+use crate::cli::Failure;
+use crate::diag::nearest;
+use crate::driver::entry::Text;
+use crate::emit::Dumps;
+use crate::list;
+use crate::probes::{self, Env, KINDS};
+use crate::runtime::cost::{self, Cost};
+use crate::types::Type;
+
+/// What a command's argument is, for completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    Nothing,
+    Number,
+    File,
+    Map,
+    Probe,
+    Word,
+    Stage,
+    Expression,
+}
+
+/// A row.
+pub struct Command {
+    /// Without the colon.
+    pub name: &'static str,
+    /// What it takes, for people.
+    pub takes: &'static str,
+    /// The same, for completion.
+    pub wants: Wants,
+    /// A line.
+    pub doc: &'static str,
+    run: fn(&mut Prompt, &str) -> Result<Next, Failure>,
+}
+
+/// All of them, in the order of `:help`.
+pub const TABLE: &[Command] = &[
+    Command { name: "help", takes: "[WORD]", wants: Wants::Word, doc: "this list, or what a word means", run: help },
+    Command { name: "list", takes: "[PATTERN]", wants: Wants::Probe, doc: "what runs, or probes that match a pattern", run: list_probes },
+    Command { name: "args", takes: "PROBE", wants: Wants::Probe, doc: "what a probe knows: arguments and their types", run: args },
+    Command {
+        name: "type",
+        takes: "EXPRESSION | struct NAME",
+        wants: Wants::Expression,
+        doc: "the type of an expression, or a type's members",
+        run: type_of,
+    },
+    Command {
+        name: "doc",
+        takes: "WORD",
+        wants: Wants::Word,
+        doc: "what a function, variable or probe kind does, with an example",
+        run: help,
+    },
+    Command { name: "maps", takes: "", wants: Wants::Nothing, doc: "the maps there are, and their types", run: maps },
+    Command { name: "print", takes: "[@MAP [TOP]]", wants: Wants::Map, doc: "a map's contents, or those of all", run: print },
+    Command { name: "clear", takes: "[@MAP]", wants: Wants::Map, doc: "empties a map, or all", run: clear },
+    Command {
+        name: "top",
+        takes: "@MAP [TOP]",
+        wants: Wants::Map,
+        doc: "a map's contents, shown anew every second until a key is pressed",
+        run: top,
+    },
+    Command { name: "drop", takes: "N… | all", wants: Wants::Number, doc: "ends entries; maps stay", run: drop_entries },
+    Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "has entries, or all, do nothing", run: pause },
+    Command { name: "resume", takes: "[N…]", wants: Wants::Number, doc: "lets them go on", run: resume },
+    Command {
+        name: "cost",
+        takes: "[SECONDS]",
+        wants: Wants::Number,
+        doc: "what each program costs: nanoseconds per run, share of a CPU",
+        run: cost,
+    },
+    Command { name: "show", takes: "STAGE [N]", wants: Wants::Stage, doc: "what became of an entry: hir, ir, opt or asm", run: show },
+    Command { name: "save", takes: "FILE", wants: Wants::File, doc: "writes what is defined and what runs as a script", run: save },
+    Command { name: "load", takes: "FILE", wants: Wants::File, doc: "runs a script as one entry", run: load },
+    Command { name: "reset", takes: "", wants: Wants::Nothing, doc: "ends all, forgets maps and definitions", run: reset },
+    Command { name: "quit", takes: "", wants: Wants::Nothing, doc: "leaves, as Ctrl-D does", run: |_, _| Ok(Next::Leave) },
+];
+
+/// What `:show` can show, and where it is.
+pub const STAGES: &[(&str, &str)] =
+    &[("hir", "as checked, with its types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimised"), ("asm", "BPF instructions")];
+
+/// The row of this name, or the only one that begins so.
+pub fn find(name: &str) -> Option<&'static Command> {
+    TABLE.iter().find(|c| c.name == name).or_else(|| {
+        let mut begin = TABLE.iter().filter(|c| !name.is_empty() && c.name.starts_with(name));
+        begin.next().filter(|_| begin.next().is_none())
+    })
+}
+
+impl Prompt {
+    pub(super) fn command(&mut self, text: &str) -> Result<Next, Failure> {
+        let text = text.trim();
+        let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let Some(command) = find(name) else {
+            let failure = Failure::new(format!("there is no command `:{name}`")).code("no-command");
+            return Err(match nearest(name, TABLE.iter().map(|c| c.name)) {
+                Some(near) => failure.help(format!("did you mean `:{near}`?")),
+                None => failure.help("`:help` lists them"),
+            });
+        };
+        (command.run)(self, rest.trim())
+    }
+
+    fn entry(&self, word: &str) -> Result<&Running, Failure> {
+        let number: Option<usize> = word.trim_matches(['[', ']']).parse().ok();
+        let found = number.and_then(|n| self.running.iter().find(|r| r.number == n));
+        found.ok_or_else(|| Failure::new(format!("no entry `{word}` runs")).code("no-entry").help("`:list` shows what runs"))
+    }
+
+    /// Numbers of entries; all where none is named.
+    fn numbers(&self, text: &str) -> Result<Vec<usize>, Failure> {
+        if text.is_empty() || text == "all" {
+            return Ok(self.running.iter().map(|r| r.number).collect());
+        }
+        text.split([' ', ',']).filter(|w| !w.is_empty()).map(|w| self.entry(w).map(|r| r.number)).collect()
+    }
+
+    fn map(&self, name: &str) -> Result<hir::Map, Failure> {
+        let maps = self.world.given();
+        let whole = if name.starts_with('@') { name.to_owned() } else { format!("@{name}") };
+        if let Some(map) = maps.iter().find(|m| m.name == whole) {
+            return Ok(map.clone());
+        }
+        let failure = Failure::new(format!("there is no map `{whole}`")).code("undefined-map");
+        Err(match nearest(&whole, maps.iter().map(|m| m.name.as_str())) {
+            Some(near) => failure.help(format!("did you mean `{near}`?")),
+            None => failure.help("`:maps` lists those there are"),
+        })
+    }
+
+    /// Runs statements here and now, and gives what they say.
+    fn evaluate(&self, statements: &str) -> Result<Vec<u8>, Failure> {
+        let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
+        let world = &self.world;
+        let fault = |diags| Failure::new(world.among(|among| among.told(&text, &diags)));
+        let mut entry = world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
+        let held = world.maps.borrow().clone();
+        loop {
+            let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
+            match entries::evaluate(&compiled.artifact, &entry.checked.settings, &held, &world.run, &world.sys) {
+                Ok((out, _)) => return Ok(out),
+                Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
+            }
+        }
+    }
+}
+
+/// Tells that an argument is missing.
+fn wanted(what: &str, example: &str) -> Failure {
+    Failure::new(format!("{what} is missing")).code("usage").help(format!("for instance {example}"))
+}
+
+/// A map in a line: `@[string[16]] count_t, 1024 entries`.
+pub fn shape(map: &hir::Map) -> String {
+    match &map.key {
+        Some(key) => format!("[{key}] → {}", map.value),
+        None => map.value.to_string(),
+    }
+}
+
+fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
+    let mut text = String::new();
+    let command = word.strip_prefix(':').and_then(find);
+    if let Some(c) = command {
+        text = format!(":{} {}\n  {}\n", c.name, c.takes, c.doc);
+    } else if word.is_empty() {
+        text.push_str("Type a probe and its block; it runs beside the others until it is dropped. Type an expression for its value.\n\n");
+        let width = TABLE.iter().map(|c| c.name.len() + c.takes.chars().count() + 1).max().unwrap_or_default();
+        for c in TABLE {
+            text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.takes), c.doc));
+        }
+        text.push_str("\nTab completes, Ctrl-R searches what was typed before, Ctrl-C ends what runs (twice: leaves).\n");
+    } else if let Some(row) = builtins::find(word) {
+        let params: Vec<&str> = row.params.iter().map(|p| p.name).collect();
+        let takes = if params.is_empty() { String::new() } else { format!("({})", params.join(", ")) };
+        text = format!("{}{takes}\n{}\n\n  {}\n", row.name, row.doc, row.example);
+    } else if let Some(kind) = probes::find(word) {
+        let info = kind.info();
+        text = format!("{}\n{}\n\n  {}\n", info.usage, info.doc, info.example);
+    } else {
+        let names = builtins::all().map(|b| b.name).chain(KINDS.iter().map(|k| k.name())).chain(TABLE.iter().map(|c| c.name));
+        let failure = Failure::new(format!("nothing is known of `{word}`")).code("unknown-word");
+        return Err(match nearest(word, names) {
+            Some(near) => failure.help(format!("did you mean `{near}`?")),
+            None => failure.help("builtins, probe kinds and commands have a text; `:args` tells of probes"),
+        });
+    }
+    let _ = prompt;
+    plainly(text.as_bytes());
+    Ok(Next::Go)
+}
+
+fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
+    if !pattern.is_empty() {
+        return listed(prompt, pattern, false);
+    }
+    if prompt.running.is_empty() {
+        plainly(b"nothing runs\n");
+    }
+    let columns = if prompt.person { top::size().1 } else { usize::MAX };
+    for r in &prompt.running {
+        let line = r.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let state = if r.paused { "paused" } else { "runs" };
+        let head = format!("[{}] {state:<6} {:>5} probe{}  ", r.number, r.probes, if r.probes == 1 { " " } else { "s" });
+        let room = columns.saturating_sub(head.chars().count()).max(20);
+        let cut: String = line.chars().take(room).collect();
+        plainly(format!("{head}{cut}\n").as_bytes());
+    }
+    Ok(Next::Go)
+}
+
+fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
+    if pattern.is_empty() {
+        return Err(wanted("a probe", ":args tracepoint:sched:sched_switch"));
+    }
+    listed(prompt, pattern, true)
+}
+
+fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
+    let world = &prompt.world;
+    let env = Env { sys: &world.sys, settings: &world.run.settings };
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    list::list(Some(pattern), &env, verbose, &mut out)?;
+    let _ = out.flush();
+    Ok(Next::Go)
+}
+
+fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    if text.is_empty() {
+        return Err(wanted("an expression", ":type curtask.real_parent"));
+    }
+    let world = prompt.world.clone();
+    let named = text.split_once(char::is_whitespace).is_some_and(|(word, _)| ["struct", "union", "enum"].contains(&word));
+    if named && !text.contains(['*', '(']) {
+        return listed(prompt, text, true);
+    }
+    if is_type(&world.sys, text) && probes::find(text).is_none() && builtins::find(text).is_none() {
+        return listed(prompt, &format!("struct {text}"), true);
+    }
+    let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
+    let frame = if text.starts_with('@') { Text { before: "begin { print(", after: "\n); }", ..frame } } else { frame };
+    let fault = |diags| {
+        crate::driver::entry::warn(&world.among(|among| among.told(&frame, &diags)));
+        Failure::told(1)
+    };
+    let entry = world.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
+    let ty = printed(&entry.checked.script).unwrap_or_default();
+    plainly(format!("{ty}\n").as_bytes());
+    Ok(Next::Go)
+}
+
+fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
+    let maps = prompt.world.given();
+    if maps.is_empty() {
+        plainly(b"there are no maps\n");
+    }
+    for map in maps {
+        let entries = if map.key.is_some() { format!("  at most {} entries", map.max_entries) } else { String::new() };
+        plainly(format!("{}{}{entries}\n", map.name, if map.key.is_some() { shape(&map) } else { format!(": {}", map.value) }).as_bytes());
+    }
+    Ok(Next::Go)
+}
+
+/// A map and a number, as `:print` and `:top` take.
+fn map_and_top(prompt: &Prompt, text: &str) -> Result<(hir::Map, Option<u64>), Failure> {
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let map = prompt.map(name)?;
+    let number = match rest.trim() {
+        "" => None,
+        rest => Some(rest.parse().map_err(|_| Failure::new(format!("`{rest}` is not a number of entries")).code("usage"))?),
+    };
+    Ok((map, number))
+}
+
+fn printing(map: &hir::Map, most: Option<u64>) -> String {
+    match most.filter(|_| map.key.is_some()) {
+        Some(most) => format!("print({}, {most});", map.name),
+        None => format!("print({});", map.name),
+    }
+}
+
+fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    let statements = match text {
+        "" => prompt.world.given().iter().map(|map| printing(map, None)).collect(),
+        text => {
+            let (map, most) = map_and_top(prompt, text)?;
+            printing(&map, most)
+        }
+    };
+    if statements.is_empty() {
+        plainly(b"there are no maps\n");
+        return Ok(Next::Go);
+    }
+    plainly(&prompt.evaluate(&statements)?);
+    Ok(Next::Go)
+}
+
+fn clear(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    let emptied = |map: &hir::Map| format!("clear({});", map.name);
+    let statements: String = match text {
+        "" => prompt.world.given().iter().map(emptied).collect(),
+        name => emptied(&prompt.map(name)?),
+    };
+    if !statements.is_empty() {
+        plainly(&prompt.evaluate(&statements)?);
+    }
+    Ok(Next::Go)
+}
+
+fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    if text.is_empty() {
+        return Err(wanted("a map", ":top @ 10"));
+    }
+    let (map, most) = map_and_top(prompt, text)?;
+    if !prompt.person {
+        plainly(&prompt.evaluate(&printing(&map, most))?);
+        return Ok(Next::Go);
+    }
+    let since = Instant::now();
+    top::refresh(Duration::from_secs(1), |rows, _| {
+        let room = rows.saturating_sub(3) as u64;
+        // what has lines of its own is shown whole, and cut by the screen
+        let plain = !matches!(&map.value, Type::Agg(agg) if agg.function.contains("hist") || agg.function == "tseries");
+        let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
+        let mut page =
+            format!("{} {}   {:.0} s   any key ends this\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
+        page.extend(prompt.evaluate(&printing(&map, most))?);
+        Ok::<_, TopFailed>(page)
+    })
+    .map_err(|failed| failed.0)?;
+    Ok(Next::Go)
+}
+
+/// What went wrong while a map was shown again and again.
+struct TopFailed(Failure);
+
+impl From<Failure> for TopFailed {
+    fn from(failure: Failure) -> Self {
+        Self(failure)
+    }
+}
+
+impl From<std::io::Error> for TopFailed {
+    fn from(e: std::io::Error) -> Self {
+        Self(Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal"))
+    }
+}
+
+fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    if text.is_empty() {
+        return Err(wanted("the number of an entry", ":drop 1, or :drop all"));
+    }
+    let numbers = prompt.numbers(text)?;
+    prompt.end(|r| numbers.contains(&r.number));
+    Ok(Next::Go)
+}
+
+fn pause(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    set_paused(prompt, text, true)
+}
+
+fn resume(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    set_paused(prompt, text, false)
+}
+
+fn set_paused(prompt: &mut Prompt, text: &str, paused: bool) -> Result<Next, Failure> {
+    let numbers = prompt.numbers(text)?;
+    prompt.running.iter_mut().filter(|r| numbers.contains(&r.number)).for_each(|r| r.pause(paused));
+    Ok(Next::Go)
+}
+
+fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    let seconds: f64 = match text {
+        "" => 1.0,
+        text => {
+            let given: Option<f64> = text.parse().ok().filter(|s: &f64| (0.01..=3600.0).contains(s));
+            given.ok_or_else(|| Failure::new(format!("`{text}` is not a number of seconds")).code("usage"))?
+        }
+    };
+    if prompt.running.is_empty() {
+        plainly(b"nothing runs\n");
+        return Ok(Next::Go);
+    }
+    let denied = |e: std::io::Error| Failure::new(format!("the kernel does not time programs: {e}")).code("no-permission");
+    if prompt.timed.is_none() {
+        prompt.timed = Some(cost::measure().map_err(denied)?);
+    }
+    let read = |prompt: &Prompt| -> Vec<(usize, String, Cost)> {
+        let programs = prompt.running.iter().flat_map(|r| r.parts.programs.iter().map(|(name, fd)| (r.number, name.clone(), fd)));
+        programs.map(|(n, name, fd)| (n, name, cost::of(fd.as_fd()).unwrap_or_default())).collect()
+    };
+    let (before, since) = (read(prompt), Instant::now());
+    let end = since + Duration::from_secs_f64(seconds);
+    while Instant::now() < end && !interrupts::taken() {
+        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
+    }
+    interrupts::forget();
+    let (after, took) = (read(prompt), since.elapsed().as_nanos() as f64);
+    // it costs the kernel something to measure
+    prompt.timed = None;
+    plainly(format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %").as_bytes());
+    for ((number, name, then), (_, _, now)) in before.iter().zip(&after) {
+        let (ns, runs) = (now.ns.saturating_sub(then.ns) as f64, now.runs.saturating_sub(then.runs) as f64);
+        let each = if runs > 0.0 { ns / runs } else { 0.0 };
+        let line = format!("{:<6} {:>12.0} {each:>8.0} {:>8.3}  {name}\n", format!("[{number}]"), runs * 1e9 / took, ns * 100.0 / took);
+        plainly(line.as_bytes());
+    }
+    Ok(Next::Go)
+}
+
+fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
+    let (stage, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    if !STAGES.iter().any(|(name, _)| *name == stage) {
+        let all: Vec<String> = STAGES.iter().map(|(name, doc)| format!("{name} ({doc})")).collect();
+        return Err(Failure::new(format!("there is no stage `{stage}`")).code("usage").help(format!("one of {}", all.join(", "))));
+    }
+    let running = match rest.trim() {
+        "" => prompt.running.last().ok_or_else(|| Failure::new("nothing runs").code("no-entry"))?,
+        number => prompt.entry(number)?,
+    };
+    let typed = running.text.clone();
+    let (entry, _) = prompt.read(&typed, format!("[{}]", running.number))?;
+    if stage == "hir" {
+        plainly(dump::dump(&entry.checked.script).as_bytes());
+        return Ok(Next::Go);
+    }
+    let dumps = Dumps { ir: stage == "ir", optimised: stage == "opt", assembly: stage == "asm", verify: false };
+    let compiled = prompt.world.among(|among| among.compile(&entry, dumps))?;
+    let found = [compiled.ir, compiled.optimised, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
+    plainly(format!("{}\n", found.trim_end()).as_bytes());
+    Ok(Next::Go)
+}
+
+fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
+    if file.is_empty() {
+        return Err(wanted("a file", ":save mine.bt"));
+    }
+    let mut text = String::new();
+    for source in prompt.world.definitions.borrow().iter() {
+        text.push_str(&format!("{}\n\n", source.text.trim_end()));
+    }
+    for r in &prompt.running {
+        text.push_str(&format!("{}\n\n", r.text.trim_end()));
+    }
+    let written = std::fs::OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
+    written.map_err(|e| {
+        let failure = Failure::new(format!("cannot write {file}: {e}")).code("not-written");
+        if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is left alone; give another name") } else { failure }
+    })?;
+    let n = prompt.running.len() + prompt.world.definitions.borrow().len();
+    plainly(format!("{n} entr{} written to {file}\n", if n == 1 { "y" } else { "ies" }).as_bytes());
+    Ok(Next::Go)
+}
+
+fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
+    if file.is_empty() {
+        return Err(wanted("a file", ":load mine.bt"));
+    }
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::new(format!("cannot read {file}: {e}")).code("not-readable"))?;
+    prompt.enter(&text)?;
+    Ok(Next::Go)
+}
+
+fn reset(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
+    prompt.end(|_| true);
+    prompt.printer.settle(PATIENCE);
+    prompt.world.maps.borrow_mut().clear();
+    prompt.world.definitions.borrow_mut().clear();
+    Ok(Next::Go)
+}

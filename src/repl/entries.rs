@@ -1,0 +1,161 @@
+//! Entries that run: each a program of its own, on a thread of its own, beside the others.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::printer::{Lines, Printer};
+use anyhow::Context;
+
+use crate::check::hir;
+use crate::cli::Run;
+use crate::codegen::artifact::Artifact;
+use crate::render::{self, RenderOptions, Renderer};
+use crate::runtime::{self, Options, Parts, Remote};
+use crate::settings::{MapLayout, Settings};
+use crate::system::System;
+use crate::system::live::Live;
+
+/// A map that entries share: it lives as long as the prompt, or until it is reset.
+#[derive(Clone)]
+pub struct Held {
+    /// Its types.
+    pub map: hir::Map,
+    /// The map.
+    pub fd: Arc<OwnedFd>,
+}
+
+/// An entry that was attached.
+pub struct Running {
+    /// What commands call it.
+    pub number: usize,
+    /// As it was typed.
+    pub text: String,
+    /// Probes attached.
+    pub probes: u64,
+    /// Its programs do nothing at present.
+    pub paused: bool,
+    /// Its descriptors.
+    pub parts: Parts,
+    remote: Arc<Remote>,
+    over: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// Has it ended?
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Has its `end` probes run, and detaches it.
+    pub fn end(&self) {
+        self.remote.end();
+    }
+
+    /// Has its programs do nothing, or go on.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        self.remote.pause(paused);
+    }
+
+    /// Waits until it has ended, `longest` at most.
+    pub fn wait(&self, longest: Duration) {
+        let end = Instant::now() + longest;
+        while !self.is_over() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Why an entry is not there.
+pub type Why = anyhow::Error;
+
+enum Said {
+    Loaded(Parts),
+    Attached(u64),
+    Failed(Why),
+}
+
+fn renderer(run: &Run, settings: &Settings) -> anyhow::Result<Box<dyn Renderer>> {
+    let options = RenderOptions {
+        trunc_trailer: settings.str_trunc_trailer.clone(),
+        warnings: run.warnings,
+        tables: settings.map_layout == MapLayout::Table,
+    };
+    let format = render::find(&run.format).with_context(|| format!("there is no format `{}`", run.format))?;
+    Ok((format.make)(&options))
+}
+
+fn by_name(held: &[Held]) -> Vec<(String, Arc<OwnedFd>)> {
+    held.iter().map(|h| (h.map.name.clone(), h.fd.clone())).collect()
+}
+
+/// Loads and attaches an entry, and lets it run. `announce`: what is shown once it is attached, before what it says itself.
+///
+/// Errors: those of [`runtime::load`] and of attaching.
+pub fn start(
+    (number, text): (usize, String),
+    (artifact, settings): (Artifact, Settings),
+    held: &[Held],
+    run: &Run,
+    printer: &Printer,
+    announce: impl FnOnce(u64) -> String + Send + 'static,
+) -> Result<Running, Why> {
+    let remote = Arc::new(Remote::new()?);
+    let over = Arc::new(AtomicBool::new(false));
+    let (say, said) = mpsc::channel();
+    let (theirs, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
+    let (maps, shown) = (by_name(held), printer.clone());
+    let thread = move || {
+        let attached = say.clone();
+        let on_attached = move |probes: u64| {
+            shown.show(announce(probes).into_bytes());
+            let _ = attached.send(Said::Attached(probes));
+        };
+        let (mut out, mut err) = (Lines::new(printer.clone()), Lines::new(printer));
+        let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&settings.debug_dirs);
+        let options = Options {
+            quiet: true,
+            led_by: Some(theirs),
+            on_attached: Some(Box::new(on_attached)),
+            buffering: run.buffering,
+            maps,
+            ..Options::default()
+        };
+        let ran = runtime::load(&artifact, &settings, &sys, options).and_then(|mut session| {
+            let _ = say.send(Said::Loaded(session.parts()?));
+            session.run(&mut *renderer(&run, &settings)?, &mut out, &mut err)
+        });
+        drop((out, err));
+        // before the other end learns of a failure, so that a failed one is never taken for one that runs
+        ended.store(true, Ordering::SeqCst);
+        if let Err(why) = ran {
+            let _ = say.send(Said::Failed(why));
+        }
+    };
+    std::thread::Builder::new().name("entry".into()).spawn(thread)?;
+    let mut parts = Parts::default();
+    loop {
+        match said.recv() {
+            Ok(Said::Loaded(loaded)) => parts = loaded,
+            Ok(Said::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, over }),
+            Ok(Said::Failed(why)) => return Err(why),
+            Err(_) => anyhow::bail!("the entry ended before it was attached"),
+        }
+    }
+}
+
+/// Runs what ends by itself, here and now: its output, and its descriptors.
+///
+/// Errors: as for [`start`].
+pub fn evaluate(artifact: &Artifact, settings: &Settings, held: &[Held], run: &Run, sys: &dyn System) -> Result<(Vec<u8>, Parts), Why> {
+    let options = Options { quiet: true, led_by: Some(Arc::new(Remote::new()?)), maps: by_name(held), ..Options::default() };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut session = runtime::load(artifact, settings, sys, options)?;
+    let parts = session.parts()?;
+    session.run(&mut *renderer(run, settings)?, &mut out, &mut err)?;
+    out.extend_from_slice(&err);
+    Ok((out, parts))
+}

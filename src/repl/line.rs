@@ -1,0 +1,375 @@
+//! The line that is typed: completion, hints, colours, and whether it is whole.
+//!
+//! Names come from the tables, the machine and the checker: a member's candidates are those of the type that the checker
+//! gives the expression before it.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use rustyline::completion::{Completer, Pair};
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::Hinter;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Context, Helper};
+
+use super::World;
+use super::commands::{self, Wants};
+use super::scan::{self, Place, Token};
+use crate::builtins;
+use crate::check::hir::{self, CallArg, ExprKind, Node};
+use crate::driver::entry::Text;
+use crate::list;
+use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
+use crate::settings::Settings;
+use crate::syntax;
+use crate::system::{System, TypeName};
+use crate::types::Type;
+
+/// So many names are looked for and not more.
+const MOST: usize = 20_000;
+
+/// For the editor.
+pub struct Line {
+    world: Rc<World>,
+    /// The line that was last drawn had something in it.
+    typed: Cell<bool>,
+}
+
+impl Line {
+    /// Nothing is typed yet.
+    pub fn new(world: Rc<World>) -> Self {
+        Self { world, typed: Cell::new(false) }
+    }
+
+    /// Was there something in the line when it ended?
+    pub fn was_typing(&self) -> bool {
+        self.typed.replace(false)
+    }
+
+    /// Candidates for what ends at the cursor: where they begin, and the names.
+    fn candidates(&self, text: &str) -> (usize, Vec<String>) {
+        let place = scan::place(text);
+        let starts = |from: usize| text.get(from..).unwrap_or_default().to_owned();
+        let (from, names) = match place {
+            Place::Nothing => return (text.len(), Vec::new()),
+            Place::Command(from) => (from, commands::TABLE.iter().map(|c| c.name.to_owned()).collect()),
+            Place::Argument(name, from) => return self.argument(&name, text, from),
+            Place::Probe(from) => return self.probes(&starts(from), from),
+            Place::Map(from) => (from, self.maps(text)),
+            Place::Variable(from) => {
+                let all = scan::tokens(text.get(..from).unwrap_or_default());
+                let found = all.iter().filter(|(kind, _)| *kind == Token::Variable).filter_map(|(_, r)| text.get(r.clone()));
+                (from, found.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
+            }
+            Place::Word(from) => (from, words()),
+            Place::Member { expr, name } => (name, self.members(text, expr)),
+        };
+        let typed = starts(from);
+        let mut names: Vec<String> = names.into_iter().filter(|n| n.starts_with(&typed)).collect();
+        names.sort();
+        names.dedup();
+        (from, names)
+    }
+
+    fn argument(&self, command: &str, text: &str, from: usize) -> (usize, Vec<String>) {
+        let typed = text.get(from..).unwrap_or_default();
+        let Some(command) = commands::find(command) else { return (from, Vec::new()) };
+        let names = match command.wants {
+            Wants::Nothing | Wants::Number | Wants::File => Vec::new(),
+            Wants::Map => self.maps(""),
+            Wants::Probe => return self.probes(typed, from),
+            Wants::Word => words().into_iter().chain(KINDS.iter().map(|k| k.name().to_owned())).collect(),
+            Wants::Stage => commands::STAGES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            Wants::Expression => {
+                let (at, names) = self.candidates(typed);
+                return (from + at, names);
+            }
+        };
+        (from, names.into_iter().filter(|n| n.starts_with(typed)).collect())
+    }
+
+    /// Maps of earlier entries, and of this line.
+    fn maps(&self, text: &str) -> Vec<String> {
+        let all = scan::tokens(text);
+        let here = all.iter().filter(|(k, r)| *k == Token::Map && r.end < text.len()).filter_map(|(_, r)| text.get(r.clone()));
+        let mut names: Vec<String> = here.map(str::to_owned).collect();
+        names.extend(self.world.given().into_iter().map(|m| m.name));
+        names
+    }
+
+    /// Probes' names as far as the next colon.
+    fn probes(&self, typed: &str, from: usize) -> (usize, Vec<String>) {
+        let Some((first, rest)) = typed.split_once(':') else {
+            let mut names: Vec<String> = Vec::new();
+            for kind in KINDS.iter().filter(|k| k.name().starts_with(typed)) {
+                names.push(if kind.by_name_only() { kind.name().into() } else { format!("{}:", kind.name()) });
+            }
+            // what else a line may begin with
+            if from == 0 && !typed.is_empty() {
+                names.extend(words().into_iter().filter(|n| n.starts_with(typed)));
+            }
+            return (from, names);
+        };
+        let Some(kind) = probes::find(first) else { return (from, Vec::new()) };
+        if kind.offers().has(Caps::BINARY) && rest.starts_with('/') && !rest.contains(':') {
+            return (from, files(rest).into_iter().map(|path| format!("{first}:{path}")).collect());
+        }
+        let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
+        let env = Env { sys: &self.world.sys, settings: &settings };
+        let mut pattern: Vec<String> = rest.split(':').map(str::to_owned).collect();
+        if let Some(last) = pattern.last_mut() {
+            last.push('*');
+        }
+        let canonical = kind.name();
+        // a binary is listed by the path that its name leads to
+        let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().has(Caps::BINARY)) {
+            Some((binary, within)) => (Some(binary), within),
+            None => (None, rest),
+        };
+        let head = binary.map(|b| format!("{b}:")).unwrap_or_default();
+        let mut found: BTreeSet<String> = BTreeSet::new();
+        let _ = kind.list(&pattern, &env, &mut |name| {
+            let name = list::full_name(canonical, name);
+            if found.len() >= MOST {
+                return;
+            }
+            let after = name.get(canonical.len() + 1..).unwrap_or_default();
+            let after = if binary.is_some() { after.split_once(':').map_or("", |(_, within)| within) } else { after };
+            if let Some(more) = after.strip_prefix(within) {
+                let end = more.find(':').map_or(more.len(), |at| at + 1);
+                found.insert(format!("{first}:{head}{within}{}", more.get(..end).unwrap_or(more)));
+            }
+        });
+        (from, found.into_iter().collect())
+    }
+
+    /// Members of what an expression gives; fields, where it is `args`.
+    fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<String> {
+        let (before, asked) = (text.get(..expr.start).unwrap_or_default(), text.get(expr).unwrap_or_default());
+        let (head, open) = statement_start(before);
+        // `args` is looked at rather than printed: all of it may be more than a program can hold
+        let asks = if asked == "args" { String::new() } else { format!("print(({asked}));") };
+        let typed = format!("{head}{asks}{}", " }".repeat(open));
+        let text = Text { before: "", typed, after: "", name: String::new() };
+        let checked = self.world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
+        let Ok(entry) = checked else { return Vec::new() };
+        let script = &entry.checked.script;
+        let sys: &dyn System = &self.world.sys;
+        if asked == "args" {
+            let env = Env { sys, settings: &entry.checked.settings };
+            let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
+            let context = site.kind.context(site, &env).map(|c| c.fields).unwrap_or_default();
+            let more = site.kind.fields(site, &env).unwrap_or_default();
+            return context.iter().chain(&more).map(|f| f.field.name.clone()).collect();
+        }
+        printed_type(script).map(|ty| members_of(&ty, sys)).unwrap_or_default()
+    }
+
+    /// What is known of what the cursor is on.
+    fn hint_of(&self, text: &str) -> Option<String> {
+        let (kind, range) = scan::tokens(text).pop()?;
+        let word = text.get(range)?;
+        if let Some(name) = text.trim_start().strip_prefix(':') {
+            let command = commands::find(name.trim_end())?;
+            return Some(format!("{}  {}", command.takes, command.doc));
+        }
+        if kind == Token::Map {
+            let held = self.world.given().into_iter().find(|m| m.name == word)?;
+            return Some(commands::shape(&held));
+        }
+        let row = builtins::find(word).filter(|_| kind == Token::Word);
+        row.map(|row| row.doc.to_owned()).or_else(|| Some(kind_named(word)?.info().usage.to_owned()))
+    }
+}
+
+/// A kind by its whole name: a single letter is rarely one that is meant.
+fn kind_named(word: &str) -> Option<&'static dyn ProbeKind> {
+    probes::find(word).filter(|kind| kind.name() == word)
+}
+
+/// Files and folders whose path begins so.
+fn files(path: &str) -> Vec<String> {
+    let Some((folder, start)) = path.rsplit_once('/') else { return Vec::new() };
+    let entries = std::fs::read_dir(if folder.is_empty() { "/" } else { folder });
+    let named = entries.into_iter().flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.starts_with(start))?;
+        let end = if entry.path().is_dir() { '/' } else { ':' };
+        Some(format!("{folder}/{name}{end}"))
+    });
+    let mut all: Vec<String> = named.collect();
+    all.sort();
+    all
+}
+
+/// Names that a program may use: builtins and what the grammar has.
+fn words() -> Vec<String> {
+    builtins::all().map(|b| b.name).chain(syntax::KEYWORDS.iter().copied()).map(str::to_owned).collect()
+}
+
+/// The text up to where the statement begins that is being typed, as the start of a block, and how many blocks are open
+/// then.
+fn statement_start(before: &str) -> (String, usize) {
+    let all = scan::tokens(before);
+    let sign = |(kind, range): &(Token, std::ops::Range<usize>)| match kind {
+        Token::Sign => before.get(range.clone()).unwrap_or_default(),
+        Token::Word | Token::Number | Token::Text | Token::Variable | Token::Map | Token::Comment => "",
+    };
+    let depth = |upto: usize| all.iter().take(upto).map(|t| i32::from(sign(t) == "{") - i32::from(sign(t) == "}")).sum::<i32>();
+    let cut = all.iter().rposition(|t| [";", "{", "}"].contains(&sign(t)));
+    if depth(all.len()) <= 0 {
+        // a predicate: what it is of is before its slash; else nothing is
+        let probe = before.rfind(" /").and_then(|at| before.get(..at));
+        return match probe {
+            Some(probe) => (format!("{probe} {{ "), 1),
+            None => ("begin { ".into(), 1),
+        };
+    }
+    let end = cut.and_then(|at| all.get(at)).map_or(0, |(_, r)| r.end);
+    let open = depth(cut.map_or(0, |at| at + 1)).max(0) as usize;
+    (format!("{} ", before.get(..end).unwrap_or_default()), open)
+}
+
+/// The type of what the last `print` of a script shows, for people: a map's with its keys'.
+pub fn printed(script: &hir::Script) -> Option<String> {
+    let mut map = None;
+    let mut see = |node: Node| {
+        if let Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = node
+            && let Some(CallArg::Map(id)) = call.args.first()
+        {
+            map = script.maps.get(*id).map(commands::shape);
+        }
+    };
+    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
+    map.or_else(|| printed_type(script).map(|ty| ty.to_string()))
+}
+
+/// The type of what the last `print` of a script shows.
+fn printed_type(script: &hir::Script) -> Option<Type> {
+    let mut found = None;
+    let mut see = |node: Node| {
+        let call = match node {
+            Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) => call,
+            Node::Expr(_) | Node::Stmt(_) => return,
+        };
+        let map = |id: &usize| script.maps.get(*id).map(|m| m.value.clone());
+        if call.row.name == "print" {
+            found = call.args.first().and_then(|arg| match arg {
+                CallArg::Value(e) => Some(e.ty.clone()),
+                CallArg::Map(id) | CallArg::Element(id, _) => map(id),
+                CallArg::Word(_) | CallArg::Type(_) => None,
+            });
+        }
+    };
+    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
+    found
+}
+
+fn members_of(ty: &Type, sys: &dyn System) -> Vec<String> {
+    match ty {
+        Type::Ptr(to, _) => members_of(to, sys),
+        Type::Struct(s) => sys.expand(s).map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default(),
+        Type::Record(r) => r.fields.iter().map(|f| f.name.clone()).collect(),
+        Type::Tuple(parts) => (0..parts.len()).map(|n| n.to_string()).collect(),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Array(..)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => Vec::new(),
+    }
+}
+
+/// Names of the kernel's types, for `:type`.
+pub fn is_type(sys: &dyn System, name: &str) -> bool {
+    [TypeName::Struct, TypeName::Union, TypeName::Enum].iter().any(|kind| sys.type_named(*kind, name).is_some())
+}
+
+impl Helper for Line {}
+
+impl Completer for Line {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let (from, names) = self.candidates(line.get(..pos).unwrap_or(line));
+        // in a list, the parts that all have in common are in the way
+        let typed = line.get(from..pos).unwrap_or_default();
+        let shown_from = typed.rfind([':', '/']).map_or(0, |at| at + 1);
+        let pairs = names.into_iter().map(|name| Pair { display: name.get(shown_from..).unwrap_or(&name).to_owned(), replacement: name });
+        Ok((from, pairs.collect()))
+    }
+}
+
+impl Hinter for Line {
+    type Hint = String;
+
+    fn hint(&self, line: &str, pos: usize, _: &Context<'_>) -> Option<String> {
+        self.typed.set(!line.is_empty());
+        if pos < line.len() {
+            return None;
+        }
+        let hint = self.hint_of(line)?;
+        // a hint that would break the line is none
+        let (_, columns) = super::top::size();
+        let used = line.rsplit('\n').next().unwrap_or(line).chars().count() + 5;
+        let room = columns.saturating_sub(used + 4);
+        if room < 12 {
+            return None;
+        }
+        let first = hint.lines().next().unwrap_or_default();
+        let cut: String = first.chars().take(room).collect();
+        let more = if cut.len() < first.len() { "…" } else { "" };
+        Some(format!("   {cut}{more}"))
+    }
+}
+
+impl Highlighter for Line {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        if !self.world.run.color {
+            return Cow::Borrowed(line);
+        }
+        let mut out = String::new();
+        for (kind, range) in scan::tokens(line) {
+            let text = line.get(range).unwrap_or_default();
+            let hue = match kind {
+                Token::Text => "32",
+                Token::Number => "36",
+                Token::Variable | Token::Map => "33",
+                Token::Comment => "2",
+                Token::Word if syntax::KEYWORDS.contains(&text) => "35",
+                Token::Word if builtins::find(text).is_some() || kind_named(text).is_some() => "34",
+                Token::Word | Token::Sign => "",
+            };
+            match hue {
+                "" => out.push_str(text),
+                hue => out.push_str(&format!("\x1b[{hue}m{text}\x1b[0m")),
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        if self.world.run.color { Cow::Owned(format!("\x1b[1m{prompt}\x1b[0m")) } else { Cow::Borrowed(prompt) }
+    }
+
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        if self.world.run.color { Cow::Owned(format!("\x1b[2m{hint}\x1b[0m")) } else { Cow::Borrowed(hint) }
+    }
+
+    fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
+        !matches!(kind, CmdKind::MoveCursor)
+    }
+}
+
+impl Validator for Line {
+    fn validate(&self, ctx: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        let text = ctx.input();
+        let open = !text.trim_start().starts_with(':') && scan::unfinished(text);
+        Ok(if open { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}

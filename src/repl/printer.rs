@@ -1,0 +1,155 @@
+//! Where entries say what they have to say: above the line that is being typed, or plainly when none is.
+//!
+//! One thread hands texts to the line editor, since the editor takes one at a time and may be away. Entries wait where
+//! more is to be shown than [`MOST`]; what their programs say meanwhile fills their rings, and what is lost there is told.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that may wait to be shown.
+const MOST: usize = 1 << 20;
+
+/// Shows a text above the line that is being typed.
+pub type Above = Box<dyn FnMut(String) -> bool + Send>;
+
+/// A way to the terminal, or to a pipe.
+#[derive(Clone)]
+pub struct Printer(Arc<(Mutex<Queue>, Condvar)>);
+
+#[derive(Default)]
+struct Queue {
+    texts: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// A line is being typed.
+    editing: bool,
+    /// A text is on its way.
+    busy: bool,
+    /// Nobody waits any more.
+    closing: bool,
+}
+
+impl Printer {
+    /// Starts the thread. Without an editor, all goes to standard output.
+    pub fn start(mut above: Option<Above>) -> Self {
+        let printer = Self(Arc::default());
+        let other = printer.clone();
+        std::thread::spawn(move || {
+            loop {
+                let (text, editing) = other.next();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                match &mut above {
+                    Some(above) if editing => {
+                        above(text);
+                    }
+                    _ => plainly(text.as_bytes()),
+                }
+                other.queue().busy = false;
+                other.0.1.notify_all();
+            }
+        });
+        printer
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> (Vec<u8>, bool) {
+        let mut queue = self.queue();
+        loop {
+            if let Some(mut text) = queue.texts.pop_front() {
+                // what waits is shown at once: the editor draws its line anew each time
+                while let Some(more) = queue.texts.pop_front() {
+                    text.extend_from_slice(&more);
+                }
+                queue.bytes = 0;
+                queue.busy = true;
+                return (text, queue.editing);
+            }
+            queue = self.0.1.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Shows whole lines. Waits while too much waits to be shown.
+    pub fn show(&self, text: Vec<u8>) {
+        if text.is_empty() {
+            return;
+        }
+        let mut queue = self.queue();
+        while queue.bytes > MOST && !queue.closing {
+            queue = self.0.1.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.bytes += text.len();
+        queue.texts.push_back(text);
+        self.0.1.notify_all();
+    }
+
+    /// A line is being typed from now on, or no more.
+    pub fn editing(&self, editing: bool) {
+        self.queue().editing = editing;
+    }
+
+    /// Waits until all is shown, `longest` at most.
+    pub fn settle(&self, longest: Duration) {
+        let end = Instant::now() + longest;
+        let mut queue = self.queue();
+        while queue.busy || !queue.texts.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            (queue, _) = self.0.1.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets nobody wait any more.
+    pub fn close(&self) {
+        self.queue().closing = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// To standard output. Where its reader has gone there is nobody to tell.
+pub fn plainly(text: &[u8]) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text).and_then(|()| out.flush());
+}
+
+/// An entry's output: a line that is not whole yet is held back until it is, or the entry ends.
+pub struct Lines {
+    printer: Printer,
+    held: Vec<u8>,
+}
+
+impl Lines {
+    /// None yet.
+    pub fn new(printer: Printer) -> Self {
+        Self { printer, held: Vec::new() }
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.held.extend_from_slice(bytes);
+        if let Some(end) = self.held.iter().rposition(|b| *b == b'\n') {
+            let rest = self.held.split_off(end + 1);
+            self.printer.show(std::mem::replace(&mut self.held, rest));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if !self.held.is_empty() {
+            self.held.push(b'\n');
+            self.printer.show(std::mem::take(&mut self.held));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A line as far as it is typed: what is open in it, and what the cursor is on. It knows signs, not words: those are looked
+//! up in the tables.
+
+/// A piece of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// Letters, digits and `_`.
+    Word,
+    /// A number.
+    Number,
+    /// With its quotes; the last may not have one yet.
+    Text,
+    /// `$x`
+    Variable,
+    /// `@x`
+    Map,
+    /// To the end of the line, or between `/*` and `*/`.
+    Comment,
+    /// Anything else: one sign, or blanks.
+    Sign,
+}
+
+/// Splits a text: kinds and byte ranges, in order, without gaps.
+pub fn tokens(text: &str) -> Vec<(Token, std::ops::Range<usize>)> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while let Some(first) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        let rest = text.get(at..).unwrap_or_default();
+        let word = |from: &str| from.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(from.len());
+        let after = rest.get(1..).unwrap_or_default();
+        let (kind, len) = match first {
+            '"' => (Token::Text, quoted(rest)),
+            '/' if after.starts_with('/') => (Token::Comment, rest.find('\n').unwrap_or(rest.len())),
+            '/' if after.starts_with('*') => (Token::Comment, rest.find("*/").map_or(rest.len(), |end| end + 2)),
+            '$' => (Token::Variable, 1 + word(after)),
+            '@' => (Token::Map, 1 + word(after)),
+            c if c.is_ascii_digit() => (Token::Number, word(rest)),
+            c if c.is_alphabetic() || c == '_' => (Token::Word, word(rest)),
+            c => (Token::Sign, c.len_utf8()),
+        };
+        all.push((kind, at..at + len));
+        at += len;
+    }
+    all
+}
+
+/// Bytes of a string at the start of a text.
+fn quoted(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            '"' if !escaped => return at + 1,
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    text.len()
+}
+
+/// Is more to come: an open bracket, string or comment, or a comma at the end of a list of probes?
+pub fn unfinished(text: &str) -> bool {
+    let all = tokens(text);
+    let mut open = 0i32;
+    for (kind, range) in &all {
+        if let (Token::Sign, Some(sign)) = (kind, text.get(range.clone())) {
+            open += i32::from(["{", "(", "["].contains(&sign)) - i32::from(["}", ")", "]"].contains(&sign));
+        }
+    }
+    let cut = all.last().is_some_and(|(kind, range)| {
+        let last = text.get(range.clone()).unwrap_or_default();
+        match kind {
+            Token::Text => last.len() < 2 || quoted(last) == last.len() && !closed(last),
+            Token::Comment => last.starts_with("/*") && !last.ends_with("*/"),
+            Token::Word | Token::Number | Token::Variable | Token::Map | Token::Sign => false,
+        }
+    });
+    open > 0 || cut || (open == 0 && text.trim_end().ends_with(','))
+}
+
+/// Has a string its second quote?
+fn closed(text: &str) -> bool {
+    let mut escaped = false;
+    let mut quotes = 0;
+    for c in text.chars() {
+        quotes += u32::from(c == '"' && !escaped);
+        escaped = c == '\\' && !escaped;
+    }
+    quotes >= 2
+}
+
+/// What stands before the cursor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A command's name, from here on.
+    Command(usize),
+    /// A command's argument: its name, and where the argument begins.
+    Argument(String, usize),
+    /// A probe's name, from here on.
+    Probe(usize),
+    /// A member of the expression that begins and ends there; its name begins at the last.
+    Member { expr: std::ops::Range<usize>, name: usize },
+    /// `$x`, from here on.
+    Variable(usize),
+    /// `@x`, from here on.
+    Map(usize),
+    /// A word within a probe, from here on.
+    Word(usize),
+    /// Nothing that has names.
+    Nothing,
+}
+
+/// What the end of a text is on.
+pub fn place(text: &str) -> Place {
+    if let Some(command) = text.trim_start().strip_prefix(':') {
+        let from = text.len() - command.len();
+        return match command.split_once(char::is_whitespace) {
+            None => Place::Command(from),
+            Some((name, rest)) => Place::Argument(name.into(), text.len() - rest.trim_start().len()),
+        };
+    }
+    let all = tokens(text);
+    let is = |range: &std::ops::Range<usize>, sign: &str| text.get(range.clone()) == Some(sign);
+    if let Some((Token::Text | Token::Comment, range)) = all.last()
+        && !text.get(range.clone()).is_some_and(closed)
+    {
+        return Place::Nothing;
+    }
+    let depth: i32 = all.iter().map(|(k, r)| if *k == Token::Sign { i32::from(is(r, "{")) - i32::from(is(r, "}")) } else { 0 }).sum();
+    if depth <= 0 && !in_predicate(text, &all) {
+        // an attach point goes back to a blank, a comma or a block's end; its signs are its own
+        let from = text.rfind(|c: char| c.is_whitespace() || c == ',' || c == '}').map_or(0, |at| at + 1);
+        let first = text.get(from..).unwrap_or_default();
+        return match first.chars().next() {
+            Some('@') if !first.contains([':', '.', '[']) => Place::Map(from),
+            _ if first.contains(['.', '(', '[', '@', '$']) && !first.contains(':') => within(text, &all),
+            _ => Place::Probe(from),
+        };
+    }
+    within(text, &all)
+}
+
+/// Between the slashes after a probe?
+fn in_predicate(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> bool {
+    let last = all.iter().rposition(|(k, r)| *k == Token::Sign && ["}", ","].contains(&text.get(r.clone()).unwrap_or_default()));
+    let mut before_blank = false;
+    let mut slashes = 0;
+    for (_, range) in all.iter().skip(last.map_or(0, |at| at + 1)) {
+        let piece = text.get(range.clone()).unwrap_or_default();
+        // a path's slashes follow no blank
+        slashes += usize::from(piece == "/" && (before_blank || slashes > 0));
+        before_blank = piece.trim().is_empty();
+    }
+    slashes == 1
+}
+
+fn within(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> Place {
+    let end = text.len();
+    let Some((kind, range)) = all.last() else { return Place::Word(end) };
+    let (name, before) = match kind {
+        Token::Variable => return Place::Variable(range.start),
+        Token::Map => return Place::Map(range.start),
+        Token::Word => (range.start, all.len().saturating_sub(1)),
+        Token::Sign => (end, all.len()),
+        Token::Number | Token::Text | Token::Comment => return Place::Nothing,
+    };
+    let sign = |at: usize| all.get(at).filter(|(k, _)| *k == Token::Sign).and_then(|(_, r)| text.get(r.clone()));
+    let dot = before.checked_sub(1).and_then(sign) == Some(".");
+    let arrow = before.checked_sub(2).and_then(sign) == Some("-") && before.checked_sub(1).and_then(sign) == Some(">");
+    if !dot && !arrow {
+        return Place::Word(name);
+    }
+    let last = before - if dot { 1 } else { 2 };
+    let expr = chain(text, all, last);
+    Place::Member { expr, name }
+}
+
+/// The postfix expression that ends before token `end`.
+fn chain(text: &str, all: &[(Token, std::ops::Range<usize>)], end: usize) -> std::ops::Range<usize> {
+    let stop = end.checked_sub(1).and_then(|at| all.get(at)).map_or(0, |(_, r)| r.end);
+    let piece = |at: usize| all.get(at).and_then(|(_, r)| text.get(r.clone())).unwrap_or_default();
+    let mut at = end;
+    while at > 0 {
+        let last = piece(at - 1);
+        if last == ")" || last == "]" {
+            let mut open = 0i32;
+            while at > 0 {
+                at -= 1;
+                open += i32::from([")", "]"].contains(&piece(at))) - i32::from(["(", "["].contains(&piece(at)));
+                if open == 0 {
+                    break;
+                }
+            }
+            // what is called or indexed goes before
+            let called = at
+                .checked_sub(1)
+                .and_then(|before| all.get(before))
+                .is_some_and(|(k, r)| !matches!(k, Token::Sign) || text.get(r.clone()).is_some_and(|sign| [")", "]"].contains(&sign)));
+            if called {
+                continue;
+            }
+        } else {
+            at -= 1;
+        }
+        let before = at.checked_sub(1).map(piece);
+        match before {
+            Some(".") => at -= 1,
+            Some(">") if at >= 2 && piece(at - 2) == "-" => at -= 2,
+            _ => break,
+        }
+    }
+    all.get(at).map_or(0, |(_, r)| r.start)..stop
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open() {
+        for (text, is) in [
+            ("begin { }", false),
+            ("begin {", true),
+            ("begin { printf(\"}\");", true),
+            ("begin { printf(\"}\"); }", false),
+            ("begin { print(\"a", true),
+            ("/* a", true),
+            ("/* a */ begin { }", false),
+            ("// {", false),
+            ("kprobe:a,", true),
+            ("1 + 2", false),
+            ("\"a\\\"", true),
+            ("", false),
+        ] {
+            assert_eq!(unfinished(text), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_cursor_is_on() {
+        let member = |text: &str| {
+            let place = place(text);
+            let Place::Member { expr, name } = place else { panic!("{text}: {place:?}") };
+            (text[expr].to_string(), text[name..].to_string())
+        };
+        assert_eq!(place(":he"), Place::Command(1));
+        assert_eq!(place(":drop 1"), Place::Argument("drop".into(), 6));
+        assert_eq!(place("tracepoint:sys"), Place::Probe(0));
+        assert_eq!(place("kprobe:a, kpr"), Place::Probe(10));
+        assert_eq!(place("uprobe:/bin/ba"), Place::Probe(0));
+        assert_eq!(place("begin { pri"), Place::Word(8));
+        assert_eq!(place("begin { $x"), Place::Variable(8));
+        assert_eq!(place("@he"), Place::Map(0));
+        assert_eq!(place("begin { print(@a"), Place::Map(14));
+        assert_eq!(place("begin { print(\"a."), Place::Nothing);
+        assert_eq!(place("kprobe:a /pi"), Place::Word(10));
+        assert_eq!(member("curtask."), ("curtask".into(), "".into()));
+        assert_eq!(member("begin { print(curtask->real_parent.co"), ("curtask->real_parent".into(), "co".into()));
+        assert_eq!(member("kprobe:a { $f = (struct file *)arg0; $f->f_path.d"), ("$f->f_path".into(), "d".into()));
+        assert_eq!(member("kprobe:a { if (f(1, 2)[3].x"), ("f(1, 2)[3]".into(), "x".into()));
+        assert_eq!(member("kprobe:a /((struct file *)arg0)."), ("((struct file *)arg0)".into(), "".into()));
+        assert_eq!(member("kprobe:a /args.c"), ("args".into(), "c".into()));
+    }
+}

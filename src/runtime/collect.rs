@@ -1,0 +1,281 @@
+//! Emptying the ring on a thread of its own, so that no event is lost while another is slow to be done: names of addresses
+//! that debug information is read for, a map of a million elements, a pipe whose reader takes its time.
+//!
+//! What is taken from the ring waits in memory, in its order, up to a limit; beyond it the ring fills up, and its programs
+//! count what they lose.
+//!
+//! Waking up. A program wakes us only when `State::reader_sleeps` is set, and clears it (`artifact::State`). So a burst
+//! costs one wake-up: after a drain that found something we pause for [`PAUSE`] and look again, and only when a look
+//! finds nothing do we set the flag, look once more (a record may have come between the look and the flag) and block. No
+//! wake-up is lost: a program commits its record before it looks at the flag, we set the flag before we look at the
+//! ring, and poll(2) itself looks at the ring before it sleeps. Should a kick find no room in the ring, [`NAP`] bounds
+//! the wait.
+#![allow(unsafe_code)] // eventfd(2)
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::load::{Flags, Shared};
+use super::mappings::Tape;
+use super::ring::Ring;
+use super::run::{NAP, wait};
+
+/// Between two looks at the ring while records keep coming.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Bytes that are taken at a time.
+const TAKE: u64 = 256 << 10;
+/// So many times what the ring holds may wait in memory. Whoever ends a run waits for it to be printed.
+const TIMES: u64 = 4;
+/// Each record's length comes before it.
+const HEAD: usize = size_of::<u32>();
+/// Memory that is kept to be used again.
+const SPARE: usize = 2;
+
+/// Records one after the other, as they were taken.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    /// Where the next one starts.
+    at: usize,
+}
+
+impl Batch {
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(&(record.len() as u32).to_ne_bytes());
+        self.bytes.extend_from_slice(record);
+    }
+
+    /// Hands over what is left, in order, until there is none or `each` returns false.
+    pub fn each(&mut self, mut each: impl FnMut(&[u8]) -> bool) {
+        while let Some((head, rest)) = self.bytes.get(self.at..).and_then(|left| left.split_first_chunk::<HEAD>()) {
+            let len = u32::from_ne_bytes(*head) as usize;
+            let Some(record) = rest.get(..len) else { return };
+            self.at += HEAD + len;
+            if !each(record) {
+                return;
+            }
+        }
+    }
+
+    /// Bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.bytes.len().saturating_sub(self.at) as u64
+    }
+
+    /// Is there no more?
+    pub fn is_over(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+}
+
+/// What the two threads tell each other.
+#[derive(Default)]
+struct Desk {
+    waiting: VecDeque<Batch>,
+    /// Bytes that were taken and are not done.
+    bytes: u64,
+    /// A program has asked for the end, with this status, and all records of before have been taken.
+    ended: Option<u8>,
+    /// No more is to be taken.
+    stop: bool,
+    /// The reader sleeps until it is told.
+    sleeps: bool,
+    spare: Vec<Vec<u8>>,
+}
+
+struct Between {
+    desk: Mutex<Desk>,
+    /// There is room again, or it is to stop.
+    room: Condvar,
+    /// Tells the reader.
+    reader: OwnedFd,
+    /// Tells the thread that it is to stop.
+    thread: OwnedFd,
+}
+
+impl Between {
+    /// A thread that panicked in the midst has left nothing half done.
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread, and what it has taken.
+pub(super) struct Collector {
+    between: Arc<Between>,
+    thread: Option<JoinHandle<Ring>>,
+}
+
+impl Collector {
+    /// Starts to empty the ring, and to take in the `tape`. `state` must not go before this does.
+    ///
+    /// Errors: the ring, where no thread can be had.
+    pub fn start(ring: Ring, state: &Shared, tape: Option<Tape>) -> Result<Self, Ring> {
+        let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
+        let between = Arc::new(Between { desk: Mutex::default(), room: Condvar::new(), reader, thread });
+        let of_thread = Arc::clone(&between);
+        // handed over by way of a place, so that it is still there where no thread can be had
+        let place = Arc::new(Mutex::new(Some(ring)));
+        let of_place = Arc::clone(&place);
+        let flags = state.flags();
+        let take = move || {
+            let ring = of_place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(mut ring) = ring else { crate::bug!("the ring is handed over once") };
+            collect(&mut ring, &of_thread, &flags, tape.as_ref());
+            ring
+        };
+        match std::thread::Builder::new().name("rbt-ring".into()).stack_size(256 << 10).spawn(take) {
+            Ok(thread) => Ok(Self { between, thread: Some(thread) }),
+            Err(_) => match place.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(ring) => Err(ring),
+                None => crate::bug!("a thread that was not started took the ring"),
+            },
+        }
+    }
+
+    /// The next records, if there are any. `done` was had before, and is over.
+    pub fn next(&self, done: Batch) -> Option<Batch> {
+        let mut desk = self.between.desk();
+        let size = done.bytes.len() as u64;
+        if size > 0 {
+            desk.bytes -= size.min(desk.bytes);
+            if desk.spare.len() < SPARE {
+                let mut bytes = done.bytes;
+                bytes.clear();
+                desk.spare.push(bytes);
+            }
+            self.between.room.notify_one();
+        }
+        desk.waiting.pop_front()
+    }
+
+    /// The status with which a program asked for the end, once all that came before has been handed over.
+    pub fn ended(&self) -> Option<u8> {
+        let desk = self.between.desk();
+        if desk.waiting.is_empty() { desk.ended } else { None }
+    }
+
+    /// Readable when there are records again. False when there are some now.
+    pub fn sleep(&self) -> bool {
+        let mut desk = self.between.desk();
+        desk.sleeps = desk.waiting.is_empty();
+        desk.sleeps
+    }
+
+    /// See [`Collector::sleep`].
+    pub fn fd(&self) -> RawFd {
+        self.between.reader.as_raw_fd()
+    }
+
+    /// Ends [`Collector::sleep`].
+    pub fn wake(&self) {
+        self.between.desk().sleeps = false;
+        clear(&self.between.reader);
+    }
+
+    /// Stops it; the ring, and what waits in memory. None where the thread has panicked.
+    pub fn stop(mut self) -> (Option<Ring>, VecDeque<Batch>) {
+        let ring = self.end();
+        let waiting = std::mem::take(&mut self.between.desk().waiting);
+        (ring, waiting)
+    }
+
+    fn end(&mut self) -> Option<Ring> {
+        self.between.desk().stop = true;
+        self.between.room.notify_one();
+        tell(&self.between.thread);
+        self.thread.take().and_then(|thread| thread.join().ok())
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the thread does.
+fn collect(ring: &mut Ring, between: &Between, state: &Flags, tape: Option<&Tape>) {
+    let limit = ring.size().saturating_mul(TIMES);
+    let brim = ring.size() / 16;
+    let mut taken_in = Instant::now();
+    loop {
+        if let Some(tape) = tape.filter(|_| taken_in.elapsed() >= NAP) {
+            tape.lock().unwrap_or_else(PoisonError::into_inner).take_in();
+            taken_in = Instant::now();
+        }
+        let mut bytes = {
+            let desk = between.desk();
+            let desk = between.room.wait_timeout_while(desk, NAP, |d| !d.stop && d.bytes >= limit);
+            let (mut desk, late) = desk.unwrap_or_else(PoisonError::into_inner);
+            if desk.stop {
+                return;
+            }
+            if late.timed_out() {
+                continue;
+            }
+            desk.spare.pop().unwrap_or_default()
+        };
+        bytes.clear();
+        let mut batch = Batch { bytes, at: 0 };
+        // looked at before the drain: a record that was written before it is then seen
+        let asked = state.ended();
+        let found = ring.drain(TAKE, &mut |record| {
+            batch.push(record);
+            true
+        });
+        {
+            let mut desk = between.desk();
+            if !found.more && !found.busy {
+                desk.ended = desk.ended.or(asked);
+            }
+            let news = !batch.bytes.is_empty() || desk.ended.is_some();
+            if batch.bytes.is_empty() {
+                if desk.spare.len() < SPARE {
+                    desk.spare.push(batch.bytes);
+                }
+            } else {
+                desk.bytes += batch.bytes.len() as u64;
+                desk.waiting.push_back(batch);
+            }
+            if news && std::mem::take(&mut desk.sleeps) {
+                tell(&between.reader);
+            }
+        }
+        if found.more || found.bytes > brim {
+            continue; // they come faster than a pause allows
+        }
+        let stop = between.thread.as_raw_fd();
+        if found.bytes > 0 || found.busy {
+            wait(&[stop], PAUSE);
+        } else {
+            state.set_sleeps(true);
+            wait(&[ring.fd(), stop], NAP);
+            state.set_sleeps(false);
+        }
+    }
+}
+
+fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: a new descriptor, nobody else's
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+fn tell(fd: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: eight bytes of ours; it fails only where it has been told 2^64 - 2 times
+    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+}
+
+fn clear(fd: &OwnedFd) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes of ours, as an eventfd gives
+    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+}

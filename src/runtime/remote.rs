@@ -1,0 +1,102 @@
+//! A run that is led from another thread, as the prompt leads many.
+#![allow(unsafe_code)] // eventfd(2)
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use super::Session;
+
+/// What is asked of a run.
+#[derive(Debug)]
+pub struct Remote {
+    wake: OwnedFd,
+    end: AtomicBool,
+    /// One of the three below.
+    pause: AtomicU8,
+}
+
+const AS_BEFORE: u8 = 0;
+const PAUSE: u8 = 1;
+const GO: u8 = 2;
+
+impl Remote {
+    /// Asks nothing yet.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a new descriptor, nobody else's
+        let wake = unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        Ok(Self { wake, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE) })
+    }
+
+    /// Ends the run as SIGINT would.
+    pub fn end(&self) {
+        self.end.store(true, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// Has its programs do nothing, or go on.
+    pub fn pause(&self, paused: bool) {
+        self.pause.store(if paused { PAUSE } else { GO }, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        let one = 1u64;
+        // SAFETY: writes eight bytes, as an eventfd takes
+        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.end.load(Ordering::SeqCst)
+    }
+
+    /// What was asked since the last time.
+    pub(super) fn paused(&self) -> Option<bool> {
+        match self.pause.swap(AS_BEFORE, Ordering::SeqCst) {
+            PAUSE => Some(true),
+            GO => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// What of a run others may hold.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// The script's maps by name. They live as long as somebody holds them.
+    pub maps: Vec<(String, OwnedFd)>,
+    /// Programs, by the name of their first site, for [`super::cost`].
+    pub programs: Vec<(String, OwnedFd)>,
+    /// Probes attached or to be: a name in a binary counts as one.
+    pub sites: usize,
+}
+
+impl Session<'_> {
+    /// Copies of its descriptors.
+    pub fn parts(&self) -> io::Result<Parts> {
+        // SAFETY: the session holds them open
+        let copy = |fd: RawFd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+        let maps = self.manifest.maps.iter().zip(&self.loaded.maps);
+        let programs = self.manifest.programs.iter().zip(&self.loaded.programs);
+        let named = programs.filter_map(|(p, fd)| {
+            let (first, more) = (p.sites.first()?, p.sites.len() - 1);
+            let name = if more > 0 { format!("{} and {more} more", first.name) } else { first.name.clone() };
+            Some((name, (*fd)?))
+        });
+        Ok(Parts {
+            maps: maps.map(|(m, at)| Ok((m.name.clone(), copy(at.fd)?))).collect::<io::Result<_>>()?,
+            programs: named.map(|(name, fd)| Ok((name, copy(fd)?))).collect::<io::Result<_>>()?,
+            sites: self.manifest.programs.iter().map(|p| p.sites.len()).sum(),
+        })
+    }
+}

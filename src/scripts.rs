@@ -1,0 +1,226 @@
+//! The saved scripts: `one-liners/*.bt`, which are part of the binary and run by name.
+//!
+//! A script opens with a comment that says what it is for, under which subject it is listed, what it needs and what its output
+//! looks like; its options are the `getopt()` calls in it. [`Header`] reads the comment; the list, a script's help and the manual
+//! are made of it.
+
+use std::fmt::Write;
+
+use crate::builtins::options::{self, ScriptOption};
+use crate::diag::nearest;
+
+/// A saved script.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The file's, without `.bt`.
+    pub name: &'static str,
+    /// As it is in the file.
+    pub text: &'static str,
+}
+
+/// All of them, in order of their names.
+pub static SCRIPTS: &[Script] = include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
+
+/// What scripts are about, in the order of the list, each with what is asked of it.
+pub const SUBJECTS: &[(&str, &str)] = &[
+    ("files", "who opens, reads and writes what, and how long it takes"),
+    ("processes", "what starts, ends, and gets signals"),
+    ("disk", "requests to disks: which, how large, how slow"),
+    ("network", "connections, names and packets"),
+    ("scheduler", "who runs, who waits, and for what"),
+    ("memory", "what is allocated, faulted in, and not given back"),
+    ("security", "rights asked for and identities changed"),
+    ("system calls", "what programs ask of the kernel, and what comes of it"),
+    ("languages", "inside of interpreters and run times"),
+    ("databases", "queries and how long they take"),
+    ("libraries", "calls into shared libraries"),
+    ("kernel", "the kernel's own functions and its housekeeping"),
+];
+
+/// The script of a name; `.bt` may follow it.
+pub fn find(name: &str) -> Option<&'static Script> {
+    let name = name.strip_suffix(".bt").unwrap_or(name);
+    SCRIPTS.iter().find(|s| s.name == name)
+}
+
+/// The name closest to a word, if one is close.
+pub fn near(word: &str) -> Option<&'static str> {
+    nearest(word, SCRIPTS.iter().map(|s| s.name))
+}
+
+/// What a script says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// A line that stands alone in the list.
+    pub purpose: &'a str,
+    /// More about it, lines as they are.
+    pub more: Vec<&'a str>,
+    /// Of [`SUBJECTS`], the first being where it is listed.
+    pub subjects: Vec<&'a str>,
+    /// What it needs of the kernel or of programs, lines as they are.
+    pub needs: Vec<&'a str>,
+    /// A sample of its output, with its blanks.
+    pub example: Vec<&'a str>,
+}
+
+/// Which part of the comment a line belongs to.
+enum Part {
+    Purpose,
+    Needs,
+    Example,
+    Other,
+}
+
+impl<'a> Header<'a> {
+    /// Of a script's text: its first comment. What is missing is empty.
+    pub fn of(text: &'a str) -> Self {
+        let mut header = Self::default();
+        let Some((_, comment)) = text.split_once("/*") else { return header };
+        let comment = comment.split_once("*/").map_or(comment, |(c, _)| c);
+        let mut part = Part::Purpose;
+        for line in comment.lines() {
+            let line = line.trim_start().strip_prefix('*').unwrap_or(line.trim_start());
+            let line = line.strip_prefix(' ').unwrap_or(line).trim_end();
+            if let Some(subjects) = line.strip_prefix("Subject:") {
+                header.subjects = subjects.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
+                part = Part::Other;
+                continue;
+            }
+            if let Some(needs) = line.strip_prefix("Needs:") {
+                header.needs.push(needs.trim());
+                part = Part::Needs;
+                continue;
+            }
+            if line == "Example:" {
+                part = Part::Example;
+                continue;
+            }
+            match part {
+                Part::Purpose if header.purpose.is_empty() => header.purpose = line.trim(),
+                Part::Purpose => header.more.push(line),
+                Part::Needs if line.is_empty() => part = Part::Other,
+                Part::Needs => header.needs.push(line.trim()),
+                Part::Example => header.example.push(line),
+                Part::Other => {}
+            }
+        }
+        for lines in [&mut header.more, &mut header.example] {
+            trim(lines);
+        }
+        header.needs.retain(|l| !l.is_empty());
+        header
+    }
+
+    /// The subject that it is listed under.
+    pub fn subject(&self) -> &'a str {
+        self.subjects.first().copied().unwrap_or("others")
+    }
+
+    /// The purpose without the stop at its end.
+    pub fn line(&self) -> &'a str {
+        self.purpose.strip_suffix('.').unwrap_or(self.purpose)
+    }
+}
+
+/// Empty lines at both ends go.
+fn trim(lines: &mut Vec<&str>) {
+    while lines.last().is_some_and(|l| l.is_empty()) {
+        lines.pop();
+    }
+    let empty = lines.iter().take_while(|l| l.is_empty()).count();
+    lines.drain(..empty);
+}
+
+/// The list by subject; of one subject where one is given.
+pub fn list(only: Option<&str>, color: bool) -> String {
+    let rows: Vec<(&Script, Header)> = SCRIPTS.iter().map(|s| (s, Header::of(s.text))).collect();
+    let width = SCRIPTS.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
+    let ink = |text: &str, code: &str| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() };
+    let mut out = String::new();
+    for (subject, _) in SUBJECTS.iter().chain(&[("others", "")]).filter(|(s, _)| only.is_none_or(|o| o == *s)) {
+        let of_subject: Vec<_> = rows.iter().filter(|(_, h)| h.subject() == *subject).collect();
+        if of_subject.is_empty() {
+            continue;
+        }
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        let _ = writeln!(out, "{}", ink(subject, "1"));
+        for (script, header) in of_subject {
+            // colours take no columns
+            let gap = " ".repeat(width - script.name.chars().count());
+            let _ = writeln!(out, "  {}{gap}  {}", ink(script.name, "36"), header.line());
+        }
+    }
+    out
+}
+
+/// The help of a script: how it is called, what it says of itself, and its options.
+pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
+    let header = Header::of(text);
+    let mut out = format!("Usage: rbt {call} -- [OPTIONS] [ARGUMENTS]\n");
+    let mut paragraph = |title: &str, indent: &str, lines: &[&str]| {
+        if lines.is_empty() {
+            return;
+        }
+        let _ = write!(out, "\n{title}");
+        for line in lines {
+            let _ = writeln!(out, "{}", format!("{indent}{line}").trim_end());
+        }
+    };
+    let about: Vec<&str> = [header.purpose].into_iter().chain(header.more.iter().copied()).collect();
+    paragraph("", "", if header.purpose.is_empty() { &[] } else { &about });
+    let list = options::list(found);
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    match found.is_empty() {
+        true => paragraph("", "", &["The script has no options."]),
+        false => paragraph("Options of the script:\n", "", &list),
+    }
+    paragraph("", "", &["Before the script or after it, rbt's own: -p PID, -c COMMAND, -f json, -o FILE; rbt -h has them all."]);
+    paragraph("Needs:\n", "  ", &header.needs);
+    // an example is indented already
+    let indented = header.example.iter().all(|l| l.is_empty() || l.starts_with(' '));
+    paragraph("Example:\n", if indented { "" } else { "  " }, &header.example);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "#!/usr/bin/env rbt\n/*\n * Who opens what.\n * Failed calls too.\n *\n * And more.\n *\n * Subject: files, security\n \
+        * Needs: tracepoints,\n *  and root.\n *\n * Example:\n *   PID  PATH\n *\n *   1    /etc/passwd\n */\nbegin { exit(); }\n";
+
+    #[test]
+    fn headers_are_read() {
+        let h = Header::of(TEXT);
+        assert_eq!((h.purpose, h.line()), ("Who opens what.", "Who opens what"));
+        assert_eq!(h.more, ["Failed calls too.", "", "And more."]);
+        assert_eq!((h.subject(), h.subjects.len()), ("files", 2));
+        assert_eq!(h.needs, ["tracepoints,", "and root."]);
+        assert_eq!(h.example, ["  PID  PATH", "", "  1    /etc/passwd"]);
+        assert_eq!(Header::of("begin {}"), Header::default());
+        assert_eq!(Header::of("/*").subject(), "others");
+    }
+
+    #[test]
+    fn each_script_is_listed_once() {
+        let all = list(None, false);
+        for script in SCRIPTS {
+            let start = format!("  {} ", script.name);
+            assert_eq!(all.lines().filter(|l| l.starts_with(&start)).count(), 1, "{}", script.name);
+            assert_eq!(find(script.name), find(&format!("{}.bt", script.name)));
+        }
+        assert!(!all.contains('\x1b') && list(None, true).contains('\x1b'));
+        assert_eq!(near("opensnop"), Some("opensnoop"));
+        assert_eq!(find("nosuch"), None);
+    }
+
+    #[test]
+    fn help_has_all_parts() {
+        let text = help("x.bt", TEXT, &[]);
+        for part in ["Usage: rbt x.bt -- ", "\nWho opens what.\nFailed", "Needs:\n  tracepoints,", "Example:\n  PID  PATH\n\n  1"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

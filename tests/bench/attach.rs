@@ -1,0 +1,112 @@
+//! Attaching and detaching few probes and many, of each kind.
+
+#![allow(unsafe_code)] // waitpid(2)
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::process::{adopt, attached, command, interrupt, ms};
+use crate::stats::{Samples, rounds};
+
+const NUMBERS: [usize; 3] = [1, 100, 1000];
+
+/// A kind: its name, what rbt is told besides, and so many of its attach points.
+type Kind = (&'static str, &'static [&'static str], fn(&Path, usize) -> Vec<String>);
+
+const KINDS: &[Kind] = &[
+    ("tracepoint by perf", &["--no-feature", "raw_tracepoint,raw_syscalls"], |_, n| listed("tracepoint:*", n)),
+    ("tracepoint as it is", &[], |_, n| listed("tracepoint:*", n)),
+    ("rawtracepoint", &[], |_, n| listed("rawtracepoint:*", n)),
+    ("uprobe by perf", &["--no-feature", "uprobe_multi"], |file, n| in_file("uprobe", file, "f", n)),
+    ("uprobe as it is", &[], |file, n| in_file("uprobe", file, "f", n)),
+    ("uretprobe as it is", &[], |file, n| in_file("uretprobe", file, "f", n)),
+    ("usdt", &[], |file, n| in_file("usdt", file, "bench:m", n)),
+    ("profile", &[], |_, n| timed("profile", n)),
+    ("interval", &[], |_, n| timed("interval", n)),
+    ("software", &[], |_, n| (0..n).map(|i| format!("software:page-faults:{}", 1_000_000 + i)).collect()),
+];
+
+/// Of those that there are.
+fn listed(pattern: &str, n: usize) -> Vec<String> {
+    let out = command(&["-l", pattern]).output().expect("rbt").stdout;
+    String::from_utf8_lossy(&out).lines().take(n).map(str::to_owned).collect()
+}
+
+fn in_file(kind: &str, file: &Path, prefix: &str, n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("{kind}:{}:{prefix}{i}", file.display())).collect()
+}
+
+/// Seldom enough not to matter.
+fn timed(kind: &str, n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("{kind}:ms:{}", 60_000 + i)).collect()
+}
+
+pub fn attach() {
+    adopt();
+    let folder = std::env::temp_dir().join(format!("rbt-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = target(&folder);
+    for (name, options, points) in KINDS {
+        for n in NUMBERS {
+            let points = points(&file, n);
+            if points.len() < n {
+                println!("  {name}, {n}: there are {} here", points.len());
+                continue;
+            }
+            let script = folder.join("script.bt");
+            std::fs::write(&script, format!("{} {{ @ = count() }}\n", points.join(",\n"))).expect("a script");
+            let [mut attach, mut exit, mut detached]: [Samples; 3] = Default::default();
+            // by perf a thousand take the kernel a minute
+            for _ in 0..rounds(if n == 1000 { 2 } else { 5 }) {
+                let args: Vec<&str> = options.iter().copied().chain(["-v", script.to_str().expect("a plain path")]).collect();
+                let rbt = attached(&args, Stdio::null(), Stdio::piped());
+                let since = Instant::now();
+                let said = interrupt(rbt);
+                exit.add(ms(since));
+                // SAFETY: waits for what rbt leaves to do, which falls to us
+                while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
+                detached.add(ms(since));
+                let took = said.lines().find_map(|l| l.strip_prefix("attach ")?.trim().strip_suffix(" ms")?.parse().ok());
+                attach.add(took.unwrap_or_else(|| panic!("{args:?} was not attached: {said}")));
+            }
+            attach.show(&format!("{name}, {n}: to attach"), "ms");
+            exit.show(&format!("{name}, {n}: from SIGINT to exit"), "ms");
+            detached.show(&format!("{name}, {n}: until all is detached"), "ms");
+        }
+    }
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// A library with a thousand functions, each with a marker, that nobody has mapped.
+fn target(folder: &Path) -> PathBuf {
+    let mut text = String::from(MARKER);
+    for i in 0..1000 {
+        let _ = writeln!(text, "void f{i}(void) {{ asm volatile(NOTE(\"m{i}\")); }}");
+    }
+    let (source, file) = (folder.join("target.c"), folder.join("target.so"));
+    std::fs::write(&source, text).expect("a source");
+    let status = Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).args([&file, &source]).status();
+    assert!(status.is_ok_and(|s| s.success()), "cc is needed");
+    file
+}
+
+/// As SystemTap's sys/sdt.h writes it.
+const MARKER: &str = r#"
+#define NOTE(name) \
+    "990: nop\n" \
+    ".pushsection .note.stapsdt,\"\",\"note\"\n" \
+    ".balign 4\n" \
+    ".4byte 992f-991f, 994f-993f, 3\n" \
+    "991: .asciz \"stapsdt\"\n" \
+    "992: .balign 4\n" \
+    "993: .8byte 990b\n" \
+    ".8byte 0\n" \
+    ".8byte 0\n" \
+    ".asciz \"bench\"\n" \
+    ".asciz \"" name "\"\n" \
+    ".asciz \"\"\n" \
+    "994: .balign 4\n" \
+    ".popsection\n"
+"#;

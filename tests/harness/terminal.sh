@@ -1,0 +1,60 @@
+#!/bin/bash
+# Runs a command on a terminal of its own (tmux) and types what standard input says, a step a line:
+#
+#   type TEXT      the text, and Enter
+#   text TEXT      the text alone
+#   keys NAME…     keys as tmux names them: Tab, C-c, C-d, Up
+#   wait REGEX     until a line that is shown matches, ten seconds at most
+#   pause SECONDS
+#
+# When all is typed and the command has ended, or ten seconds later, it prints what the terminal has shown, and
+# `status N` or `still running`.
+#
+#   terminal.sh [COLUMNSxROWS] COMMAND
+set -euo pipefail
+columns=100 rows=40
+if [[ ${1:-} =~ ^([0-9]+)x([0-9]+)$ ]]; then
+    columns=${BASH_REMATCH[1]} rows=${BASH_REMATCH[2]}
+    shift
+fi
+dir=$(mktemp -d)
+t() { tmux -S "$dir/socket" -f /dev/null "$@"; }
+trap 't kill-server 2>/dev/null || true; rm -rf "$dir"' EXIT
+t new-session -d -x "$columns" -y "$rows" sh -c 'sleep 30'
+t set-option -g history-limit 20000
+# Ctrl-C is the command's, and the shell that waits for it stays
+t respawn-pane -k "trap : INT; $*; echo \$? > $dir/status; exec sleep 60"
+
+shown() { t capture-pane -p -J -S -; }
+ended() { [[ -s $dir/status ]]; }
+until_shown() {
+    for _ in $(seq 200); do
+        if shown | grep -qE -- "$1"; then return 0; fi
+        sleep 0.05
+    done
+    return 1
+}
+
+until_shown '^rbt>' || true
+while IFS= read -r line; do
+    text=${line#* }
+    case ${line%% *} in
+        type) t send-keys -l -- "$text" && t send-keys Enter ;;
+        text) t send-keys -l -- "$text" ;;
+        # shellcheck disable=SC2086 # names of keys, one by one
+        keys)
+            t send-keys $text
+            # what is typed right behind Ctrl-C goes with it
+            if [[ $text == *C-c* ]]; then sleep 0.6; fi ;;
+        wait) until_shown "$text" || { shown; echo "*** nothing matches $text"; exit 1; } ;;
+        pause) sleep "$text" ;;
+        '') ;;
+        *) echo "terminal.sh: no such step: $line" >&2; exit 2 ;;
+    esac
+done
+for _ in $(seq 200); do
+    if ended; then break; fi
+    sleep 0.05
+done
+shown | sed 's/ *$//' | cat -s
+if ended; then echo "status $(<"$dir/status")"; else echo 'still running'; fi
