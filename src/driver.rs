@@ -402,7 +402,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         if word.contains('{') {
             return missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'");
         }
-        if word.contains('/') {
+        if word.contains(['/', '.']) {
             return missing.help("check the path; `rbt one-liners` lists scripts that need none");
         }
         let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");
