@@ -191,17 +191,23 @@ fn examples() -> String {
     for file in entries(&root.join("one-liners"), "bt").into_iter().filter(|f| !cased.contains(&stem(f))) {
         add(stem(&file), &Shown::Command(file.display().to_string()));
     }
+    // what several pages show is run once
+    let mut seen = Vec::new();
     let pages = ["1", "7"].iter().flat_map(|section| entries(&root.join("man"), section));
     for page in pages.chain([root.join("README.md")]) {
         let roff = page.extension().is_some_and(|e| e != "md");
         for (line, shown) in shown(&std::fs::read_to_string(&page).unwrap_or_default(), roff) {
-            add(format!("{}_{line}", stem(&page)), &shown);
+            if !seen.contains(&shown) {
+                add(format!("{}_{line}", stem(&page)), &shown);
+                seen.push(shown);
+            }
         }
     }
     text
 }
 
 /// An example of a page.
+#[derive(PartialEq, Eq)]
 enum Shown {
     /// What follows `rbt`.
     Command(String),
