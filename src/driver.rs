@@ -176,7 +176,11 @@ impl<'a> Front<'a> {
 
     fn check(&mut self, tree: &ast::Script, sys: &dyn System) -> Result<Checked, Failure> {
         let (settings, warnings) = self.settings(tree)?;
-        let checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        // what its options leave out is nothing that whoever gives them wrote
+        if let Program::Saved(_) = self.run.program {
+            checked.warnings.0.retain(|d| d.code != "unreachable");
+        }
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {
             say(&diag::render(&checked.warnings, &self.sources, self.run.color));

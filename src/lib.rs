@@ -100,7 +100,7 @@ pub mod cli;
 pub mod driver;
 pub mod info;
 pub mod list;
-mod repl;
+pub mod repl;
 pub mod scripts;
 
 /// The version, as `rbt --version` prints it.

@@ -314,6 +314,22 @@ struct Needs {
     site: bool,
 }
 
+/// Does a macro or function of the script use `args`?
+fn own_ask_for_fields(world: &World, tables: &Tables) -> bool {
+    let mut found = false;
+    let mut each = |e: &ast::Expr| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name.as_str(),
+            ExprKind::Call { name, .. } => name.name.as_str(),
+            _ => return,
+        };
+        found |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_))));
+    };
+    world.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
+    world.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
+    found
+}
+
 fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
     let mut n = Needs { context: false, fields: false, site: false };
     uses::expressions(probe, &mut |e| {
@@ -327,9 +343,10 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
             }
             _ => return,
         };
-        // A macro's or function's body is not looked at here.
+        // A macro's or function's body is not looked at here, but for whether any of them asks for `args` at all: a binary may
+        // have none to tell of.
         if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
-            n = Needs { context: true, fields: true, site: false };
+            n = Needs { context: true, fields: n.fields || own_ask_for_fields(world, tables), site: false };
             return;
         }
         let Some(row) = (tables.row)(name) else { return };

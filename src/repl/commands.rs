@@ -22,13 +22,21 @@ use crate::types::Type;
 /// What a command's argument is, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
+    /// Nothing.
     Nothing,
+    /// Seconds, or numbers of entries.
     Number,
+    /// A path.
     File,
+    /// The name of a map.
     Map,
+    /// A probe, or a pattern.
     Probe,
+    /// A builtin, a probe kind or a command.
     Word,
+    /// Of [`STAGES`].
     Stage,
+    /// What `print` would show.
     Expression,
 }
 
