@@ -635,7 +635,7 @@ mod tests {
         let r = run(&["-q", "opensnoop", "--failed", "--name", "cat", "-v"]);
         assert!(r.program == saved && r.quiet && r.verbose);
         assert_eq!(r.settings.options, [("failed".into(), None), ("name".into(), None)]);
-        assert_eq!((r.settings.params.clone(), r.followed.clone()), (vec!["cat".to_string()], vec![(1, 0)]));
+        assert_eq!(r.words, ["--failed", "--name", "cat"]);
         assert_eq!(run(&["opensnoop", "--help"]).settings.options, [("help".into(), None)]);
         assert_eq!(run(&["./opensnoop"]).program, Program::File("./opensnoop".into()));
         assert_eq!(run(&["--", "opensnoop.bt"]).program, saved);

@@ -182,7 +182,11 @@ impl<'a> Front<'a> {
 
     fn check(&mut self, tree: &ast::Script, sys: &dyn System) -> Result<Checked, Failure> {
         let (settings, warnings) = self.settings(tree)?;
-        let checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        // what its options leave out is nothing that whoever gives them wrote
+        if let Program::Saved(_) = self.run.program {
+            checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
+        }
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {
             say(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
@@ -417,7 +421,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         if word.contains('{') {
             return missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'");
         }
-        if word.contains('/') {
+        if word.contains(['/', '.']) {
             return missing.help("check the path; `rbt one-liners` lists scripts that need none");
         }
         let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");

@@ -101,7 +101,7 @@ pub mod driver;
 pub mod help;
 pub mod info;
 pub mod list;
-mod repl;
+pub mod repl;
 pub mod scripts;
 pub mod verbs;
 

@@ -30,7 +30,7 @@ use entries::{Held, Running};
 use line::Line;
 use printer::{Printer, plainly};
 
-mod commands;
+pub mod commands;
 mod entries;
 mod interrupts;
 mod line;
@@ -265,7 +265,9 @@ impl Prompt {
         }
         let label = paint(&format!("[{number}]"), "36", world.run.color);
         let quiet = world.run.quiet;
-        let announce = move |probes: u64| match (quiet, probes) {
+        let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
+        let once = sites().all(|s| matches!(s.attach, Attach::Begin));
+        let announce = move |probes: u64| match (quiet || once, probes) {
             (true, _) | (_, 0) => String::new(),
             (false, 1) => format!("{label} 1 probe\n"),
             (false, n) => format!("{label} {n} probes\n"),
@@ -273,10 +275,10 @@ impl Prompt {
         let text = (number, entry.text.typed.clone());
         let mut running = entries::start(text, (artifact.clone(), settings.clone()), &held, &world.run, &self.printer, announce)?;
         self.keep(entry, &mut running.parts);
-        self.number = number;
-        let once = entry.checked.script.probes.iter().flat_map(|p| &p.sites).all(|s| matches!(s.attach, Attach::Begin | Attach::End));
         if once {
             running.wait(PATIENCE);
+        } else {
+            self.number = number;
         }
         self.running.push(running);
         Ok(())
@@ -301,7 +303,8 @@ impl Prompt {
         while shown.last() == Some(&b'\n') {
             shown.pop();
         }
-        if ty.is_empty() {
+        // for people alone
+        if ty.is_empty() || self.world.run.format != "text" {
             shown.push(b'\n');
             return shown;
         }

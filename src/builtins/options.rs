@@ -190,6 +190,7 @@ pub fn list(options: &[ScriptOption]) -> Vec<String> {
     let line = |o: &ScriptOption| {
         let default = match &o.default {
             Default::Bool(false) => String::new(),
+            Default::Str(s) if s.is_empty() => String::new(),
             Default::Bool(true) => "default true".into(),
             Default::Int(n) => format!("default {n}"),
             Default::Str(s) if s.is_empty() => String::new(),

@@ -165,6 +165,27 @@ impl<'c> Emit<'c> {
         self.offset_by(room, start)
     }
 
+    /// Where a trampoline calls both ends of a function, the kernel may have jumped to it (since Linux 6.19) and left no trace
+    /// of the function: it is put in first where it is missing. `room` as above.
+    fn with_function(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+        const ENTRY: u64 = 64;
+        let ctx = self.ctx();
+        let function = self.once("func", |e| e.call(Helper::GetFuncIp, &[ctx.into()]));
+        let first = self.load(room, 8, U64);
+        let there = self.cmp(Cmp::Ult, self.sub(first, function), self.int(ENTRY));
+        let fine = self.or(there, self.cmp(Cmp::Eq, first, self.int(0)));
+        let start = self.choose(
+            fine,
+            |e| e.int(8),
+            |e| {
+                e.store(room, 0, 8, function);
+                e.int(0)
+            },
+        );
+        let start = self.opaque(start);
+        self.offset_by(room, start)
+    }
+
     /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the
     /// hash; 0 when there are no frames.
     fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
@@ -176,7 +197,12 @@ impl<'c> Emit<'c> {
         let frames = self.offset(room, 8);
         let (ctx, size, raw_flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
         self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), raw_flags.into()]);
-        let frames = if flags & USER_STACK != 0 && self.at_entry && limit > 1 { self.with_caller(room) } else { frames };
+        let frames = match flags & USER_STACK {
+            // what the kernel may do there came long after such maps
+            0 if self.in_trampoline() && self.allocates => self.with_function(room),
+            USER_STACK if self.at_entry && limit > 1 => self.with_caller(room),
+            _ => frames,
+        };
         let hash = self.scalar_home();
         let zero = self.int(0);
         self.store(hash, 0, 8, zero);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::hir;
-use super::types::Merged;
+use super::types::{Merged, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
@@ -51,6 +51,27 @@ pub struct Declared {
 /// Where a given map got its types: nowhere in this script.
 pub const EARLIER: Span = Span { source: u16::MAX, start: 0, end: 0 };
 
+/// The type with strings of at least so many bytes.
+fn roomy(ty: &Type, room: u32) -> Type {
+    match ty {
+        Type::Str(n) => Type::Str(*n.max(&room)),
+        Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| roomy(part, room)).collect()),
+        Type::Record(r) if r.name.is_empty() => record_of(r.fields.iter().map(|f| (f.name.clone(), roomy(&f.ty, room))).collect()),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Array(..)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => ty.clone(),
+    }
+}
+
 /// A given map keeps the types that it has.
 fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
     let (key, value) = (given.key.clone().unwrap_or(Type::Void), &given.value);
@@ -76,13 +97,18 @@ pub struct Maps {
     pub declared: BTreeMap<String, Declared>,
     /// Maps that are there before the script is, with the types that they have: part of it once it uses them.
     given: BTreeMap<String, hir::Map>,
+    /// Bytes that strings in maps have at least, for what later scripts put there.
+    room: u32,
 }
+
+/// A map that outlives its script has room for strings of so many bytes.
+const ROOM: u32 = 64;
 
 impl Maps {
     /// No maps but what is declared, and what is given.
-    pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map]) -> Self {
+    pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], settings: &Settings) -> Self {
         let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
-        Self { declared, given, ..Self::default() }
+        Self { declared, given, room: if settings.shares_maps { ROOM } else { 0 }, ..Self::default() }
     }
 
     /// What is known of a given map before anything uses it.
@@ -106,6 +132,12 @@ impl Maps {
 
     /// Ends a pass: did it find anything that the one before had not?
     pub fn end_pass(&mut self) -> bool {
+        if self.room > 0 {
+            for (_, found) in self.next.iter_mut().filter(|(name, _)| !self.given.contains_key(*name)) {
+                found.value.ty = roomy(&found.value.ty, self.room);
+                found.key.ty = roomy(&found.key.ty, self.room);
+            }
+        }
         let changed = self.known != self.next;
         self.known = std::mem::take(&mut self.next);
         changed
@@ -191,6 +223,7 @@ impl Maps {
                 key: keyed.then(|| f.key.ty.clone()),
                 value: f.value.ty.clone(),
                 max_entries: entries,
+                sized: keyed && declared.is_some(),
                 lru: keyed && declared.is_some_and(|d| d.lru),
                 span: declared.map_or(f.first, |d| d.span),
             });

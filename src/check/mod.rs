@@ -200,7 +200,7 @@ fn check_with(
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
     let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
-    let mut maps = Maps::new(declarations(script, &world, &mut diags), given);
+    let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
 
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();

@@ -8,6 +8,8 @@ use crate::probes::{ArgRef, Attach, Caps, ProgramType};
 use crate::settings::Mechanism;
 use crate::system::Feature;
 use crate::system::functions::KERNEL;
+use crate::system::kernel_types::Prototype;
+use crate::types::Type;
 
 /// The kernel's function that tells a return from an entry (kernel/trace/bpf_trace.c).
 const IS_RETURN: &str = "bpf_session_is_return";
@@ -18,6 +20,8 @@ impl Gen<'_, '_> {
         let script = self.script;
         self.number_hits(&script.probes);
         let pairs = self.pairs(&script.probes);
+        let asks = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| !p.params.is_empty());
+        let of_context = pairs.iter().any(Option::is_some) && asks();
         let mut programs = Vec::new();
         for (i, probe) in script.probes.iter().enumerate() {
             if pairs.contains(&Some(i)) {
@@ -36,7 +40,7 @@ impl Gen<'_, '_> {
                     let function = format!("session_{i}");
                     self.halves.push((entry.function.clone(), function.clone(), 0));
                     self.halves.push((ret.function.clone(), function.clone(), entry.sites.len()));
-                    self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN);
+                    self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN, of_context);
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
                     programs.push(Program {
                         function,
@@ -84,8 +88,13 @@ impl Gen<'_, '_> {
                 (only(&entries, wanted) && only(&returns, wanted)).then(|| returns.iter().position(|r| r.as_ref() == Some(wanted)))?
             })
             .collect();
-        // that function is called as the kernel of today has it: without arguments
-        let has = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| p.params.is_empty());
+        // that function is called as it has been: without arguments and, since Linux 7, with the context
+        let known = |p: Prototype| match p.params.as_slice() {
+            [] => true,
+            [(_, ty)] => matches!(ty, Type::Ptr(..)),
+            _ => false,
+        };
+        let has = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(known);
         if pairs.iter().all(Option::is_none) || !self.env.sys.has(Feature::KprobeSession) || !has() { none } else { pairs }
     }
 }

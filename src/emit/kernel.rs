@@ -18,6 +18,8 @@ pub enum KernelType {
     Number,
     /// A pointer to a structure of this name.
     Struct(&'static str),
+    /// `void *`.
+    Anything,
 }
 
 impl<'c> Emit<'c> {
@@ -64,7 +66,7 @@ impl<'c> Emit<'c> {
         let ty = match result {
             KernelType::Nothing => self.cx.void_type().fn_type(&llvm, false),
             KernelType::Number => self.i64t().fn_type(&llvm, false),
-            KernelType::Struct(_) => self.ptrt().fn_type(&llvm, false),
+            KernelType::Struct(_) | KernelType::Anything => self.ptrt().fn_type(&llvm, false),
         };
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(".ksyms"));
@@ -80,6 +82,7 @@ impl<'c> Emit<'c> {
         let name = match ty {
             KernelType::Nothing => return None,
             KernelType::Number => return Some(self.long()),
+            KernelType::Anything => return Some(self.void_pointer()),
             KernelType::Struct(name) => name,
         };
         // by name alone: libbpf and the kernel look at no more

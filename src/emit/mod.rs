@@ -423,6 +423,11 @@ impl<'c> Emit<'c> {
         }
     }
 
+    /// Is this a program that a trampoline calls?
+    pub fn in_trampoline(&self) -> bool {
+        ["fentry/", "fexit/"].iter().any(|s| self.fun_ref().section.starts_with(s))
+    }
+
     /// With so many frames of its own does a kernel stack start that is taken here.
     pub fn own_frames(&self) -> u64 {
         self.fun_ref().own_frames

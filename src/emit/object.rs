@@ -17,7 +17,8 @@ use llvm_sys::core::{
     LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity, LLVMValueAsMetadata,
 };
 use llvm_sys::debuginfo::{
-    LLVMDIBuilderCreateLexicalBlockFile, LLVMDIBuilderCreateReplaceableCompositeType, LLVMMetadataReplaceAllUsesWith,
+    LLVMDIBuilderCreateLexicalBlockFile, LLVMDIBuilderCreatePointerType, LLVMDIBuilderCreateReplaceableCompositeType,
+    LLVMMetadataReplaceAllUsesWith,
 };
 use llvm_sys::prelude::LLVMDiagnosticInfoRef;
 
@@ -266,6 +267,15 @@ impl<'c> Emit<'c> {
     fn attribute(&self, function: FunctionValue<'c>, name: &str) {
         let kind = inkwell::attributes::Attribute::get_named_enum_kind_id(name);
         function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(kind, 0));
+    }
+
+    /// `void *`: a pointer to no type.
+    pub(super) fn void_pointer(&self) -> DIType<'c> {
+        // SAFETY: no pointee means void; the name has no bytes; DIType as below
+        unsafe {
+            let md = LLVMDIBuilderCreatePointerType(self.di.as_mut_ptr(), std::ptr::null_mut(), 64, 64, 0, c"".as_ptr(), 0);
+            std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIType<'c>>(md)
+        }
     }
 
     /// A type that is decided later: see [`Emit::decide`].

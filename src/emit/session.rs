@@ -8,10 +8,15 @@ use crate::bug;
 
 impl<'c> Emit<'c> {
     /// A program in `section` that calls one of two functions made by [`Emit::begin_part`]: the second where the kernel's
-    /// function of this name says so.
-    pub fn session(&mut self, name: &str, section: &str, parts: [&str; 2], ask: &str) {
+    /// function of this name says so, which may want the context.
+    pub fn session(&mut self, name: &str, section: &str, parts: [&str; 2], ask: &str, of_context: bool) {
         self.begin_program(name, section, &[]);
-        let second = self.call_kernel_number(ask, &[KernelType::Number], &[]);
+        let second = if of_context {
+            let ctx = self.ctx();
+            self.call_kernel_number(ask, &[KernelType::Number, KernelType::Anything], &[ctx.into()])
+        } else {
+            self.call_kernel_number(ask, &[KernelType::Number], &[])
+        };
         // a bool, of which the lowest byte counts
         let second = self.cmp(Cmp::Ne, self.and(second, self.int(0xff)), self.int(0));
         let [entry, ret] = parts.map(str::to_owned);

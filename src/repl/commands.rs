@@ -22,13 +22,21 @@ use crate::types::Type;
 /// What a command's argument is, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
+    /// Nothing.
     Nothing,
+    /// Seconds, or numbers of entries.
     Number,
+    /// A path.
     File,
+    /// The name of a map.
     Map,
+    /// A probe, or a pattern.
     Probe,
+    /// A builtin, a probe kind or a command.
     Word,
+    /// Of [`STAGES`].
     Stage,
+    /// What `print` would show.
     Expression,
 }
 
@@ -181,8 +189,9 @@ fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
         text = format!(":{} {}\n  {}\n", c.name, c.takes, c.doc);
     } else if word.is_empty() {
         text.push_str("Type a probe and its block; it runs beside the others until it is dropped. Type an expression for its value.\n\n");
+        let width = TABLE.iter().map(|c| c.name.len() + c.takes.chars().count() + 1).max().unwrap_or_default();
         for c in TABLE {
-            text.push_str(&format!("  :{:<26} {}\n", format!("{} {}", c.name, c.takes), c.doc));
+            text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.takes), c.doc));
         }
         text.push_str("\nTab completes, Ctrl-R searches what was typed before, Ctrl-C ends what runs (twice: leaves).\n");
     } else {

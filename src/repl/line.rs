@@ -21,7 +21,7 @@ use crate::builtins;
 use crate::check::hir::{self, CallArg, ExprKind, Node};
 use crate::driver::entry::Text;
 use crate::list;
-use crate::probes::{self, Env, KINDS, ProbeKind};
+use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
 use crate::syntax;
 use crate::system::{System, TypeName};
@@ -113,6 +113,9 @@ impl Line {
             return (from, names);
         };
         let Some(kind) = probes::find(first) else { return (from, Vec::new()) };
+        if kind.offers().has(Caps::BINARY) && rest.starts_with('/') && !rest.contains(':') {
+            return (from, files(rest).into_iter().map(|path| format!("{first}:{path}")).collect());
+        }
         let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
         let env = Env { sys: &self.world.sys, settings: &settings };
         let mut pattern: Vec<String> = rest.split(':').map(str::to_owned).collect();
@@ -120,16 +123,23 @@ impl Line {
             last.push('*');
         }
         let canonical = kind.name();
-        let whole = format!("{canonical}:{rest}");
+        // a binary is listed by the path that its name leads to
+        let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().has(Caps::BINARY)) {
+            Some((binary, within)) => (Some(binary), within),
+            None => (None, rest),
+        };
+        let head = binary.map(|b| format!("{b}:")).unwrap_or_default();
         let mut found: BTreeSet<String> = BTreeSet::new();
         let _ = kind.list(&pattern, &env, &mut |name| {
             let name = list::full_name(canonical, name);
             if found.len() >= MOST {
                 return;
             }
-            if let Some(more) = name.strip_prefix(&whole) {
+            let after = name.get(canonical.len() + 1..).unwrap_or_default();
+            let after = if binary.is_some() { after.split_once(':').map_or("", |(_, within)| within) } else { after };
+            if let Some(more) = after.strip_prefix(within) {
                 let end = more.find(':').map_or(more.len(), |at| at + 1);
-                found.insert(format!("{first}:{rest}{}", more.get(..end).unwrap_or(more)));
+                found.insert(format!("{first}:{head}{within}{}", more.get(..end).unwrap_or(more)));
             }
         });
         (from, found.into_iter().collect())
@@ -179,6 +189,20 @@ fn kind_named(word: &str) -> Option<&'static dyn ProbeKind> {
     probes::find(word).filter(|kind| kind.name() == word)
 }
 
+/// Files and folders whose path begins so.
+fn files(path: &str) -> Vec<String> {
+    let Some((folder, start)) = path.rsplit_once('/') else { return Vec::new() };
+    let entries = std::fs::read_dir(if folder.is_empty() { "/" } else { folder });
+    let named = entries.into_iter().flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.starts_with(start))?;
+        let end = if entry.path().is_dir() { '/' } else { ':' };
+        Some(format!("{folder}/{name}{end}"))
+    });
+    let mut all: Vec<String> = named.collect();
+    all.sort();
+    all
+}
+
 /// Names that a program may use: builtins and what the grammar has.
 fn words() -> Vec<String> {
     builtins::all().map(|b| b.name).chain(syntax::KEYWORDS.iter().copied()).map(str::to_owned).collect()
@@ -212,6 +236,7 @@ pub fn printed(script: &hir::Script) -> Option<String> {
     let mut map = None;
     let mut see = |node: Node| {
         if let Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = node
+            && call.row.name == "print"
             && let Some(CallArg::Map(id)) = call.args.first()
         {
             map = script.maps.get(*id).map(commands::shape);
@@ -275,7 +300,7 @@ impl Completer for Line {
         let (from, names) = self.candidates(line.get(..pos).unwrap_or(line));
         // in a list, the parts that all have in common are in the way
         let typed = line.get(from..pos).unwrap_or_default();
-        let shown_from = typed.rfind(':').map_or(0, |at| at + 1);
+        let shown_from = typed.rfind([':', '/']).map_or(0, |at| at + 1);
         let pairs = names.into_iter().map(|name| Pair { display: name.get(shown_from..).unwrap_or(&name).to_owned(), replacement: name });
         Ok((from, pairs.collect()))
     }

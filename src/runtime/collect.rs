@@ -17,9 +17,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::load::Shared;
+use super::load::{Flags, Shared};
+use super::mappings::Tape;
 use super::ring::Ring;
 use super::run::{NAP, wait};
 
@@ -110,10 +111,10 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Starts to empty the ring. `state` must not go before this does.
+    /// Starts to empty the ring, and to take in the `tape`. `state` must not go before this does.
     ///
     /// Errors: the ring, where no thread can be had.
-    pub fn start(ring: Ring, state: &Shared) -> Result<Self, Ring> {
+    pub fn start(ring: Ring, state: &Shared, tape: Option<Tape>) -> Result<Self, Ring> {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
         let between = Arc::new(Between { desk: Mutex::default(), room: Condvar::new(), reader, thread });
         let of_thread = Arc::clone(&between);
@@ -124,7 +125,7 @@ impl Collector {
         let take = move || {
             let ring = of_place.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(mut ring) = ring else { crate::bug!("the ring is handed over once") };
-            collect(&mut ring, &of_thread, &flags);
+            collect(&mut ring, &of_thread, &flags, tape.as_ref());
             ring
         };
         match std::thread::Builder::new().name("rbt-ring".into()).stack_size(256 << 10).spawn(take) {
@@ -198,15 +199,24 @@ impl Drop for Collector {
 }
 
 /// What the thread does.
-fn collect(ring: &mut Ring, between: &Between, state: &super::load::Flags) {
+fn collect(ring: &mut Ring, between: &Between, state: &Flags, tape: Option<&Tape>) {
     let limit = ring.size().saturating_mul(TIMES);
     let brim = ring.size() / 16;
+    let mut taken_in = Instant::now();
     loop {
+        if let Some(tape) = tape.filter(|_| taken_in.elapsed() >= NAP) {
+            tape.lock().unwrap_or_else(PoisonError::into_inner).take_in();
+            taken_in = Instant::now();
+        }
         let mut bytes = {
             let desk = between.desk();
-            let mut desk = between.room.wait_while(desk, |d| !d.stop && d.bytes >= limit).unwrap_or_else(PoisonError::into_inner);
+            let desk = between.room.wait_timeout_while(desk, NAP, |d| !d.stop && d.bytes >= limit);
+            let (mut desk, late) = desk.unwrap_or_else(PoisonError::into_inner);
             if desk.stop {
                 return;
+            }
+            if late.timed_out() {
+                continue;
             }
             desk.spare.pop().unwrap_or_default()
         };

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::mmap_events::{Event, Recorder};
@@ -127,6 +128,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Without records, what we know of a living process is good for so long.
 const STALE: Duration = Duration::from_secs(1);
 
+/// The kernel's records, which another thread may take in while this one is busy.
+pub(super) type Tape = Arc<Mutex<Recorder>>;
+
 /// Mappings of all processes that have been asked about or recorded.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
@@ -134,7 +138,7 @@ pub(super) struct Mappings {
     objects: HashMap<(PathBuf, u64), Rc<Object>>,
     exited: VecDeque<u32>,
     watched: BTreeSet<u32>,
-    recorder: Option<Recorder>,
+    recorder: Option<Tape>,
     /// Whether the kernel was asked for it.
     asked: bool,
     held: usize,
@@ -146,7 +150,7 @@ impl Mappings {
     pub(super) fn record(&mut self) {
         if !self.asked {
             self.asked = true;
-            self.recorder = Recorder::open().ok();
+            self.recorder = Recorder::open().ok().map(|recorder| Arc::new(Mutex::new(recorder)));
         }
     }
 
@@ -174,6 +178,11 @@ impl Mappings {
         self.ids += 1;
         let object = Object { id: self.ids, path: named, inode: meta.ino(), seen: SystemTime::now(), held: Some(file) };
         self.objects.insert(key, Rc::new(object));
+    }
+
+    /// What is recorded, for another thread to take in.
+    pub(super) fn tape(&self) -> Option<Tape> {
+        self.recorder.clone()
     }
 
     /// Takes in what was recorded; without records, looks at the watched processes again.
@@ -213,8 +222,9 @@ impl Mappings {
     }
 
     fn drain(&mut self) {
-        let Some(recorder) = &mut self.recorder else { return };
-        for event in recorder.drain() {
+        let Some(recorder) = &self.recorder else { return };
+        let events = recorder.lock().unwrap_or_else(PoisonError::into_inner).drain();
+        for event in events {
             match event {
                 Event::Mapped { pid, start, len, offset, inode, path, time } => {
                     let line = Line { start, end: start.saturating_add(len), executable: true, offset, inode, path: path.as_os_str() };

@@ -44,7 +44,12 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct Recorder {
     rings: Vec<Ring>,
+    /// Taken from them.
+    kept: Vec<(u64, Event)>,
 }
+
+/// What was recorded and not asked for yet is some 150 bytes each.
+const KEPT: usize = 1 << 18;
 
 impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would be 12 ms: events of tasks make the kernel
@@ -65,15 +70,23 @@ impl Recorder {
                 Err(why) => return Err(why),
             }
         }
-        Ok(Self { rings })
+        Ok(Self { rings, kept: Vec::new() })
+    }
+
+    /// Empties the kernel's buffers, so that they do not fill up before the next [`Recorder::drain`].
+    pub(super) fn take_in(&mut self) {
+        if self.kept.len() >= KEPT {
+            return; // they will say that they were full
+        }
+        for ring in &mut self.rings {
+            ring.drain(&mut self.kept);
+        }
     }
 
     /// All that happened since the last call; 1 µs when nothing did.
     pub(super) fn drain(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for ring in &mut self.rings {
-            ring.drain(&mut events);
-        }
+        self.take_in();
+        let mut events = std::mem::take(&mut self.kept);
         // A process may move between CPUs, so that only all rings together are its history.
         events.sort_by_key(|(time, _)| *time);
         events.into_iter().map(|(_, event)| event).collect()
@@ -154,6 +167,9 @@ impl Ring {
         parse(&bytes, events);
     }
 }
+
+// SAFETY: the memory is the process's, not a thread's, and nothing but the one that has it uses it
+unsafe impl Send for Ring {}
 
 impl Drop for Ring {
     fn drop(&mut self) {

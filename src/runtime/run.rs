@@ -12,6 +12,7 @@ use super::attach::Links;
 use super::collect::{Batch, Collector};
 use super::events::Events;
 use super::load::{Loaded, MapFd, Shared};
+use super::mappings::Tape;
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
@@ -134,7 +135,7 @@ impl Session<'_> {
         iterate(&self.links, source, &mut desk, &self.signals)?;
 
         if desk.goes_on() && (waits || child.is_some()) {
-            source.collect(&self.loaded.state);
+            source.collect(&self.loaded.state, self.symbols.tape());
         }
         let mut refreshed = Instant::now();
         loop {
@@ -256,8 +257,8 @@ impl Source {
     }
 
     /// From now on another thread empties the ring; where none can be had, this one does.
-    fn collect(&mut self, state: &Shared) {
-        match self.ring.take().map(|ring| Collector::start(ring, state)) {
+    fn collect(&mut self, state: &Shared, tape: Option<Tape>) {
+        match self.ring.take().map(|ring| Collector::start(ring, state, tape)) {
             Some(Ok(collector)) => self.collector = Some(collector),
             Some(Err(ring)) => self.ring = Some(ring),
             None => {}

@@ -14,7 +14,7 @@ use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 
-use super::mappings::{Backing, Mappings, Object};
+use super::mappings::{Backing, Mappings, Object, Tape};
 use super::perf_map::PerfMap;
 use crate::system::elf::{self, Segment};
 use crate::system::{Function, separate};
@@ -66,6 +66,11 @@ impl Symbols {
     /// Keeps a file at hand that processes will run, should it be replaced before their stacks are printed.
     pub fn keep(&self, path: &Path) {
         self.state.borrow_mut().mappings.keep(path);
+    }
+
+    /// What is recorded, for another thread to take in.
+    pub(super) fn tape(&self) -> Option<Tape> {
+        self.state.borrow().mappings.tape()
     }
 
     /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
