@@ -17,7 +17,11 @@ const LAYERS: &[Layer] = &[
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
     Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },
     Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt"] },
-    Layer { name: "surface", peers: true, modules: &["driver", "cli", "list", "info", "scripts", "completions", "repl", "main"] },
+    Layer {
+        name: "surface",
+        peers: true,
+        modules: &["driver", "cli", "list", "info", "help", "scripts", "verbs", "completions", "repl", "main"],
+    },
 ];
 
 /// Where each dependency may be used; an empty list is everywhere.

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use crate::check::hir;
-use crate::probes::{Asks, Attach, Choice, Env};
+use crate::probes::{Asks, Attach, Caps, Choice, Env};
 
 /// The script with its probes where they are cheapest.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
@@ -28,7 +28,15 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
         return script;
     }
     let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
-    let kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
+    let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
+    // a trampoline at either end calls the function all the same
+    for probe in script.probes.iter().filter(|p| asks(p).caps.has(Caps::OVERRIDE)) {
+        let functions = probe.sites.iter().filter_map(|s| match &s.attach {
+            Attach::Kprobe { function, .. } => Some(function),
+            _ => None,
+        });
+        kept.extend(functions.flat_map(|f| [true, false].map(|ret| at_end(f, ret))));
+    }
     for (probe, choice) in script.probes.iter_mut().zip(choices) {
         let in_company = probe.sites.iter().any(|s| place(&s.attach).is_some_and(|place| kept.contains(&place)));
         if in_company && choice.lowered.is_some() {
@@ -61,10 +69,14 @@ fn asks(probe: &hir::Probe) -> Asks {
     asks
 }
 
+fn at_end(function: &str, ret: bool) -> String {
+    format!("{function} {ret}")
+}
+
 /// Where probes of different mechanisms may meet.
 fn place(attach: &Attach) -> Option<String> {
     match attach {
-        Attach::Kprobe { function, place: 0, ret, .. } => Some(format!("{function} {ret}")),
+        Attach::Kprobe { function, place: 0, ret, .. } => Some(at_end(function, *ret)),
         Attach::Tracepoint { event, .. } => Some(event.clone()),
         _ => None,
     }
