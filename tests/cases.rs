@@ -175,7 +175,9 @@ fn examples() -> String {
         if let Some(needs) = shown.needs() {
             text += &format!("NEEDS root, {needs}\n");
         }
-        let wait = "timeout --foreground --preserve-status -s INT 2 \"$RBT\"";
+        // with a command it ends by itself, however slow the machine is to begin
+        let long = if matches!(shown, Shown::Command(c) if c.contains(" -c ")) { 15 } else { 2 };
+        let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
         match shown {
             Shown::Command(c) if c.starts_with("fmt") => {
                 text += &format!("SH printf 'begin {{}}\\n' | tee old.bt > a.bt; \"$RBT\" {c}\n");
