@@ -56,5 +56,7 @@ fn scripts() {
     };
     let table = format!("&[\n{}]\n", files.iter().map(row).collect::<String>());
     let to = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");
+    // never into a file that a copy of this folder may share
+    let _ = fs::remove_file(&to);
     fs::write(to, table).unwrap_or_else(|e| panic!("the table of scripts cannot be written: {e}"));
 }

@@ -10,6 +10,7 @@ pub mod fmt;
 mod raw;
 mod split;
 mod usage;
+pub mod verbs;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -18,11 +19,13 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 
 use crate::diag::nearest;
+use crate::help;
 use crate::probes::KINDS;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::scripts::{self, Script};
 use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
+use crate::verbs::{self as table, Made};
 pub use completions::completions;
 use raw::Raw;
 pub use split::script_args;
@@ -141,6 +144,8 @@ pub enum Program {
     File(PathBuf),
     /// One that is part of rbt.
     Saved(&'static Script),
+    /// What a verb was asked.
+    Made(Box<Made>),
     /// `-`
     Stdin,
 }
@@ -217,7 +222,7 @@ pub struct Run {
 }
 
 /// Words that are no script where one is expected.
-pub const SUBCOMMANDS: &[&str] = &["info", "fmt", "completions", "one-liners"];
+pub const SUBCOMMANDS: &[&str] = &["info", "fmt", "completions", "one-liners", "help"];
 
 /// A stage that `-d` can show.
 pub struct Stage {
@@ -254,7 +259,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
     match args.first().and_then(|a| a.to_str()) {
         Some("fmt") => return fmt::parse(after),
         Some("one-liners") => return one_liners(after),
+        Some("help") => return explain(after),
         _ => {}
+    }
+    let first = split::first_word(&Raw::command(), &args);
+    let verb = first.and_then(|i| Some((i, table::find(args.get(i)?.to_str()?)?)));
+    if let Some((i, verb)) = verb {
+        return verbs::parse(verb, args.get(..i).unwrap_or(&[]), args.get(i + 1..).unwrap_or(&[]));
     }
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
@@ -395,6 +406,15 @@ fn one_liners(words: &[OsString]) -> Result<Command, Failure> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("`rbt one-liners` lists them; `rbt help {word}` looks for the word everywhere"),
     }))
+}
+
+/// `rbt help [WORD]`
+fn explain(words: &[OsString]) -> Result<Command, Failure> {
+    let words: Vec<_> = words.iter().map(|w| w.to_string_lossy()).filter(|w| w != "--").collect();
+    match words.join(" ").as_str() {
+        "" | "-h" | "--help" if words.len() < 2 => Ok(Command::Say(help::overview())),
+        word => help::about(word, &[]).map(Command::Say),
+    }
 }
 
 fn shell(name: Option<OsString>) -> Result<Command, Failure> {
@@ -615,7 +635,7 @@ mod tests {
         let r = run(&["-q", "opensnoop", "--failed", "--name", "cat", "-v"]);
         assert!(r.program == saved && r.quiet && r.verbose);
         assert_eq!(r.settings.options, [("failed".into(), None), ("name".into(), None)]);
-        assert_eq!((r.settings.params.clone(), r.followed.clone()), (vec!["cat".to_string()], vec![(1, 0)]));
+        assert_eq!(r.words, ["--failed", "--name", "cat"]);
         assert_eq!(run(&["opensnoop", "--help"]).settings.options, [("help".into(), None)]);
         assert_eq!(run(&["./opensnoop"]).program, Program::File("./opensnoop".into()));
         assert_eq!(run(&["--", "opensnoop.bt"]).program, saved);

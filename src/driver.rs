@@ -22,6 +22,7 @@ use crate::settings::{self, Assignment, Settings, Within};
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
 use crate::system::{Feature, System, cgroup};
+use crate::verbs;
 
 pub(crate) mod entry;
 mod import;
@@ -138,15 +139,20 @@ impl<'a> Front<'a> {
     }
 
     fn read(&mut self, program: &Program) -> Result<(), Failure> {
-        let source = read(program)?;
+        self.sources = match program {
+            Program::Made(made) => made.sources(),
+            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => vec![read(program)?],
+        };
         self.program = program.clone();
-        self.sources = vec![source];
         Ok(())
     }
 
     fn parse(&mut self) -> Result<ast::Script, Failure> {
         let Some(source) = self.sources.first().cloned() else { return Err(Failure::new("there is no script")) };
-        let tree = syntax::parse(&source).map_err(|d| self.wrong(d))?;
+        let tree = syntax::parse(&source).map_err(|d| match &self.program {
+            Program::Made(made) => self.wrong(made.wrong_expression().unwrap_or(d)),
+            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => self.wrong(d),
+        })?;
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = import::resolve(tree, &mut self.sources, path.as_deref()).map_err(|d| self.wrong(d))?;
         let tree = traced(tree, &source).map_err(|d| self.wrong(d))?;
@@ -176,10 +182,14 @@ impl<'a> Front<'a> {
 
     fn check(&mut self, tree: &ast::Script, sys: &dyn System) -> Result<Checked, Failure> {
         let (settings, warnings) = self.settings(tree)?;
-        let checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        // what its options leave out is nothing that whoever gives them wrote
+        if let Program::Saved(_) = self.run.program {
+            checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
+        }
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {
-            say(&diag::render(&checked.warnings, &self.sources, self.run.color));
+            say(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
         }
         if self.run.dumps.contains(&"hir") {
             dump("hir", &check::dump::dump(&checked.script))?;
@@ -192,8 +202,16 @@ impl<'a> Front<'a> {
         if !self.run.warnings {
             diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
         }
-        say(&diag::render(&diagnostics, &self.sources, self.run.color));
+        say(&diag::render(&self.in_words(diagnostics), &self.sources, self.run.color));
         Failure::told(1)
+    }
+
+    /// As the user typed it, where a script was made of words.
+    fn in_words(&self, diagnostics: Diagnostics) -> Diagnostics {
+        match &self.program {
+            Program::Made(made) => made.in_words(diagnostics),
+            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => diagnostics,
+        }
     }
 
     fn warn(&self, text: &str) {
@@ -366,6 +384,7 @@ fn read(program: &Program) -> Result<Source, Failure> {
     let (name, bytes) = match program {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
         Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
+        Program::Made(made) => return Ok(Source { name: made.name.clone(), text: made.text.clone() }),
         Program::Stdin => {
             let mut bytes = Vec::new();
             let read = io::stdin().lock().read_to_end(&mut bytes);
@@ -406,7 +425,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
             return missing.help("check the path; `rbt one-liners` lists scripts that need none");
         }
         let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");
-        let known = cli::SUBCOMMANDS.iter().copied().chain(scripts::SCRIPTS.iter().map(|s| s.name));
+        let verbs = verbs::VERBS.iter().map(|v| v.name);
+        let known = cli::SUBCOMMANDS.iter().copied().chain(verbs).chain(scripts::SCRIPTS.iter().map(|s| s.name));
         match diag::nearest(&word, known) {
             Some(near) => missing.help(format!("did you mean `rbt {near}`?")),
             None => missing.help("`rbt one-liners` lists what can be run by name; `rbt -l PATTERN` lists probes"),
@@ -432,6 +452,7 @@ fn help_of_script(front: &Front, tree: &ast::Script) -> Option<String> {
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),
         Program::Saved(script) => script.name.into(),
+        Program::Made(made) => made.name.clone(),
         Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
     };
     let text = front.sources.first().map_or("", |s| s.text.as_str());

@@ -98,10 +98,12 @@ pub mod syntax;
 // --- surface
 pub mod cli;
 pub mod driver;
+pub mod help;
 pub mod info;
 pub mod list;
-mod repl;
+pub mod repl;
 pub mod scripts;
+pub mod verbs;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -30,7 +30,7 @@ use entries::{Held, Running};
 use line::Line;
 use printer::{Printer, plainly};
 
-mod commands;
+pub mod commands;
 mod entries;
 mod interrupts;
 mod line;

@@ -15,7 +15,7 @@
 //! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
 //! | `cases/oneliner/*.case` | the script of that name under a load made for it; same form | `oneliner::FILE::NAME` |
 //! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
-//! | `one-liners/*.bt` without a file there, `rbt` lines in README's fences and man pages' `.EX` | run for two seconds without complaint | `example::…` |
+//! | `one-liners/*.bt` without a file there, `rbt` lines in README's fences and man pages' `.EX`, scripts in the latter | run for two seconds without complaint | `example::…` |
 //!
 //! # A `.case` file
 //!
@@ -164,46 +164,109 @@ fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
     (cases, broken)
 }
 
-/// What we show to others works: each file of `one-liners` that has no cases of its own, each `rbt …` line in a fenced block of a page.
+/// What we show to others works: each file of `one-liners` that has no cases of its own, and in the pages each `rbt …` line and,
+/// in those of `man`, each script.
 fn examples() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
-    let mut add = |name: String, command: &str| {
+    let mut add = |name: String, shown: &Shown| {
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let wait = "timeout --foreground --preserve-status -s INT 2 \"$RBT\"";
-        if command.starts_with("fmt") {
-            text += &format!("\nNAME {name}\nSH printf 'begin {{}}\\n' | tee old.bt > a.bt; \"$RBT\" {command}\n");
-            return;
+        text += &format!("\nNAME {name}\n");
+        if let Some(needs) = shown.needs() {
+            text += &format!("NEEDS root, {needs}\n");
         }
-        let attached = match command {
-            // one that lists or tells does not attach
-            c if ["-l", "info", "one-liners"].iter().any(|w| c.starts_with(w)) => "EXPECT_RE .\n",
-            c if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
-            _ => "ERR_RE ^Attached [0-9]+ probe\n",
-        };
-        text += &format!("\nNAME {name}\nSH {wait} {command}\n{attached}");
+        // with a command it ends by itself, however slow the machine is to begin
+        let long = if matches!(shown, Shown::Command(c) if c.contains(" -c ")) { 15 } else { 2 };
+        let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
+        match shown {
+            Shown::Command(c) if c.starts_with("fmt") => {
+                text += &format!("SH printf 'begin {{}}\\n' | tee old.bt > a.bt; \"$RBT\" {c}\n");
+            }
+            Shown::Command(c) => text += &format!("SH {wait} {c}\n{}", shown.says()),
+            Shown::Script(lines) => {
+                let lines: String = lines.lines().map(|l| format!("  |{l}\n")).collect();
+                text += &format!("FILE shown.bt\n{lines}SH {wait} shown.bt\n{}", shown.says());
+            }
+        }
     };
     let cased: Vec<String> = files("oneliner", "case").iter().map(|f| stem(f)).collect();
     for file in entries(&root.join("one-liners"), "bt").into_iter().filter(|f| !cased.contains(&stem(f))) {
-        add(stem(&file), &file.display().to_string());
+        add(stem(&file), &Shown::Command(file.display().to_string()));
     }
-    for page in entries(&root.join("man"), "1").into_iter().chain([root.join("README.md")]) {
-        let body = std::fs::read_to_string(&page).unwrap_or_default();
-        let roff = page.extension().is_some_and(|e| e == "1");
-        let mut fenced = false;
-        for (n, line) in body.lines().enumerate() {
-            fenced = if roff { line == ".EX" || fenced && line != ".EE" } else { fenced ^ line.starts_with("```") };
-            if let Some(command) = line.strip_prefix("rbt ").filter(|_| fenced) {
-                add(format!("{}_{}", stem(&page), n + 1), &if roff { typed(command) } else { command.into() });
+    // what several pages show is run once
+    let mut seen = Vec::new();
+    let pages = ["1", "7"].iter().flat_map(|section| entries(&root.join("man"), section));
+    for page in pages.chain([root.join("README.md")]) {
+        let roff = page.extension().is_some_and(|e| e != "md");
+        for (line, shown) in shown(&std::fs::read_to_string(&page).unwrap_or_default(), roff) {
+            if !seen.contains(&shown) {
+                add(format!("{}_{line}", stem(&page)), &shown);
+                seen.push(shown);
             }
         }
     }
     text
 }
 
+/// An example of a page.
+#[derive(PartialEq, Eq)]
+enum Shown {
+    /// What follows `rbt`.
+    Command(String),
+    Script(String),
+}
+
+impl Shown {
+    /// What it takes beside a kernel that traces.
+    fn needs(&self) -> Option<&'static str> {
+        match self {
+            Self::Command(c) if c.contains("| jq ") => Some("jq"),
+            Self::Command(_) | Self::Script(_) => None,
+        }
+    }
+
+    /// What shows that it has worked.
+    fn says(&self) -> &'static str {
+        match self {
+            // one that lists or tells does not attach
+            Self::Command(c) if ["-l", "info", "one-liners", "--test", "--bench"].iter().any(|w| c.starts_with(w)) => "EXPECT_RE .\n",
+            Self::Command(c) if c.contains(" --help") => "EXPECT_RE ^Usage: rbt\n",
+            Self::Command(c) if c.contains("| jq ") => "EXPECT_RE ^[^ ].* [0-9]+$\n",
+            Self::Command(c) if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
+            Self::Command(_) | Self::Script(_) => "ERR_RE ^Attached [0-9]+ probe\n",
+        }
+    }
+}
+
+/// The examples of a page, each with the number of its line: in Markdown the lines in fences that begin with `rbt`, in roff those
+/// between `.EX` and `.EE`; what has none of them there is a script.
+fn shown(page: &str, roff: bool) -> Vec<(usize, Shown)> {
+    let (mut found, mut block, mut fenced) = (Vec::new(), Vec::new(), false);
+    for (n, line) in page.lines().enumerate() {
+        let was = fenced;
+        fenced = if roff { line == ".EX" || fenced && line != ".EE" } else { fenced ^ line.starts_with("```") };
+        if was && fenced {
+            block.push((n + 1, if roff { typed(line) } else { line.into() }));
+        }
+        if was && !fenced {
+            let block = std::mem::take(&mut block);
+            let commands = block.iter().filter_map(|(n, l)| Some((*n, Shown::Command(l.strip_prefix("rbt ")?.into()))));
+            let commands: Vec<_> = commands.collect();
+            match block.first() {
+                Some((n, _)) if roff && commands.is_empty() => {
+                    let script: Vec<&str> = block.iter().map(|(_, l)| l.as_str()).collect();
+                    found.push((*n, Shown::Script(script.join("\n"))));
+                }
+                _ => found.extend(commands),
+            }
+        }
+    }
+    found
+}
+
 /// What a line of roff shows, as far as our pages go (groff_char(7)).
 fn typed(roff: &str) -> String {
-    let signs = [("\\(aq", "'"), ("\\(dq", "\""), ("\\(ga", "`"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\-", "-"), ("\\e", "\\")];
+    let signs = [("\\(aq", "'"), ("\\(dq", "\""), ("\\(ga", "`"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\&", ""), ("\\-", "-"), ("\\e", "\\")];
     signs.iter().fold(roff.to_string(), |text, (from, to)| text.replace(from, to))
 }
 

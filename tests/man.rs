@@ -1,56 +1,91 @@
-//! Keeps man/rbt.1 true: what its tables say is what the tables of the program say.
+//! Keeps the pages of man/ true: what their tables say is what the tables of the program say.
 //!
-//! Between `.\" from the tables: NAME` and `.\" end` the page is written by this test; all else is written by hand.
+//! Between `.\" from the tables: NAME` and `.\" end` a page is written by this test; all else is written by hand.
 //! `UPDATE=1 cargo test --test man` writes it anew.
 
+use rbt::builtins::options::list;
 use rbt::builtins::{Accepts, Builtin, Param, Returns};
+use rbt::diag::Source;
 use rbt::probes::{Caps, KINDS};
+use rbt::repl::commands::{Command, TABLE};
+use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
 use rbt::types::Type;
-use rbt::{builtins, cli, render};
+use rbt::{builtins, check, cli, render, syntax};
 use std::path::{Path, PathBuf};
 
 const FROM: &str = ".\\\" from the tables: ";
 const END: &str = ".\\\" end";
 
+/// Which tables are on which page.
+const PAGES: &[(&str, &[&str])] = &[
+    ("rbt.1", &["options", "stages", "commands", "fmt", "settings", "environment", "formats"]),
+    ("rbt-language.7", &["probes", "builtins", "differences"]),
+    ("rbt-one-liners.7", &["one-liners"]),
+];
+
 #[test]
-fn the_page_says_what_the_tables_say() {
-    let now = std::fs::read_to_string(page()).unwrap();
-    let new = filled(&now);
-    if now == new {
-        return;
+fn the_pages_say_what_the_tables_say() {
+    for (name, _) in PAGES {
+        let now = std::fs::read_to_string(page(name)).unwrap();
+        let new = filled(&now);
+        if now == new {
+            continue;
+        }
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(page(name), new).unwrap();
+            continue;
+        }
+        let differs = new.lines().zip(now.lines()).find(|(a, b)| a != b);
+        panic!("man/{name} is not what the tables give (UPDATE=1 writes it): {differs:?}");
     }
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(page(), new).unwrap();
-        return;
-    }
-    let differs = new.lines().zip(now.lines()).find(|(a, b)| a != b);
-    panic!("man/rbt.1 is not what the tables give (UPDATE=1 writes it): {differs:?}");
 }
 
-/// groff, where it is installed, has nothing to complain of, and the page reads as it should.
+/// groff, where it is installed, has nothing to complain of, and the pages read as they should.
 #[test]
-fn the_page_is_well_formed() {
-    let run = std::process::Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(page()).output();
-    let Ok(out) = run else {
-        assert!(!std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all"), "needs groff");
-        return eprintln!("skipped: needs groff");
-    };
-    let complaints = String::from_utf8_lossy(&out.stderr);
-    assert!(complaints.is_empty(), "{complaints}");
+fn the_pages_are_well_formed() {
+    for (name, _) in PAGES {
+        let run = std::process::Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(page(name)).output();
+        let Ok(out) = run else {
+            assert!(!std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all"), "needs groff");
+            return eprintln!("skipped: needs groff");
+        };
+        let complaints = String::from_utf8_lossy(&out.stderr);
+        assert!(complaints.is_empty(), "{complaints}");
+    }
 }
 
-/// Every row of every table is on the page.
+/// Every table is on its page, and every page is known here.
 #[test]
 fn nothing_is_left_out() {
-    let page = std::fs::read_to_string(page()).unwrap();
-    for name in ["options", "fmt", "probes", "builtins", "settings", "environment", "formats", "stages", "differences"] {
-        assert!(page.contains(&format!("{FROM}{name}\n")), "no section {name}");
+    for (name, tables) in PAGES {
+        let page = std::fs::read_to_string(page(name)).unwrap();
+        for table in *tables {
+            assert!(page.contains(&format!("{FROM}{table}\n")), "man/{name} has no section {table}");
+        }
+    }
+    for entry in std::fs::read_dir(page("")).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(PAGES.iter().any(|(page, _)| *page == name), "man/{} is not kept by this test", name.display());
     }
 }
 
-fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("man/rbt.1")
+/// A page that another one sends its readers to is there, and so is the section.
+#[test]
+fn references_lead_somewhere() {
+    for (name, _) in PAGES {
+        let text = std::fs::read_to_string(page(name)).unwrap();
+        for (at, _) in text.match_indices("rbt\\-") {
+            let rest = text[at..].replacen("\\-", "-", 2);
+            let word: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+            let Some(section) = rest[word.len()..].strip_prefix(" (").and_then(|r| r.split(')').next()) else { continue };
+            assert!(page(&format!("{word}.{section}")).exists(), "man/{name} refers to {word}({section})");
+        }
+    }
+}
+
+fn page(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(name)
 }
 
 /// The page with its sections from the tables written anew.
@@ -78,6 +113,8 @@ fn section(name: &str) -> String {
         "environment" => ENV_ONLY.iter().map(|(n, doc)| item(&format!("RBT_{}", n.to_uppercase()), &[format!("{doc}.")], "")).collect(),
         "formats" => render::FORMATS.iter().map(|f| item(f.name, &[f.doc.into()], "")).collect(),
         "stages" => cli::STAGES.iter().map(stage).collect(),
+        "commands" => TABLE.iter().map(command).collect(),
+        "one-liners" => SUBJECTS.iter().map(|(name, asked)| subject(name, asked)).collect(),
         "differences" => {
             render::DIFFERENCES.iter().chain(rbt::cdecl::DIFFERENCES).map(|(topic, doc)| item(topic, &[(*doc).into()], "")).collect()
         }
@@ -197,6 +234,57 @@ fn stage(s: &cli::Stage) -> String {
     item(s.name, &[format!("{}{also}.", s.doc)], "")
 }
 
+/// Of the prompt.
+fn command(c: &Command) -> String {
+    item(format!(":{} {}", c.name, c.takes).trim_end(), &[sentence(c.doc)], "")
+}
+
+/// The scripts that are listed under a subject; nothing where there are none.
+fn subject(name: &str, asked: &str) -> String {
+    let of_subject = |s: &&Script| Header::of(s.text).subject() == name;
+    let scripts: String = SCRIPTS.iter().filter(of_subject).map(script).collect();
+    if scripts.is_empty() {
+        return scripts;
+    }
+    format!(".SH \"{}\"\n{}\n{scripts}", escaped(&name.to_uppercase()), guarded(&escaped(&sentence(asked))))
+}
+
+/// What a script's head says of it, its options, and a sample of what it prints.
+fn script(script: &Script) -> String {
+    let header = Header::of(script.text);
+    let mut out = format!(".SS \"{}\"\n{}\n", escaped(script.name), guarded(&escaped(header.purpose)));
+    let mut apart = false;
+    for line in &header.more {
+        if line.is_empty() {
+            apart = true;
+            continue;
+        }
+        // what is indented there is set as it stands
+        let verbatim = line.starts_with(' ');
+        out += if apart { ".PP\n" } else { "" };
+        out += if verbatim && !apart { ".br\n" } else { "" };
+        out += &format!("{}\n", guarded(&escaped(line)));
+        apart = false;
+    }
+    let source = Source { name: script.name.into(), text: script.text.into() };
+    let options = check::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", script.name)));
+    for line in list(&options).iter().take(options.len()) {
+        let (option, about) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
+        out += &item(option, &[sentence(about.trim_start())], "");
+    }
+    out += &format!(".PP\nNeeds: {}\n", header.needs.iter().map(|n| guarded(&escaped(n))).collect::<Vec<_>>().join("\n"));
+    let sample: String = header.example.iter().map(|l| format!("{}\n", guarded(&escaped(l)))).collect();
+    out + &format!(".PP\n.nf\n\\f(CR{sample}\\fP\n.fi\n")
+}
+
+/// With a capital at its start and a stop at its end.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let Some(first) = chars.next() else { return String::new() };
+    let stop = if text.ends_with(['.', '?']) { "" } else { "." };
+    format!("{}{}{stop}", first.to_uppercase(), chars.as_str())
+}
+
 /// As roff has it: what it would set as typographic quotes, hyphens and escapes is meant as typed.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
@@ -208,6 +296,7 @@ fn escaped(text: &str) -> String {
             '`' => out += "\\(ga",
             '^' => out += "\\(ha",
             '~' => out += "\\(ti",
+            c if !c.is_ascii() => out += &format!("\\[u{:04X}]", u32::from(c)),
             c => out.push(c),
         }
     }

@@ -1,6 +1,7 @@
 //! Keeps the house in order by reading the sources: layers, homes of foreign libraries, sizes, names,
-//! formatting. It compiles nothing of them.
+//! formatting, heads of saved scripts. It compiles nothing of them.
 
+use rbt::scripts::{Header, SCRIPTS, SUBJECTS};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,11 @@ const LAYERS: &[Layer] = &[
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
     Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },
     Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt"] },
-    Layer { name: "surface", peers: true, modules: &["driver", "cli", "list", "info", "scripts", "completions", "repl", "main"] },
+    Layer {
+        name: "surface",
+        peers: true,
+        modules: &["driver", "cli", "list", "info", "help", "scripts", "verbs", "completions", "repl", "main"],
+    },
 ];
 
 /// Where each dependency may be used; an empty list is everywhere.
@@ -139,6 +144,32 @@ fn nothing_is_unwrapped() {
                 let _ = writeln!(bad, "{}:{}: {}", file.rel, n + 1, line.trim());
             }
         }
+    }
+    assert!(bad.is_empty(), "\n{bad}");
+}
+
+/// Whoever lists the saved scripts, asks for the help of one or reads the manual finds all of it there, and each was seen to work.
+#[test]
+fn saved_scripts_tell_of_themselves() {
+    let mut bad = String::new();
+    for script in SCRIPTS {
+        let name = script.name;
+        let header = Header::of(script.text);
+        let cases = format!("tests/cases/oneliner/{name}.case");
+        let mut wants = |met: bool, what: &str| {
+            if !met {
+                let _ = writeln!(bad, "one-liners/{name}.bt: {what}");
+            }
+        };
+        wants(script.text.starts_with("#!/usr/bin/env rbt\n/*\n"), "does not begin with #!/usr/bin/env rbt and a comment");
+        wants(header.purpose.ends_with(['.', '?']), "its purpose is not a line that ends with a stop");
+        wants(!header.subjects.is_empty(), "has no line `Subject:`");
+        for subject in &header.subjects {
+            wants(SUBJECTS.iter().any(|(s, _)| s == subject), &format!("`{subject}` is no subject of src/scripts.rs"));
+        }
+        wants(!header.needs.is_empty(), "has no line `Needs:`");
+        wants(!header.example.is_empty(), "has no `Example:` of its output");
+        wants(root().join(&cases).exists(), &format!("has no {cases}"));
     }
     assert!(bad.is_empty(), "\n{bad}");
 }

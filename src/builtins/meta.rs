@@ -152,7 +152,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.kernel_function(&name(f)).is_some().into()))),
+        lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.describes_function(&name(f)).into()))),
         doc: "Has the kernel's BTF a function of this name? Known when the script is checked.",
         example: "begin { if comptime kfunc_exist(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
     },

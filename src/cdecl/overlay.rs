@@ -205,6 +205,9 @@ impl System for Declarations<'_> {
         self.sys.kernel_symbol(name)
     }
 
+    fn describes_function(&self, name: &str) -> bool {
+        self.sys.describes_function(name)
+    }
     fn kernel_function(&self, name: &str) -> Option<u32> {
         self.sys.kernel_function(name)
     }

@@ -34,6 +34,8 @@ pub struct Map {
     pub value: Type,
     /// Entries (1 for a scalar).
     pub max_entries: u32,
+    /// It is the script that says how many: it means to have them.
+    pub sized: bool,
     /// Evict the least recently used instead of refusing when full.
     pub lru: bool,
     /// First use.

@@ -223,6 +223,7 @@ impl Maps {
                 key: keyed.then(|| f.key.ty.clone()),
                 value: f.value.ty.clone(),
                 max_entries: entries,
+                sized: keyed && declared.is_some(),
                 lru: keyed && declared.is_some_and(|d| d.lru),
                 span: declared.map_or(f.first, |d| d.span),
             });

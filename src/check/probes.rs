@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{Tables, World, options, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Lower};
-use crate::diag::{Diagnostic, Span};
+use crate::diag::{Diagnostic, Severity, Span};
 use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
 use crate::settings::{MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
@@ -37,24 +37,44 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
     };
     let mut jobs = Vec::new();
     let options = options::options(script);
+    // names of points that are not here, and whether the filter left anything out
+    let (mut lost, mut filtered) = (Vec::new(), false);
     for item in &script.items {
         let ast::Item::Probe(probe) = item else { continue };
-        let mut sites = Vec::new();
+        let (mut sites, mut absent) = (Vec::new(), Vec::new());
         for point in &probe.points {
             match expand_point(point, &options, env, tables, diags) {
                 Ok(found) => sites.extend(found),
-                Err(d) => diags.extend(missing(d, env.settings)),
+                Err(d) => {
+                    let d = missing(d, env.settings);
+                    if d.as_ref().is_none_or(|d| d.severity == Severity::Warning) {
+                        lost.push(written(point));
+                    }
+                    absent.extend(d);
+                }
             }
         }
+        diags.extend(absent.into_iter().map(|d| with_alternative(d, &sites)));
         sites.retain(|s| wanted(s, env.settings.mode));
+        let before = sites.len();
         sites.retain(|s| s.attach.own() || filter.as_ref().is_none_or(|f| f.is_match(&s.name)));
+        filtered |= sites.len() < before;
         if !sites.is_empty() {
             jobs.push(with_contexts(probe, sites, world, env, tables, diags));
         }
     }
-    if jobs.is_empty() && !super::failed(diags) {
+    // what the run does at its begin and its end is nothing without what it traces
+    let traces = jobs.iter().flat_map(|j| &j.sites).any(|s| !s.attach.own());
+    let none_here = || format!("this machine has none of what the script would trace: {}", lost.join(", "));
+    if !traces && !jobs.is_empty() && !lost.is_empty() && env.settings.missing_probes == MissingProbes::Ignore {
+        diags.push(Diagnostic::warning("no-probes", Span::default(), none_here()));
+    }
+    if (jobs.is_empty() || filtered && !traces) && !super::failed(diags) {
+        jobs.clear();
+        let none = none_here();
         let help = match env.settings.mode {
             _ if filter.is_some() => "no probe's name matches the probe filter",
+            Mode::Trace if !lost.is_empty() => none.as_str(),
             Mode::Trace => "tests are run with --test, benchmarks with --bench",
             Mode::Test => "--test runs the script's test probes: test:NAME { … }",
             Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
@@ -105,11 +125,32 @@ fn point_span(probe: &ast::Probe) -> Span {
     }
 }
 
+/// An attach point as the script has it.
+fn written(point: &AttachPoint) -> String {
+    point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
+}
+
+/// Of a point that is passed over: does the rest of its probe serve?
+fn with_alternative(d: Diagnostic, sites: &[ProbeSite]) -> Diagnostic {
+    if d.severity == Severity::Error {
+        return d;
+    }
+    let instead = match sites {
+        [] => "the probe is left out".to_string(),
+        [one] => format!("the probe is served by {}", one.name),
+        [one, rest @ ..] => format!("the probe is served by {} and {} more", one.name, rest.len()),
+    };
+    let help = d.help.as_ref().map_or(instead.clone(), |help| format!("{instead}; {help}"));
+    d.help(help)
+}
+
 /// What becomes of an attach point that means nothing here.
 fn missing(d: Diagnostic, settings: &Settings) -> Option<Diagnostic> {
     let forgivable = !matches!(d.code, "unknown-probe" | "unsupported");
     match settings.missing_probes {
-        MissingProbes::Warn if forgivable => Some(Diagnostic { severity: crate::diag::Severity::Warning, ..d }),
+        MissingProbes::Warn if forgivable => Some(Diagnostic { severity: Severity::Warning, ..d }),
+        // who asks for more is told which, and what serves in its place
+        MissingProbes::Ignore if forgivable && settings.verbose => Some(Diagnostic { severity: Severity::Warning, ..d }),
         MissingProbes::Ignore if forgivable => None,
         MissingProbes::Error | MissingProbes::Warn | MissingProbes::Ignore => Some(d),
     }
@@ -273,6 +314,22 @@ struct Needs {
     site: bool,
 }
 
+/// Does a macro or function of the script use `args`?
+fn own_ask_for_fields(world: &World, tables: &Tables) -> bool {
+    let mut found = false;
+    let mut each = |e: &ast::Expr| {
+        let name = match &e.kind {
+            ExprKind::Ident(name) => name.as_str(),
+            ExprKind::Call { name, .. } => name.name.as_str(),
+            _ => return,
+        };
+        found |= (tables.row)(name).is_some_and(|row| matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_))));
+    };
+    world.macros.iter().for_each(|m| uses::in_block(&m.body, &mut each));
+    world.functions.iter().for_each(|f| uses::in_block(&f.body, &mut each));
+    found
+}
+
 fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
     let mut n = Needs { context: false, fields: false, site: false };
     uses::expressions(probe, &mut |e| {
@@ -286,9 +343,10 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
             }
             _ => return,
         };
-        // A macro's or function's body is not looked at here.
+        // A macro's or function's body is not looked at here, but for whether any of them asks for `args` at all: a binary may
+        // have none to tell of.
         if world.macros.iter().any(|m| m.name.name == name) || world.function(name).is_some() {
-            n = Needs { context: true, fields: true, site: false };
+            n = Needs { context: true, fields: n.fields || own_ask_for_fields(world, tables), site: false };
             return;
         }
         let Some(row) = (tables.row)(name) else { return };

@@ -485,7 +485,7 @@ fn keys_beyond_what_the_kernel_takes() {
         let names = |n| vec!["args.comm"; n].join(", ");
         let text = format!("tracepoint:sched:sched_wakeup {{ @long[{}] = 1; @short[{}] = 1; }}", names(33), names(30));
         let script = crate::syntax::parse(&Source { name: "t".into(), text }).unwrap();
-        check_with(&script, &sys, &Settings::default(), &TABLES).err().map(|d| d.0.iter().map(|d| d.code).collect::<Vec<_>>())
+        check_with(&script, &sys, &Settings::default(), &TABLES, &[]).err().map(|d| d.0.iter().map(|d| d.code).collect::<Vec<_>>())
     };
     assert_eq!(with(""), None);
     assert_eq!(with("feature ShortKeys;"), Some(vec!["key-too-long"]));

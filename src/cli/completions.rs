@@ -11,6 +11,7 @@ use crate::diag::Source;
 use crate::render::FORMATS;
 use crate::scripts::{Header, SCRIPTS, Script};
 use crate::settings::MECHANISMS;
+use crate::verbs::{self, VERBS};
 use crate::{check, syntax};
 
 /// Writes a shell's completions.
@@ -69,7 +70,12 @@ fn definition() -> Command {
     let common: Vec<Arg> = all.get_arguments().filter(common).cloned().collect();
     let scripts = SCRIPTS.iter().map(|s| saved(s).args(common.clone()));
     let all = Command::new("rbt").version(crate::VERSION).args(shown);
-    let all = all.subcommands([fmt, info, one_liners, completions.disable_help_subcommand(true)]).subcommands(scripts);
+    // where a word belongs to both, the verb is what runs
+    let scripts = scripts.filter(|s| verbs::find(s.get_name()).is_none());
+    let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
+    let help = Command::new("help").about("Tell what a word means").arg(Arg::new("word"));
+    let all = all.subcommands([fmt, info, one_liners, help, completions.disable_help_subcommand(true)]);
+    let all = all.subcommands(verbs).subcommands(scripts);
     all.disable_help_subcommand(true)
 }
 
@@ -100,7 +106,7 @@ mod tests {
             let mut text = Vec::new();
             completions(shell, &mut text);
             let text = String::from_utf8_lossy(&text);
-            for word in ["notify-fd", "in-place", "kprobe_multi", "completions", "one-liners", "opensnoop"] {
+            for word in ["notify-fd", "in-place", "kprobe_multi", "completions", "one-liners", "opensnoop", "latency", "print-script"] {
                 assert!(text.contains(word), "{shell}: {word}");
             }
             assert!(!text.contains("dwarf-pid"), "{shell}");

@@ -39,6 +39,22 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
     (options, rest)
 }
 
+/// Where the first word is that is no option of ours, nor an option's value: a script's name or a verb. None where there is a program
+/// already, or a list is asked for.
+pub(super) fn first_word(command: &clap::Command, args: &[OsString]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        let text = arg.to_string_lossy();
+        match option(command, &text) {
+            Some(found) if found.program || text == "--list" || (text.starts_with("-l") && !text.starts_with("--")) => return None,
+            Some(found) => at += if found.wants_value { 2 } else { 1 },
+            None if text.starts_with('-') => return None,
+            None => return Some(at),
+        }
+    }
+    None
+}
+
 /// What an argument is that is one of our options, or several short ones.
 struct Found {
     /// Its value is the next argument.

@@ -5,8 +5,10 @@ use super::Failure;
 /// The forms of the command line.
 pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt [OPTIONS] -e PROGRAM [ARGS]
+       rbt count|hist|trace|stack|latency PROBE ...
        rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
        rbt one-liners [NAME | SUBJECT]
+       rbt help [WORD]
        rbt fmt [--check] [--diff] [-i | -o FILE] FILES
        rbt info
        rbt completions bash|zsh|fish";
@@ -38,6 +40,8 @@ pub(super) const EXAMPLES: &str = "Examples:
                             what a process allocates
   rbt opensnoop --failed
                             a saved script by its name; `rbt one-liners` lists them
+  rbt count 't:syscalls:sys_enter_*' --top 10
+                            a question without a program; `rbt help` lists such verbs
   rbt -l 'tracepoint:sched:*'
                             probes by name; -lv shows their arguments
   rbt script.bt 42 --name=value

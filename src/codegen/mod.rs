@@ -45,8 +45,11 @@ pub struct Compiled {
     pub assembly: Option<String>,
 }
 
-/// Maps over so many bytes in all are allocated element by element.
+/// Maps over so many bytes in all are allocated element by element, as keys come: then the kernel may have no memory at that
+/// moment, the more so the larger a value is and the busier the processors are.
 const PREALLOC_LIMIT: u64 = 4 << 20;
+/// The same for maps whose script says how many elements they have.
+const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
 
 /// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
 /// hashtab.c check against. The processors share what is larger.
@@ -187,7 +190,8 @@ fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
     };
     let copies = if per_cpu { u64::from(sys.possible_cpus()) } else { 1 };
     let bytes = u64::from(m.max_entries) * (u64::from(key.size()) + u64::from(value_size) * copies);
-    let flags = if bytes > PREALLOC_LIMIT && !m.lru && sys.has(Feature::AllocatesAnywhere) { NO_PREALLOC } else { 0 };
+    let limit = if m.sized { SIZED_PREALLOC_LIMIT } else { PREALLOC_LIMIT };
+    let flags = if bytes > limit && !m.lru && sys.has(Feature::AllocatesAnywhere) { NO_PREALLOC } else { 0 };
     MapDef { kind, key_size: key.size().max(1), value_size, max_entries: m.max_entries.max(1), flags }
 }
 

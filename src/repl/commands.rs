@@ -15,20 +15,28 @@ use crate::diag::nearest;
 use crate::driver::entry::Text;
 use crate::emit::Dumps;
 use crate::list;
-use crate::probes::{self, Env, KINDS};
+use crate::probes::{self, Env};
 use crate::runtime::cost::{self, Cost};
 use crate::types::Type;
 
 /// What a command's argument is, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
+    /// Nothing.
     Nothing,
+    /// Seconds, or numbers of entries.
     Number,
+    /// A path.
     File,
+    /// The name of a map.
     Map,
+    /// A probe, or a pattern.
     Probe,
+    /// A builtin, a probe kind or a command.
     Word,
+    /// Of [`STAGES`].
     Stage,
+    /// What `print` would show.
     Expression,
 }
 
@@ -186,20 +194,9 @@ fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
             text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.takes), c.doc));
         }
         text.push_str("\nTab completes, Ctrl-R searches what was typed before, Ctrl-C ends what runs (twice: leaves).\n");
-    } else if let Some(row) = builtins::find(word) {
-        let params: Vec<&str> = row.params.iter().map(|p| p.name).collect();
-        let takes = if params.is_empty() { String::new() } else { format!("({})", params.join(", ")) };
-        text = format!("{}{takes}\n{}\n\n  {}\n", row.name, row.doc, row.example);
-    } else if let Some(kind) = probes::find(word) {
-        let info = kind.info();
-        text = format!("{}\n{}\n\n  {}\n", info.usage, info.doc, info.example);
     } else {
-        let names = builtins::all().map(|b| b.name).chain(KINDS.iter().map(|k| k.name())).chain(TABLE.iter().map(|c| c.name));
-        let failure = Failure::new(format!("nothing is known of `{word}`")).code("unknown-word");
-        return Err(match nearest(word, names) {
-            Some(near) => failure.help(format!("did you mean `{near}`?")),
-            None => failure.help("builtins, probe kinds and commands have a text; `:args` tells of probes"),
-        });
+        let commands: Vec<&str> = TABLE.iter().map(|c| c.name).collect();
+        text = crate::help::about(word, &commands)?;
     }
     let _ = prompt;
     plainly(text.as_bytes());

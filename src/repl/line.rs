@@ -236,6 +236,7 @@ pub fn printed(script: &hir::Script) -> Option<String> {
     let mut map = None;
     let mut see = |node: Node| {
         if let Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = node
+            && call.row.name == "print"
             && let Some(CallArg::Map(id)) = call.args.first()
         {
             map = script.maps.get(*id).map(commands::shape);

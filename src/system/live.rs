@@ -266,6 +266,10 @@ impl System for Live {
         self.types().ok()?.callable_id(name)
     }
 
+    fn describes_function(&self, name: &str) -> bool {
+        self.types().is_ok_and(|types| types.function_id(name).is_some())
+    }
+
     fn kernel_variable(&self, name: &str) -> Option<String> {
         self.types().ok()?.variable_section(name)
     }

@@ -261,6 +261,10 @@ pub trait System {
     fn kernel_function(&self, _name: &str) -> Option<u32> {
         None
     }
+    /// Has the kernel's BTF a function of this name, whether or not BPF programs may call it?
+    fn describes_function(&self, _name: &str) -> bool {
+        false
+    }
     /// The section of a global variable of the kernel that its BTF describes.
     fn kernel_variable(&self, _name: &str) -> Option<String> {
         None

@@ -1,0 +1,335 @@
+//! `rbt help WORD`: one place to look for a word, whatever it is. Its entries are the rows of the tables.
+
+use std::fmt::Write;
+
+use crate::builtins::{self, Accepts, Builtin, Param, Returns};
+use crate::cli::{self, Failure};
+use crate::diag::{Source, nearest};
+use crate::probes::{Caps, KINDS};
+use crate::scripts::{self, Header, SCRIPTS, SUBJECTS};
+use crate::settings::{ENV_ONLY, SETTINGS};
+use crate::types::Type;
+use crate::verbs::{OPTIONS, VERBS};
+use crate::{check, syntax};
+
+/// Something that has a name and a text.
+pub struct Entry {
+    /// What it is called; the first is canonical.
+    pub names: Vec<String>,
+    /// What it is: `verb`, `function`.
+    pub what: &'static str,
+    /// A line about it.
+    pub line: String,
+    text: Text,
+}
+
+/// Made when it is asked for: a script has to be read.
+type Text = Box<dyn Fn() -> String>;
+
+/// So many columns a line of a list may have.
+const WIDTH: usize = 110;
+/// So many are listed of what only mentions a word.
+const MOST: usize = 40;
+
+impl Entry {
+    fn new(names: Vec<String>, what: &'static str, line: impl Into<String>, text: impl Fn() -> String + 'static) -> Self {
+        Self { names, what, line: line.into(), text: Box::new(text) }
+    }
+
+    /// What its table says of it.
+    pub fn text(&self) -> String {
+        (self.text)()
+    }
+
+    fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    fn is_called(&self, word: &str) -> bool {
+        self.names.iter().any(|n| n == word)
+    }
+
+    fn is_called_like(&self, word: &str) -> bool {
+        self.names.iter().any(|n| n.eq_ignore_ascii_case(word))
+    }
+
+    fn mentions(&self, word: &str) -> bool {
+        self.names.iter().any(|n| n.to_lowercase().contains(word)) || self.line.to_lowercase().contains(word)
+    }
+}
+
+/// All that has a text, in the order of the lists.
+pub fn entries() -> Vec<Entry> {
+    let mut all = Vec::new();
+    all.extend(VERBS.iter().map(|v| Entry::new(vec![v.name.into()], "verb", v.doc, || cli::verbs::help(v))));
+    all.extend(SCRIPTS.iter().map(|s| {
+        let text = || {
+            let source = Source { name: s.name.into(), text: s.text.into() };
+            let options = syntax::parse(&source).map(|tree| check::options(&tree)).unwrap_or_default();
+            scripts::help(s.name, s.text, &options)
+        };
+        Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "one-liner", Header::of(s.text).line(), text)
+    }));
+    all.extend(SUBJECTS.iter().map(|(subject, doc)| {
+        let text = move || format!("{doc}\n\n{}", scripts::list(Some(subject), false));
+        Entry::new(vec![(*subject).into()], "one-liners", *doc, text)
+    }));
+    all.extend(KINDS.iter().map(|k| {
+        let text = || format!("{}\n\n{}\n\n  {}\n", k.usage(), k.doc(), k.example());
+        Entry::new(k.names().iter().map(|n| (*n).into()).collect(), "probe", first_sentence(k.doc()), text)
+    }));
+    all.extend(builtins::all().map(|row| {
+        let what = if row.params.is_empty() && !row.example.contains(&format!("{}(", row.name)) { "variable" } else { "function" };
+        Entry::new(vec![row.name.into()], what, first_sentence(row.doc), || of_builtin(row))
+    }));
+    all.extend(SETTINGS.iter().map(|s| {
+        let upper = s.name.to_ascii_uppercase();
+        let names = vec![s.name.into(), format!("RBT_{upper}"), format!("BPFTRACE_{upper}")];
+        let text = || {
+            let (name, upper, default) = (s.name, s.name.to_ascii_uppercase(), s.default_text());
+            let default = if default.is_empty() { "empty".into() } else { default };
+            format!(
+                "{name}: {}\n\n{}; default {default}\n\n  config = {{ {name} = …; }} in a script, or RBT_{upper}=… in the environment\n",
+                s.doc, s.values
+            )
+        };
+        Entry::new(names, "setting", s.doc, text)
+    }));
+    all.extend(ENV_ONLY.iter().map(|(name, doc)| {
+        let upper = name.to_ascii_uppercase();
+        let text = move || format!("RBT_{}\n\n{doc}.\n", name.to_ascii_uppercase());
+        Entry::new(vec![format!("RBT_{upper}"), format!("BPFTRACE_{upper}")], "environment", *doc, text)
+    }));
+    all.extend(of_options());
+    all
+}
+
+/// rbt's options, and those of verbs alone.
+fn of_options() -> Vec<Entry> {
+    let mut all = Vec::new();
+    let command = cli::command();
+    for a in command.get_arguments().filter(|a| !a.is_hide_set() && !a.is_positional()) {
+        let names = a.get_long().map(|l| format!("--{l}")).into_iter().chain(a.get_short().map(|c| format!("-{c}")));
+        let doc = a.get_help().map(|h| h.to_string()).unwrap_or_default();
+        let values = a.get_value_names().filter(|_| a.get_action().takes_values()).and_then(|v| v.first()).map(|v| v.to_string());
+        all.push(of_option(names.collect(), values.as_deref(), &doc, ""));
+    }
+    for o in OPTIONS {
+        let names = [format!("--{}", o.name)].into_iter().chain(o.short.map(|c| format!("-{c}")));
+        let verbs: Vec<&str> = VERBS.iter().filter(|v| v.options.contains(&o.name)).map(|v| v.name).collect();
+        all.push(of_option(names.collect(), o.value, o.doc, &format!("\n\nOf rbt {}", verbs.join(", "))));
+    }
+    all
+}
+
+fn of_option(names: Vec<String>, value: Option<&str>, doc: &str, more: &str) -> Entry {
+    let value = value.map_or(String::new(), |v| format!(" {v}"));
+    let shown: Vec<String> = names.iter().rev().map(|n| format!("{n}{value}")).collect();
+    let text = format!("{}\n\n{doc}.{more}\n", shown.join(", "));
+    Entry::new(names, "option", doc, move || text.clone())
+}
+
+/// A list's line has room for no more.
+fn first_sentence(text: &str) -> &str {
+    let end = text.find(". ").unwrap_or(text.len());
+    text.get(..end).unwrap_or(text).trim_end_matches('.')
+}
+
+fn of_builtin(row: &Builtin) -> String {
+    let mut text = format!("{}\n\n{}\n", signature(row), row.doc);
+    if row.needs != Caps::NONE {
+        let kinds: Vec<&str> = KINDS.iter().filter(|k| k.offers().has(row.needs)).map(|k| k.name()).collect();
+        let _ = writeln!(text, "Probes: {}.", kinds.join(", "));
+    }
+    if row.risky {
+        text.push_str("Wants --unsafe.\n");
+    }
+    let _ = writeln!(text, "\n  {}", row.example);
+    text
+}
+
+/// `str(address[, length])`, `uint64 pid(init|curr_ns)`.
+pub fn signature(row: &Builtin) -> String {
+    let mut text = String::new();
+    if let Returns::Always(ty) = &row.returns
+        && *ty != Type::Void
+    {
+        let _ = write!(text, "{ty} ");
+    }
+    text += row.name;
+    // what is always written without parentheses has none here
+    if row.params.is_empty() && !row.example.contains(&format!("{}(", row.name)) {
+        return text;
+    }
+    text.push('(');
+    for (i, p) in row.params.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        let open = if p.optional { "[" } else { "" };
+        let _ = write!(text, "{open}{comma}{}", param(p));
+    }
+    text += &"]".repeat(row.params.iter().filter(|p| p.optional).count());
+    text.push(')');
+    text
+}
+
+fn param(p: &Param) -> String {
+    let name = if let Accepts::Word(words) = p.accepts {
+        words.join("|")
+    } else if let Accepts::WordOrInt(words) = p.accepts {
+        format!("{}|n", words.join("|"))
+    } else {
+        p.name.to_string()
+    };
+    if p.rest { format!("{name}...") } else { name }
+}
+
+/// What a word means: the texts of all that is called so, else a list of what is called like it or mentions it. `others` are words
+/// that have a meaning where it is asked, for a suggestion.
+///
+/// # Errors
+/// Nothing is known of it.
+pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
+    let word = word.trim();
+    let all = entries();
+    let mut exact: Vec<&Entry> = all.iter().filter(|e| e.is_called(word)).collect();
+    if exact.is_empty() {
+        exact.extend(all.iter().filter(|e| e.is_called_like(word)));
+    }
+    // `help pid=` or `help str(`, `help $1`
+    let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').to_lowercase();
+    let like: Vec<&Entry> = all.iter().filter(|e| !bare.is_empty() && e.mentions(&bare)).collect();
+    if !exact.is_empty() {
+        return Ok(texts(&exact, &bare, &like));
+    }
+    let dashed = format!("--{bare}");
+    exact.extend(all.iter().filter(|e| !bare.is_empty() && (e.is_called_like(&bare) || e.is_called_like(&dashed))));
+    if !exact.is_empty() {
+        return Ok(texts(&exact, &bare, &like));
+    }
+    let near = nearest(word, all.iter().flat_map(|e| e.names.iter().map(String::as_str)).chain(others.iter().copied()));
+    if like.is_empty() {
+        let failure = Failure::new(format!("nothing is known of `{word}`")).code("unknown-word");
+        return Err(match near {
+            Some(near) => failure.help(format!("did you mean `{near}`?")),
+            None => failure.help("`rbt help` says what has a text; `rbt -lv PROBE` tells of probes, `rbt -lv 'struct NAME'` of types"),
+        });
+    }
+    let mut out = format!("Nothing is called `{word}`");
+    let _ = match near {
+        Some(near) => writeln!(out, "; did you mean `{near}`? These mention it:\n"),
+        None => writeln!(out, "; these mention it:\n"),
+    };
+    list(&like, &mut out);
+    Ok(out)
+}
+
+fn texts(exact: &[&Entry], word: &str, like: &[&Entry]) -> String {
+    let mut out = String::new();
+    for e in exact {
+        let gap = if out.is_empty() { "" } else { "\n" };
+        let head = if exact.len() > 1 { format!("--- {} {}\n\n", e.what, e.name()) } else { String::new() };
+        let _ = writeln!(out, "{gap}{head}{}", e.text().trim_end());
+    }
+    // an alias of a letter or two is part of too many
+    let called = |e: &&&Entry| word.len() > 2 && e.name().to_lowercase().contains(word) && !exact.iter().any(|x| std::ptr::eq(*x, **e));
+    let also: Vec<&str> = like.iter().filter(called).map(|e| e.name()).take(12).collect();
+    if !also.is_empty() {
+        let _ = writeln!(out, "\nSee also: {}", also.join(", "));
+    }
+    out
+}
+
+fn list(found: &[&Entry], out: &mut String) {
+    let shown = || found.iter().take(MOST);
+    let name = shown().map(|e| e.name().chars().count()).max().unwrap_or(0);
+    let what = shown().map(|e| e.what.len()).max().unwrap_or(0);
+    for e in shown() {
+        let line: String = format!("  {:name$}  {:what$}  {}", e.name(), e.what, e.line).chars().take(WIDTH).collect();
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    if let Some(more) = found.len().checked_sub(MOST).filter(|n| *n > 0) {
+        let _ = writeln!(out, "  and {more} more");
+    }
+}
+
+/// What there is, for whoever names no word.
+pub fn overview() -> String {
+    let mut out = String::from("rbt asks the kernel and programs what they do.\n\nA question in a word (rbt VERB --help has examples):\n");
+    for v in VERBS {
+        let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
+    }
+    let _ = writeln!(out, "\nA saved script by its name (rbt one-liners lists all {}):", SCRIPTS.len());
+    let known = ["opensnoop", "execsnoop", "biolatency"];
+    for s in known.iter().filter_map(|name| scripts::find(name)) {
+        let _ = writeln!(out, "  {:38}{}", format!("rbt {}", s.name), Header::of(s.text).line());
+    }
+    out.push_str(
+        "
+A program of one's own:
+  rbt -e 'PROBE { STATEMENTS }'         from the command line
+  rbt FILE [ARGUMENTS]                  from a file
+  rbt                                   at a prompt
+
+What can be traced:
+  rbt -l 'PATTERN'                      probes; -lv shows what they know
+  rbt info                              what this machine can do
+
+What a word means, be it a probe, function, variable, setting, option, verb or saved script:
+  rbt help WORD                         for instance rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
+  rbt help TEXT                         what mentions it, for instance rbt help histogram
+
+All options: rbt --help. The manual: man rbt.
+",
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_finds_itself() {
+        for e in entries() {
+            assert!(!e.names.is_empty() && !e.line.is_empty(), "{:?}", e.names);
+            for name in &e.names {
+                let text = about(name, &[]).unwrap_or_else(|f| panic!("{name}: {f:?}"));
+                assert!(text.contains(e.text().trim_end()), "{name}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_found() {
+        let found = |word: &str| about(word, &[]).unwrap();
+        assert!(found("strftime").starts_with("timestamp strftime(") || found("strftime").contains("strftime("));
+        assert!(found("count").contains("--- verb count") && found("count").contains("--- function count"));
+        assert!(found("u").starts_with("uprobe:"));
+        assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen:"));
+        assert!(found("--pid").contains("-p PID, --pid PID") && found("-p").contains("--pid PID"));
+        assert!(found("no-warnings").contains("--no-warnings"), "without its dashes");
+        assert!(found("str(").contains("See also: "));
+        let list = found("histogram");
+        assert!(list.starts_with("Nothing is called `histogram`") && list.contains("  hist "), "{list}");
+        assert!(list.lines().all(|l| l.chars().count() <= WIDTH));
+    }
+
+    #[test]
+    fn unknown_words_are_told() {
+        let failure = about("strftiem", &[]).unwrap_err();
+        assert_eq!(failure.help.as_deref(), Some("did you mean `strftime`?"));
+        assert_eq!(about("reste", &["reset"]).unwrap_err().help.as_deref(), Some("did you mean `reset`?"));
+        assert!(about("qqqqqqqq", &[]).unwrap_err().help.unwrap().contains("rbt help"));
+        for word in ["", " ", "--", "$", "é\0"] {
+            assert!(about(word, &[]).is_err(), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn the_overview_names_what_there_is() {
+        let text = overview();
+        for verb in VERBS {
+            assert!(text.contains(&format!("rbt {} ", verb.name)));
+        }
+    }
+}

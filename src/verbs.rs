@@ -1,0 +1,282 @@
+//! Verbs: the commonest questions without a program. `rbt count 'vfs_*'` becomes a script, which is run as any other.
+//!
+//! A row of [`VERBS`] is a name, what it takes, its help, and a function from words to text. The user's words stand in the script
+//! as they were typed, and [`Made`] knows where, so that what is wrong with one is shown in the word.
+
+mod made;
+mod probe;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+
+use crate::cli::Failure;
+pub use made::Made;
+use made::Word;
+pub use probe::Category;
+use write::Script;
+
+/// A row.
+#[derive(Debug)]
+pub struct Verb {
+    /// The word after `rbt`.
+    pub name: &'static str,
+    /// What may follow it, options aside; the last one any number of times where it ends in `...`.
+    pub takes: &'static str,
+    /// What it answers: a line without its stop.
+    pub doc: &'static str,
+    /// More for its own help.
+    pub more: &'static str,
+    /// Names of [`OPTIONS`] that it has.
+    pub options: &'static [&'static str],
+    /// Command lines that work, and what each is for.
+    pub examples: &'static [(&'static str, &'static str)],
+    /// What messages call its words; the last one is that of all that follow.
+    operands: &'static [&'static str],
+    /// So many have to be there.
+    least: usize,
+    /// And so many at most.
+    most: usize,
+    write: fn(&Asked, &mut Script) -> Result<(), Failure>,
+}
+
+/// An option that verbs have beside rbt's own.
+#[derive(Debug)]
+pub struct VerbOption {
+    /// Without dashes.
+    pub name: &'static str,
+    /// After one dash.
+    pub short: Option<char>,
+    /// What its value is called; none for a switch.
+    pub value: Option<&'static str>,
+    /// A line without its stop.
+    pub doc: &'static str,
+}
+
+/// What verbs have beside rbt's own options.
+pub const OPTIONS: &[VerbOption] = &[
+    VerbOption { name: "if", short: None, value: Some("EXPR"), doc: "Only where this holds, as in `pid == 1` or `args.ret < 0`" },
+    VerbOption {
+        name: "by",
+        short: None,
+        value: Some("EXPR"),
+        doc: "One line for each value of this, as in comm, pid, args.fd or `comm, pid`",
+    },
+    VerbOption { name: "interval", short: Some('i'), value: Some("SECS"), doc: "Print so often, and start anew: 1, 0.5, 200ms, 2m" },
+    VerbOption { name: "duration", short: Some('d'), value: Some("SECS"), doc: "Stop after so long" },
+    VerbOption { name: "top", short: None, value: Some("N"), doc: "Print the N largest only" },
+    VerbOption {
+        name: "percentiles",
+        short: None,
+        value: None,
+        doc: "Print count, average, least, greatest and percentiles in place of a histogram",
+    },
+    VerbOption { name: "unit", short: None, value: Some("UNIT"), doc: "Of time: ns, us (the default) or ms" },
+    VerbOption { name: "kernel", short: None, value: None, doc: "The kernel's stack" },
+    VerbOption { name: "user", short: None, value: None, doc: "The program's stack; with --kernel, both" },
+    VerbOption { name: "depth", short: None, value: Some("N"), doc: "So many frames of a stack at most" },
+    VerbOption {
+        name: "print-script",
+        short: None,
+        value: None,
+        doc: "Print the program that does it, and stop: to learn from, or to start from",
+    },
+];
+
+const PROBES: &str = "\
+A PROBE is written as in a program (rbt -l lists them), or shorter:
+  vfs_read, vfs_*           kprobe:vfs_read: a function of the kernel
+  libc:malloc               uprobe:libc:malloc: a function of a library or a program
+  sched:sched_switch        tracepoint:sched:sched_switch
+  t:, k:, kr:, u:, ur:, f:, fr:, U:    tracepoint:, kprobe:, kretprobe:, uprobe:, uretprobe:, fentry:, fexit:, usdt:
+  p::vfs_read, r:libc:malloc           as in bcc: the entry and the return of a function";
+
+/// All of them.
+pub const VERBS: &[Verb] = &[
+    Verb {
+        name: "count",
+        takes: "PROBE...",
+        doc: "How often a probe is hit, or each of several",
+        more: "Several probes, or a pattern, are counted one by one; --by counts something else: `--by comm`, or `--by 'probe, comm'` for both.",
+        options: &["if", "by", "interval", "duration", "top", "print-script"],
+        examples: &[
+            ("rbt count 'vfs_*'", "which of the kernel's file functions are called, until Ctrl-C"),
+            ("rbt count 't:syscalls:sys_enter_*' --top 10 -i 1", "the ten commonest system calls, every second"),
+            ("rbt count raw_syscalls:sys_enter --by comm -d 5", "system calls by program, for five seconds"),
+            ("rbt count libc:malloc libc:free -c 'ls -l'", "what a command asks of the allocator"),
+        ],
+        operands: &["PROBE"],
+        least: 1,
+        most: usize::MAX,
+        write: write::count,
+    },
+    Verb {
+        name: "hist",
+        takes: "PROBE EXPR",
+        doc: "How a value is distributed, as a histogram",
+        more: "EXPR is a number that the probe knows: args.NAME, arg0, retval; `rbt -lv PROBE` shows its arguments.",
+        options: &["if", "by", "interval", "duration", "top", "percentiles", "print-script"],
+        examples: &[
+            ("rbt hist t:syscalls:sys_exit_read args.ret --if 'args.ret > 0'", "how much each read gives"),
+            ("rbt hist t:syscalls:sys_exit_write args.ret --by comm --top 5", "how much is written at a time, by program"),
+            ("rbt hist libc:malloc arg0 -c 'ls -l'", "sizes that a command allocates"),
+            ("rbt hist r:libc:read 'retval' --percentiles -p 1234", "percentiles of a function's result, in one process"),
+        ],
+        operands: &["PROBE", "EXPR"],
+        least: 2,
+        most: 2,
+        write: write::hist,
+    },
+    Verb {
+        name: "trace",
+        takes: "PROBE [FORMAT] [EXPR...]",
+        doc: "A line for each hit, with time, process and what you ask for",
+        more: "FORMAT is a text with a % for each EXPR, as printf has: %d, %x, %s, %p and so on. Commas between the words are as good as none, \
+               and `\"%d\", pid` may be one word. Without FORMAT the values are printed as they are.",
+        options: &["if", "duration", "print-script"],
+        examples: &[
+            ("rbt trace t:syscalls:sys_enter_openat '%s' 'str(args.filename)'", "who opens what"),
+            ("rbt trace t:syscalls:sys_exit_openat '%d' args.ret --if 'args.ret < 0'", "opens that fail"),
+            ("rbt trace sched:sched_process_exec '%s' 'str(args.filename)' -d 10", "programs as they start, for ten seconds"),
+            ("rbt trace r:bash:readline '%s' 'str(retval)'", "lines typed into bash"),
+        ],
+        operands: &["PROBE", "FORMAT", "EXPR"],
+        least: 1,
+        most: usize::MAX,
+        write: write::trace,
+    },
+    Verb {
+        name: "stack",
+        takes: "PROBE",
+        doc: "Which stacks lead to a probe, and how often",
+        more: "Of a probe in a program, and of a system call, the program's stack; of profile and counters both; else the kernel's.",
+        options: &["if", "by", "interval", "duration", "top", "kernel", "user", "depth", "print-script"],
+        examples: &[
+            ("rbt stack profile:hz:99 --top 10 -d 5", "what the CPUs are at"),
+            ("rbt stack sched:sched_switch --if 'comm == \"make\"' --top 5", "what a program waits for"),
+            ("rbt stack libc:malloc -c 'ls -l' --top 3", "who allocates"),
+            ("rbt stack software:page-faults:1 --user --by comm -d 5", "who touches new memory"),
+        ],
+        operands: &["PROBE"],
+        least: 1,
+        most: 1,
+        write: write::stack,
+    },
+    Verb {
+        name: "latency",
+        takes: "FUNCTION",
+        doc: "How long a function takes, as a histogram",
+        more: "FUNCTION is the kernel's, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
+               t:syscalls:sys_enter_read. From entry to return, in microseconds; a call within a call is measured too. \
+               --if is asked at the entry, --by at the return.",
+        options: &["if", "by", "interval", "duration", "top", "percentiles", "unit", "print-script"],
+        examples: &[
+            ("rbt latency vfs_read -d 5", "reads, in the kernel"),
+            ("rbt latency t:syscalls:sys_enter_fsync --by comm", "a system call, by program"),
+            ("rbt latency libc:malloc --unit ns -c 'ls -l'", "the allocator, in nanoseconds"),
+            ("rbt latency libc:getaddrinfo --percentiles -i 10", "looking up names, as percentiles every ten seconds"),
+        ],
+        operands: &["FUNCTION"],
+        least: 1,
+        most: 1,
+        write: write::latency,
+    },
+];
+
+/// The verb of a name.
+pub fn find(name: &str) -> Option<&'static Verb> {
+    VERBS.iter().find(|v| v.name == name)
+}
+
+impl Verb {
+    /// How it is called.
+    pub fn usage(&self) -> String {
+        format!("rbt {} {} [OPTIONS]", self.name, self.takes)
+    }
+
+    /// Its options.
+    pub fn own_options(&self) -> impl Iterator<Item = &'static VerbOption> {
+        OPTIONS.iter().filter(|o| self.options.contains(&o.name))
+    }
+
+    /// What follows the options in its help.
+    pub fn after_help(&self) -> String {
+        let width = self.examples.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
+        let lines: Vec<String> = self.examples.iter().map(|(line, why)| format!("  {line:width$}  {why}")).collect();
+        format!("{PROBES}\n\nExamples:\n{}\n\nMost of rbt's other options go with it too: rbt --help", lines.join("\n"))
+    }
+
+    /// The script.
+    ///
+    /// # Errors
+    /// Too few words or too many, and values of options that mean nothing. What is wrong with an expression is seen when the script is
+    /// read.
+    pub fn script(&'static self, asked: Asked) -> Result<Made, Failure> {
+        let wrong = |what: String| Failure::new(what).help(format!("{}; `rbt {} --help` has examples", self.usage(), self.name));
+        if asked.words.len() < self.least {
+            let missing = self.operands.get(asked.words.len()).or(self.operands.last()).copied().unwrap_or_default();
+            return Err(wrong(format!("rbt {}: {missing} is missing", self.name)));
+        }
+        if let Some(extra) = asked.words.get(self.most) {
+            return Err(wrong(format!("rbt {}: `{extra}` is a word too many", self.name)));
+        }
+        let name = |i: usize| self.operands.get(i).or(self.operands.last()).copied().unwrap_or_default();
+        let mut words: Vec<Word> = Vec::new();
+        words.extend(asked.words.iter().enumerate().map(|(i, w)| Word { name: name(i).into(), text: w.clone() }));
+        for name in EXPRESSIONS {
+            words.extend(asked.options.get(name).map(|text| Word { name: format!("--{name}"), text: text.clone() }));
+        }
+        if let Some(empty) = words.iter().find(|w| w.text.trim().is_empty()) {
+            return Err(wrong(format!("rbt {}: {} is empty", self.name, empty.name)));
+        }
+        let mut script = Script::new(format!("rbt {}", self.name), words);
+        (self.write)(&asked, &mut script)?;
+        Ok(script.made())
+    }
+}
+
+/// Options whose values are the language's.
+const EXPRESSIONS: &[&str] = &["if", "by"];
+
+/// What a user asked of a verb.
+#[derive(Debug)]
+pub struct Asked {
+    /// Words that belong to no option.
+    pub words: Vec<String>,
+    /// Names of [`OPTIONS`] that were given, with their values.
+    pub options: BTreeMap<&'static str, String>,
+    /// Is this word a category of tracepoints?
+    pub category: Category,
+}
+
+impl Asked {
+    fn has(&self, name: &str) -> bool {
+        self.options.contains_key(name)
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.options.get(name) else { return Ok(None) };
+        match text.parse() {
+            Ok(n) if n > 0 => Ok(Some(n)),
+            _ => Err(Failure::new(format!("--{name} {text}: not a whole number above 0"))),
+        }
+    }
+
+    /// A time as probes write it: `s:5`, `ms:500`.
+    fn time(&self, name: &str) -> Result<Option<String>, Failure> {
+        let Some(text) = self.options.get(name) else { return Ok(None) };
+        let (number, ms) = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
+            n if text.ends_with("ms") => (n, 1.0),
+            n if text.ends_with('m') => (n, 60_000.0),
+            n if text.ends_with('s') || n == text => (n, 1000.0),
+            _ => ("", 0.0),
+        };
+        // a year, which the kernel's clock takes
+        match number.parse::<f64>().map(|n| (n * ms).round()) {
+            Ok(ms) if (1.0..=3.2e10).contains(&ms) && ms % 1000.0 == 0.0 => Ok(Some(format!("s:{}", ms / 1000.0))),
+            Ok(ms) if (1.0..=3.2e10).contains(&ms) => Ok(Some(format!("ms:{ms}"))),
+            _ => Err(Failure::new(format!("--{name} {text}: not a time")).help("seconds, as in 5 or 0.5, or with a unit: 200ms, 10s, 2m")),
+        }
+    }
+}

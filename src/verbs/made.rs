@@ -1,0 +1,96 @@
+//! A script made of words, which knows where they are.
+
+use crate::diag::{Diagnostic, Diagnostics, Source, Span};
+use crate::syntax;
+
+/// A script and the words in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// What messages call it.
+    pub name: String,
+    /// The script.
+    pub text: String,
+    pub(super) words: Vec<Word>,
+    /// In order of place.
+    pub(super) parts: Vec<Part>,
+}
+
+/// What a user typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// What messages call it: `PROBE`, `--if`.
+    pub name: String,
+    pub text: String,
+}
+
+/// Where a part of a word stands in the script; lengths and places in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// In the script.
+    pub at: u32,
+    pub len: u32,
+    pub word: usize,
+    /// In the word.
+    pub from: u32,
+    /// It is an expression, or several.
+    pub expression: bool,
+}
+
+impl Made {
+    /// The script, and the words after it.
+    pub fn sources(&self) -> Vec<Source> {
+        let script = Source { name: self.name.clone(), text: self.text.clone() };
+        let words = self.words.iter().map(|w| Source { name: w.name.clone(), text: w.text.clone() });
+        [script].into_iter().chain(words).collect()
+    }
+
+    /// What is wrong with the script, with its places in the words where they are in one. What is said twice, because a word stands
+    /// there twice, is said once.
+    pub fn in_words(&self, mut diags: Diagnostics) -> Diagnostics {
+        for d in &mut diags.0 {
+            d.span = self.in_word(d.span);
+            d.related.iter_mut().for_each(|(span, _)| *span = self.in_word(*span));
+            let (span, length) = (d.span, d.related.len());
+            d.related.retain(|(other, _)| *other != span || length == 0);
+        }
+        let mut said: Vec<Diagnostic> = Vec::new();
+        for d in diags.0 {
+            if !said.iter().any(|s| s.span == d.span && s.code == d.code && s.message == d.message) {
+                said.push(d);
+            }
+        }
+        Diagnostics(said)
+    }
+
+    fn in_word(&self, span: Span) -> Span {
+        if span.source != 0 {
+            return span;
+        }
+        let touches = |p: &&Part| span.start < p.at + p.len && (span.end > p.at || span.start >= p.at);
+        let Some(first) = self.parts.iter().find(touches) else { return span };
+        let Some(last) = self.parts.iter().rev().filter(touches).find(|p| p.word == first.word) else { return span };
+        let within = |p: &Part, at: u32| p.from + at.clamp(p.at, p.at + p.len) - p.at;
+        let Ok(source) = u16::try_from(first.word + 1) else { return span };
+        let (start, end) = (within(first, span.start), within(last, span.end));
+        Span { source, start, end: end.max(start) }
+    }
+
+    /// What is wrong with an expression taken alone: a parenthesis that is not closed is noticed anywhere in the script.
+    pub fn wrong_expression(&self) -> Option<Diagnostics> {
+        let alone = self.parts.iter().filter(|p| p.expression).find_map(|p| {
+            const BEFORE: &str = "begin { @[";
+            let text = self.text.get(p.at as usize..(p.at + p.len) as usize)?;
+            let source = Source { name: String::new(), text: format!("{BEFORE}{text}\n] = 1; }}") };
+            let diags = syntax::parse(&source).err()?;
+            let part = Part { at: BEFORE.len() as u32, ..*p };
+            Some((Made { parts: vec![part], ..Made::default() }, diags))
+        });
+        let (made, mut diags) = alone?;
+        // one that is noticed after the expression is about its end
+        let end = made.parts.first().map_or(0, |p| p.at + p.len);
+        for d in &mut diags.0 {
+            d.span = Span { start: d.span.start.min(end.saturating_sub(1)), end: d.span.end.min(end), ..d.span };
+        }
+        Some(made.in_words(diags))
+    }
+}

@@ -1,0 +1,107 @@
+//! Probes as people write them who do not write programs.
+
+use crate::cli::Failure;
+use crate::diag::nearest;
+use crate::probes::{KINDS, find};
+
+/// Is this word a category of tracepoints?
+pub type Category = fn(&str) -> bool;
+
+/// An attach point that a part of a word stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What is put before the part.
+    pub prefix: String,
+    /// The part, in bytes of the word.
+    pub from: usize,
+    pub to: usize,
+    /// The kind's canonical name; empty where the part names none that is known.
+    pub kind: &'static str,
+    /// What follows the kind.
+    pub rest: String,
+}
+
+/// Kinds that stand for the start and the end of something.
+const PAIRS: &[(&str, &str)] = &[("kprobe", "kretprobe"), ("uprobe", "uretprobe"), ("fentry", "fexit")];
+const SYSCALL: (&str, &str) = ("sys_enter_", "sys_exit_");
+
+/// The attach points of a word: several have commas between them.
+pub fn probes(word: &str, category: Category) -> Vec<Probe> {
+    // in a C++ signature they mean something else
+    let cut: &[char] = if word.contains(['(', '"', '<']) { &[] } else { &[','] };
+    let mut from = 0;
+    let mut found = Vec::new();
+    for piece in word.split(cut) {
+        let blank = piece.len() - piece.trim_start().len();
+        let trimmed = piece.trim();
+        if !trimmed.is_empty() {
+            found.push(probe(trimmed, from + blank, category));
+        }
+        from += piece.len() + 1;
+    }
+    found
+}
+
+fn probe(text: &str, at: usize, category: Category) -> Probe {
+    let (prefix, skip) = prefix(text, category);
+    let whole = format!("{prefix}{}", text.get(skip..).unwrap_or(""));
+    let (kind, rest) = whole.split_once(':').unwrap_or((&whole, ""));
+    let kind = find(kind).map_or("", |k| k.name());
+    Probe { kind, rest: rest.into(), prefix: prefix.into(), from: at + skip, to: at + text.len() }
+}
+
+/// What is put before a probe, and how many of its bytes are left out.
+fn prefix(text: &str, category: Category) -> (&'static str, usize) {
+    let Some((first, rest)) = text.split_once(':') else {
+        return if find(text).is_some_and(|k| k.by_name_only()) { ("", 0) } else { ("kprobe:", 0) };
+    };
+    match first {
+        "p" if rest.starts_with(':') => return ("kprobe:", 3),
+        "r" if rest.starts_with(':') => return ("kretprobe:", 3),
+        "r" => return ("uretprobe:", 2),
+        _ => {}
+    }
+    if find(first).is_some() {
+        return ("", 0);
+    }
+    let one = !rest.contains(':');
+    if one && !first.contains('/') && category(first) {
+        return ("tracepoint:", 0);
+    }
+    // `kprob:vfs_read` is no function of a binary `kprob`
+    let misspelt =
+        first.len() > 3 && nearest(first, KINDS.iter().flat_map(|k| k.names().iter().copied()).filter(|n| n.len() > 3)).is_some();
+    if !misspelt && (one || first.contains('/') || rest.starts_with("cpp:")) { ("uprobe:", 0) } else { ("", 0) }
+}
+
+impl Probe {
+    /// May it stand for several?
+    pub fn is_pattern(&self) -> bool {
+        self.rest.contains(['*', '?', '['])
+    }
+
+    /// Does it run on a program's behalf, so that the program's stack says more than the kernel's?
+    pub fn of_program(&self) -> bool {
+        let call = self.kind == "tracepoint" && (self.rest.starts_with("syscalls:") || self.rest.starts_with("raw_syscalls:"));
+        call || ["uprobe", "uretprobe", "usdt"].contains(&self.kind)
+    }
+
+    /// Does it sample whatever is run?
+    pub fn samples(&self) -> bool {
+        ["profile", "software", "hardware"].contains(&self.kind)
+    }
+
+    /// Where what begins here ends.
+    pub fn end(&self) -> Result<Probe, Failure> {
+        if let Some((_, end)) = PAIRS.iter().find(|(start, _)| *start == self.kind) {
+            return Ok(Probe { prefix: format!("{end}:"), from: self.to - self.rest.len(), ..self.clone() });
+        }
+        let call = self.rest.strip_prefix("syscalls:").and_then(|event| event.strip_prefix(SYSCALL.0));
+        if let (Some(call), "tracepoint") = (call, self.kind) {
+            return Ok(Probe { prefix: format!("tracepoint:syscalls:{}", SYSCALL.1), from: self.to - call.len(), ..self.clone() });
+        }
+        let what = if self.kind.is_empty() { self.rest.clone() } else { format!("{}:{}", self.kind, self.rest) };
+        Err(Failure::new(format!("rbt latency: `{what}` has no end that could be waited for"))
+            .help("name a function of the kernel, one of a program or a library as BIN:FUNC, or a system call: t:syscalls:sys_enter_read"))
+    }
+}

@@ -1,0 +1,280 @@
+//! How each verb's script is written.
+
+use super::Asked;
+use super::made::{Made, Part, Word};
+use super::probe::{Probe, probes};
+use crate::cli::Failure;
+
+/// A script as it is written.
+pub(super) struct Script(Made);
+
+impl Script {
+    pub(super) fn new(name: String, words: Vec<Word>) -> Self {
+        Self(Made { name, words, ..Made::default() })
+    }
+
+    pub(super) fn made(self) -> Made {
+        self.0
+    }
+
+    fn put(&mut self, text: &str) {
+        self.0.text.push_str(text);
+    }
+
+    /// A part of a word, as it is.
+    fn part(&mut self, word: usize, from: usize, to: usize, expression: bool) {
+        let Some(text) = self.0.words.get(word).and_then(|w| w.text.get(from..to)) else { return };
+        let at = self.0.text.len() as u32;
+        self.0.parts.push(Part { at, len: text.len() as u32, word, from: from as u32, expression });
+        self.0.text.push_str(text);
+    }
+
+    /// A whole word that is an expression. A comma at its end parted it from the next.
+    fn expression(&mut self, word: usize) {
+        let Some(text) = self.0.words.get(word).map(|w| w.text.as_str()) else { return };
+        let to = text.trim_end().trim_end_matches(',').len();
+        self.part(word, 0, to, true);
+    }
+
+    /// The word of an option.
+    fn option(&self, name: &str) -> Option<usize> {
+        self.0.words.iter().position(|w| w.name.strip_prefix("--") == Some(name))
+    }
+
+    /// The head of a block: its attach points, and what `--if` asks.
+    fn head(&mut self, points: &[(usize, Probe)], filter: bool) {
+        for (i, (word, probe)) in points.iter().enumerate() {
+            if i > 0 {
+                self.put(",\n");
+            }
+            self.put(&probe.prefix);
+            self.part(*word, probe.from, probe.to, false);
+        }
+        if let Some(word) = self.option("if").filter(|_| filter) {
+            self.put(" /");
+            self.expression(word);
+            self.put("/");
+        }
+        self.put(" {\n");
+    }
+
+    /// `[KEYS]` of the map; nothing where there is no key. What is always there, then what `--by` asks for.
+    fn keys(&mut self, own: &[&str]) -> bool {
+        let by = self.option("by");
+        if own.is_empty() && by.is_none() {
+            return false;
+        }
+        self.put("[");
+        self.put(&own.join(", "));
+        if let Some(word) = by {
+            self.put(if own.is_empty() { "" } else { ", " });
+            self.expression(word);
+        }
+        self.put("]");
+        true
+    }
+
+    /// Settings, where what is printed at the end is not simply every map.
+    fn own_end(&mut self, wanted: bool) {
+        if wanted {
+            self.put("config = {\n  print_maps_on_exit = false;\n}\n\n");
+        }
+    }
+
+    /// What is done every so often and at the end.
+    fn ends(&mut self, asked: &Asked, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
+        let top = asked.number("top")?;
+        if let (Some(n), false) = (top, keyed) {
+            let failure = Failure::new(format!("--top {n}: there is one value only"));
+            return Err(failure.help("--by EXPR makes several, as in `--by comm`"));
+        }
+        let print = match top {
+            Some(n) => format!("print({map}, {n});"),
+            None => format!("print({map});"),
+        };
+        if let Some(every) = asked.time("interval")? {
+            self.put(&format!("\ninterval:{every} {{\n  time(\"%H:%M:%S\\n\");\n  {print}\n  clear({map});\n}}\n"));
+        }
+        self.stop(asked)?;
+        if own_end {
+            self.put(&format!("\nend {{\n  {print}\n}}\n"));
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, asked: &Asked) -> Result<(), Failure> {
+        if let Some(after) = asked.time("duration")? {
+            self.put(&format!("\ninterval:{after} {{\n  exit();\n}}\n"));
+        }
+        Ok(())
+    }
+}
+
+/// The attach points of the first `words` words.
+fn points(asked: &Asked, words: usize) -> Vec<(usize, Probe)> {
+    let words = asked.words.iter().enumerate().take(words);
+    words.flat_map(|(i, word)| probes(word, asked.category).into_iter().map(move |p| (i, p))).collect()
+}
+
+fn several(points: &[(usize, Probe)]) -> bool {
+    points.len() > 1 || points.iter().any(|(_, p)| p.is_pattern())
+}
+
+pub(super) fn count(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+    let points = points(asked, usize::MAX);
+    let own_end = asked.has("top");
+    script.own_end(own_end);
+    script.head(&points, true);
+    script.put("  @");
+    let each = several(&points) && !asked.has("by");
+    let keyed = script.keys(if each { &["probe"] } else { &[] });
+    script.put(" = count();\n}\n");
+    script.ends(asked, "@", keyed, own_end)
+}
+
+pub(super) fn hist(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+    let own_end = asked.has("top");
+    script.own_end(own_end);
+    script.head(&points(asked, 1), true);
+    script.put("  @");
+    let keyed = script.keys(&[]);
+    script.put(&format!(" = {}(", distribution(asked)));
+    script.expression(1);
+    script.put(");\n}\n");
+    script.ends(asked, "@", keyed, own_end)
+}
+
+fn distribution(asked: &Asked) -> &'static str {
+    if asked.has("percentiles") { "percentiles" } else { "hist" }
+}
+
+pub(super) fn stack(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+    let points = points(asked, 1);
+    let (of_program, samples) = (points.iter().any(|(_, p)| p.of_program()), points.iter().any(|(_, p)| p.samples()));
+    let asks = asked.has("kernel") || asked.has("user");
+    let kernel = if asks { asked.has("kernel") } else { samples || !of_program };
+    let user = if asks { asked.has("user") } else { samples || of_program };
+    let depth = asked.number("depth")?.map(|n| format!("({n})")).unwrap_or_default();
+    let own_end = asked.has("top");
+    script.own_end(own_end);
+    script.head(&points, true);
+    script.put("  @");
+    let stacks = [(kernel, "kstack"), (user, "ustack")];
+    let keys: Vec<String> = stacks.iter().filter(|(is, _)| *is).map(|(_, name)| format!("{name}{depth}")).collect();
+    let keyed = script.keys(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    script.put(" = count();\n}\n");
+    script.ends(asked, "@", keyed, own_end)
+}
+
+pub(super) fn trace(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+    let points = points(asked, 1);
+    let format = asked.words.get(1).filter(|w| w.trim_start().starts_with('"') || w.contains('%'));
+    let each = several(&points) || asked.words.len() == 1;
+    let column = |is: bool, text: &'static str| if is { text } else { "" };
+    if format.is_some() || asked.words.len() == 1 {
+        let (probe, message) = (column(each, "  PROBE"), column(format.is_some(), "  MESSAGE"));
+        script
+            .put(&format!("begin {{\n  printf(\"%-8s %7s %7s %-15s{probe}{message}\\n\", \"TIME\", \"PID\", \"TID\", \"COMM\");\n}}\n\n"));
+    }
+    script.head(&points, true);
+    let Some(format) = format else {
+        return values(asked, each, script);
+    };
+    script.put(&format!("  printf(\"%s %7d %7d %-15s  {}", column(each, "%s  ")));
+    let more = literal(format, asked.words.len() > 2, script);
+    script.put(&format!("\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", column(each, ", probe")));
+    if let Some((from, to)) = more {
+        script.put(", ");
+        script.part(1, from, to, true);
+    }
+    for word in 2..asked.words.len() {
+        script.put(", ");
+        script.expression(word);
+    }
+    script.put(");\n}\n");
+    script.stop(asked)
+}
+
+/// A line of values as they are, or of the probe alone.
+fn values(asked: &Asked, each: bool, script: &mut Script) -> Result<(), Failure> {
+    if asked.words.len() == 1 {
+        script.put("  printf(\"%s %7d %7d %-15s  %s\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe);\n}\n");
+        return script.stop(asked);
+    }
+    script.put(&format!("  print((strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", if each { ", probe" } else { "" }));
+    for word in 1..asked.words.len() {
+        script.put(", ");
+        script.expression(word);
+    }
+    script.put("));\n}\n");
+    script.stop(asked)
+}
+
+/// The inside of a format's literal, without the line's end, which is there anyway; gives what follows the literal in its word, in
+/// bytes. Words after it may have been parted by a comma.
+fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, usize)> {
+    let bare = |text: &str| text.strip_suffix("\\n").unwrap_or(text).len();
+    let quoted = word.trim_start();
+    let Some(inner) = quoted.strip_prefix('"') else {
+        let text = word.trim_end();
+        let text = if followed { text.strip_suffix(',').unwrap_or(text) } else { text };
+        let to = bare(text);
+        if word.contains(['"', '\n']) {
+            // not the same bytes as the word's
+            let text = word.get(..to).unwrap_or("").replace('"', "\\\"").replace('\n', "\\n");
+            script.put(&text);
+        } else {
+            script.part(1, 0, to, false);
+        }
+        return None;
+    };
+    let from = word.len() - inner.len();
+    let mut escaped = false;
+    let close = inner.find(|c: char| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    let close = close.unwrap_or(inner.len());
+    script.part(1, from, from + bare(inner.get(..close).unwrap_or("")), false);
+    let after = inner.get(close + 1..).unwrap_or("");
+    let rest = after.trim_start().trim_start_matches(',').trim_start();
+    let (from, to) = (word.len() - rest.len(), word.len() - rest.len() + rest.trim_end().trim_end_matches(',').len());
+    (from < to).then_some((from, to))
+}
+
+/// What the kernel's clock is divided by.
+const UNITS: &[(&str, &str)] = &[("ns", ""), ("us", " / 1000"), ("ms", " / 1000000")];
+
+pub(super) fn latency(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
+    let unit = asked.options.get("unit").map_or("us", String::as_str);
+    let Some((unit, divided)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(Failure::new(format!("--unit {unit}: there is no such unit")).help("one of ns, us, ms"));
+    };
+    let starts = points(asked, 1);
+    let mut ends = Vec::new();
+    for (word, start) in &starts {
+        ends.push((*word, start.end()?));
+    }
+    script.own_end(true);
+    script.head(&starts, false);
+    // a call within a call has a place of its own
+    script.put("  @depth[tid]++;\n");
+    match script.option("if") {
+        Some(word) => {
+            script.put("  if (");
+            script.expression(word);
+            script.put(") {\n    @start[tid, @depth[tid]] = nsecs;\n  }\n}\n\n");
+        }
+        None => script.put("  @start[tid, @depth[tid]] = nsecs;\n}\n\n"),
+    }
+    script.head(&ends, false);
+    let time = if divided.is_empty() { "$now - $start".into() } else { format!("($now - $start){divided}") };
+    script.put("  $now = nsecs;\n  $depth = @depth[tid];\n  $start = @start[tid, $depth];\n");
+    script.put(&format!("  if ($start != 0) {{\n    @{unit}"));
+    let each = several(&starts) && !asked.has("by");
+    let keyed = script.keys(if each { &["probe"] } else { &[] });
+    script.put(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(asked)));
+    script.put("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    delete(@depth, tid);\n  }\n}\n");
+    script.ends(asked, &format!("@{unit}"), keyed, true)
+}
