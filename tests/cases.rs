@@ -229,7 +229,9 @@ impl Shown {
     fn says(&self) -> &'static str {
         match self {
             // one that lists or tells does not attach
-            Self::Command(c) if ["-l", "info", "one-liners", "--test", "--bench"].iter().any(|w| c.starts_with(w)) => "EXPECT_RE .\n",
+            Self::Command(c) if ["-l", "info", "help", "one-liners", "--test", "--bench"].iter().any(|w| c.starts_with(w)) => {
+                "EXPECT_RE .\n"
+            }
             Self::Command(c) if c.contains(" --help") => "EXPECT_RE ^Usage: rbt\n",
             Self::Command(c) if c.contains("| jq ") => "EXPECT_RE ^[^ ].* [0-9]+$\n",
             Self::Command(c) if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",

@@ -11,6 +11,7 @@ use rbt::repl::commands::{Command, TABLE};
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
 use rbt::types::Type;
+use rbt::verbs::{self, VERBS, Verb, VerbOption};
 use rbt::{builtins, check, cli, render, syntax};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ const END: &str = ".\\\" end";
 
 /// Which tables are on which page.
 const PAGES: &[(&str, &[&str])] = &[
-    ("rbt.1", &["options", "stages", "commands", "fmt", "settings", "environment", "formats"]),
+    ("rbt.1", &["options", "stages", "verbs", "verb options", "commands", "fmt", "settings", "environment", "formats"]),
     ("rbt-language.7", &["probes", "builtins", "differences"]),
     ("rbt-one-liners.7", &["one-liners"]),
 ];
@@ -113,6 +114,8 @@ fn section(name: &str) -> String {
         "environment" => ENV_ONLY.iter().map(|(n, doc)| item(&format!("RBT_{}", n.to_uppercase()), &[format!("{doc}.")], "")).collect(),
         "formats" => render::FORMATS.iter().map(|f| item(f.name, &[f.doc.into()], "")).collect(),
         "stages" => cli::STAGES.iter().map(stage).collect(),
+        "verbs" => VERBS.iter().map(verb).collect(),
+        "verb options" => verbs::OPTIONS.iter().map(verb_option).collect(),
         "commands" => TABLE.iter().map(command).collect(),
         "one-liners" => SUBJECTS.iter().map(|(name, asked)| subject(name, asked)).collect(),
         "differences" => {
@@ -232,6 +235,22 @@ fn setting(s: &rbt::settings::Setting) -> String {
 fn stage(s: &cli::Stage) -> String {
     let also = if s.aliases.is_empty() { String::new() } else { format!(" (also {})", s.aliases.join(", ")) };
     item(s.name, &[format!("{}{also}.", s.doc)], "")
+}
+
+fn verb(v: &Verb) -> String {
+    let options: Vec<String> = v.options.iter().map(|o| format!("--{o}")).collect();
+    let about = [sentence(v.doc), sentence(v.more), format!("Options: {}.", options.join(", "))];
+    let mut out = item(&format!("rbt {} {}", v.name, v.takes), &about, "");
+    for (line, purpose) in v.examples {
+        out += &format!(".br\n\\f(CR{}\\fP\n.br\n\\ \\ {}\n", escaped(line), escaped(&sentence(purpose)));
+    }
+    out
+}
+
+fn verb_option(o: &VerbOption) -> String {
+    let value = o.value.map(|v| format!(" {v}")).unwrap_or_default();
+    let short = o.short.map(|c| format!("-{c}{value}, ")).unwrap_or_default();
+    item(&format!("{short}--{}{value}", o.name), &[sentence(o.doc)], "")
 }
 
 /// Of the prompt.
