@@ -197,6 +197,7 @@ pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
     }
     // `help pid=` or `help str(`, `help $1`
     let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').to_lowercase();
+    let bare = if bare.contains(char::is_alphanumeric) { bare } else { String::new() };
     let like: Vec<&Entry> = all.iter().filter(|e| !bare.is_empty() && e.mentions(&bare)).collect();
     if !exact.is_empty() {
         return Ok(texts(&exact, &bare, &like));
