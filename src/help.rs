@@ -197,6 +197,7 @@ pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
     }
     // `help pid=` or `help str(`, `help $1`
     let bare = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').to_lowercase();
+    let bare = if bare.contains(char::is_alphanumeric) { bare } else { String::new() };
     let like: Vec<&Entry> = all.iter().filter(|e| !bare.is_empty() && e.mentions(&bare)).collect();
     if !exact.is_empty() {
         return Ok(texts(&exact, &bare, &like));
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn words_are_found() {
         let found = |word: &str| about(word, &[]).unwrap();
-        assert!(found("strftime").starts_with("timestamp strftime(") || found("strftime").contains("strftime("));
+        assert!(found("strftime").lines().next().is_some_and(|l| l.contains("strftime(")));
         assert!(found("count").contains("--- verb count") && found("count").contains("--- function count"));
         assert!(found("u").starts_with("uprobe:"));
         assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen:"));
