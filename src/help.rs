@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn words_are_found() {
         let found = |word: &str| about(word, &[]).unwrap();
-        assert!(found("strftime").starts_with("timestamp strftime(") || found("strftime").contains("strftime("));
+        assert!(found("strftime").lines().next().is_some_and(|l| l.contains("strftime(")));
         assert!(found("count").contains("--- verb count") && found("count").contains("--- function count"));
         assert!(found("u").starts_with("uprobe:"));
         assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen:"));
