@@ -185,7 +185,7 @@ impl<'a> Front<'a> {
         let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
         // what its options leave out is nothing that whoever gives them wrote
         if let Program::Saved(_) = self.run.program {
-            checked.warnings.0.retain(|d| d.code != "unreachable");
+            checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
         }
         self.clock.stage("check");
         if self.run.warnings && !checked.warnings.0.is_empty() {

@@ -230,7 +230,8 @@ fn texts(exact: &[&Entry], word: &str, like: &[&Entry]) -> String {
         let head = if exact.len() > 1 { format!("--- {} {}\n\n", e.what, e.name()) } else { String::new() };
         let _ = writeln!(out, "{gap}{head}{}", e.text().trim_end());
     }
-    let called = |e: &&&Entry| e.name().to_lowercase().contains(word) && !exact.iter().any(|x| std::ptr::eq(*x, **e));
+    // an alias of a letter or two is part of too many
+    let called = |e: &&&Entry| word.len() > 2 && e.name().to_lowercase().contains(word) && !exact.iter().any(|x| std::ptr::eq(*x, **e));
     let also: Vec<&str> = like.iter().filter(called).map(|e| e.name()).take(12).collect();
     if !also.is_empty() {
         let _ = writeln!(out, "\nSee also: {}", also.join(", "));
@@ -255,27 +256,27 @@ fn list(found: &[&Entry], out: &mut String) {
 pub fn overview() -> String {
     let mut out = String::from("rbt asks the kernel and programs what they do.\n\nA question in a word (rbt VERB --help has examples):\n");
     for v in VERBS {
-        let _ = writeln!(out, "  {:34}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
+        let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
     }
     let _ = writeln!(out, "\nA saved script by its name (rbt one-liners lists all {}):", SCRIPTS.len());
     let known = ["opensnoop", "execsnoop", "biolatency"];
     for s in known.iter().filter_map(|name| scripts::find(name)) {
-        let _ = writeln!(out, "  {:34}{}", format!("rbt {}", s.name), Header::of(s.text).line());
+        let _ = writeln!(out, "  {:38}{}", format!("rbt {}", s.name), Header::of(s.text).line());
     }
     out.push_str(
         "
 A program of one's own:
-  rbt -e 'PROBE { STATEMENTS }'     from the command line
-  rbt FILE [ARGUMENTS]              from a file
-  rbt                               at a prompt
+  rbt -e 'PROBE { STATEMENTS }'         from the command line
+  rbt FILE [ARGUMENTS]                  from a file
+  rbt                                   at a prompt
 
 What can be traced:
-  rbt -l 'PATTERN'                  probes; -lv shows what they know
-  rbt info                          what this machine can do
+  rbt -l 'PATTERN'                      probes; -lv shows what they know
+  rbt info                              what this machine can do
 
 What a word means, be it a probe, function, variable, setting, option, verb or saved script:
-  rbt help WORD                     for instance rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
-  rbt help TEXT                     what mentions it, for instance rbt help histogram
+  rbt help WORD                         for instance rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
+  rbt help TEXT                         what mentions it, for instance rbt help histogram
 
 All options: rbt --help. The manual: man rbt.
 ",

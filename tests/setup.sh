@@ -8,7 +8,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
-test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux xfsprogs btrfs-progs binutils golang-go'
+test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs binutils golang-go'
 kernel='6.1.0-*-cloud-amd64'
 newer='6.12.*-cloud-amd64'
 

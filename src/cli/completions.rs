@@ -72,7 +72,7 @@ fn definition() -> Command {
     let all = Command::new("rbt").version(crate::VERSION).args(shown);
     // where a word belongs to both, the verb is what runs
     let scripts = scripts.filter(|s| verbs::find(s.get_name()).is_none());
-    let verbs = VERBS.iter().map(super::verbs::command);
+    let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
     let help = Command::new("help").about("Tell what a word means").arg(Arg::new("word"));
     let all = all.subcommands([fmt, info, one_liners, help, completions.disable_help_subcommand(true)]);
     let all = all.subcommands(verbs).subcommands(scripts);

@@ -37,8 +37,7 @@ pub fn command(verb: &'static Verb) -> clap::Command {
     });
     clap::Command::new(verb.name)
         .bin_name(format!("rbt {}", verb.name))
-        .about(verb.doc)
-        .long_about(format!("{}.\n\n{}", verb.doc, verb.more))
+        .about(format!("{}.\n\n{}", verb.doc, verb.more))
         .override_usage(verb.usage())
         .disable_version_flag(true)
         .args_override_self(true)
@@ -55,7 +54,7 @@ fn passed() -> Vec<Arg> {
 
 /// A verb's help.
 pub fn help(verb: &'static Verb) -> String {
-    command(verb).render_long_help().to_string()
+    command(verb).render_help().to_string()
 }
 
 /// Of what stands before and after the verb.
@@ -108,17 +107,19 @@ fn rebuilt(found: &ArgMatches) -> Vec<OsString> {
             (None, Some(short)) => format!("-{short}"),
             (None, None) => continue,
         };
-        match arg.get_action() {
-            ArgAction::SetTrue => words.push(name.into()),
-            ArgAction::Count => words.extend((0..found.get_count(id)).map(|_| OsString::from(name.clone()))),
-            _ => {
-                for value in found.get_raw(id).unwrap_or_default() {
-                    let mut word = OsString::from(&name);
-                    word.push(if name.starts_with("--") { "=" } else { "" });
-                    word.push(value);
-                    words.push(word);
-                }
-            }
+        if matches!(arg.get_action(), ArgAction::SetTrue) {
+            words.push(name.into());
+            continue;
+        }
+        if matches!(arg.get_action(), ArgAction::Count) {
+            words.extend((0..found.get_count(id)).map(|_| OsString::from(&name)));
+            continue;
+        }
+        for value in found.get_raw(id).unwrap_or_default() {
+            let mut word = OsString::from(&name);
+            word.push(if name.starts_with("--") { "=" } else { "" });
+            word.push(value);
+            words.push(word);
         }
     }
     words

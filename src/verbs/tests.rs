@@ -1,7 +1,7 @@
 //! What verbs are made into.
 
 use super::*;
-use crate::diag::{Diagnostic, Diagnostics, Span};
+use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 use crate::syntax;
 
 /// Of a command line after `rbt`; words without a dash or an option's value are the verb's.
