@@ -124,9 +124,11 @@ fn merge_ints(a: Int, b: Int) -> Int {
     Int { bytes: s.bytes.max(u.bytes * 2).min(8), signed: true }
 }
 
-/// The same type with pointers of unknown space led into `space`.
+/// The same type with pointers of unknown space led into `space`. What is in user space leads there: where a kernel's types do
+/// not say so, they are taken for pointers of its own.
 pub fn in_space(ty: Type, space: Space) -> Type {
     match ty {
+        Type::Ptr(to, Space::Kernel) if space == Space::User => Type::Ptr(Box::new(in_space(*to, space)), space),
         Type::Ptr(to, Space::Unknown) => Type::Ptr(Box::new(in_space(*to, space)), space),
         Type::Array(elem, n) => Type::Array(Box::new(in_space(*elem, space)), n),
         other => other,

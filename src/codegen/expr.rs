@@ -32,7 +32,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             ExprKind::Context(which) => self.context(which, &e.ty),
             ExprKind::Field(base, field) => {
                 let base = self.expr(base);
-                self.field(&base, field)
+                // where what it points to is, the checker knows: the kernel's types do not
+                self.field(&base, &Field { ty: e.ty.clone(), ..(**field).clone() })
             }
             ExprKind::Deref(ptr, space) => {
                 let op = self.expr(ptr);
