@@ -63,8 +63,8 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
             jobs.push(with_contexts(probe, sites, world, env, tables, diags));
         }
     }
-    // what the run does at its begin and its end is nothing without what it traces
-    let traces = jobs.iter().flat_map(|j| &j.sites).any(|s| !s.attach.own());
+    // what the run does at its begin and its end is nothing without what it traces; a signal is somebody's to send
+    let traces = jobs.iter().flat_map(|j| &j.sites).any(|s| !matches!(s.attach, Attach::Begin | Attach::End));
     let none_here = || format!("this machine has none of what the script would trace: {}", lost.join(", "));
     if !traces && !jobs.is_empty() && !lost.is_empty() && env.settings.missing_probes == MissingProbes::Ignore {
         diags.push(Diagnostic::warning("no-probes", Span::default(), none_here()));
