@@ -40,6 +40,8 @@ mod top;
 
 /// How long an entry is waited for that was told to end.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// 128 + SIGPIPE, as a shell has it.
+const CLOSED_PIPE: u8 = 141;
 /// Entries kept in the history file.
 const REMEMBERED: usize = 10_000;
 
@@ -188,6 +190,9 @@ fn by_lines(world: Rc<World>) -> Result<u8, Failure> {
         }
         // what came at once is told before what the next line says
         prompt.printer.settle(PATIENCE);
+        if prompt.printer.unread() {
+            break;
+        }
     }
     if !any {
         return Err(nothing_to_run());
@@ -198,7 +203,7 @@ fn by_lines(world: Rc<World>) -> Result<u8, Failure> {
         std::thread::sleep(Duration::from_millis(10));
     }
     prompt.leave();
-    Ok(u8::from(prompt.failed))
+    Ok(if prompt.printer.unread() { CLOSED_PIPE } else { u8::from(prompt.failed) })
 }
 
 impl Prompt {

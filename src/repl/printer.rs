@@ -28,6 +28,8 @@ struct Queue {
     busy: bool,
     /// Nobody waits any more.
     closing: bool,
+    /// Whoever read it has gone.
+    unread: bool,
 }
 
 impl Printer {
@@ -39,13 +41,17 @@ impl Printer {
             loop {
                 let (text, editing) = other.next();
                 let text = String::from_utf8_lossy(&text).into_owned();
-                match &mut above {
+                let shown = match &mut above {
                     Some(above) if editing => {
                         above(text);
+                        true
                     }
                     _ => plainly(text.as_bytes()),
-                }
-                other.queue().busy = false;
+                };
+                let mut queue = other.queue();
+                queue.busy = false;
+                queue.unread |= !shown;
+                drop(queue);
                 other.0.1.notify_all();
             }
         });
@@ -104,6 +110,11 @@ impl Printer {
         }
     }
 
+    /// Has the reader of the output gone?
+    pub fn unread(&self) -> bool {
+        self.queue().unread
+    }
+
     /// Lets nobody wait any more.
     pub fn close(&self) {
         self.queue().closing = true;
@@ -111,10 +122,10 @@ impl Printer {
     }
 }
 
-/// To standard output. Where its reader has gone there is nobody to tell.
-pub fn plainly(text: &[u8]) {
+/// To standard output. False where its reader has gone.
+pub fn plainly(text: &[u8]) -> bool {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text).and_then(|()| out.flush());
+    out.write_all(text).and_then(|()| out.flush()).is_ok()
 }
 
 /// An entry's output: a line that is not whole yet is held back until it is, or the entry ends.
@@ -132,6 +143,9 @@ impl Lines {
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.printer.unread() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         self.held.extend_from_slice(bytes);
         if let Some(end) = self.held.iter().rposition(|b| *b == b'\n') {
             let rest = self.held.split_off(end + 1);
