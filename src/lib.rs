@@ -87,6 +87,7 @@ pub mod system;
 pub mod builtins;
 pub mod probes;
 pub mod render;
+pub mod verdict;
 
 // --- stages
 pub mod check;

@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "system", peers: false, modules: &["system"] },
     Layer { name: "C declarations", peers: false, modules: &["cdecl"] },
     Layer { name: "emit", peers: false, modules: &["emit"] },
-    Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render"] },
+    Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render", "verdict"] },
     Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },
     Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt"] },
     Layer {

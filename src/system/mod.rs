@@ -22,6 +22,7 @@ pub mod mangled;
 pub mod registers;
 pub mod rights;
 pub mod separate;
+pub mod snapshot;
 pub mod syscalls;
 pub mod tracefs;
 pub mod usdt;
