@@ -52,6 +52,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("similar", &["src/driver/rewrite.rs"]),
     ("strsim", &["src/diag.rs"]),
     ("xz2", &["src/system/"]),
+    ("zstd", &["src/system/snapshot/"]),
 ];
 
 /// Lines of one file, without its tests.
