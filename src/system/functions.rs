@@ -183,7 +183,7 @@ fn code(kallsyms: &str) -> impl Iterator<Item = Code<'_>> {
 }
 
 /// What the compiler puts between functions.
-fn is_padding(name: &str) -> bool {
+pub(super) fn is_padding(name: &str) -> bool {
     ["__pfx_", "__cfi_", "__SCT__", ".L"].iter().any(|p| name.starts_with(p))
 }
 

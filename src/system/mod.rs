@@ -14,6 +14,7 @@ mod go;
 mod headers;
 pub mod index;
 pub mod instructions;
+pub mod kernel_files;
 pub mod kernel_types;
 mod ldcache;
 pub mod live;

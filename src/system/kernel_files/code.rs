@@ -1,0 +1,147 @@
+//! Which functions of an image can be traced, which may have no kprobe, and which may be made to return at once.
+//!
+//! The compiler notes each place that ftrace may patch (`__mcount_loc`); the kernel lists those that are still there when it
+//! has booted, by the names that its symbol table has for them (`kernel/trace/ftrace.c`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::ops::Range;
+
+use super::image::{Image, Symbol, pointers};
+use crate::system::functions::is_padding;
+
+/// A function's patchable place is at its start, or behind the landing pad (`endbr64` of x86, `bti c` of arm64).
+const PAD: u64 = 8;
+
+/// An image's symbols in the order of their addresses, and by name.
+#[derive(Debug, Default)]
+pub(super) struct Symbols {
+    all: Vec<Symbol>,
+    named: BTreeMap<String, u64>,
+}
+
+impl Symbols {
+    /// Of several names for one place, the one that comes first is the one it is listed by.
+    pub(super) fn new(mut all: Vec<Symbol>) -> Self {
+        all.sort_by_key(|s| s.address);
+        let named = all.iter().rev().map(|s| (s.name.clone(), s.address)).collect();
+        Self { all, named }
+    }
+
+    /// More names by which places can be asked for, as `__start_…`, but which are no function's.
+    pub(super) fn also(&mut self, more: Vec<Symbol>) {
+        for symbol in more {
+            self.named.entry(symbol.name).or_insert(symbol.address);
+        }
+    }
+
+    pub(super) fn address(&self, name: &str) -> Option<u64> {
+        self.named.get(name).copied()
+    }
+
+    /// Between two symbols.
+    pub(super) fn range(&self, from: &str, to: &str) -> Option<Range<u64>> {
+        Some(self.address(from)?..self.address(to)?)
+    }
+
+    /// The name of the code in which an address lies, and how far in.
+    pub(super) fn at(&self, address: u64) -> Option<(&str, u64)> {
+        let end = self.all.partition_point(|s| s.address <= address);
+        let place = self.all.get(end.checked_sub(1)?)?.address;
+        let first = self.all.partition_point(|s| s.address < place);
+        let of_code = self.all.get(first..end)?.iter().find(|s| is_code(s))?;
+        Some((&of_code.name, address - place))
+    }
+
+    /// All names that one place has.
+    pub(super) fn names_at(&self, address: u64) -> impl Iterator<Item = &str> {
+        let from = self.all.partition_point(|s| s.address < address);
+        self.all.iter().skip(from).take_while(move |s| s.address == address).map(|s| s.name.as_str())
+    }
+
+    pub(super) fn code(&self) -> impl Iterator<Item = &Symbol> {
+        self.all.iter().filter(|s| is_code(s))
+    }
+}
+
+fn is_code(symbol: &Symbol) -> bool {
+    matches!(symbol.kind, b't' | b'T' | b'w' | b'W')
+}
+
+/// What a kernel or a module adds to the lists; names as the symbol table has them.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    /// Those that the kernel would list as traceable; none: that is not known.
+    pub(super) traceable: Option<Vec<String>>,
+    /// Those where it refuses kprobes.
+    pub(super) blocked: BTreeSet<String>,
+    /// Those that may be made to return at once; none: that is not known.
+    pub(super) error_injectable: Option<Vec<String>>,
+}
+
+/// The kernel's own.
+pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols) -> Code {
+    let table = |from: &str, to: &str| symbols.range(from, to).and_then(|r| image.between(r.start, r.end));
+    let gone = symbols.range("__init_begin", "__init_end").unwrap_or(0..0);
+    let places = table("__start_mcount_loc", "__stop_mcount_loc").map(|t| pointers(t).filter(|a| !gone.contains(a)).collect::<Vec<_>>());
+    let listed = places.map(|places| traceable(&places, symbols)).filter(|all| !all.is_empty());
+
+    let mut blocked = BTreeSet::new();
+    for address in table("__start_kprobe_blacklist", "__stop_kprobe_blacklist").into_iter().flat_map(pointers) {
+        blocked.extend(symbols.at(address).map(|(name, _)| name.to_owned()));
+    }
+    // arch/x86/kernel/kprobes/core.c adds the code of entries
+    for part in ["kprobes_text", "noinstr_text", "entry_text"] {
+        if let Some(range) = symbols.range(&format!("__{part}_start"), &format!("__{part}_end")) {
+            blocked.extend(symbols.code().filter(|s| range.contains(&s.address)).map(|s| s.name.clone()));
+        }
+    }
+    // where neither table is, there is no such thing in this kernel, if only its other tables are known
+    let errors = table("__start_error_injection_whitelist", "__stop_error_injection_whitelist").unwrap_or_default();
+    let error_injectable = listed.is_some().then(|| injectable(errors, symbols));
+    Code { traceable: listed, blocked, error_injectable }
+}
+
+/// A module's own.
+pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
+    let gone = |address: u64| {
+        let init = image.sections().iter().filter(|s| s.name.starts_with(".init"));
+        init.into_iter().any(|s| (s.address..s.address + s.bytes.len() as u64).contains(&address))
+    };
+    let table = |name: &'static str| image.section(name).flat_map(|s| pointers(&s.bytes)).collect::<Vec<_>>();
+    // where there are both, the other has the room before functions
+    let noted = Some(table("__mcount_loc")).filter(|t| !t.is_empty()).unwrap_or_else(|| table("__patchable_function_entries"));
+    let places: Vec<u64> = noted.into_iter().filter(|a| !gone(*a)).collect();
+    let mut blocked = BTreeSet::new();
+    for address in table("_kprobe_blacklist") {
+        blocked.extend(symbols.at(address).map(|(name, _)| name.to_owned()));
+    }
+    for section in image.sections().iter().filter(|s| [".kprobes.text", ".noinstr.text"].contains(&s.name.as_str())) {
+        let range = section.address..section.address + section.bytes.len() as u64;
+        blocked.extend(symbols.code().filter(|s| range.contains(&s.address)).map(|s| s.name.clone()));
+    }
+    let errors: Vec<String> = image.section("_error_injection_whitelist").flat_map(|s| injectable(&s.bytes, symbols)).collect();
+    Code { traceable: Some(traceable(&places, symbols)), blocked, error_injectable: Some(errors) }
+}
+
+/// A place in the middle of a function is of a weak one that another has replaced.
+fn traceable(places: &[u64], symbols: &Symbols) -> Vec<String> {
+    let named = places.iter().filter_map(|a| symbols.at(*a));
+    named.filter(|(_, into)| *into <= PAD).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// `struct error_injection_entry`: an address and what may be returned, padded (`include/asm-generic/error-injection.h`).
+fn injectable(table: &[u8], symbols: &Symbols) -> Vec<String> {
+    let entries = table.chunks_exact(16).filter_map(|c| pointers(c).next());
+    entries.filter_map(|a| symbols.at(a).filter(|(_, into)| *into == 0).map(|(name, _)| name.to_owned())).collect()
+}
+
+/// Adds symbols of code as lines of `/proc/kallsyms`, for [`Functions::parse`](crate::system::functions::Functions::parse).
+pub(super) fn write_symbols(symbols: &Symbols, module: &str, to: &mut String) {
+    for symbol in symbols.code().filter(|s| !is_padding(&s.name)) {
+        let _ = write!(to, "{:x} {} {}", symbol.address, char::from(symbol.kind), symbol.name);
+        to.push_str(if module.is_empty() { "" } else { "\t[" });
+        to.push_str(module);
+        to.push_str(if module.is_empty() { "\n" } else { "]\n" });
+    }
+}

@@ -1,0 +1,288 @@
+//! Tracepoints' records, as tracefs would describe them once the kernel has booted.
+//!
+//! An image has an array of pointers to `struct trace_event_call`; what each leads to tells the event's name, category and
+//! fields, and offsets follow from sizes and alignments (`trace_event_define_fields` of kernel/trace/trace_events.c). Where the
+//! members of these structs are, the image's own types tell. The numbers that events get in the order in which they are
+//! registered are not known: a format made here says `ID: 0`, and has no `print fmt`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use super::code::Symbols;
+use super::image::{Image, pointers};
+use crate::system::TypeName;
+use crate::system::kernel_types::KernelTypes;
+use crate::system::snapshot::Event;
+use crate::types::{Struct, Type};
+
+/// Where the members of the structs of events are, bytes from their start.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    call: Call,
+    class_system: u64,
+    class_fields: u64,
+    /// `struct trace_event_fields`, and where its members are.
+    field: FieldLayout,
+    tracepoint_name: u64,
+    /// `struct syscall_metadata`: name, number of arguments, their types and names.
+    syscall: Option<[u64; 4]>,
+    /// `struct trace_eval_map`: category, name, value.
+    eval: Option<[u64; 3]>,
+    /// The record's first part, which all have.
+    entry: Vec<Common>,
+    entry_size: u32,
+}
+
+/// `struct trace_event_call`.
+#[derive(Clone, Debug)]
+struct Call {
+    class: u64,
+    name: u64,
+    flags: u64,
+    data: u64,
+    /// In `flags`: the name is the tracepoint's; the name is the event's own all the same (0 where there is no such flag).
+    is_tracepoint: u32,
+    is_custom: u32,
+}
+
+#[derive(Clone, Debug)]
+struct FieldLayout {
+    size: u64,
+    /// type, name, size, align, is_signed
+    members: [u64; 5],
+    /// `len`: elements of an array, since 6.3.
+    len: Option<u64>,
+}
+
+/// A field of `struct trace_entry`.
+#[derive(Clone, Debug)]
+struct Common {
+    decl: &'static str,
+    name: &'static str,
+    offset: u32,
+    size: u32,
+    signed: bool,
+}
+
+/// By C type, those that `struct trace_entry` has (`trace_define_common_fields`).
+const COMMON: [(&str, &str, &str); 5] = [
+    ("unsigned short", "type", "common_type"),
+    ("unsigned char", "flags", "common_flags"),
+    ("unsigned char", "preempt_count", "common_preempt_count"),
+    ("int", "pid", "common_pid"),
+    // of kernels for realtime, until 5.17
+    ("unsigned char", "preempt_lazy_count", "common_preempt_lazy_count"),
+];
+
+/// Most fields of one event, and most events of one image.
+const MOST_FIELDS: usize = 256;
+const MOST_EVENTS: usize = 1 << 16;
+
+impl Layout {
+    /// None where the kernel's types have no such structs.
+    pub(super) fn of(types: &KernelTypes) -> Option<Self> {
+        let named = |name: &str| match types.named(TypeName::Struct, name) {
+            Some(Type::Struct(s)) => Some(s),
+            _ => None,
+        };
+        let member = |of: &Struct, name: &str| types.member(of, name).map(|f| u64::from(f.offset));
+        let all = |of: &Struct, names: &[&str]| names.iter().map(|n| member(of, n)).collect::<Option<Vec<_>>>();
+        let flag = |name: &str| types.enumerator(name).and_then(|(_, value)| u32::try_from(value).ok());
+        let (call, class, field) = (named("trace_event_call")?, named("trace_event_class")?, named("trace_event_fields")?);
+        let entry = named("trace_entry")?;
+        let common = COMMON.iter().filter_map(|(decl, name, shown)| {
+            let member = types.member(&entry, name)?;
+            let signed = matches!(member.ty, Type::Int(int) if int.signed);
+            Some(Common { decl, name: shown, offset: member.offset, size: member.ty.size(), signed })
+        });
+        let syscall = named("syscall_metadata").and_then(|s| all(&s, &["name", "nb_args", "types", "args"]));
+        let eval = named("trace_eval_map").and_then(|s| all(&s, &["system", "eval_string", "eval_value"]));
+        Some(Self {
+            call: Call {
+                class: member(&call, "class")?,
+                name: member(&call, "name")?,
+                flags: member(&call, "flags")?,
+                data: member(&call, "data")?,
+                is_tracepoint: flag("TRACE_EVENT_FL_TRACEPOINT")?,
+                is_custom: flag("TRACE_EVENT_FL_CUSTOM").unwrap_or(0),
+            },
+            class_system: member(&class, "system")?,
+            class_fields: member(&class, "fields_array")?,
+            field: FieldLayout {
+                size: u64::from(field.size).max(8),
+                members: all(&field, &["type", "name", "size", "align", "is_signed"])?.try_into().ok()?,
+                len: member(&field, "len"),
+            },
+            tracepoint_name: member(named("tracepoint")?.as_ref(), "name")?,
+            syscall: syscall.and_then(|s| s.try_into().ok()),
+            eval: eval.and_then(|e| e.try_into().ok()),
+            entry: common.collect(),
+            entry_size: entry.size,
+        })
+    }
+}
+
+/// The events of the kernel itself; none where its table was not found.
+pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -> Option<Vec<Event>> {
+    let table = |name: &str| {
+        let range = symbols.range(&format!("__start_{name}"), &format!("__stop_{name}"))?;
+        image.between(range.start, range.end)
+    };
+    let events = table("ftrace_events")?;
+    let reader =
+        Reader { image, layout, evals: evals(image, layout, table("ftrace_eval_maps").unwrap_or_default()), calls: calls(image, symbols) };
+    Some(reader.all(events))
+}
+
+/// The events of a module.
+pub(super) fn of_module(image: &Image<'_>, layout: &Layout) -> Vec<Event> {
+    let maps: Vec<u8> = image.section("_ftrace_eval_map").flat_map(|s| s.bytes.iter().copied()).collect();
+    let reader = Reader { image, layout, evals: evals(image, layout, &maps), calls: None };
+    image.section("_ftrace_events").flat_map(|s| reader.all(&s.bytes)).collect()
+}
+
+/// By category and name: what an enumerator in an array's length stands for.
+type Evals = BTreeMap<(String, String), u64>;
+
+fn evals(image: &Image<'_>, layout: &Layout, table: &[u8]) -> Evals {
+    let Some([system, name, value]) = layout.eval else { return Evals::new() };
+    let one = |at: u64| {
+        let text = |member: u64| Some(image.text(image.u64(at.checked_add(member)?)?)?.to_owned());
+        Some(((text(system)?, text(name)?), image.u64(at.checked_add(value)?)?))
+    };
+    pointers(table).take(MOST_EVENTS).filter_map(one).collect()
+}
+
+/// System calls that the kernel's table leads to, as `sys_openat`: what is not there has no event (`init_syscall_trace`). None
+/// where the table is not known.
+fn calls(image: &Image<'_>, symbols: &Symbols) -> Option<BTreeSet<String>> {
+    let table = image.from(symbols.address("sys_call_table")?)?;
+    let places = pointers(table).take(1024).take_while(|a| image.is_code(*a));
+    // `__x64_sys_openat`, `__arm64_sys_openat`, `sys_openat`
+    let name = |n: &str| n.starts_with("sys_").then_some(n).or_else(|| n.split_once("_sys_").map(|(_, rest)| rest)).map(str::to_owned);
+    let names = |at| symbols.names_at(at).filter_map(name).collect::<Vec<_>>();
+    let all: BTreeSet<String> = places.flat_map(names).map(|n| n.trim_start_matches("sys_").to_owned()).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+struct Reader<'a, 'd> {
+    image: &'a Image<'d>,
+    layout: &'a Layout,
+    evals: Evals,
+    calls: Option<BTreeSet<String>>,
+}
+
+impl Reader<'_, '_> {
+    fn all(&self, table: &[u8]) -> Vec<Event> {
+        pointers(table).take(MOST_EVENTS).filter_map(|call| self.event(call)).collect()
+    }
+
+    fn pointer(&self, from: u64, member: u64) -> Option<u64> {
+        self.image.u64(from.checked_add(member)?)
+    }
+
+    fn word(&self, from: u64, member: u64) -> Option<u32> {
+        self.image.u32(from.checked_add(member)?)
+    }
+
+    fn text(&self, from: u64, member: u64) -> Option<&str> {
+        self.image.text(self.pointer(from, member)?)
+    }
+
+    fn event(&self, call: u64) -> Option<Event> {
+        let Call { class, name, flags, is_tracepoint, is_custom, .. } = self.layout.call;
+        let flags = self.word(call, flags)?;
+        let name = if flags & is_custom == 0 && flags & is_tracepoint != 0 {
+            self.text(self.pointer(call, name)?, self.layout.tracepoint_name)?
+        } else {
+            self.text(call, name)?
+        };
+        let class = self.pointer(call, class)?;
+        let category = self.text(class, self.layout.class_system)?;
+        if category == "syscalls" && !self.is_there(call)? {
+            return None;
+        }
+        if !is_name(name) || !is_name(category) {
+            return None;
+        }
+        let mut format = format!("name: {name}\nID: 0\nformat:\n");
+        for common in &self.layout.entry {
+            line(&mut format, &format!("{} {}", common.decl, common.name), common.offset, common.size, common.signed);
+        }
+        format.push('\n');
+        self.fields(call, category, self.pointer(class, self.layout.class_fields)?, &mut format)?;
+        Some(Event { category: category.to_owned(), name: name.to_owned(), format })
+    }
+
+    /// Is the system call in the kernel's table?
+    fn is_there(&self, call: u64) -> Option<bool> {
+        let Some(calls) = &self.calls else { return Some(true) };
+        let [name, ..] = self.layout.syscall?;
+        let name = self.text(self.pointer(call, self.layout.call.data)?, name)?;
+        Some(calls.contains(name.trim_start_matches("sys_")))
+    }
+
+    fn fields(&self, call: u64, category: &str, array: u64, to: &mut String) -> Option<()> {
+        // TRACE_FUNCTION_TYPE: a function of the kernel makes the fields
+        const BY_FUNCTION: u64 = u64::MAX;
+        let FieldLayout { size: step, members: [ty, name, size, align, signed], len } = self.layout.field;
+        let mut offset = self.layout.entry_size;
+        for n in 0..MOST_FIELDS as u64 {
+            let at = array.checked_add(n * step)?;
+            let spelled = match self.pointer(at, ty)? {
+                0 => return Some(()),
+                BY_FUNCTION if category == "syscalls" => return self.arguments(call, offset, to),
+                BY_FUNCTION => return None,
+                at => self.image.text(at)?,
+            };
+            let name = self.text(at, name)?;
+            let (size, align) = (self.word(at, size)?, self.word(at, align)?);
+            offset = offset.checked_next_multiple_of(align.max(1))?;
+            let elements = len.and_then(|len| self.word(at, len));
+            line(to, &self.declaration(category, spelled, name, elements), offset, size, self.word(at, signed)? != 0);
+            offset = offset.checked_add(size)?;
+        }
+        None
+    }
+
+    /// As `f_show` writes it: an array's brackets behind the name.
+    fn declaration(&self, category: &str, spelled: &str, name: &str, elements: Option<u32>) -> String {
+        let brackets = spelled.find('[').filter(|_| !spelled.starts_with("__data_loc"));
+        let Some((ty, length)) = brackets.and_then(|at| spelled.split_at_checked(at)) else { return format!("{spelled} {name}") };
+        match elements {
+            Some(0) => format!("{ty} {name}[]"),
+            Some(n) => format!("{ty} {name}[{n}]"),
+            None => {
+                let inner = length.trim_matches(['[', ']']);
+                match self.evals.get(&(category.to_owned(), inner.to_owned())) {
+                    Some(value) => format!("{ty} {name}[{value}]"),
+                    None => format!("{ty} {name}{length}"),
+                }
+            }
+        }
+    }
+
+    /// Of a system call, behind its number: each argument in a slot of eight bytes (`syscall_enter_define_fields`).
+    fn arguments(&self, call: u64, after: u32, to: &mut String) -> Option<()> {
+        let [_, count, types, names] = self.layout.syscall?;
+        let about = self.pointer(call, self.layout.call.data)?;
+        let start = after.checked_next_multiple_of(8)?;
+        let count = self.word(about, count)?;
+        if count > 6 {
+            return None;
+        }
+        for n in 0..count {
+            let text = |table: u64| self.text(self.pointer(about, table)?, u64::from(n) * 8);
+            line(to, &format!("{} {}", text(types)?, text(names)?), start.checked_add(n * 8)?, 8, false);
+        }
+        Some(())
+    }
+}
+
+fn line(to: &mut String, declaration: &str, offset: u32, size: u32, signed: bool) {
+    let _ = writeln!(to, "\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};", u32::from(signed));
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() < 256 && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':'))
+}

@@ -1,0 +1,232 @@
+//! An ELF file of the kernel as it lies in memory: bytes by address.
+//!
+//! A `vmlinux` is linked, so that its addresses are the kernel's own and its pointers are in place. A module is not: here its
+//! sections are laid out one after the other at addresses of our choice, and the pointers of its data put in, so that both
+//! are read alike. Nothing is assumed of the bytes: what is not there is none.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use object::elf::{SHF_ALLOC, SHF_EXECINSTR};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SymbolKind};
+
+/// A section in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Section<'d> {
+    pub(super) name: String,
+    pub(super) address: u64,
+    pub(super) bytes: Cow<'d, [u8]>,
+    /// It has code.
+    pub(super) code: bool,
+}
+
+/// A symbol of the file's table.
+#[derive(Clone, Debug)]
+pub(super) struct Symbol {
+    pub(super) name: String,
+    pub(super) address: u64,
+    /// As `nm` has it, as far as it matters here: `t`/`T` for code, `d`/`D` for all else.
+    pub(super) kind: u8,
+}
+
+/// The file.
+#[derive(Clone, Debug)]
+pub(super) struct Image<'d> {
+    /// In the order of their addresses.
+    sections: Vec<Section<'d>>,
+    /// As the file's table has them; of a stripped file, none.
+    pub(super) symbols: Vec<Symbol>,
+    /// Raw BTF, if it has any: a module's is not loaded as part of it.
+    pub(super) btf: Option<&'d [u8]>,
+    /// `uname -m`.
+    pub(super) machine: String,
+    /// In hexadecimal; empty where there is none.
+    pub(super) build_id: String,
+}
+
+/// Most of a string's bytes that are looked at.
+const LONGEST: usize = 4096;
+
+impl<'d> Image<'d> {
+    /// A linked kernel.
+    pub(super) fn linked(data: &'d [u8]) -> Result<Self, String> {
+        let file = parse(data)?;
+        let mut sections = Vec::new();
+        for section in file.sections() {
+            let object::SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+            let address = section.address();
+            if sh_flags.0 & SHF_ALLOC.0 == 0 || address == 0 || section.size() == 0 {
+                continue;
+            }
+            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section lies beyond its end".into()) };
+            if !bytes.is_empty() && address.checked_add(section.size()).is_some() {
+                let code = sh_flags.0 & SHF_EXECINSTR.0 != 0;
+                sections.push(Section { name: name.to_owned(), address, bytes: Cow::Borrowed(bytes), code });
+            }
+        }
+        // without sections, what is loaded will do for all but BTF
+        if sections.is_empty() {
+            for segment in file.elf_program_headers() {
+                let (address, offset, size) = (
+                    segment.p_vaddr.get(Endianness::Little),
+                    segment.p_offset.get(Endianness::Little),
+                    segment.p_filesz.get(Endianness::Little),
+                );
+                let code = segment.p_flags(Endianness::Little).0 & object::elf::PF_X.0 != 0;
+                let bytes = usize::try_from(offset).ok().and_then(|from| data.get(from..from.checked_add(size as usize)?));
+                if let Some(bytes) = bytes.filter(|_| address != 0 && address.checked_add(size).is_some()) {
+                    sections.push(Section { name: String::new(), address, bytes: Cow::Borrowed(bytes), code });
+                }
+            }
+        }
+        sections.sort_by_key(|s| s.address);
+        let symbols = file.symbols().filter_map(|s| symbol(&s, s.address())).collect();
+        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file) }.with_kinds())
+    }
+
+    /// A module's file, laid out from `base` on. `external`: addresses of what it does not define itself.
+    pub(super) fn module(data: &'d [u8], base: u64, external: &dyn Fn(&str) -> Option<u64>) -> Result<Self, String> {
+        let file = parse(data)?;
+        let mut sections: Vec<Section<'d>> = Vec::new();
+        let mut places: BTreeMap<usize, (u64, usize)> = BTreeMap::new();
+        let mut at = base;
+        for section in file.sections() {
+            let object::SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+            if sh_flags.0 & SHF_ALLOC.0 == 0 {
+                continue;
+            }
+            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section lies beyond its end".into()) };
+            // what is not in the file (.bss) has a place, and no bytes
+            let align = section.align().clamp(1, 1 << 16).next_power_of_two();
+            at = at.checked_next_multiple_of(align).ok_or("its sections are too large")?;
+            places.insert(section.index().0, (at, sections.len()));
+            let code = sh_flags.0 & SHF_EXECINSTR.0 != 0;
+            sections.push(Section { name: name.to_owned(), address: at, bytes: Cow::Borrowed(bytes), code });
+            let size = section.size().min(1 << 31).max(1);
+            at = at.checked_add(size).filter(|end| end - base <= u64::from(u32::MAX)).ok_or("its sections are too large")?;
+        }
+        let defined = |symbol: &object::read::elf::ElfSymbol64<'d, '_>| {
+            let (from, _) = places.get(&symbol.section_index()?.0)?;
+            from.checked_add(symbol.address())
+        };
+        for section in file.sections() {
+            let Some((_, index)) = places.get(&section.index().0) else { continue };
+            let Some(to) = sections.get_mut(*index).filter(|s| !s.code && !s.bytes.is_empty()) else { continue };
+            for (offset, relocation) in section.relocations() {
+                // pointers; distances between places are not asked for
+                if relocation.kind() != RelocationKind::Absolute || relocation.size() != 64 {
+                    continue;
+                }
+                let RelocationTarget::Symbol(target) = relocation.target() else { continue };
+                let Ok(target) = file.symbol_by_index(target) else { continue };
+                let address = defined(&target).or_else(|| external(target.name().ok()?));
+                let value = address.map_or(0, |a| a.wrapping_add_signed(relocation.addend()));
+                let place = usize::try_from(offset).ok().and_then(|from| to.bytes.to_mut().get_mut(from..from.checked_add(8)?));
+                if let Some(place) = place {
+                    place.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+        let symbols = file.symbols().filter_map(|s| symbol(&s, defined(&s)?)).collect();
+        Ok(Self { sections, symbols, btf: btf(&file), machine: machine(&file), build_id: build_id(&file) }.with_kinds())
+    }
+
+    /// What a symbol is, its section tells.
+    fn with_kinds(mut self) -> Self {
+        let mut symbols = std::mem::take(&mut self.symbols);
+        for symbol in symbols.iter_mut().filter(|s| self.is_code(s.address)) {
+            symbol.kind = if symbol.kind == b'D' { b'T' } else { b't' };
+        }
+        self.symbols = symbols;
+        self
+    }
+
+    pub(super) fn sections(&self) -> &[Section<'d>] {
+        &self.sections
+    }
+
+    pub(super) fn section<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Section<'d>> {
+        self.sections.iter().filter(move |s| s.name == name)
+    }
+
+    /// All that lies in the file from this address on, to its section's end.
+    pub(super) fn from(&self, address: u64) -> Option<&[u8]> {
+        let at = self.sections.partition_point(|s| s.address <= address);
+        let section = self.sections.get(at.checked_sub(1)?)?;
+        section.bytes.get(usize::try_from(address - section.address).ok()?..)
+    }
+
+    pub(super) fn between(&self, from: u64, to: u64) -> Option<&[u8]> {
+        self.from(from)?.get(..usize::try_from(to.checked_sub(from)?).ok()?)
+    }
+
+    pub(super) fn u32(&self, address: u64) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.from(address)?.first_chunk()?))
+    }
+
+    pub(super) fn u64(&self, address: u64) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.from(address)?.first_chunk()?))
+    }
+
+    /// The text at an address, which ends with NUL.
+    pub(super) fn text(&self, address: u64) -> Option<&str> {
+        if address == 0 {
+            return None;
+        }
+        let bytes = self.from(address)?;
+        let end = memchr::memchr(0, bytes.get(..bytes.len().min(LONGEST))?)?;
+        std::str::from_utf8(bytes.get(..end)?).ok()
+    }
+
+    /// Is this in a section of code?
+    pub(super) fn is_code(&self, address: u64) -> bool {
+        let at = self.sections.partition_point(|s| s.address <= address);
+        let section = at.checked_sub(1).and_then(|at| self.sections.get(at));
+        section.is_some_and(|s| s.code && address - s.address < s.bytes.len() as u64)
+    }
+}
+
+/// A sequence of pointers.
+pub(super) fn pointers(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(8).filter_map(|c| Some(u64::from_le_bytes(*c.first_chunk()?)))
+}
+
+fn parse(data: &[u8]) -> Result<ElfFile64<'_>, String> {
+    let file = ElfFile64::<Endianness>::parse(data).map_err(|e| format!("it is a damaged ELF file, or not one of 64 bits: {e}"))?;
+    if file.elf_header().is_big_endian() {
+        return Err("it is of a big-endian machine, which is not read here".into());
+    }
+    Ok(file)
+}
+
+fn symbol<'d>(symbol: &object::read::elf::ElfSymbol64<'d, '_>, address: u64) -> Option<Symbol> {
+    let name = symbol.name().ok().filter(|n| !n.is_empty() && !symbol.is_undefined())?;
+    if matches!(symbol.kind(), SymbolKind::Section | SymbolKind::File) {
+        return None;
+    }
+    let kind = if symbol.is_global() { b'D' } else { b'd' };
+    Some(Symbol { name: name.to_owned(), address, kind })
+}
+
+fn btf<'d>(file: &ElfFile64<'d>) -> Option<&'d [u8]> {
+    file.section_by_name(".BTF")?.data().ok().filter(|btf| !btf.is_empty())
+}
+
+fn machine(file: &ElfFile64<'_>) -> String {
+    use object::elf;
+    match file.elf_header().e_machine(Endianness::Little) {
+        elf::EM_X86_64 => "x86_64".into(),
+        elf::EM_AARCH64 => "aarch64".into(),
+        elf::EM_RISCV => "riscv64".into(),
+        elf::EM_LOONGARCH => "loongarch64".into(),
+        elf::EM_S390 => "s390x".into(),
+        elf::EM_PPC64 => "ppc64le".into(),
+        _ => String::new(),
+    }
+}
+
+fn build_id(file: &ElfFile64<'_>) -> String {
+    let id = file.build_id().ok().flatten().unwrap_or_default();
+    id.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,250 @@
+//! The symbol table that a kernel carries for itself (`scripts/kallsyms.c`, `kernel/kallsyms.c`), found in its image by shape.
+//!
+//! Names are sequences of tokens, one byte each, of which a table has the texts:
+//!
+//! - `token_table`: 256 texts that end with NUL; `token_index`: where each starts, `u16`.
+//! - `names`: for each symbol its length (since 6.1 in two bytes from 128 on) and its tokens; the first character is its type.
+//! - `markers`: where every 256th name starts, `u32`; `num_syms`: eight bytes before the names.
+//! - addresses, in one of three forms: before `num_syms` (until 6.3) or after `token_index`.
+//!
+//! Digits and letters stand for themselves, in order, so that their part of the token table can be looked for; all else is
+//! found from there, and believed only if it fits together.
+
+use super::image::{Image, Symbol};
+
+/// Symbols that one marker stands for.
+const PER_MARKER: usize = 256;
+/// Bytes of that many names, each with its length: the shortest are one letter and a type.
+const MARKED: std::ops::Range<usize> = PER_MARKER * 2..PER_MARKER * 1024;
+/// Most symbols: a kernel with all drivers built in has under a million.
+const MOST: usize = 8 << 20;
+/// As far before its tokens as a table of names may be, bytes.
+const FAR: usize = 64 << 20;
+
+/// All symbols in the table's order, which is that of their addresses; none where there is no such table.
+pub(super) fn decode(image: &Image<'_>) -> Option<Vec<Symbol>> {
+    image.sections().iter().filter(|s| !s.code).find_map(|section| in_section(&section.bytes, image))
+}
+
+fn in_section(bytes: &[u8], image: &Image<'_>) -> Option<Vec<Symbol>> {
+    const DIGITS: &[u8] = b"\x000\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
+    let mut tried = 0;
+    for at in memchr::memmem::find_iter(bytes, DIGITS) {
+        tried += 1;
+        if let Some(tokens) = Tokens::around(bytes, at + 1)
+            && let Some(names) = Names::before(bytes, &tokens)
+            && let Some(addresses) = addresses(bytes, &tokens, &names, image)
+        {
+            return Some(symbols(&tokens, &names, &addresses));
+        }
+        if tried > 64 {
+            break;
+        }
+    }
+    None
+}
+
+struct Tokens<'a> {
+    texts: Vec<&'a [u8]>,
+    /// Where the table starts in the section, and where the index after it ends.
+    start: usize,
+    end: usize,
+}
+
+impl<'a> Tokens<'a> {
+    /// Of the table in which the digit 0 has this place.
+    fn around(bytes: &'a [u8], zero: usize) -> Option<Self> {
+        let mut at = zero;
+        for _ in b'0'..=255 {
+            at += memchr::memchr(0, bytes.get(at..at.checked_add(512)?.min(bytes.len()))?)? + 1;
+        }
+        // aligned to eight bytes; older kernels for other machines to four
+        let index_at = [8, 4].map(|align| at.next_multiple_of(align));
+        index_at.into_iter().find_map(|index_at| Self::with_index(bytes, zero, index_at))
+    }
+
+    fn with_index(bytes: &'a [u8], zero: usize, index_at: usize) -> Option<Self> {
+        let end = index_at.checked_add(512)?;
+        let index: Vec<usize> =
+            bytes.get(index_at..end)?.chunks_exact(2).filter_map(|c| Some(usize::from(u16::from_le_bytes(*c.first_chunk()?)))).collect();
+        let start = zero.checked_sub(*index.get(usize::from(b'0'))?)?;
+        let mut texts = Vec::with_capacity(256);
+        let mut at = 0;
+        for from in index {
+            if from != at {
+                return None;
+            }
+            let text = bytes.get(start + from..index_at)?;
+            let text = text.get(..memchr::memchr(0, text)?)?;
+            at += text.len() + 1;
+            texts.push(text);
+        }
+        let itself = |c: u8| texts.get(usize::from(c)).is_some_and(|t| *t == [c]);
+        (b'0'..=b'9').all(itself).then_some(Self { texts, start, end })
+    }
+}
+
+struct Names<'a> {
+    /// Each one's tokens.
+    names: Vec<&'a [u8]>,
+    /// Where the names start in the section.
+    start: usize,
+}
+
+impl<'a> Names<'a> {
+    /// Of the tables before the tokens: the markers are there somewhere, and the names right before them.
+    fn before(bytes: &'a [u8], tokens: &Tokens<'_>) -> Option<Self> {
+        let mut at = tokens.start & !3;
+        let last = tokens.start.saturating_sub(FAR);
+        let mut tried = 0;
+        while at >= last + 4 {
+            at -= 4;
+            if word(bytes, at) == Some(0) && looks_like_markers(bytes, at, tokens.start) {
+                tried += 1;
+                if let Some(found) = Self::with_markers(bytes, at, tokens.start) {
+                    return Some(found);
+                }
+                if tried > 64 {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    fn with_markers(bytes: &'a [u8], markers_at: usize, end: usize) -> Option<Self> {
+        let table = bytes.get(markers_at..end)?.chunks_exact(4);
+        let table = table.filter_map(|c| Some(u32::from_le_bytes(*c.first_chunk()?) as usize));
+        let mut markers: Vec<usize> = Vec::new();
+        for marker in table {
+            if markers.last().is_some_and(|last| !MARKED.contains(&marker.wrapping_sub(*last))) {
+                break;
+            }
+            markers.push(marker);
+        }
+        // the names end up to seven bytes before the markers; the last marker is of 256 of them at most, or none of them
+        let before_last = markers.iter().rev().nth(1).copied().unwrap_or(0);
+        let latest = markers_at.checked_sub(before_last)?;
+        let earliest = latest.saturating_sub(2 * MARKED.end);
+        let mut start = latest & !7;
+        while start >= earliest + 8 {
+            let count = word(bytes, start - 8)? as usize;
+            // what comes right after the markers may look like more of them
+            if count > 0 && count <= MOST && count.div_ceil(PER_MARKER) <= markers.len() {
+                let found = Self::at(bytes.get(..markers_at)?, start, count, &markers);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            start -= 8;
+        }
+        None
+    }
+
+    /// `bytes` end where the names must.
+    fn at(bytes: &'a [u8], start: usize, count: usize, markers: &[usize]) -> Option<Self> {
+        let mut names = Vec::with_capacity(count);
+        let mut at = start;
+        for n in 0..count {
+            if n % PER_MARKER == 0 && markers.get(n / PER_MARKER) != Some(&(at - start)) {
+                return None;
+            }
+            let mut length = usize::from(*bytes.get(at)?);
+            at += 1;
+            if length & 0x80 != 0 {
+                length = (length & 0x7f) | usize::from(*bytes.get(at)?) << 7;
+                at += 1;
+            }
+            names.push(bytes.get(at..at.checked_add(length)?)?);
+            at += length;
+        }
+        (bytes.len() - at < 8).then_some(Self { names, start })
+    }
+}
+
+/// A table of markers has eight at least, or all that fit.
+fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
+    let mut before = 0;
+    for n in 1..8usize {
+        let here = at + n * 4;
+        if here + 8 > end {
+            // padding at the end of a short table
+            return true;
+        }
+        let Some(marker) = word(bytes, here) else { return false };
+        let marker = marker as usize;
+        if !MARKED.contains(&marker.wrapping_sub(before)) {
+            return false;
+        }
+        before = marker;
+    }
+    true
+}
+
+/// Addresses are told in order, but for those of each CPU's data, which come first or last: a form is right if it has them so.
+fn addresses(bytes: &[u8], tokens: &Tokens<'_>, names: &Names<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
+    let count = names.names.len();
+    let number_at = names.start.checked_sub(8)?;
+    let offsets_size = (count * 4).next_multiple_of(8);
+    let mut forms: Vec<Vec<u64>> = Vec::new();
+    // after the tokens: offsets, then what they count from, or nothing if that is the kernel's first address
+    let after = tokens.end.next_multiple_of(8);
+    let text = image.sections().iter().find(|s| s.code).map_or(0, |s| s.address);
+    let bases = [long(bytes, after + offsets_size), Some(text)];
+    let offsets = bytes.get(after..after + count * 4);
+    for base in bases.into_iter().flatten().filter(|b| *b >> 63 == 1) {
+        forms.extend(offsets.into_iter().flat_map(|o| relative(o, base)));
+    }
+    forms.extend(bytes.get(after..after + count * 8).map(absolute));
+    // before the number
+    if let Some(base) = number_at.checked_sub(8).and_then(|at| long(bytes, at)).filter(|b| *b >> 63 == 1) {
+        let offsets = number_at.checked_sub(8 + offsets_size).and_then(|at| bytes.get(at..at + count * 4));
+        forms.extend(offsets.into_iter().flat_map(|o| relative(o, base)));
+    }
+    forms.extend(number_at.checked_sub(count * 8).and_then(|at| bytes.get(at..number_at)).map(absolute));
+    forms.into_iter().find(|all| all.len() == count && is_plausible(all))
+}
+
+/// In both meanings of a number below 2^31: a distance, or (until 6.14, with data per CPU at 0) an address of its own.
+fn relative(offsets: &[u8], base: u64) -> [Vec<u64>; 2] {
+    let all = || offsets.chunks_exact(4).filter_map(|c| Some(u32::from_le_bytes(*c.first_chunk()?)));
+    let signed = |o: u32| {
+        let o = o.cast_signed();
+        if o >= 0 { o as u64 } else { base.wrapping_sub(1).wrapping_add_signed(-i64::from(o)) }
+    };
+    [all().map(signed).collect(), all().map(|o| base.wrapping_add(u64::from(o))).collect()]
+}
+
+fn absolute(table: &[u8]) -> Vec<u64> {
+    super::image::pointers(table).collect()
+}
+
+/// Hardly ever an address lower than the one before, and most in the kernel's half.
+fn is_plausible(all: &[u64]) -> bool {
+    let back = all.iter().zip(all.iter().skip(1)).filter(|(a, b)| a > b).count();
+    let high = all.iter().filter(|a| **a >> 63 == 1).count();
+    back <= 2 && high * 2 > all.len()
+}
+
+fn symbols(tokens: &Tokens<'_>, names: &Names<'_>, addresses: &[u64]) -> Vec<Symbol> {
+    let mut all = Vec::with_capacity(addresses.len());
+    let mut text = Vec::new();
+    for (name, address) in names.names.iter().zip(addresses) {
+        text.clear();
+        for token in *name {
+            text.extend_from_slice(tokens.texts.get(usize::from(*token)).copied().unwrap_or_default());
+        }
+        if let Some((kind, name)) = text.split_first() {
+            all.push(Symbol { name: String::from_utf8_lossy(name).into_owned(), address: *address, kind: *kind });
+        }
+    }
+    all
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}

@@ -1,0 +1,270 @@
+//! What a kernel offers, from its files: it need not run, here or anywhere.
+//!
+//! Told by a kernel's image: its types (BTF), the functions that can be traced, which of them have no kprobes and which may
+//! be made to return, its name and build. By its modules' files: the same of each module, whether or not it would be loaded.
+//! By its configuration: what is compiled in. What only a kernel that runs knows is told by [`unknown`].
+//!
+//! - `unpack`: compressions, `bzImage`.
+//! - `image`: an ELF file as memory, linked or not.
+//! - `kallsyms`: the symbol table of a stripped kernel.
+//! - `code`: functions. `events`: tracepoints. `modules`: all modules' files.
+//!
+//! The files may be anybody's: every read is checked, and what does not fit is told or left out, never guessed.
+
+mod code;
+mod events;
+mod image;
+mod kallsyms;
+mod modules;
+mod unpack;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Missing;
+use super::elf::said;
+use super::functions::{Functions, KERNEL};
+use super::kernel_types::KernelTypes;
+use super::snapshot::{About, Contents, Event};
+use code::{Code, Symbols};
+use events::Layout;
+use image::{Image, Symbol};
+use modules::Module;
+
+/// From a kernel's image: `vmlinux` or `vmlinuz`. It is without modules, and its configuration is known only if it is in there.
+///
+/// `progress` is told what is being read.
+pub fn from_vmlinux(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
+    let parts = Parts { image: path.to_owned(), ..Parts::default() };
+    read(&parts, format!("the kernel's image {}", path.display()), progress)
+}
+
+/// From a folder in which a distribution's kernel package was unpacked.
+pub fn from_package(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
+    read(&Parts::of(dir)?, format!("a package's files in {}", dir.display()), progress)
+}
+
+/// What contents made here lack, for people; empty where all is there.
+pub fn unknown(contents: &Contents) -> Vec<&'static str> {
+    let rows = [
+        (contents.btf.is_empty(), "types (BTF): the image has none"),
+        (contents.functions.is_none(), "which functions can be traced: the image's tables of them were not found"),
+        (contents.events.is_none(), "tracepoints' fields: the image's table of events was not found"),
+        (contents.error_injectable.is_none(), "which functions may be made to return at once"),
+        (contents.callable.is_none(), "which functions BPF programs may call"),
+        (contents.config.is_none(), "the configuration: no config-… beside the image and none in it"),
+        (true, "which modules are loaded: all are taken to be"),
+        (true, "ids of events, and how many CPUs there are"),
+    ];
+    rows.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what).collect()
+}
+
+/// Where a kernel's files are.
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    image: PathBuf,
+    config: Option<PathBuf>,
+    system_map: Option<PathBuf>,
+    modules: Option<PathBuf>,
+}
+
+impl Parts {
+    /// In a package's folder: `boot/vmlinuz-REL` or `lib/modules/REL/vmlinuz`, with `/usr` merged or not.
+    fn of(dir: &Path) -> Result<Self, Missing> {
+        let folders = ["lib/modules", "usr/lib/modules"].map(|f| dir.join(f));
+        let mut images: Vec<(String, PathBuf)> = Vec::new();
+        for name in names(&dir.join("boot")) {
+            let release = ["vmlinuz-", "vmlinux-"].iter().find_map(|prefix| name.strip_prefix(prefix));
+            images.extend(release.map(|release| (release.to_owned(), dir.join("boot").join(&name))));
+        }
+        for folder in &folders {
+            for release in names(folder) {
+                for name in ["vmlinuz", "vmlinux"] {
+                    let path = folder.join(&release).join(name);
+                    if path.is_file() && !images.iter().any(|(r, _)| *r == release) {
+                        images.push((release.clone(), path));
+                    }
+                }
+            }
+        }
+        images.retain(|(_, path)| path.is_file());
+        // a folder in which a kernel was built and installed
+        let built = dir.join("vmlinux");
+        if images.is_empty() && built.is_file() {
+            let configs = names(&dir.join("boot")).into_iter().filter_map(|n| n.strip_prefix("config-").map(str::to_owned));
+            let mut releases = folders.iter().flat_map(|f| names(f)).chain(configs);
+            images.push((releases.next().unwrap_or_default(), built));
+        }
+        let releases: BTreeSet<&str> = images.iter().map(|(r, _)| r.as_str()).collect();
+        if releases.len() > 1 {
+            let all: Vec<_> = releases.into_iter().collect();
+            return Err(Missing {
+                what: format!("{} has several kernels: {}", dir.display(), all.join(", ")),
+                help: Some("unpack each package into a folder of its own".into()),
+            });
+        }
+        let Some((release, image)) = images.into_iter().next() else {
+            return Err(Missing {
+                what: format!("{} has no kernel: neither boot/vmlinuz-… nor lib/modules/…/vmlinuz", dir.display()),
+                help: Some(
+                    "name the folder in which a kernel's package was unpacked (dpkg-deb -x FILE DIR, rpm2cpio FILE | cpio -id)".into(),
+                ),
+            });
+        };
+        let modules = folders.iter().map(|f| f.join(&release)).find(|f| f.is_dir());
+        let file = |path: PathBuf| Some(path).filter(|p| p.is_file());
+        let beside = |name: &str| modules.as_ref().and_then(|m| file(m.join(name)));
+        Ok(Self {
+            config: file(dir.join("boot").join(format!("config-{release}"))).or_else(|| beside("config")),
+            system_map: file(dir.join("boot").join(format!("System.map-{release}"))).or_else(|| beside("System.map")),
+            image,
+            modules,
+        })
+    }
+}
+
+/// Names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result<Contents, Missing> {
+    let shown = parts.image.display();
+    let missing = |what: String, help: &str| Missing { what, help: Some(help.into()) };
+    progress("the kernel's image");
+    let whole = std::fs::read(&parts.image).map_err(|e| missing(format!("cannot read {shown}: {}", said(&e)), "check the path"))?;
+    let is_kernel = "name a kernel's image, vmlinux or vmlinuz, that is whole";
+    let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
+    let data = unpack::elf(whole).map_err(cannot)?;
+    let mut image = Image::linked(&data).map_err(cannot)?;
+    let release = release(&image).ok_or_else(|| cannot("it is no kernel, or does not tell its version".into()))?;
+    let symbols = symbols(&mut image, parts);
+
+    let types = image.btf.map(|btf| KernelTypes::from_vec(btf.to_vec())).transpose();
+    let types = types.map_err(|why| cannot(format!("its types (BTF) are damaged: {why}")))?;
+    let layout = types.as_ref().and_then(Layout::of);
+
+    let files = parts.modules.as_deref().map(modules::files).unwrap_or_default();
+    let (modules, bad) = modules::read(&files, layout.as_ref(), progress);
+    if let Some(first) = bad.first() {
+        let what = format!("{} of {} modules cannot be read; the first: {first}", bad.len(), files.len());
+        return Err(missing(what, "unpack the package again"));
+    }
+
+    progress("functions");
+    let own = code::of_kernel(&image, &symbols);
+    let mut lines = String::new();
+    code::write_symbols(&symbols, "", &mut lines);
+    lines.extend(modules.iter().map(|m| m.symbols.as_str()));
+    let functions = functions(&own, &modules, &lines);
+    let untraceable = functions.as_ref().map(|functions| untraceable(functions, &lines));
+    let error_injectable = own.error_injectable.map(|own| {
+        let mut all: Vec<String> = modules.iter().flat_map(|m| m.code.error_injectable.iter().flatten().cloned()).chain(own).collect();
+        all.sort();
+        all.dedup();
+        all
+    });
+
+    let events = layout.and_then(|layout| events::of_kernel(&image, &symbols, &layout)).map(|own| {
+        let mut all: Vec<Event> = modules.iter().flat_map(|m| m.events.iter().cloned()).chain(own).collect();
+        all.sort_unstable();
+        all.dedup_by(|a, b| (&a.category, &a.name) == (&b.category, &b.name));
+        all
+    });
+
+    let mut btf: Vec<_> = image.btf.map(|btf| (KERNEL.to_owned(), btf.to_vec())).into_iter().collect();
+    if !btf.is_empty() {
+        btf.extend(modules.into_iter().filter_map(|m| Some((m.name, m.btf?))));
+    }
+    Ok(Contents {
+        about: About { release, machine: image.machine.clone(), build_id: image.build_id.clone(), source, possible_cpus: 0 },
+        btf,
+        events,
+        functions,
+        untraceable,
+        error_injectable,
+        config: config(parts, &image)?,
+        ..Contents::default()
+    })
+}
+
+/// The kernel's symbols: its own table of them, as it is what the kernel goes by; else the file's, else `System.map`.
+fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
+    let of_file = std::mem::take(&mut image.symbols);
+    if let Some(own) = kallsyms::decode(image) {
+        let mut symbols = Symbols::new(own);
+        symbols.also(of_file);
+        return symbols;
+    }
+    if !of_file.is_empty() {
+        return Symbols::new(of_file);
+    }
+    let map = parts.system_map.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    Symbols::new(map.lines().filter_map(system_map_line).collect())
+}
+
+/// `ffffffff81000000 T _stext`
+fn system_map_line(line: &str) -> Option<Symbol> {
+    let mut words = line.split_ascii_whitespace();
+    let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+    Some(Symbol { name: name.to_owned(), address: u64::from_str_radix(address, 16).ok()?, kind: *kind.as_bytes().first()? })
+}
+
+fn functions(own: &Code, modules: &[Module], symbols: &str) -> Option<Functions> {
+    let mut list = String::new();
+    for name in own.traceable.as_ref()? {
+        list.push_str(name);
+        list.push('\n');
+    }
+    for module in modules {
+        for name in module.code.traceable.iter().flatten() {
+            list.extend([name, " [", &module.name, "]\n"]);
+        }
+    }
+    let blocked = modules.iter().map(|m| &m.code).chain([own]).flat_map(|code| code.blocked.iter().map(String::as_str)).collect();
+    Some(Functions::parse(&list, &blocked, symbols))
+}
+
+/// Names of code that is not among the functions that can be traced.
+fn untraceable(functions: &Functions, symbols: &str) -> Vec<String> {
+    let traceable: BTreeSet<&str> = functions.all().map(|f| f.name).collect();
+    let names = symbols.lines().filter_map(|line| line.split([' ', '\t']).nth(2));
+    let rest: BTreeSet<&str> = names.filter(|name| !traceable.contains(name)).collect();
+    rest.into_iter().map(str::to_owned).collect()
+}
+
+/// `6.1.0-56-cloud-amd64`, out of `Linux version 6.1.0-56-cloud-amd64 (…`.
+fn release(image: &Image<'_>) -> Option<String> {
+    const START: &[u8] = b"Linux version ";
+    let in_section = |bytes: &[u8]| {
+        let mut places = memchr::memmem::find_iter(bytes, START).filter_map(|at| bytes.get(at + START.len()..));
+        places.find_map(|rest| {
+            // __NEW_UTS_LEN of include/uapi/linux/utsname.h
+            let name = rest.get(..rest.iter().take(65).position(|b| *b == b' ')?)?;
+            let name = std::str::from_utf8(name).ok()?;
+            name.starts_with(|c: char| c.is_ascii_digit()).then(|| name.to_owned())
+        })
+    };
+    image.sections().iter().filter(|s| !s.code).find_map(|s| in_section(&s.bytes))
+}
+
+/// The file beside the image, or what CONFIG_IKCONFIG puts into it: between two marks, compressed (`kernel/configs.c`).
+fn config(parts: &Parts, image: &Image<'_>) -> Result<Option<String>, Missing> {
+    if let Some(path) = &parts.config {
+        let said =
+            |e| Missing { what: format!("cannot read {}: {}", path.display(), said(&e)), help: Some("unpack the package again".into()) };
+        return std::fs::read(path).map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(said);
+    }
+    let within = image.sections().iter().filter(|s| !s.code).find_map(|section| {
+        let from = memchr::memmem::find(&section.bytes, b"IKCFG_ST")? + 8;
+        let rest = section.bytes.get(from..)?;
+        rest.get(..memchr::memmem::find(rest, b"IKCFG_ED")?)
+    });
+    Ok(within.and_then(|packed| Some(String::from_utf8_lossy(&unpack::inflate(packed).ok()?).into_owned())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Out of what kernels and modules are packed in: x86's `bzImage` (Documentation/arch/x86/boot.rst) and the compressions that
+//! the kernel's build knows, told apart by their first bytes.
+
+use std::io::{Read, Take};
+
+/// The most that a file is unpacked to, bytes: a kernel with its debug information is below it.
+const LARGEST: u64 = 2 << 30;
+
+/// What a file holds in the end: an ELF file as it is, or what it is packed in is taken off.
+pub(super) fn elf(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    let mut bytes = bytes;
+    // a bzImage has a compressed file in it, and that the ELF file
+    for _ in 0..3 {
+        if bytes.starts_with(b"\x7fELF") {
+            return Ok(bytes);
+        }
+        bytes = match payload(&bytes)? {
+            Some(packed) => inflate(packed)?,
+            None => inflate(&bytes)?,
+        };
+    }
+    Err("it is packed in too many layers".into())
+}
+
+/// The compressed kernel in a `bzImage`; none where it is no such file.
+fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
+    const CUT: &str = "its header is cut short";
+    if bytes.get(0x202..0x206) != Some(b"HdrS") {
+        return Ok(None);
+    }
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+    let version = word(0x206).ok_or(CUT)? & 0xffff;
+    if version < 0x208 {
+        return Err("it is of a kernel before 2.6.26, whose header does not tell where the kernel is".into());
+    }
+    let sectors = match bytes.get(0x1f1).ok_or(CUT)? {
+        0 => 4,
+        n => usize::from(*n),
+    };
+    let (offset, length) = (word(0x248).ok_or(CUT)?, word(0x24c).ok_or(CUT)?);
+    let packed = ((sectors + 1) * 512).checked_add(offset).and_then(|from| bytes.get(from..from.checked_add(length)?));
+    packed.map(Some).ok_or_else(|| "it ends before the kernel in it does".into())
+}
+
+/// Takes one compression off.
+pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+    const LZ4: &[u8] = &[0x02, 0x21, 0x4c, 0x18];
+    let said = |what: &'static str| move |e: std::io::Error| format!("its {what} data are damaged: {e}");
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        all(flate2::read::GzDecoder::new(bytes).take(LARGEST + 1)).map_err(said("gzip"))
+    } else if bytes.starts_with(b"\xfd7zXZ\0") {
+        xz2::stream::Stream::new_stream_decoder(LARGEST, 0).and_then(|s| xz(bytes, s)).map_err(|e| format!("its xz data are damaged: {e}"))
+    } else if bytes.starts_with(ZSTD) {
+        // one frame: after a kernel's comes its length
+        let decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(said("zstd"))?;
+        all(decoder.single_frame().take(LARGEST + 1)).map_err(said("zstd"))
+    } else if bytes.starts_with(&[0x5d, 0, 0]) {
+        xz2::stream::Stream::new_lzma_decoder(LARGEST).and_then(|s| xz(bytes, s)).map_err(|e| format!("its lzma data are damaged: {e}"))
+    } else if let Some(blocks) = bytes.strip_prefix(LZ4) {
+        lz4(blocks)
+    } else if bytes.starts_with(b"BZh") {
+        Err("it is compressed by bzip2, which is not read here: unpack it with the kernel's scripts/extract-vmlinux".into())
+    } else if bytes.starts_with(&[0x89, b'L', b'Z', b'O']) {
+        Err("it is compressed by lzo, which is not read here: unpack it with the kernel's scripts/extract-vmlinux".into())
+    } else {
+        Err("it is neither an ELF file nor a bzImage, nor compressed in a way that is known".into())
+    }
+}
+
+fn all(mut from: Take<impl Read>) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(std::io::Error::other("they are over 2 GB when unpacked"));
+    }
+    Ok(bytes)
+}
+
+/// One stream: after a kernel's comes its length.
+fn xz(bytes: &[u8], mut stream: xz2::stream::Stream) -> Result<Vec<u8>, xz2::stream::Error> {
+    use xz2::stream::{Action, Error, Status};
+    let mut plain = Vec::with_capacity(bytes.len().saturating_mul(4));
+    loop {
+        let read = stream.total_in();
+        let before = plain.len();
+        let rest = bytes.get(read as usize..).unwrap_or_default();
+        match stream.process_vec(rest, &mut plain, Action::Run)? {
+            Status::StreamEnd => return Ok(plain),
+            Status::Ok | Status::GetCheck | Status::MemNeeded => {}
+        }
+        if plain.len() as u64 > LARGEST || (plain.len() == before && plain.len() < plain.capacity() && stream.total_in() == read) {
+            return Err(Error::Data);
+        }
+        if plain.len() == plain.capacity() {
+            plain.reserve(1 << 20);
+        }
+    }
+}
+
+/// LZ4's old form, as `lz4 -l` writes it: blocks of 8 MB at most, each after its compressed length.
+fn lz4(mut rest: &[u8]) -> Result<Vec<u8>, String> {
+    const BLOCK: usize = 8 << 20;
+    let mut whole = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        // what follows the last block in a bzImage is the length of all
+        if after.is_empty() {
+            break;
+        }
+        let block = after.split_at_checked(u32::from_le_bytes(*length) as usize);
+        let (block, after) = block.ok_or("its lz4 data are cut short")?;
+        let plain = lz4_flex::block::decompress(block, BLOCK).map_err(|e| format!("its lz4 data are damaged: {e}"))?;
+        whole.extend(plain);
+        if whole.len() as u64 > LARGEST {
+            return Err("its lz4 data are over 2 GB when unpacked".into());
+        }
+        rest = after;
+    }
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const PLAIN: &[u8] = b"\x7fELF and so on, and so on, and so on, and so on";
+
+    fn image(packed: &[u8]) -> Vec<u8> {
+        let mut image = vec![0; 0x400 + 16];
+        image[0x1f1] = 1;
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x206..0x208].copy_from_slice(&0x20fu16.to_le_bytes());
+        image[0x248..0x24c].copy_from_slice(&16u32.to_le_bytes());
+        image[0x24c..0x250].copy_from_slice(&(packed.len() as u32).to_le_bytes());
+        image.extend(packed);
+        image
+    }
+
+    fn packed() -> Vec<(&'static str, Vec<u8>)> {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(PLAIN).unwrap();
+        let mut xz = xz2::write::XzEncoder::new(Vec::new(), 1);
+        xz.write_all(PLAIN).unwrap();
+        // one block of literals alone: token 0xf0, the rest of the length
+        let block = [&[0xf0, PLAIN.len() as u8 - 15], PLAIN].concat();
+        let lz4 = [&[0x02, 0x21, 0x4c, 0x18], &(block.len() as u32).to_le_bytes()[..], &block].concat();
+        let zstd = zstd::stream::encode_all(PLAIN, 1).unwrap();
+        let mut lzma = xz2::write::XzEncoder::new_stream(
+            Vec::new(),
+            xz2::stream::Stream::new_lzma_encoder(&xz2::stream::LzmaOptions::new_preset(1).unwrap()).unwrap(),
+        );
+        lzma.write_all(PLAIN).unwrap();
+        vec![("gzip", gzip.finish().unwrap()), ("xz", xz.finish().unwrap()), ("lz4", lz4), ("zstd", zstd), ("lzma", lzma.finish().unwrap())]
+    }
+
+    #[test]
+    fn each_compression_is_taken_off() {
+        for (name, packed) in packed() {
+            assert_eq!(elf(packed.clone()).unwrap(), PLAIN, "{name}");
+            let with_length = [packed.as_slice(), &(PLAIN.len() as u32).to_le_bytes()].concat();
+            assert_eq!(elf(image(&with_length)).unwrap(), PLAIN, "{name} in an image");
+        }
+    }
+
+    #[test]
+    fn damage_is_told() {
+        for (name, packed) in packed() {
+            let whole = image(&packed);
+            for cut in 0..whole.len() {
+                assert!(elf(whole[..cut].to_vec()).is_err(), "{name} cut at {cut}");
+            }
+            for at in 0..whole.len() {
+                let mut odd = whole.clone();
+                odd[at] ^= 0x5a;
+                let _ = elf(odd);
+            }
+        }
+        assert!(elf(b"BZh91AY".to_vec()).unwrap_err().contains("bzip2"));
+        assert!(elf(b"text".to_vec()).unwrap_err().contains("neither"));
+    }
+}
