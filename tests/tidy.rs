@@ -53,6 +53,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("strsim", &["src/diag.rs"]),
     ("toml", &["src/verify/"]),
     ("xz2", &["src/system/"]),
+    ("zstd", &["src/system/snapshot/"]),
 ];
 
 /// Lines of one file, without its tests.
