@@ -105,6 +105,7 @@ pub mod list;
 pub mod repl;
 pub mod scripts;
 pub mod verbs;
+pub mod verify;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -3,6 +3,7 @@
 //! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Snapshot` from a file, `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
+pub mod asked;
 pub mod btf;
 pub mod cgroup;
 pub mod dwarf;
@@ -20,6 +21,7 @@ mod ldcache;
 pub mod live;
 pub mod locate;
 pub mod mangled;
+pub mod object_needs;
 pub mod programs;
 pub mod registers;
 pub mod rights;
@@ -378,7 +380,7 @@ pub struct HeaderFolder {
 }
 
 /// Which name space of C a type's name is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypeName {
     /// `struct x`
     Struct,
