@@ -3,7 +3,8 @@
 mod remedies;
 mod render;
 
-pub use render::render;
+pub use remedies::remedy;
+pub use render::{render, underline};
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

@@ -38,6 +38,6 @@ const REMEDIES: &[(&str, &str)] = &[
 ];
 
 /// The remedy for errors of this code in general.
-pub(super) fn remedy(code: &str) -> Option<&'static str> {
+pub fn remedy(code: &str) -> Option<&'static str> {
     REMEDIES.iter().find(|(known, _)| *known == code).map(|(_, text)| *text)
 }

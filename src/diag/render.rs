@@ -73,11 +73,23 @@ fn excerpt(out: &mut String, source: Option<&Source>, span: Span, hue: &str, pai
     let end = floor(&source.text, span.end as usize).max(start);
     let from = source.text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
     let length = source.text.get(start..).and_then(|t| t.find('\n')).unwrap_or(source.text.len() - start);
-    let line = source.text.get(from..start + length).unwrap_or("").trim_end();
+    let line = source.text.get(from..start + length).unwrap_or("");
+    underlined(out, line, (start - from, end - from), hue, paint);
+}
+
+/// A line, and an underline from one byte of it to another, with terminal colours where `hue` names one (`1;31`).
+pub fn underline(line: &str, from: usize, to: usize, hue: Option<&str>) -> String {
+    let mut out = String::new();
+    let (from, to) = (floor(line, from), floor(line, to));
+    underlined(&mut out, line, (from, to.max(from)), hue.unwrap_or_default(), &Paint { color: hue.is_some() });
+    out
+}
+
+fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), hue: &str, paint: &Paint) {
+    let line = line.trim_end();
     if line.is_empty() {
         return;
     }
-    let (first, last) = (start - from, end - from);
     let (mut shown, mut columns) = (String::new(), 0);
     // Columns of the underline's two ends.
     let (mut left, mut right) = (None, None);

@@ -26,6 +26,7 @@ mod trial;
 mod tests;
 
 pub use differences::DIFFERENCES;
+pub use series::utc;
 
 /// Bytes for standard output (or `-o`) and for standard error.
 #[derive(Debug, Default, PartialEq, Eq)]

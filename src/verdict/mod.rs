@@ -1,7 +1,60 @@
-//! What a check came to, as a pipeline reads it: data here, one row per format in [`FORMATS`](self).
+//! What a check came to, as a pipeline reads it: data here, one row per format in [`FORMATS`].
 //!
 //! A [`Report`] is made by whoever checks (scripts against kernels, expectations against a run) and told by one renderer, so
 //! that both have the same formats and the same exit statuses.
+
+mod github;
+mod json;
+mod junit;
+mod rules;
+mod sarif;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+pub use rules::{RULES, Rule, rule};
+
+/// A row: what `--format` takes.
+pub struct Format {
+    /// As the user writes it.
+    pub name: &'static str,
+    /// One line for `--help` and the man page.
+    pub doc: &'static str,
+    /// All of its text.
+    pub render: fn(&Report, &Style) -> String,
+}
+
+/// All formats; the first is the default.
+pub const FORMATS: &[Format] = &[
+    Format { name: "text", doc: "a table and the findings with their lines, for people", render: text::render },
+    Format { name: "json", doc: "one object with all that is known", render: json::render },
+    Format { name: "junit", doc: "JUnit's XML: a suite for each kernel, a case for each script", render: junit::render },
+    Format { name: "sarif", doc: "SARIF 2.1.0, for code scanning and editors", render: sarif::render },
+    Format { name: "github", doc: "workflow commands, which GitHub shows beside the lines", render: github::render },
+];
+
+/// The row of this name.
+pub fn find(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|f| f.name == name)
+}
+
+/// How a report is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Terminal colours.
+    pub color: bool,
+    /// In text, nothing of what is well.
+    pub quiet: bool,
+    /// In text, facts and notes too.
+    pub verbose: bool,
+    /// When the run began, in nanoseconds since 1970.
+    pub began: i128,
+    /// The machine that it ran on.
+    pub host: String,
+}
 
 /// The exit statuses of a check: all well.
 pub const WELL: u8 = 0;
@@ -13,7 +66,8 @@ pub const USAGE: u8 = 2;
 pub const ENVIRONMENT: u8 = 3;
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Told, and no reason to fail.
     Note,
@@ -24,7 +78,7 @@ pub enum Level {
 }
 
 /// Where in a text. Lines and columns (in characters) are from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The file's path, as the user gave it.
     pub file: String,
@@ -96,6 +150,40 @@ pub struct Report {
     pub deny_warnings: bool,
 }
 
+/// A verdict in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cell {
+    /// Nothing was found, or no more than notes.
+    Ok,
+    /// Warnings, which do not fail.
+    Warning,
+    /// It fails the run.
+    Failed,
+    /// Left out on purpose.
+    Skipped,
+    /// Could not be checked.
+    Unknown,
+}
+
+/// A finding, and all that it was found against.
+pub struct Told<'a> {
+    /// Of which subject.
+    pub subject: &'a str,
+    /// What was found.
+    pub finding: &'a Finding,
+    /// The names of what it was found against: none where the report has only one.
+    pub against: Vec<&'a str>,
+}
+
+impl Told<'_> {
+    /// The message, and whom it is about.
+    pub fn message(&self) -> String {
+        let message = &self.finding.message;
+        if self.against.is_empty() { message.clone() } else { format!("{message} ({})", self.against.join(", ")) }
+    }
+}
+
 impl Outcome {
     /// The worst finding.
     pub fn worst(&self) -> Option<Level> {
@@ -120,4 +208,78 @@ impl Report {
             WELL
         }
     }
+
+    /// What an outcome comes to.
+    pub fn cell(&self, outcome: &Outcome) -> Cell {
+        match outcome.state {
+            State::Unknown(_) => Cell::Unknown,
+            State::Skipped(_) => Cell::Skipped,
+            State::Checked if self.fails(outcome) => Cell::Failed,
+            State::Checked if outcome.worst() >= Some(Level::Warning) => Cell::Warning,
+            State::Checked => Cell::Ok,
+        }
+    }
+
+    /// What was checked, in order.
+    pub fn subjects(&self) -> Vec<&str> {
+        distinct(self.outcomes.iter().map(|o| o.subject.as_str()))
+    }
+
+    /// What it was checked against, in order.
+    pub fn againsts(&self) -> Vec<&str> {
+        distinct(self.outcomes.iter().map(|o| o.against.as_str()))
+    }
+
+    /// Each finding once, by subject, in the order of the text.
+    pub fn told(&self) -> Vec<Told<'_>> {
+        let several = self.againsts().len() > 1;
+        let mut all = Vec::new();
+        for subject in self.subjects() {
+            let mut of: Vec<Told> = Vec::new();
+            for outcome in self.outcomes.iter().filter(|o| o.subject == subject) {
+                for finding in &outcome.findings {
+                    let index = of.iter().position(|t| t.finding == finding).unwrap_or_else(|| {
+                        of.push(Told { subject, finding, against: Vec::new() });
+                        of.len() - 1
+                    });
+                    if let (Some(told), true) = (of.get_mut(index), several && !outcome.against.is_empty()) {
+                        if !told.against.contains(&outcome.against.as_str()) {
+                            told.against.push(&outcome.against);
+                        }
+                    }
+                }
+            }
+            of.sort_by_key(|t| t.finding.place.as_ref().map(|p| (p.line, p.column)));
+            all.extend(of);
+        }
+        all
+    }
+
+    /// How many checks came to what: `check: 3 ok, 1 FAILED`.
+    pub fn sums(&self) -> String {
+        let words = [
+            (Cell::Ok, "ok"),
+            (Cell::Warning, "with warnings"),
+            (Cell::Failed, "FAILED"),
+            (Cell::Skipped, "skipped"),
+            (Cell::Unknown, "not checked"),
+        ];
+        let count = |cell| self.outcomes.iter().filter(|o| self.cell(o) == cell).count();
+        let parts: Vec<String> =
+            words.iter().map(|(cell, word)| (count(*cell), word)).filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+        let (subjects, againsts) = (self.subjects().len(), self.againsts().len());
+        let of = if againsts > 1 { format!(" ({subjects} × {againsts})") } else { String::new() };
+        format!("{}: {}{of}", self.name, if parts.is_empty() { "nothing to check".into() } else { parts.join(", ") })
+    }
+}
+
+/// As readable JSON, with a line break at the end.
+fn pretty(of: &impl Serialize) -> String {
+    // no map with other keys than strings, no failing writer: nothing that serde_json could refuse
+    serde_json::to_string_pretty(of).unwrap_or_default() + "\n"
+}
+
+fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = std::collections::BTreeSet::new();
+    all.filter(|a| seen.insert(*a)).collect()
 }

@@ -1,0 +1,59 @@
+//! GitHub's workflow commands: lines that its runner takes from a step's output and shows beside the code.
+
+use super::{Level, Place, Report, State, Style};
+
+/// A command for each finding, and a last line in words.
+pub fn render(report: &Report, _style: &Style) -> String {
+    let mut out = String::new();
+    for outcome in &report.outcomes {
+        if let State::Unknown(why) = &outcome.state {
+            let against = if outcome.against.is_empty() { String::new() } else { format!(" ({})", outcome.against) };
+            out += &command("error", None, "not checked", &format!("{}{against}: {why}", outcome.subject));
+        }
+    }
+    for told in report.told() {
+        let finding = told.finding;
+        let mut message = told.message();
+        for (at, text) in &finding.related {
+            message += &format!("\n{}:{}: {text}", at.file, at.line);
+        }
+        if let Some(help) = &finding.help {
+            message += &format!("\nhelp: {help}");
+        }
+        if finding.place.is_none() {
+            message = format!("{}: {message}", told.subject);
+        }
+        let word = match finding.level {
+            Level::Note => "notice",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        };
+        out += &command(word, finding.place.as_ref(), finding.rule, &message);
+    }
+    out + &report.sums() + "\n"
+}
+
+fn command(word: &str, place: Option<&Place>, title: &str, message: &str) -> String {
+    let mut properties = Vec::new();
+    if let Some(at) = place {
+        properties.push(format!("file={}", property(at.file.strip_prefix("./").unwrap_or(&at.file))));
+        properties.push(format!("line={}", at.line));
+        properties.push(format!("endLine={}", at.end_line));
+        properties.push(format!("col={}", at.column));
+        // columns count where there is one line only
+        if at.end_line == at.line {
+            properties.push(format!("endColumn={}", at.end_column));
+        }
+    }
+    properties.push(format!("title={}", property(title)));
+    format!("::{word} {}::{}\n", properties.join(","), data(message))
+}
+
+/// As the runner undoes it: actions/toolkit, packages/core/src/command.ts.
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}
