@@ -10,17 +10,17 @@ use crate::verdict::Place;
 
 type Checked<T> = Result<T, Diagnostic>;
 
-/// Checks an expectation. `source` is the one that its spans count in.
-pub fn check(tree: &ast::Expr, source: &Source, place: Option<Place>, maps: &[Map]) -> Checked<Expectation> {
+/// Checks an expectation of this text. `source` is the one that its spans count in.
+pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Place>, maps: &[Map]) -> Checked<Expectation> {
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
     if root.ty != Ty::Truth {
-        let text = &root.text;
-        let told = Diagnostic::error("no-comparison", root.span, format!("an expectation is true or false, and this is {}", root.ty.phrase()));
+        let told =
+            Diagnostic::error("no-comparison", root.span, format!("an expectation is true or false, and this is {}", root.ty.phrase()));
         let bound = if root.ty == Ty::Text { "== \"…\"" } else { "<= 100" };
         return Err(told.help(format!("compare it: `{text} {bound}`")));
     }
-    Ok(Expectation { text: root_text(tree, source), place, root })
+    Ok(Expectation { text: text.to_string(), place, root })
 }
 
 /// The maps that it is about, with their `@`, each once.
@@ -46,12 +46,6 @@ fn gather(e: &Expr, names: &mut Vec<String>) {
             gather(b, names);
         }
     }
-}
-
-/// All of the text, parentheses included: a tree's span may leave the outermost out.
-fn root_text(tree: &ast::Expr, source: &Source) -> String {
-    let line = source.line(source.line_col(tree.span.start).0).trim();
-    line.to_string()
 }
 
 struct Checker<'a> {
@@ -80,7 +74,9 @@ impl Checker<'_> {
             }
             ExprKind::Param(_) | ExprKind::ParamCount | ExprKind::Var(_) => {
                 let message = format!("`{}` is known to the script, and not when the run is over", self.text(e.span));
-                return Err(Diagnostic::error("no-value", e.span, message).help("an expectation is about maps: keep it in one, `@name = …`"));
+                return Err(
+                    Diagnostic::error("no-value", e.span, message).help("an expectation is about maps: keep it in one, `@name = …`")
+                );
             }
             ExprKind::Tuple(_) | ExprKind::Record(_) => {
                 return Err(Diagnostic::error("type-mismatch", e.span, "a tuple can only be a key here").help("`@m[1, \"a\"]`"));
@@ -111,7 +107,8 @@ impl Checker<'_> {
         if found.ty == ty {
             return Ok(found);
         }
-        let told = Diagnostic::error("type-mismatch", found.span, format!("`{op}` wants {}, and this is {}", ty.phrase(), found.ty.phrase()));
+        let told =
+            Diagnostic::error("type-mismatch", found.span, format!("`{op}` wants {}, and this is {}", ty.phrase(), found.ty.phrase()));
         Err(match (ty, found.ty) {
             (Ty::Truth, Ty::Number) => told.help(format!("compare it: `{} > 0`", found.text)),
             (Ty::Number, Ty::Truth) => told.help("put `&&` or `||` between comparisons"),
@@ -212,7 +209,9 @@ impl Checker<'_> {
         for arg in args {
             match arg {
                 Arg::Expr(e) => parts.push(e),
-                Arg::Type(ty) => return Err(Diagnostic::error("type-mismatch", ty.span, format!("{} takes a map, and no type", function.name))),
+                Arg::Type(ty) => {
+                    return Err(Diagnostic::error("type-mismatch", ty.span, format!("{} takes a map, and no type", function.name)));
+                }
             }
         }
         let usage = |message: String| Diagnostic::error("arity", span, message).help(format!("it is written `{}`", function.form));
@@ -267,7 +266,9 @@ impl Checker<'_> {
                 let message = format!("its keys have {} parts ({ty}), and this has {}", types.len(), parts.len());
                 Err(Diagnostic::error("map-key-conflict", span, message))
             }
-            (_, _) => Err(Diagnostic::error("map-key-conflict", span, format!("its keys are one {ty} each, and this has {} parts", parts.len()))),
+            (_, _) => {
+                Err(Diagnostic::error("map-key-conflict", span, format!("its keys are one {ty} each, and this has {} parts", parts.len())))
+            }
         }
     }
 

@@ -3,7 +3,6 @@
 use super::functions::seen;
 use super::range::{Range, Undefined};
 use super::{Constant, Expr, Kind, Of, Shape, Ty};
-use crate::diag::Span;
 use crate::value::{Last, MapView, Value};
 
 /// What an expression came to.
@@ -50,7 +49,6 @@ pub(super) struct Wanted<'a> {
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stop {
-    pub span: Span,
     /// Of what.
     pub text: String,
     pub why: String,
@@ -64,8 +62,8 @@ pub(super) struct Eval<'a> {
 
 impl Eval<'_> {
     pub fn eval(&self, e: &Expr) -> Result<Val, Stop> {
-        let stop = |why: &str| Stop { span: e.span, text: e.text.clone(), why: why.into() };
-        let undefined = |why| match why {
+        let stop = |why: &str| Stop { text: e.text.clone(), why: why.into() };
+        let undefined = |why: Undefined| match why {
             Undefined::DividedByZero => stop("it is divided by zero"),
             Undefined::TooLarge => stop("it is too large a number"),
         };

@@ -176,9 +176,14 @@ impl Shape {
                     | Value::Series(_) => Shape::Other,
                 }
             }
-            Type::Void | Type::Buf(_) | Type::Array(..) | Type::Struct(_) | Type::Record(_) | Type::Tuple(_) | Type::Tagged(_) | Type::Args => {
-                Shape::Other
-            }
+            Type::Void
+            | Type::Buf(_)
+            | Type::Array(..)
+            | Type::Struct(_)
+            | Type::Record(_)
+            | Type::Tuple(_)
+            | Type::Tagged(_)
+            | Type::Args => Shape::Other,
         }
     }
 
