@@ -27,6 +27,7 @@ use crate::runtime::Buffering;
 use crate::scripts::{self, Script};
 use crate::settings::{self, ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
 use crate::verbs::{self as table, Made};
+use crate::verdict;
 pub use completions::completions;
 use raw::Raw;
 pub use split::script_args;
@@ -44,6 +45,9 @@ pub struct Failure {
     /// The remedy, where there is one.
     pub help: Option<String>,
 }
+
+/// See [`Failure::told`].
+const TOLD: &str = "told";
 
 impl Failure {
     /// Wrong use, a wrong script, or a right that is missing: status 1.
@@ -71,7 +75,12 @@ impl Failure {
 
     /// One about which all has been said.
     pub fn told(status: u8) -> Self {
-        Self { status, code: "told", message: String::new(), help: None }
+        Self { status, code: TOLD, message: String::new(), help: None }
+    }
+
+    /// Has all been said about it?
+    pub fn is_told(&self) -> bool {
+        self.code == TOLD
     }
 
     /// With `did you mean`, or all that would do.
@@ -223,6 +232,26 @@ pub struct Run {
     pub container: Option<String>,
     /// `--traceable-functions`
     pub traceable_functions: Option<PathBuf>,
+    /// `--expect`
+    pub expected: Expected,
+}
+
+/// What is expected of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// `--expect`
+    pub texts: Vec<String>,
+    /// `--expect-file`
+    pub files: Vec<PathBuf>,
+    /// `--report`: a row of the verdict's formats, and where to.
+    pub reports: Vec<(String, Option<PathBuf>)>,
+}
+
+impl Expected {
+    /// Nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty() && self.files.is_empty()
+    }
 }
 
 /// Words that are no script where one is expected.
@@ -258,7 +287,15 @@ pub fn nothing_to_run() -> Failure {
 
 /// Reads the arguments, the program's own name first. The environment is asked for colour only.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
-    let mut args: Vec<OsString> = args.into_iter().skip(1).collect();
+    let args: Vec<OsString> = args.into_iter().skip(1).collect();
+    // a pipeline tells by the status what was wrong
+    let expects =
+        |a: &OsString| a.to_str().is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file"));
+    let verdict = args.iter().take_while(|a| *a != "--").any(expects);
+    parse_words(args).map_err(|failure| if verdict { failure.status(verdict::USAGE) } else { failure })
+}
+
+fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     let after = args.get(1..).unwrap_or(&[]);
     match args.first().and_then(|a| a.to_str()) {
         Some("fmt") => return fmt::parse(after),
@@ -359,6 +396,9 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
         Some(text) => Program::Text(text),
         None => match rest.next() {
             Some(word) => Program::of(word),
+            None if !run.expected.is_empty() => {
+                return Err(Failure::new("--expect is about a script's maps, and there is no script").help("give a FILE, or -e 'PROGRAM'"));
+            }
             None => return Ok(Command::Prompt(run)),
         },
     };
@@ -539,7 +579,41 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         cgroup: raw.cgroup.clone(),
         container: raw.container.clone(),
         traceable_functions: raw.traceable_functions.clone(),
+        expected: expected(raw)?,
     })
+}
+
+fn expected(raw: &Raw) -> Result<Expected, Failure> {
+    let (texts, files) = (raw.expect.clone(), raw.expect_file.clone());
+    if texts.is_empty() && files.is_empty() {
+        return match raw.report.first() {
+            Some(_) => Err(Failure::new("--report is about expectations, and there is none").help("give --expect 'count(@calls) <= 200'")),
+            None => Ok(Expected::default()),
+        };
+    }
+    let without_run = [
+        (raw.list, "-l"),
+        (raw.test || raw.mode.as_deref() == Some("test"), "--test"),
+        (raw.bench || raw.mode.as_deref() == Some("bench"), "--bench"),
+        (raw.emit_elf.is_some(), "--emit-elf"),
+    ];
+    if let Some((_, option)) = without_run.iter().find(|(given, _)| *given) {
+        return Err(Failure::new(format!("--expect is about a run, and {option} makes none")));
+    }
+    let mut reports = Vec::new();
+    for text in &raw.report {
+        let (name, file) = text.split_once('=').map_or((text.as_str(), None), |(name, file)| (name, Some(file)));
+        let Some(format) = verdict::find(name) else {
+            let names: Vec<_> = verdict::FORMATS.iter().map(|f| f.name).collect();
+            return Err(Failure::new(format!("--report: there is no format `{name}`")).suggest(name, &names));
+        };
+        if file == Some("") {
+            return Err(Failure::new(format!("--report {text}: the file has no name"))
+                .help(format!("--report {name} alone writes to standard output")));
+        }
+        reports.push((format.name.to_string(), file.filter(|f| *f != "-").map(PathBuf::from)));
+    }
+    Ok(Expected { texts, files, reports })
 }
 
 /// The kernel's `PID_MAX_LIMIT` on 64-bit machines (include/linux/threads.h).

@@ -24,7 +24,9 @@ use crate::system::live::Live;
 use crate::system::{Feature, System, cgroup};
 use crate::verbs;
 use crate::verify;
+use budget::Budget;
 
+mod budget;
 pub(crate) mod entry;
 pub(crate) mod import;
 mod panic;
@@ -228,10 +230,17 @@ impl<'a> Front<'a> {
     }
 }
 
-/// The whole way of a script.
+/// The whole way of a script, and of what is expected of it.
 fn run(run: &Run) -> Result<u8, Failure> {
+    if run.expected.is_empty() { script(run, None) } else { budget::run(run) }
+}
+
+fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let mut front = Front::new(run);
     front.read(&run.program)?;
+    if let Some(budget) = &mut budget {
+        budget.read(&mut front)?;
+    }
     if let Some(pid) = run.settings.pid {
         alive(pid)?;
     }
@@ -258,6 +267,9 @@ fn run(run: &Run) -> Result<u8, Failure> {
     };
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let checked = front.check(&tree, &sys)?;
+    if let Some(budget) = &mut budget {
+        budget.check(&checked, &front)?;
+    }
     let (mut checked, mut child) = (checked, child);
     let mut compiled = compile(&checked, &sys, &mut front)?;
     if let Some(path) = &run.emit_elf {
@@ -271,7 +283,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
         permitted()?;
     }
     loop {
-        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front) {
+        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front, budget.as_deref()) {
             Ok(status) => return Ok(status),
             Err(start::Stopped::Failed(failure)) => return Err(failure),
             // never the same again, since none of them is used then
@@ -545,7 +557,7 @@ impl Clock {
 
 /// Says what failed, to standard error.
 pub(crate) fn tell(failure: &Failure, color: bool) {
-    if failure.message.is_empty() {
+    if failure.is_told() {
         return;
     }
     let help = failure.help.as_ref().map(|h| format!("{} {h}\n", paint("help:", "1", color))).unwrap_or_default();

@@ -92,6 +92,7 @@ pub mod verdict;
 // --- stages
 pub mod check;
 pub mod codegen;
+pub mod expect;
 pub mod fmt;
 pub mod runtime;
 pub mod syntax;

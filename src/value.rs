@@ -154,6 +154,8 @@ pub struct Percentiles {
     pub stats: Stats,
     /// Names and values, ascending: `min`, `p50`, …, `max`; zeros where there is no value.
     pub points: Vec<(&'static str, Value)>,
+    /// What stands for the values, ascending, and how many of them each stands for: any other point is found by it.
+    pub samples: Vec<(i128, u64)>,
 }
 
 /// A series of intervals of equal length.
@@ -337,6 +339,20 @@ impl Counts {
         let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut } = self;
         [dropped, missed, refused, unstored, cut].into_iter().all(|n| *n == 0)
     }
+}
+
+/// What a run left behind: maps that were asked for, and what is missing in them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Last {
+    /// As they were after `end` had run, but for what `end` itself emptied: that is as it was just before. In the order of
+    /// their names as they were asked for.
+    pub maps: Vec<MapView>,
+    /// How often each was emptied before the end: what is there came after the last time.
+    pub emptied: Vec<u64>,
+    /// What each probe has done and has not.
+    pub counts: Vec<Counts>,
+    /// Probes that could not be attached, though the script names them.
+    pub not_attached: Vec<String>,
 }
 
 /// What is said of a script's tests and benchmarks (`--test`, `--bench`), in the order in which it happens.

@@ -16,7 +16,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "emit", peers: false, modules: &["emit"] },
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render", "verdict"] },
     Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },
-    Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt"] },
+    Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt", "expect"] },
     Layer {
         name: "surface",
         peers: true,

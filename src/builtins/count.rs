@@ -1,6 +1,6 @@
 //! Aggregations that keep one or two numbers per processor, and what others share with them.
 
-use super::{Accepts, Aggregate, Builtin, Facts, Lower, Param, Read, Returns};
+use super::{Accepts, Aggregate, Builtin, Facts, Lower, More, Param, Read, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
 use crate::probes::Caps;
@@ -22,6 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             merge: |_, slots| Value::Uint(total(slots, 0)),
             kind: "map",
+            more: More::Raises,
             read: Some(&ADDED),
         },
         "Counts how often it is called.",
@@ -38,6 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[
             },
             merge: |agg, slots| signed(agg, total(slots, 0)),
             kind: "map",
+            more: More::RaisesUnsigned,
             read: Some(&ADDED),
         },
         "Adds up its argument.",
@@ -51,6 +53,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
             merge: |agg, slots| extreme(agg, slots, false),
             kind: "map",
+            more: More::Lowers,
             read: Some(&Read {
                 init: [0, 0],
                 step: |e, now, slot| pick(e, now, &slot, false),
@@ -69,6 +72,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
             merge: |agg, slots| extreme(agg, slots, true),
             kind: "map",
+            more: More::Raises,
             read: Some(&Read {
                 init: [0, 0],
                 step: |e, now, slot| pick(e, now, &slot, true),
@@ -87,6 +91,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| add_up(e, &slot, args),
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             kind: "stats",
+            more: More::Either,
             read: Some(&Read {
                 init: [0, 0],
                 // the second accumulator's highest bit says that the sum is signed
@@ -116,6 +121,7 @@ pub(super) const ROWS: &[Builtin] = &[
             update: |e, _, slot, args| add_up(e, &slot, args),
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             kind: "stats",
+            more: More::Either,
             read: None,
         },
         "Count, average and total of its argument.",

@@ -464,8 +464,23 @@ pub struct Aggregate {
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// JSON's `type` of such a map.
     pub kind: &'static str,
+    /// What calls that were not seen would have done to the number it shows.
+    pub more: More,
     /// How a script reads it as an integer, if it can.
     pub read: Option<&'static Read>,
+}
+
+/// What one more call does to the number that an aggregation shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// It stays or rises.
+    Raises,
+    /// It stays or rises, unless what is aggregated has a sign.
+    RaisesUnsigned,
+    /// It stays or falls.
+    Lowers,
+    /// It may do either.
+    Either,
 }
 
 /// Reading an aggregation in the kernel: two accumulators, one step per CPU.
@@ -550,6 +565,17 @@ pub const REMOVED: &[(&str, &str)] = &[
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {
     all().find(|b| b.name == name)
+}
+
+/// The aggregation of this name.
+pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
+    let row = find(name)?;
+    if let Lower::Aggregate(aggregate) = row.lower { Some((row, aggregate)) } else { None }
+}
+
+/// Is it shown as a line of text (and no stack)?
+pub fn is_text(tag: &Tagged) -> bool {
+    !stacks::is_tag(tag)
 }
 
 /// The tag of this name.

@@ -5,7 +5,7 @@
 //! exact. (Gil Tene's HDR histogram and DTrace's llquantize keep such buckets too.)
 
 use super::count::{has_sign, number, pointer, row, stats_of};
-use super::{Accepts, Aggregate, Builtin, Param};
+use super::{Accepts, Aggregate, Builtin, More, Param};
 use crate::emit::{Cmp, Emit, IntValue, PointerValue};
 use crate::types::{Agg, Int};
 use crate::value::{Percentiles, Stats, Value};
@@ -39,6 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
         kind: "percentiles",
+        more: More::Either,
         read: None,
     },
     "How a value is distributed: count, average, total, least and greatest, and the 50th, 90th, 99th and 99.9th percentile, which are \
@@ -118,16 +119,17 @@ fn merge(agg: &Agg, slots: &[&[u8]]) -> Percentiles {
     let ascending = numbered(negative).into_iter().rev().map(|(v, c)| (-v, c)).chain(numbered(positive));
     let mut wanted = POINTS.iter().map(|(mille, name)| ((u128::from(count) * mille).div_ceil(1000), *name)).peekable();
     let mut points = vec![("min", signed(least))];
+    let samples: Vec<(i128, u64)> = ascending.filter(|(_, n)| *n > 0).map(|(value, n)| (value.clamp(least, most), n)).collect();
     let mut seen = 0u128;
-    for (value, n) in ascending {
-        seen += u128::from(n);
+    for (value, n) in &samples {
+        seen += u128::from(*n);
         while let Some((_, name)) = wanted.next_if(|(rank, _)| *rank <= seen && count > 0) {
-            points.push((name, signed(value.clamp(least, most))));
+            points.push((name, signed(*value)));
         }
     }
     points.extend(wanted.map(|(_, name)| (name, signed(0))));
     points.push(("max", signed(most)));
-    Percentiles { stats, points }
+    Percentiles { stats, points, samples }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::count::{beats, has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, Facts, Param};
+use super::{Accepts, Aggregate, Builtin, Facts, More, Param};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
 use crate::types::{Agg, Int};
@@ -37,6 +37,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         },
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         kind: "tseries",
+        more: More::Either,
         read: None,
     },
     "The last `count` intervals of so many nanoseconds, each with the last value of its argument there, or with their avg, max, min \

@@ -237,7 +237,12 @@ impl<'c> Emit<'c> {
 
 /// How many frames a stack has: what `len` of one gives; none when the type is no stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
-    matches!(ty, Type::Tagged(t) if t.tag == KERNEL || t.tag == USER)
+    matches!(ty, Type::Tagged(t) if is_tag(t))
+}
+
+/// Does it stand for a stack?
+pub(super) fn is_tag(tag: &Tagged) -> bool {
+    tag.tag == KERNEL || tag.tag == USER
 }
 
 /// Counts the frames of a stack that was kept.

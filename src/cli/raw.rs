@@ -72,6 +72,18 @@ pub(super) struct Raw {
     #[arg(long, value_name = "N", help_heading = "What to trace")]
     pub notify_fd: Option<String>,
 
+    /// What is to hold of the script's maps when the run is over, as `count(@calls) <= 200`; the verdict is the exit status (may be repeated)
+    ///
+    /// 0: all met, 1: one is not, 2: the script, an expectation or an option is wrong, 3: it could not be run, or not all was seen.
+    #[arg(long, value_name = "EXPRESSION", allow_hyphen_values = true, help_heading = "Budgets")]
+    pub expect: Vec<String>,
+    /// Expectations from a file, one per line; # starts a comment (may be repeated)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Budgets")]
+    pub expect_file: Vec<PathBuf>,
+    /// The verdict as text, json, junit, sarif or github, to a file or behind the script's output; without it, as text to standard error (may be repeated)
+    #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Budgets")]
+    pub report: Vec<String>,
+
     /// Write the script's output to this file; messages stay on standard error
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Output")]
     pub output: Option<PathBuf>,

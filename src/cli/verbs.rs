@@ -14,7 +14,7 @@ use crate::verbs::{Asked, Verb, VerbOption};
 const LEFT_OUT: &[&str] =
     &["rest", "program", "list", "fmt", "test", "bench", "info", "mode", "completions", "aot", "dwarf_pid", "usdt_file_activation", "btf"];
 /// Those that a verb's help shows.
-const SHOWN: &[&str] = &["pid", "cmd", "output", "format", "quiet", "verbose"];
+const SHOWN: &[&str] = &["pid", "cmd", "output", "format", "quiet", "verbose", "expect", "report"];
 const WORDS: &str = "words";
 const OURS: &str = "Options of rbt";
 

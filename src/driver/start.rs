@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
+use super::budget::Budget;
 use super::{Checked, Front, not_written, say, span_at, with_remedy};
 use crate::cli::{Failure, Run};
 use crate::codegen::Compiled;
@@ -37,7 +38,7 @@ impl From<Failure> for Stopped {
     }
 }
 
-/// Loads a compiled script and runs it to its end. Gives the exit status.
+/// Loads a compiled script and runs it to its end. Gives the exit status; what the maps came to goes to `budget`.
 pub(super) fn start(
     run: &Run,
     checked: &Checked,
@@ -45,6 +46,7 @@ pub(super) fn start(
     child: &mut Option<Child>,
     sys: &dyn System,
     front: &mut Front,
+    budget: Option<&Budget>,
 ) -> Result<u8, Stopped> {
     let mut out = output(run)?;
     let shows = |stage: &str| run.dumps.contains(&stage);
@@ -66,6 +68,7 @@ pub(super) fn start(
         buffering: run.buffering,
         led_by: None,
         maps: Vec::new(),
+        on_end: budget.map(Budget::on_end),
         on_attached: None,
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
@@ -99,6 +102,9 @@ pub(super) fn start(
     };
     let exit = exit.map_err(|e| explain(&e, 1, compiled, front))?;
     front.clock.stage("run");
+    if let Some(budget) = budget {
+        budget.ran(exit.child);
+    }
     Ok(match exit.child {
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ => exit.status,
@@ -165,9 +171,10 @@ pub(super) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, fro
 }
 
 fn told(diagnostic: Diagnostic, status: u8, front: &Front) -> Failure {
+    let message = diagnostic.message.clone();
     let text = diag::render(&Diagnostics::from(diagnostic), &front.sources, front.run.color);
     let _ = io::stderr().write_all(text.as_bytes());
-    Failure::told(status)
+    Failure { message, ..Failure::told(status) }
 }
 
 /// The rest of the line, or the whole line where the column is not known to mean more.

@@ -4,7 +4,7 @@
 //! calendar ([`time`]). Symbols, addresses and names are not decoded here: they come as [`Value::Text`] and
 //! [`Value::Stack`].
 
-use crate::value::{Output, Value};
+use crate::value::{Hist, Output, Value};
 
 pub mod differences;
 pub mod format;
@@ -87,6 +87,16 @@ pub const FORMATS: &[Format] = &[
 /// The row of this name.
 pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
+}
+
+/// A histogram's buckets from the first to the last that has samples: least and greatest value, where there is one, and how many.
+pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u64)> {
+    hist::rows(of, 1).into_iter().map(|row| (row.min, row.max, row.count))
+}
+
+/// Nanoseconds as people say them.
+pub fn duration(ns: i128) -> String {
+    decimal::duration((ns, 1), None)
 }
 
 /// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but the script's own `errorf`.

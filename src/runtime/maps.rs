@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use super::events::decoded;
 use super::load::MapFd;
-use crate::builtins::{self, Aggregate, Lower};
+use crate::builtins::{self, Aggregate};
 use crate::codegen::artifact::Map;
 use crate::host::Host;
 use crate::types::{Agg, Type};
@@ -122,11 +122,9 @@ pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
 }
 
 fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
-    match builtins::find(&agg.function).map(|b| &b.lower) {
-        Some(Lower::Aggregate(row)) => Ok(row),
-        Some(Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Either(..) | Lower::Event(_) | Lower::Source(_)) | None => {
-            bail!("unknown aggregation {} in the manifest", agg.function)
-        }
+    match builtins::aggregate(&agg.function) {
+        Some((_, row)) => Ok(row),
+        None => bail!("unknown aggregation {} in the manifest", agg.function),
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `collect`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps
+//! - `ring`, `collect`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end
 //! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
 //! - `child`: the `-c` program; `symbolize` and its files: names of addresses
@@ -28,7 +28,7 @@ use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
 use crate::system::System;
 use crate::types::Type;
-use crate::value::Output;
+use crate::value::{Last, Output};
 
 mod attach;
 pub mod child;
@@ -36,6 +36,7 @@ mod collect;
 pub mod cost;
 mod events;
 mod iter;
+mod kept;
 mod load;
 mod mappings;
 mod maps;
@@ -81,6 +82,14 @@ pub enum Buffering {
 /// Takes lines.
 pub type Log = Box<dyn FnMut(&str)>;
 
+/// Names of maps, and who is told of them.
+pub struct OnEnd {
+    /// With their `@`.
+    pub maps: Vec<String>,
+    /// Called when the run is over, once; not where its output could not be written.
+    pub tell: Box<dyn FnOnce(Last)>,
+}
+
 /// How to run.
 #[derive(Default)]
 pub struct Options {
@@ -104,6 +113,8 @@ pub struct Options {
     pub led_by: Option<Arc<Remote>>,
     /// Gets the number of probes once all are attached.
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
+    /// Gets what these maps of the script, by name, came to when all is over.
+    pub on_end: Option<OnEnd>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
     /// Where `-v` goes, a line at a time, without its end. None: nowhere.

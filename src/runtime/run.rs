@@ -1,7 +1,7 @@
 //! The loop: records in, output out, and all that may end it. Meanwhile another thread empties the ring (`collect`).
 #![allow(unsafe_code)] // poll(2)
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use anyhow::Context;
 use super::attach::Links;
 use super::collect::{Batch, Collector};
 use super::events::Events;
+use super::kept::Kept;
 use super::load::{Loaded, MapFd, Shared};
 use super::mappings::Tape;
 use super::ring::{Drained, Ring};
@@ -22,7 +23,7 @@ use crate::host::Host;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
-use crate::value::{Counts, Frame, MapView, Output, Pos, Value};
+use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Value};
 
 /// The longest sleep.
 pub(super) const NAP: Duration = Duration::from_millis(100);
@@ -81,6 +82,10 @@ pub(super) struct Desk<'a> {
     incomplete: bool,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
+    /// Maps that somebody wants to see at the end.
+    kept: Kept,
+    /// See [`Desk::close`].
+    counts: Vec<Counts>,
 }
 
 impl Session<'_> {
@@ -118,6 +123,9 @@ impl Session<'_> {
 
         let mut desk = Desk::new((&self.loaded, self.manifest, self.settings), (&self.symbols, self.boot_to_unix_ns), renderer, (out, err));
         desk.buffering = self.options.buffering;
+        if let Some(wanted) = &self.options.on_end {
+            desk.kept = Kept::new(self.manifest, &wanted.maps);
+        }
         first.into_iter().for_each(|output| desk.say(output));
         desk.flush(true);
         super::notify(&mut self.options.notify_fd)?;
@@ -176,12 +184,16 @@ impl Session<'_> {
         let status = desk.exit.take();
         if desk.broken.is_none() {
             run_all(self.manifest, &self.loaded, &Attach::End)?;
+            desk.kept.ending = true;
             source.finish(&mut desk);
             if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
                 let target = self.settings.pid;
                 desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
             }
             desk.close(&mut source.events);
+            if let Some(wanted) = self.options.on_end.take() {
+                (wanted.tell)(desk.last(&self.not_attached)?);
+            }
         }
         let child = match &mut child {
             Some(child) => child.exited()?,
@@ -413,6 +425,8 @@ impl<'a> Desk<'a> {
             problems: 0,
             incomplete: false,
             notes: Vec::new(),
+            kept: Kept::default(),
+            counts: Vec::new(),
         }
     }
 
@@ -500,7 +514,8 @@ impl<'a> Desk<'a> {
         events.finish(self);
         let counts = self.counts();
         self.incomplete = counts.iter().any(|of| !of.complete());
-        self.say(Output::Counts(counts));
+        self.say(Output::Counts(counts.clone()));
+        self.counts = counts;
         for note in std::mem::take(&mut self.notes) {
             self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
         }
@@ -523,6 +538,23 @@ impl<'a> Desk<'a> {
             }
         }
         self.flush(true);
+    }
+
+    /// A map is about to be emptied.
+    fn keep(&mut self, map: usize) -> anyhow::Result<()> {
+        let mut kept = std::mem::take(&mut self.kept);
+        let done = kept.emptied(map, || self.map(map));
+        self.kept = kept;
+        done
+    }
+
+    /// What is left of the run, for whoever wants to see it.
+    fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<Last> {
+        let kept = std::mem::take(&mut self.kept);
+        let emptied = kept.times();
+        let maps = kept.views(|map| self.map(map))?;
+        let counts = std::mem::take(&mut self.counts);
+        Ok(Last { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
     }
 
     fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
@@ -574,6 +606,7 @@ impl Host for Desk<'_> {
             }
         }
         let view = maps::view(row, at, self)?;
+        self.kept.emptied(map, || Ok(view.clone()))?;
         match (keys, apart) {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;
@@ -594,11 +627,13 @@ impl Host for Desk<'_> {
     }
 
     fn clear_map(&mut self, map: usize) -> anyhow::Result<()> {
+        self.keep(map)?;
         let (map, at) = self.map_at(map)?;
         maps::clear(map, at)
     }
 
     fn zero_map(&mut self, map: usize) -> anyhow::Result<()> {
+        self.keep(map)?;
         let (map, at) = self.map_at(map)?;
         maps::zero(map, at)
     }

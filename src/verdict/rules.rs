@@ -23,6 +23,7 @@ pub const RULES: &[Rule] = &[
     Rule { name: "bad-comment", level: Level::Error, doc: "a `check:` comment that is not understood" },
     Rule { name: "bad-first-line", level: Level::Error, doc: "options in the script's first line that rbt does not have" },
     Rule { name: "constant-gone", level: Level::Error, doc: "a constant that the baseline has and this kernel has not" },
+    Rule { name: "emptied", level: Level::Note, doc: "a map of an expectation that the script emptied before the end" },
     Rule { name: "field-gone", level: Level::Error, doc: "a field that the baseline has and this kernel has not, or by another name" },
     Rule {
         name: "function-inlined",
@@ -40,6 +41,13 @@ pub const RULES: &[Rule] = &[
     Rule { name: "no-kprobes", level: Level::Error, doc: "a kprobe on a kernel that was built without them" },
     Rule { name: "no-map-type", level: Level::Error, doc: "a type of map that the compiled script has is not there" },
     Rule { name: "no-program-type", level: Level::Error, doc: "a type of program or attachment that the compiled script has is not there" },
+    Rule {
+        name: "no-value",
+        level: Level::Error,
+        doc: "an expectation about what has no value: a percentile of nothing, a division by zero",
+    },
+    Rule { name: "not-met", level: Level::Error, doc: "an expectation that does not hold" },
+    Rule { name: "not-told", level: Level::Error, doc: "an expectation that a histogram's buckets are too wide to tell of" },
     Rule { name: "not-traceable", level: Level::Error, doc: "a function that is there and lets no probe in" },
     Rule { name: "probe-gone", level: Level::Error, doc: "a probe that the baseline has and this kernel has not" },
     Rule { name: "return-changed", level: Level::Warning, doc: "a function returns another type than on the baseline" },

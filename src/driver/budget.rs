@@ -1,0 +1,240 @@
+//! `--expect`: a run, and the verdict on what its maps came to.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use super::{Checked, Front, not_written, reason, say, script, tell};
+use crate::cli::{Failure, Run};
+use crate::diag::{Diagnostics, Source};
+use crate::expect::{self, Expectation};
+use crate::runtime::{OnEnd, child};
+use crate::settings::MissingProbes;
+use crate::syntax::{self, ast};
+use crate::value::Last;
+use crate::verdict::{self, ENVIRONMENT, Outcome, Place, Report, Style, USAGE};
+
+/// Failures that are the machine's, wherever they turn up.
+const OF_THE_MACHINE: &[&str] = &["no-permission", "no-command", "no-process", "no-cgroup", "not-readable", "not-written", "kernel"];
+
+/// What is expected of a run.
+#[derive(Default)]
+pub(super) struct Budget {
+    written: Vec<Written>,
+    /// Once they were held against the script.
+    checked: Vec<Expectation>,
+    reports: Vec<To>,
+    /// What the run left behind, once it is over.
+    last: Rc<RefCell<Option<Last>>>,
+    child: Cell<Option<child::Exit>>,
+    /// The script says that it can do without some of its probes.
+    may_lack: bool,
+}
+
+/// An expectation that parses.
+struct Written {
+    source: usize,
+    text: String,
+    place: Option<Place>,
+    tree: ast::Expr,
+}
+
+/// A report to be written.
+struct To {
+    format: &'static verdict::Format,
+    /// None: standard output.
+    file: Option<(PathBuf, File)>,
+}
+
+/// Runs a script and gives the verdict's status, or where all is met that of the run.
+pub(super) fn run(run: &Run) -> Result<u8, Failure> {
+    let began = SystemTime::now();
+    let mut budget = Budget::default();
+    match script(run, Some(&mut budget)) {
+        Ok(status) => match budget.verdict(run) {
+            Some(outcomes) => budget.tell(run, began, outcomes).map(|verdict| if verdict == verdict::WELL { status } else { verdict }),
+            None => Ok(status),
+        },
+        Err(failure) => {
+            tell(&failure, run.color);
+            let status = if !budget.checked.is_empty() || OF_THE_MACHINE.contains(&failure.code) { ENVIRONMENT } else { USAGE };
+            if !budget.checked.is_empty() {
+                let why = if failure.message.is_empty() { "the script could not be run" } else { failure.message.as_str() };
+                let outcomes = budget.checked.iter().map(|e| expect::could_not(e, why)).collect();
+                budget.tell(run, began, outcomes)?;
+            }
+            Err(Failure::told(status))
+        }
+    }
+}
+
+impl Budget {
+    /// Reads and parses what is expected; its texts are added to the sources.
+    pub fn read(&mut self, front: &mut Front) -> Result<(), Failure> {
+        let mut wrong = Vec::new();
+        for text in &front.run.expected.texts {
+            self.parse(Source { name: "--expect".into(), text: text.clone() }, 0..text.len(), None, &mut front.sources, &mut wrong);
+        }
+        for path in &front.run.expected.files {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Failure::new(format!("cannot read the expectations {name}: {}", reason(&e))).code("not-readable"))?;
+            let source = Source { name, text };
+            for (line, range) in lines(&source.text) {
+                let column = source.line_col(range.start as u32).1;
+                let width = source.text.get(range.clone()).map_or(0, |t| t.chars().count()) as u32;
+                let place = Place {
+                    file: source.name.clone(),
+                    line,
+                    column,
+                    end_line: line,
+                    end_column: column + width,
+                    text: source.line(line).to_string(),
+                };
+                self.parse(source.clone(), range, Some(place), &mut front.sources, &mut wrong);
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(front.wrong(Diagnostics(wrong)));
+        }
+        if self.written.is_empty() {
+            return Err(
+                Failure::new("there is no expectation in what --expect-file names").help("write one per line: count(@calls) <= 200")
+            );
+        }
+        Ok(())
+    }
+
+    fn parse(
+        &mut self,
+        source: Source,
+        range: Range<usize>,
+        place: Option<Place>,
+        sources: &mut Vec<Source>,
+        wrong: &mut Vec<crate::diag::Diagnostic>,
+    ) {
+        let known = place.as_ref().and_then(|_| sources.iter().position(|s| s.name == source.name && s.text == source.text));
+        let index = known.unwrap_or_else(|| {
+            sources.push(source.clone());
+            sources.len() - 1
+        });
+        let text = source.text.get(range.clone()).unwrap_or("").trim().to_string();
+        match syntax::parse_expression(&source, u16::try_from(index).unwrap_or(u16::MAX), range) {
+            Ok(tree) => self.written.push(Written { source: index, text, place, tree }),
+            Err(diags) => wrong.extend(diags.0),
+        }
+    }
+
+    /// Holds what is expected against the script's maps, and makes sure that the reports can be written.
+    pub fn check(&mut self, script: &Checked, front: &Front) -> Result<(), Failure> {
+        let (mut checked, mut wrong) = (Vec::new(), Vec::new());
+        for w in &self.written {
+            let Some(source) = front.sources.get(w.source) else { continue };
+            match expect::check(&w.tree, &w.text, source, w.place.clone(), &script.script.maps) {
+                Ok(expectation) => checked.push(expectation),
+                Err(d) => wrong.push(d),
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(front.wrong(Diagnostics(wrong)));
+        }
+        if !front.run.compile_only {
+            self.open(front.run)?;
+        }
+        self.checked = checked;
+        self.may_lack = script.settings.missing_probes == MissingProbes::Ignore;
+        Ok(())
+    }
+
+    /// Before the run, which would be in vain where no report of it can be written.
+    fn open(&mut self, run: &Run) -> Result<(), Failure> {
+        for (name, path) in &run.expected.reports {
+            let Some(format) = verdict::find(name) else { continue };
+            let file = match path {
+                Some(path) => {
+                    let file = File::create(path).map_err(|e| not_written(&format!("--report {name}={}", path.display()), &e))?;
+                    Some((path.clone(), file))
+                }
+                None => None,
+            };
+            self.reports.push(To { format, file });
+        }
+        Ok(())
+    }
+
+    /// Asks for the maps that are needed.
+    pub fn on_end(&self) -> OnEnd {
+        let last = self.last.clone();
+        OnEnd { maps: expect::names(&self.checked), tell: Box::new(move |found| *last.borrow_mut() = Some(found)) }
+    }
+
+    /// The run is over, and so is the command.
+    pub fn ran(&self, child: Option<child::Exit>) {
+        self.child.set(child);
+    }
+
+    /// What came of the run; none where there was to be none.
+    fn verdict(&self, run: &Run) -> Option<Vec<Outcome>> {
+        if run.dry_run || run.compile_only || self.checked.is_empty() {
+            return None;
+        }
+        let mut last = self.last.borrow_mut().take();
+        if let Some(last) = last.as_mut().filter(|_| self.may_lack) {
+            last.not_attached.clear();
+        }
+        let judge = |e: &Expectation| match &last {
+            Some(last) => expect::judge(e, last),
+            None => expect::could_not(e, "the reader of the output has gone"),
+        };
+        let mut outcomes: Vec<Outcome> = self.checked.iter().map(judge).collect();
+        if let Some(child) = self.child.get().filter(|c| c.status() != 0) {
+            for outcome in &mut outcomes {
+                outcome.facts.push(("the -c command".into(), format!("ended with status {}", child.status())));
+            }
+        }
+        Some(outcomes)
+    }
+
+    /// Writes the reports. Gives the status.
+    fn tell(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
+        let report = Report { name: "expect", outcomes, deny_warnings: false };
+        let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
+        let style = Style { color: false, quiet: false, verbose: true, began, host };
+        let at_hand = self.reports.iter().any(|to| to.file.is_none());
+        if !at_hand && let Some(text) = verdict::FORMATS.first() {
+            say(&(text.render)(&report, &Style { color: run.color, ..style.clone() }));
+        }
+        for to in &mut self.reports {
+            let written = match &mut to.file {
+                Some((_, file)) => file.write_all((to.format.render)(&report, &style).as_bytes()),
+                None => {
+                    let color = run.color && io::stdout().is_terminal();
+                    let text = (to.format.render)(&report, &Style { color, ..style.clone() });
+                    let mut out = io::stdout().lock();
+                    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+                }
+            };
+            if let Err(e) = written {
+                let place = to.file.as_ref().map_or_else(|| "standard output".into(), |(path, _)| path.display().to_string());
+                return Err(not_written(&place, &e).status(ENVIRONMENT));
+            }
+        }
+        Ok(report.status())
+    }
+}
+
+/// Lines that say something, with their numbers and places; blanks around them are left out.
+fn lines(text: &str) -> impl Iterator<Item = (u32, Range<usize>)> {
+    let mut at = 0;
+    text.split_inclusive('\n').zip(1..).filter_map(move |(line, number)| {
+        let start = at + (line.len() - line.trim_start().len());
+        at += line.len();
+        let said = line.trim();
+        (!said.is_empty() && !said.starts_with('#')).then_some((number, start..start + said.len()))
+    })
+}

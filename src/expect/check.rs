@@ -1,0 +1,371 @@
+//! Names and types of an expectation, against the script's maps.
+
+use super::functions::{FUNCTIONS, Takes, find};
+use super::{Constant, Expectation, Expr, Function, Kind, Of, Shape, Ty};
+use crate::check::hir::Map;
+use crate::diag::{Diagnostic, Source, Span, nearest};
+use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
+use crate::types::Type;
+use crate::verdict::Place;
+
+type Checked<T> = Result<T, Diagnostic>;
+
+/// Checks an expectation of this text. `source` is the one that its spans count in.
+pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Place>, maps: &[Map]) -> Checked<Expectation> {
+    let checker = Checker { source, maps };
+    let root = checker.expr(tree)?;
+    if root.ty != Ty::Truth {
+        let told =
+            Diagnostic::error("no-comparison", root.span, format!("an expectation is true or false, and this is {}", root.ty.phrase()));
+        let bound = if root.ty == Ty::Text { "== \"…\"" } else { "<= 100" };
+        return Err(told.help(format!("compare it: `{text} {bound}`")));
+    }
+    Ok(Expectation { text: text.to_string(), place, root })
+}
+
+/// The maps that it is about, with their `@`, each once.
+pub fn names(expectations: &[Expectation]) -> Vec<String> {
+    let mut names = Vec::new();
+    for e in expectations {
+        gather(&e.root, &mut names);
+    }
+    names
+}
+
+fn gather(e: &Expr, names: &mut Vec<String>) {
+    match &e.kind {
+        Kind::Constant(_) => {}
+        Kind::Read(of) | Kind::Call { of, .. } => {
+            if !names.contains(&of.map) {
+                names.push(of.map.clone());
+            }
+        }
+        Kind::Negate(a) | Kind::Not(a) => gather(a, names),
+        Kind::Math(_, a, b) | Kind::Compare(_, a, b) | Kind::And(a, b) | Kind::Or(a, b) => {
+            gather(a, names);
+            gather(b, names);
+        }
+    }
+}
+
+struct Checker<'a> {
+    source: &'a Source,
+    maps: &'a [Map],
+}
+
+impl Checker<'_> {
+    fn text(&self, span: Span) -> String {
+        self.source.text.get(span.start as usize..span.end as usize).unwrap_or("").to_string()
+    }
+
+    fn expr(&self, e: &ast::Expr) -> Checked<Expr> {
+        let (kind, ty) = match &e.kind {
+            ExprKind::Int(n) => (Kind::Constant(Constant::Number((*n).into())), Ty::Number),
+            ExprKind::Str(text) => (Kind::Constant(Constant::Text(text.clone())), Ty::Text),
+            ExprKind::Bool(truth) => (Kind::Constant(Constant::Truth(*truth)), Ty::Truth),
+            ExprKind::Ident(name) => (Kind::Constant(Constant::Number(self.variant(name, e.span)?)), Ty::Number),
+            ExprKind::Map { name, key } => self.read(e.span, name, key.as_deref())?,
+            ExprKind::Call { name, args } => self.call(name, args, e.span)?,
+            ExprKind::Unary(UnOp::Neg, of) => (Kind::Negate(Box::new(self.want(of, Ty::Number, "-")?)), Ty::Number),
+            ExprKind::Unary(UnOp::Not, of) => (Kind::Not(Box::new(self.want(of, Ty::Truth, "!")?)), Ty::Truth),
+            ExprKind::Binary(op, a, b) => self.binary(*op, a, b, e.span)?,
+            ExprKind::Step { .. } => {
+                return Err(Diagnostic::error("not-assignable", e.span, "an expectation changes nothing").help("write the value alone"));
+            }
+            ExprKind::Param(_) | ExprKind::ParamCount | ExprKind::Var(_) => {
+                let message = format!("`{}` is known to the script, and not when the run is over", self.text(e.span));
+                return Err(
+                    Diagnostic::error("no-value", e.span, message).help("an expectation is about maps: keep it in one, `@name = …`")
+                );
+            }
+            ExprKind::Tuple(_) | ExprKind::Record(_) => {
+                return Err(Diagnostic::error("type-mismatch", e.span, "a tuple can only be a key here").help("`@m[1, \"a\"]`"));
+            }
+            ExprKind::Field { .. }
+            | ExprKind::TupleIndex { .. }
+            | ExprKind::Index { .. }
+            | ExprKind::Unary(UnOp::BitNot | UnOp::Deref | UnOp::AddrOf, _)
+            | ExprKind::Ternary { .. }
+            | ExprKind::If { .. }
+            | ExprKind::Block(_)
+            | ExprKind::Cast(..)
+            | ExprKind::Sizeof(_)
+            | ExprKind::Offsetof(..)
+            | ExprKind::Typeof(_)
+            | ExprKind::Typeinfo(_)
+            | ExprKind::Comptime(_) => {
+                let message = "this is beyond what an expectation can be";
+                return Err(Diagnostic::error("not-expected", e.span, message)
+                    .help("maps, numbers, strings, arithmetic, comparisons, `&&`, `||`, `!` and functions; let the script do the rest"));
+            }
+        };
+        Ok(Expr { kind, ty, span: e.span, text: self.text(e.span) })
+    }
+
+    fn want(&self, e: &ast::Expr, ty: Ty, op: &str) -> Checked<Expr> {
+        let found = self.expr(e)?;
+        if found.ty == ty {
+            return Ok(found);
+        }
+        let told =
+            Diagnostic::error("type-mismatch", found.span, format!("`{op}` wants {}, and this is {}", ty.phrase(), found.ty.phrase()));
+        Err(match (ty, found.ty) {
+            (Ty::Truth, Ty::Number) => told.help(format!("compare it: `{} > 0`", found.text)),
+            (Ty::Number, Ty::Truth) => told.help("put `&&` or `||` between comparisons"),
+            (Ty::Number | Ty::Text | Ty::Truth, Ty::Number | Ty::Text | Ty::Truth) => told,
+        })
+    }
+
+    fn binary(&self, op: BinOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Checked<(Kind, Ty)> {
+        let both = |ty| Ok::<_, Diagnostic>((Box::new(self.want(a, ty, op.symbol())?), Box::new(self.want(b, ty, op.symbol())?)));
+        match op {
+            BinOp::And => both(Ty::Truth).map(|(a, b)| (Kind::And(a, b), Ty::Truth)),
+            BinOp::Or => both(Ty::Truth).map(|(a, b)| (Kind::Or(a, b), Ty::Truth)),
+            BinOp::Lt | BinOp::Gt | BinOp::Le | BinOp::Ge => both(Ty::Number).map(|(a, b)| (Kind::Compare(op, a, b), Ty::Truth)),
+            BinOp::Eq | BinOp::Ne => {
+                let (a, b) = (self.expr(a)?, self.expr(b)?);
+                if a.ty != b.ty {
+                    let message = format!("{} cannot be compared with {}", a.ty.phrase(), b.ty.phrase());
+                    return Err(Diagnostic::error("type-mismatch", span, message));
+                }
+                Ok((Kind::Compare(op, Box::new(a), Box::new(b)), Ty::Truth))
+            }
+            BinOp::Mul
+            | BinOp::Div
+            | BinOp::Mod
+            | BinOp::Add
+            | BinOp::Sub
+            | BinOp::Shl
+            | BinOp::Shr
+            | BinOp::BitAnd
+            | BinOp::BitXor
+            | BinOp::BitOr => both(Ty::Number).map(|(a, b)| (Kind::Math(op, a, b), Ty::Number)),
+        }
+    }
+
+    fn map(&self, name: &str, span: Span) -> Checked<&Map> {
+        let name = format!("@{name}");
+        if let Some(map) = self.maps.iter().find(|m| m.name == name) {
+            return Ok(map);
+        }
+        let told = Diagnostic::error("unknown-map", span, format!("the script has no map `{name}`"));
+        let known = || self.maps.iter().map(|m| m.name.as_str());
+        Err(match nearest(&name, known()) {
+            Some(near) => told.help(format!("did you mean `{near}`?")),
+            None if self.maps.is_empty() => told.help("it has no map at all"),
+            None => told.help(format!("it has {}", known().take(12).collect::<Vec<_>>().join(", "))),
+        })
+    }
+
+    /// A map, or an element of it.
+    fn of(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(&Map, Of)> {
+        let map = self.map(name, span)?;
+        let key = match (key, &map.key) {
+            (None, _) => None,
+            (Some(_), None) => {
+                let message = format!("{} has no keys", map.name);
+                return Err(Diagnostic::error("map-key-conflict", span, message).help(format!("write `{}`", map.name)));
+            }
+            (Some(parts), Some(ty)) => Some(self.key(parts, ty, span)?),
+        };
+        Ok((map, Of { map: map.name.clone(), key, shape: Shape::of(&map.value) }))
+    }
+
+    fn read(&self, span: Span, name: &str, key: Option<&[ast::Expr]>) -> Checked<(Kind, Ty)> {
+        let (map, of) = self.of(span, name, key)?;
+        let whole = self.text(span);
+        if map.key.is_some() && key.is_none() {
+            let message = format!("{} has keys, and this names none", map.name);
+            let help = if let Some(name) = suited(of.shape).first() {
+                format!("`{whole}[…]` is one element, `{name}({whole})` is of all")
+            } else {
+                format!("`{whole}[…]` is one element")
+            };
+            return Err(Diagnostic::error("map-key-conflict", span, message).help(help));
+        }
+        if let Some(ty) = of.shape.alone() {
+            return Ok((Kind::Read(of), ty));
+        }
+        let message = format!("{} holds {}, which is no single value", map.name, map.value);
+        let told = Diagnostic::error("type-mismatch", span, message);
+        let suited: Vec<String> = suited(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
+        Err(match suited.split_last() {
+            None => told.help("let the script keep a number of it"),
+            Some((only, [])) => told.help(format!("ask for {only}")),
+            Some((last, others)) => told.help(format!("ask for {} or {last}", others.join(", "))),
+        })
+    }
+
+    fn call(&self, name: &Ident, args: &[Arg], span: Span) -> Checked<(Kind, Ty)> {
+        let Some(function) = find(&name.name) else {
+            let told = Diagnostic::error("unknown-function", name.span, format!("an expectation has no function `{}`", name.name));
+            let known = || FUNCTIONS.iter().map(|f| f.name);
+            return Err(match nearest(&name.name, known()) {
+                Some(near) => told.help(format!("did you mean `{near}`?")),
+                None => told.help(format!("it has {}", known().collect::<Vec<_>>().join(", "))),
+            });
+        };
+        let mut parts = Vec::new();
+        for arg in args {
+            match arg {
+                Arg::Expr(e) => parts.push(e),
+                Arg::Type(ty) => {
+                    return Err(Diagnostic::error("type-mismatch", ty.span, format!("{} takes a map, and no type", function.name)));
+                }
+            }
+        }
+        let usage = |message: String| Diagnostic::error("arity", span, message).help(format!("it is written `{}`", function.form));
+        let Some((first, rest)) = parts.split_first() else { return Err(usage(format!("{} is given no map", function.name))) };
+        let ExprKind::Map { name: map_name, key } = &first.kind else {
+            return Err(Diagnostic::error("type-mismatch", first.span, format!("{} takes a map", function.name))
+                .help(format!("it is written `{}`", function.form)));
+        };
+        let (map, of) = self.of(first.span, map_name, key.as_deref())?;
+        if !(function.serves)(of.shape) {
+            return Err(unsuited(function, map, first.span));
+        }
+        let keyed = matches!(function.takes, Takes::Keyed | Takes::KeyedAndKey | Takes::KeyedAndKeys);
+        if keyed && (map.key.is_none() || of.key.is_some()) {
+            let message = format!("{} asks for a map's keys, and `{}` has none", function.name, self.text(first.span));
+            return Err(Diagnostic::error("map-key-conflict", first.span, message));
+        }
+        let enough = match function.takes {
+            Takes::Map | Takes::Keyed => rest.is_empty(),
+            Takes::MapAndPercent | Takes::KeyedAndKey => rest.len() == 1,
+            Takes::KeyedAndKeys => !rest.is_empty(),
+        };
+        if !enough {
+            return Err(usage(format!("{} is given {} arguments", function.name, parts.len())));
+        }
+        let constants = match (function.takes, &map.key) {
+            (Takes::KeyedAndKey | Takes::KeyedAndKeys, Some(ty)) => {
+                rest.iter().map(|e| self.key(std::slice::from_ref(*e), ty, e.span)).collect::<Checked<Vec<_>>>()?
+            }
+            (Takes::MapAndPercent, _) => rest.iter().map(|e| self.percent(e)).collect::<Checked<Vec<_>>>()?,
+            (Takes::Map | Takes::Keyed | Takes::KeyedAndKey | Takes::KeyedAndKeys, _) => Vec::new(),
+        };
+        Ok((Kind::Call { function, of, rest: constants }, function.returns))
+    }
+
+    fn percent(&self, e: &ast::Expr) -> Checked<Constant> {
+        let n = self.number(e)?;
+        if (0..=100).contains(&n) {
+            return Ok(Constant::Number(n));
+        }
+        Err(Diagnostic::error("out-of-range", e.span, format!("a percentile is 0 to 100, and this is {n}")))
+    }
+
+    /// Brackets' contents, of a map with keys of this type.
+    fn key(&self, parts: &[ast::Expr], ty: &Type, span: Span) -> Checked<Constant> {
+        match (parts, ty) {
+            ([only], _) => self.constant(only, ty),
+            (_, Type::Tuple(types)) if parts.len() == types.len() => {
+                Ok(Constant::Tuple(parts.iter().zip(types).map(|(e, ty)| self.constant(e, ty)).collect::<Checked<_>>()?))
+            }
+            (_, Type::Tuple(types)) => {
+                let message = format!("its keys have {} parts ({ty}), and this has {}", types.len(), parts.len());
+                Err(Diagnostic::error("map-key-conflict", span, message))
+            }
+            (_, _) => {
+                Err(Diagnostic::error("map-key-conflict", span, format!("its keys are one {ty} each, and this has {} parts", parts.len())))
+            }
+        }
+    }
+
+    fn constant(&self, e: &ast::Expr, ty: &Type) -> Checked<Constant> {
+        let wrong = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, and this is {what}"));
+        let found = match &e.kind {
+            ExprKind::Tuple(parts) => match ty {
+                Type::Tuple(_) => return self.key(parts, ty, e.span),
+                _ if !matches!(ty, Type::Tuple(_)) => return Err(wrong("a tuple")),
+                _ => return Err(wrong("a tuple")),
+            },
+            ExprKind::Str(text) => Constant::Text(text.clone()),
+            ExprKind::Bool(truth) => Constant::Truth(*truth),
+            _ => Constant::Number(self.number(e)?),
+        };
+        match (&found, ty) {
+            (Constant::Number(n), _) if ty.is_scalar() => match ty.as_int() {
+                Some(int) if !fits(*n, int) => Err(wrong(&format!("{n}, which none of them can be"))),
+                Some(_) | None => Ok(found),
+            },
+            (Constant::Truth(_), Type::Bool) => Ok(found),
+            (Constant::Text(text), Type::Str(size)) => match text.len() > *size as usize {
+                false => Ok(found),
+                true => Err(wrong(&format!("{} bytes long, so that none of them can be it", text.len()))
+                    .help("`max_strlen` is how much of a string is kept: config = { max_strlen = 1024; }")),
+            },
+            (Constant::Text(_), Type::Tagged(tag)) if crate::builtins::is_text(tag) => Ok(found),
+            (Constant::Number(_), _) if matches!(ty, Type::Str(_)) => Err(wrong("a number").help("a string stands in double quotes")),
+            (Constant::Number(_), _) => Err(wrong("a number")),
+            (Constant::Text(_), _) => Err(wrong("a string")),
+            (Constant::Truth(_), _) => Err(wrong("true or false")),
+            (Constant::Tuple(_), _) => Err(wrong("a tuple")),
+        }
+    }
+
+    /// A number that is known now.
+    fn number(&self, e: &ast::Expr) -> Checked<i128> {
+        match &e.kind {
+            ExprKind::Int(n) => Ok((*n).into()),
+            ExprKind::Unary(UnOp::Neg, of) => self.number(of).map(|n| -n),
+            ExprKind::Ident(name) => self.variant(name, e.span),
+            _ => Err(Diagnostic::error("not-constant", e.span, "a key is a number, a string, true or false, or a tuple of such")),
+        }
+    }
+
+    /// A word: a value's name in an enumeration that the maps have.
+    fn variant(&self, name: &str, span: Span) -> Checked<i128> {
+        let mut found = None;
+        for ty in self.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
+            variants(ty, &mut |word, value| {
+                if word == name {
+                    found = Some(i128::from(value));
+                }
+            });
+        }
+        if let Some(value) = found {
+            return Ok(value);
+        }
+        let told = Diagnostic::error("unknown-name", span, format!("an expectation knows no `{name}`"));
+        let map = format!("@{name}");
+        Err(if self.maps.iter().any(|m| m.name == map) {
+            told.help(format!("did you mean `{map}`?"))
+        } else if find(name).is_some() {
+            told.help(format!("`{name}(@m)` is a function of a map"))
+        } else {
+            told.help("it is about the script's maps when the run is over: keep in one what is to be known then; a string stands in double quotes")
+        })
+    }
+}
+
+fn variants(ty: &Type, each: &mut dyn FnMut(&str, i64)) {
+    if let Type::Enum(e) = ty {
+        e.variants.iter().for_each(|(name, value)| each(name, *value));
+    } else if let Type::Tuple(parts) = ty {
+        parts.iter().for_each(|part| variants(part, each));
+    }
+}
+
+fn fits(n: i128, int: crate::types::Int) -> bool {
+    let bits = u32::from(int.bytes.clamp(1, 8)) * 8;
+    if int.signed { (-(1i128 << (bits - 1))..1i128 << (bits - 1)).contains(&n) } else { (0..1i128 << bits).contains(&n) }
+}
+
+/// Functions that tell of a map's values.
+fn suited(shape: Shape) -> Vec<&'static str> {
+    let takes = |f: &&Function| matches!(f.takes, Takes::Map) && (f.serves)(shape);
+    FUNCTIONS.iter().filter(takes).map(|f| f.name).collect()
+}
+
+fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
+    let what = match &map.value {
+        Type::Agg(agg) => format!("{}()", agg.function),
+        other => other.to_string(),
+    };
+    let told = Diagnostic::error("type-mismatch", span, format!("{} cannot be told of {}, which holds {what}", function.name, map.name));
+    match suited(Shape::of(&map.value)).as_slice() {
+        [] => told,
+        names => told.help(format!("of such a map there is {}", names.join(", "))),
+    }
+}

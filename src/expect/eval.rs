@@ -1,0 +1,145 @@
+//! An expectation's value over the maps that a run has left.
+
+use super::functions::seen;
+use super::range::{Range, Undefined};
+use super::{Constant, Expr, Kind, Of, Shape, Ty};
+use crate::value::{Last, MapView, Value};
+
+/// What an expression came to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Val {
+    Number(Range),
+    /// None: not known.
+    Text(Option<Vec<u8>>),
+    /// None: open.
+    Truth(Option<bool>),
+}
+
+impl Val {
+    pub fn truth(&self) -> Option<bool> {
+        if let Val::Truth(truth) = self { *truth } else { None }
+    }
+
+    fn range(&self) -> Range {
+        match self {
+            Val::Number(range) => *range,
+            Val::Truth(Some(truth)) => Range::exact((*truth).into()),
+            Val::Truth(None) | Val::Text(_) => Range::ANY,
+        }
+    }
+}
+
+/// An element of a map.
+pub(super) struct Element<'a> {
+    pub key: &'a Value,
+    pub value: &'a Value,
+}
+
+/// What a function is asked.
+pub(super) struct Wanted<'a> {
+    /// The map's name.
+    pub name: &'a str,
+    pub elements: &'a [Element<'a>],
+    pub shape: Shape,
+    pub rest: &'a [Constant],
+    /// Events were lost: there may have been more.
+    pub lossy: bool,
+}
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stop {
+    /// Of what.
+    pub text: String,
+    pub why: String,
+}
+
+pub(super) struct Eval<'a> {
+    pub last: &'a Last,
+    /// Events were lost: what was seen are bounds.
+    pub lossy: bool,
+}
+
+impl Eval<'_> {
+    pub fn eval(&self, e: &Expr) -> Result<Val, Stop> {
+        let stop = |why: &str| Stop { text: e.text.clone(), why: why.into() };
+        let undefined = |why: Undefined| match why {
+            Undefined::DividedByZero => stop("it is divided by zero"),
+            Undefined::TooLarge => stop("it is too large a number"),
+        };
+        Ok(match &e.kind {
+            Kind::Constant(Constant::Number(n)) => Val::Number(Range::exact(*n)),
+            Kind::Constant(Constant::Text(text)) => Val::Text(Some(text.clone())),
+            Kind::Constant(Constant::Truth(truth)) => Val::Truth(Some(*truth)),
+            Kind::Constant(Constant::Tuple(_)) => Val::Truth(None),
+            Kind::Read(of) => self.read(of, e.ty),
+            Kind::Call { function, of, rest } => {
+                let Some(view) = self.view(of) else { return Err(stop("the map could not be read")) };
+                let elements = elements(view, of);
+                let wanted = Wanted { name: &of.map, elements: &elements, shape: of.shape, rest, lossy: self.lossy };
+                (function.eval)(&wanted).map_err(|why| stop(&why))?
+            }
+            Kind::Negate(of) => Val::Number(self.eval(of)?.range().negated().map_err(undefined)?),
+            Kind::Not(of) => Val::Truth(self.eval(of)?.truth().map(|truth| !truth)),
+            Kind::Math(op, a, b) => Val::Number(self.eval(a)?.range().math(*op, self.eval(b)?.range()).map_err(undefined)?),
+            Kind::Compare(op, a, b) => Val::Truth(match (self.eval(a)?, self.eval(b)?) {
+                (Val::Text(a), Val::Text(b)) => a.zip(b).map(|(a, b)| (a == b) == (*op == crate::syntax::ast::BinOp::Eq)),
+                (a, b) => a.range().compare(*op, b.range()),
+            }),
+            // the second is not looked at where the first decides
+            Kind::And(a, b) => match self.eval(a)?.truth() {
+                Some(false) => Val::Truth(Some(false)),
+                Some(true) => self.eval(b)?,
+                None => Val::Truth(self.eval(b)?.truth().filter(|truth| !truth)),
+            },
+            Kind::Or(a, b) => match self.eval(a)?.truth() {
+                Some(true) => Val::Truth(Some(true)),
+                Some(false) => self.eval(b)?,
+                None => Val::Truth(self.eval(b)?.truth().filter(|truth| *truth)),
+            },
+        })
+    }
+
+    pub fn view(&self, of: &Of) -> Option<&MapView> {
+        self.last.maps.iter().find(|view| view.name == of.map)
+    }
+
+    /// As the script itself would read it: what is not there is zero, or an empty string.
+    fn read(&self, of: &Of, ty: Ty) -> Val {
+        let view = self.view(of);
+        let found = view.and_then(|view| elements(view, of).into_iter().next());
+        match ty {
+            Ty::Number => Val::Number(seen(found.and_then(|e| e.shown()).unwrap_or(0), of.shape, self.lossy)),
+            Ty::Truth => Val::Truth((!self.lossy).then(|| found.and_then(|e| e.shown()).is_some_and(|n| n != 0))),
+            Ty::Text => {
+                let text = |e: Element| match e.value {
+                    Value::Str { bytes, .. } => Some(bytes.clone()),
+                    Value::Text(text) => Some(text.clone().into_bytes()),
+                    Value::None
+                    | Value::Bool(_)
+                    | Value::Int(_)
+                    | Value::Uint(_)
+                    | Value::Ptr(_)
+                    | Value::Enum { .. }
+                    | Value::Bytes(_)
+                    | Value::List(_)
+                    | Value::Tuple(_)
+                    | Value::Record(_)
+                    | Value::Stack(_)
+                    | Value::Hist(_)
+                    | Value::Stats(_)
+                    | Value::Avg(_)
+                    | Value::Percentiles(_)
+                    | Value::Series(_) => None,
+                };
+                Val::Text((!self.lossy).then(|| found.and_then(text).unwrap_or_default()))
+            }
+        }
+    }
+}
+
+/// The element that is meant, if it is there, or all of them.
+pub(super) fn elements<'a>(view: &'a MapView, of: &Of) -> Vec<Element<'a>> {
+    let meant = |key: &Value| of.key.as_ref().is_none_or(|wanted| wanted.is(key));
+    view.entries.iter().filter(|(key, _)| meant(key)).map(|(key, value)| Element { key, value }).collect()
+}

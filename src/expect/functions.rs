@@ -1,0 +1,338 @@
+//! What an expectation may call.
+//!
+//! Each takes a map, all of its elements, or one element `@m[key]`. Of nothing at all there is no least, greatest or average
+//! value and no percentile: an expectation that asks for one is not met.
+
+use super::eval::{Element, Val, Wanted};
+use super::range::Range;
+use super::{Constant, Shape, Ty};
+use crate::builtins::More;
+use crate::render;
+use crate::value::{Stats, Value};
+
+/// What is given to a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// A map or an element.
+    Map,
+    /// The same and a number from 0 to 100.
+    MapAndPercent,
+    /// A map that has keys.
+    Keyed,
+    /// That, and a key.
+    KeyedAndKey,
+    /// That, and one key or more.
+    KeyedAndKeys,
+}
+
+/// A row.
+#[derive(Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// As it is written: `count(@m)`.
+    pub form: &'static str,
+    /// Its arguments.
+    pub takes: Takes,
+    /// What it gives.
+    pub(super) returns: Ty,
+    /// Can it be asked of such values? If not, the message says that they have no such thing.
+    pub(super) serves: fn(Shape) -> bool,
+    /// What is looked for.
+    pub(super) eval: fn(&Wanted) -> Result<Val, String>,
+    /// For the manual.
+    pub doc: &'static str,
+    /// An expectation that uses it.
+    pub example: &'static str,
+}
+
+/// All of them.
+pub const FUNCTIONS: &[Function] = &[
+    Function {
+        name: "count",
+        form: "count(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: |s| matches!(s, Shape::Plain(Ty::Number) | Shape::Count | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist),
+        eval: |w| number(total(w, |e| e.count(), !matches!(w.shape, Shape::Plain(_)))),
+        doc: "How many events, over all keys: of count() the counts, of hist(), stats(), avg() and percentiles() the values that went in, of numbers that the script keeps itself (@n++) their total.",
+        example: "count(@syscalls) <= 200",
+    },
+    Function {
+        name: "sum",
+        form: "sum(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: numeric,
+        eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(More::RaisesUnsigned, true)))),
+        doc: "The total over all keys; of stats(), avg() and percentiles() the total of the values that went in.",
+        example: "sum(@bytes) < 1048576",
+    },
+    Function {
+        name: "min",
+        form: "min(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: |s| numeric(s) && s != Shape::Stats,
+        eval: |w| extreme(w, false),
+        doc: "The least value over all keys; of percentiles() the least that went in.",
+        example: "min(@free_pages) > 1000",
+    },
+    Function {
+        name: "max",
+        form: "max(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: |s| numeric(s) && s != Shape::Stats,
+        eval: |w| extreme(w, true),
+        doc: "The greatest value over all keys; of percentiles() the greatest that went in.",
+        example: "max(@rss) < 200 << 20",
+    },
+    Function {
+        name: "avg",
+        form: "avg(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: numeric,
+        eval: average,
+        doc: "The average over all keys, an integer; of stats(), avg() and percentiles() that of all values that went in.",
+        example: "avg(@latency) < 100us",
+    },
+    Function {
+        name: "p50",
+        form: "p50(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: distributed,
+        eval: |w| percentile(w, 50),
+        doc: "percentile(@m, 50): the median.",
+        example: "p50(@latency) < 100us",
+    },
+    Function {
+        name: "p90",
+        form: "p90(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: distributed,
+        eval: |w| percentile(w, 90),
+        doc: "percentile(@m, 90)",
+        example: "p90(@latency) < 1ms",
+    },
+    Function {
+        name: "p95",
+        form: "p95(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: distributed,
+        eval: |w| percentile(w, 95),
+        doc: "percentile(@m, 95)",
+        example: "p95(@latency) < 2ms",
+    },
+    Function {
+        name: "p99",
+        form: "p99(@m)",
+        takes: Takes::Map,
+        returns: Ty::Number,
+        serves: distributed,
+        eval: |w| percentile(w, 99),
+        doc: "percentile(@m, 99)",
+        example: "p99(@fsync) < 5ms",
+    },
+    Function {
+        name: "percentile",
+        form: "percentile(@m, n)",
+        takes: Takes::MapAndPercent,
+        returns: Ty::Number,
+        serves: distributed,
+        eval: |w| match w.rest {
+            [Constant::Number(n)] => percentile(w, *n),
+            _ => Err("no percentile was asked for".into()),
+        },
+        doc: "The value that n percent of all values (0 to 100, all keys together) are no greater than: of percentiles() within 1/32, of hist() and lhist() the bucket it lies in, which may be too wide to tell.",
+        example: "percentile(@latency, 75) < 1ms",
+    },
+    Function {
+        name: "len",
+        form: "len(@m)",
+        takes: Takes::Keyed,
+        returns: Ty::Number,
+        serves: |_| true,
+        eval: |w| {
+            let n = w.elements.len() as i128;
+            number(Ok(if w.lossy { Range::at_least(n) } else { Range::exact(n) }))
+        },
+        doc: "How many keys there are.",
+        example: "len(@files) <= 50",
+    },
+    Function {
+        name: "has_key",
+        form: "has_key(@m, key)",
+        takes: Takes::KeyedAndKey,
+        returns: Ty::Truth,
+        serves: |_| true,
+        eval: |w| {
+            let found = w.elements.iter().any(|e| w.rest.iter().any(|key| key.is(e.key)));
+            Ok(Val::Truth(if found || !w.lossy { Some(found) } else { None }))
+        },
+        doc: "Is there such a key? Several keys are a tuple: has_key(@m, (\"a\", 1)).",
+        example: "!has_key(@opened, \"/etc/shadow\")",
+    },
+    Function {
+        name: "only",
+        form: "only(@m, key, …)",
+        takes: Takes::KeyedAndKeys,
+        returns: Ty::Truth,
+        serves: |_| true,
+        eval: |w| {
+            let strange = w.elements.iter().any(|e| !w.rest.iter().any(|key| key.is(e.key)));
+            Ok(Val::Truth(if strange || !w.lossy { Some(!strange) } else { None }))
+        },
+        doc: "Are there no keys but these (of which none need be there)?",
+        example: "only(@listens, 22, 8080)",
+    },
+];
+
+/// The row of this name.
+pub(super) fn find(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.iter().find(|f| f.name == name)
+}
+
+fn numeric(shape: Shape) -> bool {
+    matches!(shape, Shape::Plain(Ty::Number) | Shape::Count | Shape::Number(..) | Shape::Stats | Shape::Average | Shape::Samples)
+}
+
+fn distributed(shape: Shape) -> bool {
+    matches!(shape, Shape::Samples | Shape::Hist)
+}
+
+fn number(found: Result<Range, String>) -> Result<Val, String> {
+    found.map(Val::Number)
+}
+
+/// What more events would have done to a number of the shape.
+fn more(shape: Shape) -> More {
+    match shape {
+        Shape::Count => More::Raises,
+        Shape::Number(More::RaisesUnsigned, true) => More::Raises,
+        Shape::Number(More::RaisesUnsigned, false) => More::Either,
+        Shape::Number(more, _) => more,
+        Shape::Plain(_) | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist | Shape::Other => More::Either,
+    }
+}
+
+/// A number as it was seen, and what it can have been.
+pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
+    match (lossy, more(shape)) {
+        (false, _) => Range::exact(n),
+        (true, More::Raises) => Range::at_least(n),
+        (true, More::Lowers) => Range::at_most(n),
+        (true, More::RaisesUnsigned | More::Either) => Range::ANY,
+    }
+}
+
+/// Elements added up; where it `grows`, what was not seen can only add to it.
+fn total(w: &Wanted, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range, String> {
+    let mut sum = 0i128;
+    for e in w.elements {
+        sum = sum.checked_add(of(e)).ok_or("the total is too large")?;
+    }
+    Ok(match w.lossy {
+        false => Range::exact(sum),
+        true if grows => Range::at_least(sum),
+        true => Range::ANY,
+    })
+}
+
+fn nothing(w: &Wanted) -> String {
+    format!("there is nothing in {}", w.name)
+}
+
+fn extreme(w: &Wanted, greatest: bool) -> Result<Val, String> {
+    let each = |e: &Element| {
+        if e.stats().is_some_and(|s| s.count == 0) {
+            None
+        } else if let Value::Percentiles(p) = e.value {
+            if greatest { p.points.last() } else { p.points.first() }.and_then(|(_, v)| v.number())
+        } else {
+            e.shown()
+        }
+    };
+    let all = w.elements.iter().filter_map(each);
+    let found = if greatest { all.max() } else { all.min() }.ok_or_else(|| nothing(w))?;
+    let more = if w.shape == Shape::Samples && greatest { More::Raises } else { more(w.shape) };
+    // what was not seen may be a key of its own
+    number(Ok(match (w.lossy, greatest, more) {
+        (false, _, _) => Range::exact(found),
+        (true, true, More::Raises) => Range::at_least(found),
+        (true, false, More::Lowers) => Range::at_most(found),
+        (true, false, _) if w.shape == Shape::Samples => Range::at_most(found),
+        (true, _, _) => Range::ANY,
+    }))
+}
+
+fn average(w: &Wanted) -> Result<Val, String> {
+    let (mut sum, mut count) = (0i128, 0i128);
+    for e in w.elements {
+        let (more, of) = match e.stats() {
+            Some(s) => (s.sum().number().unwrap_or(0), i128::from(s.count)),
+            None => (e.shown().unwrap_or(0), 1),
+        };
+        (sum, count) = (sum.saturating_add(more), count.saturating_add(of));
+    }
+    let found = sum.checked_div(count).ok_or_else(|| nothing(w))?;
+    number(Ok(if w.lossy { Range::ANY } else { Range::exact(found) }))
+}
+
+/// The n-th percentile of all that the elements stand for together.
+fn percentile(w: &Wanted, percent: i128) -> Result<Val, String> {
+    let mut samples: Vec<(Range, u64)> = Vec::new();
+    for e in w.elements {
+        if let Value::Percentiles(p) = e.value {
+            samples.extend(p.samples.iter().map(|(v, n)| (Range::exact(*v), *n)));
+        } else if let Value::Hist(h) = e.value {
+            samples.extend(render::buckets(h).map(|(least, most, n)| (Range { least, most }, n)));
+        }
+    }
+    // what has no least value comes first
+    samples.sort_by_key(|(range, _)| range.least);
+    let count: i128 = samples.iter().map(|(_, n)| i128::from(*n)).sum();
+    if count == 0 {
+        return Err(nothing(w));
+    }
+    let rank = (count.saturating_mul(percent) + 99) / 100;
+    let mut below = 0i128;
+    let found = samples.iter().find(|(_, n)| {
+        below += i128::from(*n);
+        *n > 0 && below >= rank
+    });
+    let range = found.map(|(range, _)| *range).ok_or_else(|| nothing(w))?;
+    number(Ok(if w.lossy { Range::ANY } else { range }))
+}
+
+impl Element<'_> {
+    fn stats(&self) -> Option<Stats> {
+        if let Value::Stats(s) | Value::Avg(s) = self.value {
+            Some(*s)
+        } else if let Value::Percentiles(p) = self.value {
+            Some(p.stats)
+        } else {
+            None
+        }
+    }
+
+    /// The number it is shown by.
+    pub fn shown(&self) -> Option<i128> {
+        if let Value::Avg(s) = self.value { s.average().number() } else { self.value.number() }
+    }
+
+    fn count(&self) -> i128 {
+        if let Value::Hist(h) = self.value {
+            return h.counts.iter().map(|n| i128::from(*n)).sum();
+        }
+        self.stats().map_or_else(|| self.shown().unwrap_or(0), |s| i128::from(s.count))
+    }
+
+    fn sum(&self) -> i128 {
+        self.stats().map_or_else(|| self.shown(), |s| s.sum().number()).unwrap_or(0)
+    }
+}

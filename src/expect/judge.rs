@@ -1,0 +1,308 @@
+//! From an expectation and what a run has left to an outcome, in words.
+
+use std::time::Instant;
+
+use super::eval::{Eval, Stop, Val, elements};
+use super::range::Range;
+use super::{Constant, Expectation, Expr, Kind, Of, Ty};
+use crate::render::{self, RenderOptions, Renderer};
+use crate::syntax::ast::BinOp;
+use crate::value::{Counts, Last, Value};
+use crate::verdict::{Finding, Outcome, State, rule};
+
+/// Elements of a map that are shown where it is to blame.
+const SHOWN: usize = 5;
+
+/// What an expectation came to.
+///
+/// Where events were lost, or probes are missing, nothing is met for certain: what already fails by what was seen fails, and all
+/// else is unknown.
+pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
+    let began = Instant::now();
+    let root = &expectation.root;
+    let told = Told { last, names: Names::new() };
+    let lost = losses(root, last);
+    let lossy = !lost.is_empty();
+    let verdict = Eval { last, lossy }.eval(root).map(|found| found.truth());
+    let mut outcome = Outcome {
+        subject: expectation.text.clone(),
+        against: String::new(),
+        state: State::Checked,
+        findings: Vec::new(),
+        facts: told.facts(root),
+        seconds: 0.0,
+    };
+    let find = |name: &'static str, message: String, help: Option<String>| Finding {
+        rule: name,
+        level: rule(name).map_or(crate::verdict::Level::Error, |r| r.level),
+        message,
+        place: expectation.place.clone(),
+        related: Vec::new(),
+        help,
+    };
+    match verdict {
+        Ok(Some(true)) if !lossy => {}
+        Ok(Some(false)) => {
+            let mut blamed = Vec::new();
+            told.blame(root, lossy, &mut blamed);
+            let help = lossy.then(|| format!("at least: {}", lost.join("; ")));
+            outcome.findings.push(find("not-met", blamed.join("; "), help));
+            outcome.facts.extend(told.culprits(root));
+        }
+        Ok(None) if !lossy => {
+            let mut blamed = Vec::new();
+            told.blame(root, lossy, &mut blamed);
+            let help = "narrower buckets tell more: percentiles(n), hist(n, 5), or an lhist whose range holds all values";
+            outcome.findings.push(find("not-told", blamed.join("; "), Some(help.into())));
+        }
+        Err(Stop { text, why }) if !lossy => {
+            let message = format!("`{text}` has no value: {why}");
+            let help = format!("where that is well: `count(…) == 0 || {}`", expectation.text);
+            outcome.findings.push(find("no-value", message, why.starts_with("there is nothing").then_some(help)));
+        }
+        Ok(Some(true) | None) | Err(_) => outcome.state = State::Unknown(format!("the run is incomplete: {}", lost.join("; "))),
+    }
+    for (view, times) in last.maps.iter().zip(&last.emptied) {
+        if *times > 0 && maps(root).iter().any(|of| of.map == view.name) {
+            let message = format!("the script emptied {} {times} times before the end: this is about what came after that", view.name);
+            outcome.findings.push(find("emptied", message, None));
+        }
+    }
+    outcome.seconds = began.elapsed().as_secs_f64();
+    outcome
+}
+
+/// An expectation that there was no run for, and why.
+pub fn could_not(expectation: &Expectation, why: &str) -> Outcome {
+    Outcome {
+        subject: expectation.text.clone(),
+        against: String::new(),
+        state: State::Unknown(why.into()),
+        findings: Vec::new(),
+        facts: Vec::new(),
+        seconds: 0.0,
+    }
+}
+
+/// What is missing in the maps that an expectation is about: nothing where all is there.
+///
+/// Records that found no room in the ring buffer are lines for the reader: maps are filled in the kernel, without them. They
+/// count where one of these maps is emptied by such a record.
+fn losses(root: &Expr, last: &Last) -> Vec<String> {
+    let sum = |of: fn(&Counts) -> u64| last.counts.iter().fold(0u64, |n, c| n.saturating_add(of(c)));
+    let whose = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
+    let mut lost = Vec::new();
+    let mut tell = |of: fn(&Counts) -> u64, what: &str| {
+        if sum(of) > 0 {
+            lost.push(format!("{} {what} ({})", sum(of), whose(of)));
+        }
+    };
+    tell(|c| c.missed, "runs of probes did not happen");
+    tell(|c| c.refused, "updates were refused by full maps");
+    tell(|c| c.unstored, "updates found no memory");
+    let emptied = |(view, times): (&crate::value::MapView, &u64)| *times > 0 && maps(root).iter().any(|of| of.map == view.name);
+    if last.maps.iter().zip(&last.emptied).any(emptied) {
+        tell(|c| c.dropped, "events were lost");
+    }
+    if !last.not_attached.is_empty() {
+        lost.push(format!("not attached: {}", last.not_attached.join(", ")));
+    }
+    lost
+}
+
+/// All maps and elements in it, in the order of the text.
+fn maps(e: &Expr) -> Vec<&Of> {
+    match &e.kind {
+        Kind::Constant(_) => Vec::new(),
+        Kind::Read(of) | Kind::Call { of, .. } => vec![of],
+        Kind::Negate(a) | Kind::Not(a) => maps(a),
+        Kind::Math(_, a, b) | Kind::Compare(_, a, b) | Kind::And(a, b) | Kind::Or(a, b) => [maps(a), maps(b)].concat(),
+    }
+}
+
+/// How keys are shown.
+struct Names(Option<Box<dyn Renderer>>);
+
+impl Names {
+    fn new() -> Self {
+        Self(render::FORMATS.first().map(|format| (format.make)(&RenderOptions::default())))
+    }
+
+    fn of(&self, value: &Value) -> String {
+        self.0.as_ref().map_or_else(String::new, |text| String::from_utf8_lossy(&text.text(value)).into_owned())
+    }
+}
+
+/// What is said of one run.
+struct Told<'a> {
+    last: &'a Last,
+    names: Names,
+}
+
+impl Told<'_> {
+    fn seen(&self, e: &Expr) -> Result<Val, Stop> {
+        Eval { last: self.last, lossy: false }.eval(e)
+    }
+
+    /// What it is, as a message shows it.
+    fn value(&self, e: &Expr, time: bool) -> String {
+        match self.seen(e) {
+            Ok(Val::Number(range)) => number(range, time),
+            Ok(Val::Text(Some(text))) => format!("\"{}\"", String::from_utf8_lossy(&text).escape_debug()),
+            Ok(Val::Truth(Some(truth))) => truth.to_string(),
+            Ok(Val::Text(None) | Val::Truth(None)) => "unknown".into(),
+            Err(stop) => format!("without value: {}", stop.why),
+        }
+    }
+
+    /// The values of the maps in it, as (as written, value).
+    fn facts(&self, root: &Expr) -> Vec<(String, String)> {
+        let mut facts = Vec::new();
+        self.gather(root, has_time(root), &mut facts);
+        facts
+    }
+
+    fn gather(&self, e: &Expr, time: bool, facts: &mut Vec<(String, String)>) {
+        match &e.kind {
+            Kind::Constant(_) => {}
+            Kind::Read(_) | Kind::Call { .. } => {
+                let fact = (e.text.clone(), self.value(e, time));
+                if !facts.contains(&fact) {
+                    facts.push(fact);
+                }
+            }
+            Kind::Negate(a) | Kind::Not(a) => self.gather(a, time, facts),
+            Kind::Compare(_, a, b) => {
+                let time = has_time(e);
+                self.gather(a, time, facts);
+                self.gather(b, time, facts);
+            }
+            Kind::Math(_, a, b) | Kind::And(a, b) | Kind::Or(a, b) => {
+                self.gather(a, time, facts);
+                self.gather(b, time, facts);
+            }
+        }
+    }
+
+    /// The parts for which it does not hold.
+    fn blame(&self, e: &Expr, lossy: bool, to: &mut Vec<String>) {
+        let holds = |e: &Expr| Eval { last: self.last, lossy }.eval(e).is_ok_and(|v| v.truth() == Some(true));
+        match &e.kind {
+            Kind::And(a, b) | Kind::Or(a, b) => {
+                for side in [a, b] {
+                    if !holds(side) {
+                        self.blame(side, lossy, to);
+                    }
+                }
+            }
+            Kind::Compare(op, a, b) => to.push(self.comparison(e, *op, a, b)),
+            Kind::Call { function: _, of, rest } => to.push(self.keys(e, of, rest)),
+            Kind::Not(inner) => to.push(format!("`{}` is {}", inner.text, self.value(inner, has_time(inner)))),
+            Kind::Constant(_) | Kind::Read(_) | Kind::Negate(_) | Kind::Math(..) => {
+                to.push(format!("`{}` is {}", e.text, self.value(e, false)))
+            }
+        }
+    }
+
+    fn comparison(&self, e: &Expr, op: BinOp, a: &Expr, b: &Expr) -> String {
+        let time = has_time(e);
+        let constant = |e: &Expr| maps(e).is_empty();
+        let (a, b, op) = match (constant(a), turned(op)) {
+            (true, Some(op)) if !constant(b) => (b, a, op),
+            _ => (a, b, op),
+        };
+        let bound = if constant(b) { b.text.clone() } else { format!("{}, which is {}", b.text, self.value(b, time)) };
+        format!("`{}` is {}, expected {} {bound}", a.text, self.value(a, time), op.symbol())
+    }
+
+    /// A function that is true or false of a map's keys.
+    fn keys(&self, e: &Expr, of: &Of, wanted: &[Constant]) -> String {
+        let view = self.last.maps.iter().find(|v| v.name == of.map);
+        let strange: Vec<String> = view
+            .map(|view| elements(view, of))
+            .unwrap_or_default()
+            .iter()
+            .filter(|e| !wanted.iter().any(|key| key.is(e.key)))
+            .map(|e| self.names.of(e.key))
+            .collect();
+        let listed = match strange.len() {
+            0 => "and it has no keys".to_string(),
+            n if n > SHOWN => format!("{} has {} and {} more", of.map, strange[..SHOWN].join(", "), n - SHOWN),
+            _ => format!("{} has {}", of.map, strange.join(", ")),
+        };
+        format!("`{}` is false: {listed}", e.text)
+    }
+
+    /// The greatest elements of the maps that it asks as a whole.
+    fn culprits(&self, root: &Expr) -> Vec<(String, String)> {
+        let mut facts = Vec::new();
+        for of in maps(root).into_iter().filter(|of| of.key.is_none()) {
+            let Some(view) = self.last.maps.iter().find(|v| v.name == of.map && v.keyed) else { continue };
+            let mut all: Vec<(Option<i128>, String)> = elements(view, of)
+                .iter()
+                .map(|e| match e.shown() {
+                    Some(n) => (Some(n), format!("[{}] = {n}", self.names.of(e.key))),
+                    None => (None, format!("[{}]", self.names.of(e.key))),
+                })
+                .collect();
+            all.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+            let more = all.len().saturating_sub(SHOWN);
+            let mut shown: Vec<String> = all.into_iter().take(SHOWN).map(|(_, text)| text).collect();
+            if more > 0 {
+                shown.push(format!("and {more} more"));
+            }
+            if !shown.is_empty() && !facts.iter().any(|(name, _): &(String, String)| *name == of.map) {
+                facts.push((of.map.clone(), shown.join(", ")));
+            }
+        }
+        facts
+    }
+}
+
+/// The same comparison with its sides changed over.
+fn turned(op: BinOp) -> Option<BinOp> {
+    match op {
+        BinOp::Lt => Some(BinOp::Gt),
+        BinOp::Gt => Some(BinOp::Lt),
+        BinOp::Le => Some(BinOp::Ge),
+        BinOp::Ge => Some(BinOp::Le),
+        BinOp::Eq | BinOp::Ne => Some(op),
+        BinOp::Mul
+        | BinOp::Div
+        | BinOp::Mod
+        | BinOp::Add
+        | BinOp::Sub
+        | BinOp::Shl
+        | BinOp::Shr
+        | BinOp::BitAnd
+        | BinOp::BitXor
+        | BinOp::BitOr
+        | BinOp::And
+        | BinOp::Or => None,
+    }
+}
+
+/// Is there a duration in it (`5ms`)? Then all its numbers are such. A number's only other letters are `u`, `l`, those of
+/// hexadecimal digits and an exponent's.
+fn has_time(e: &Expr) -> bool {
+    match &e.kind {
+        Kind::Constant(Constant::Number(_)) => {
+            e.ty == Ty::Number
+                && e.text.ends_with(['s', 'm', 'h', 'd'])
+                && e.text.starts_with(|c: char| c.is_ascii_digit())
+                && !e.text.starts_with("0x")
+        }
+        Kind::Constant(_) | Kind::Read(_) | Kind::Call { .. } => false,
+        Kind::Negate(a) | Kind::Not(a) => has_time(a),
+        Kind::Math(_, a, b) | Kind::Compare(_, a, b) | Kind::And(a, b) | Kind::Or(a, b) => has_time(a) || has_time(b),
+    }
+}
+
+fn number(range: Range, time: bool) -> String {
+    match (range.least, range.most) {
+        (Some(a), Some(b)) if time && a == b => format!("{} ({a})", render::duration(a)),
+        (Some(a), Some(b)) if time => format!("{} to {}", render::duration(a), render::duration(b)),
+        (Some(a), None) if time => format!("{} or more", render::duration(a)),
+        (_, _) => range.to_string(),
+    }
+}

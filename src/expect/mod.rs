@@ -1,0 +1,198 @@
+//! Expectations (`--expect`): what is to hold of a run's maps when it is over.
+//!
+//! An expectation is an expression of the script language, read by its grammar, and evaluated here, in user space, over the
+//! maps as the run left them ([`Last`](crate::value::Last)). Before anything runs, [`check()`] holds it against the script's maps:
+//! names, keys, types.
+//!
+//! - `check`: from [`ast`](crate::syntax::ast) to a typed [`Expr`]
+//! - `functions`: what an expectation may call, a table ([`FUNCTIONS`])
+//! - `eval`: to a value; `range`: numbers of which bounds are known
+//! - `judge`: to an [`Outcome`](crate::verdict::Outcome), in words
+//!
+//! A number is a range, since some are known by their bounds only: the percentile of a histogram lies somewhere in a bucket, and
+//! where events were lost a count can only have been greater. Truth is then true, false or open.
+
+mod check;
+mod eval;
+mod functions;
+mod judge;
+mod range;
+#[cfg(test)]
+mod tests;
+
+pub use check::{check, names};
+pub use functions::{FUNCTIONS, Function};
+pub use judge::{could_not, judge};
+
+use crate::diag::Span;
+use crate::syntax::ast::BinOp;
+use crate::types::Type;
+use crate::value::Value;
+use crate::verdict::Place;
+
+/// An expectation that may be evaluated.
+#[derive(Clone, Debug)]
+pub struct Expectation {
+    /// As the user wrote it.
+    pub text: String,
+    /// Where it stands, if in a file.
+    pub place: Option<Place>,
+    root: Expr,
+}
+
+/// The types that there are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ty {
+    Number,
+    Text,
+    Truth,
+}
+
+impl Ty {
+    /// As messages have it.
+    fn phrase(self) -> &'static str {
+        match self {
+            Ty::Number => "a number",
+            Ty::Text => "a string",
+            Ty::Truth => "true or false",
+        }
+    }
+}
+
+/// A checked expression.
+#[derive(Clone, Debug)]
+struct Expr {
+    kind: Kind,
+    ty: Ty,
+    span: Span,
+    /// As written.
+    text: String,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Constant(Constant),
+    /// A map without keys, or an element.
+    Read(Of),
+    Call {
+        function: &'static Function,
+        of: Of,
+        /// What follows the map: a percentile's number, keys.
+        rest: Vec<Constant>,
+    },
+    Negate(Box<Expr>),
+    Not(Box<Expr>),
+    /// What makes numbers of numbers.
+    Math(BinOp, Box<Expr>, Box<Expr>),
+    /// `==`, `<` …
+    Compare(BinOp, Box<Expr>, Box<Expr>),
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+}
+
+/// A map, or an element of it.
+#[derive(Clone, Debug)]
+struct Of {
+    /// With its `@`; among [`Last::maps`](crate::value::Last) it is found by it.
+    map: String,
+    key: Option<Constant>,
+    shape: Shape,
+}
+
+/// A key, or a part of one.
+#[derive(Clone, Debug, PartialEq)]
+enum Constant {
+    Number(i128),
+    Text(Vec<u8>),
+    Truth(bool),
+    Tuple(Vec<Constant>),
+}
+
+impl Constant {
+    /// Is it this key?
+    fn is(&self, key: &Value) -> bool {
+        match (self, key) {
+            (Constant::Text(text), Value::Str { bytes, .. }) => text == bytes,
+            (Constant::Text(text), Value::Text(shown)) => text == shown.as_bytes(),
+            (Constant::Tuple(parts), Value::Tuple(values)) => {
+                parts.len() == values.len() && parts.iter().zip(values).all(|(part, value)| part.is(value))
+            }
+            (Constant::Truth(truth), _) => key.number() == Some(i128::from(*truth)),
+            (Constant::Number(n), _) => key.number() == Some(*n),
+            (Constant::Text(_) | Constant::Tuple(_), _) => false,
+        }
+    }
+}
+
+/// What a map's values can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// A value that the script assigned.
+    Plain(Ty),
+    /// One number for each call: how many there were.
+    Count,
+    /// One number of many; true: unsigned.
+    Number(crate::builtins::More, bool),
+    /// Count and total.
+    Stats,
+    /// The same, shown as the average.
+    Average,
+    /// Count, total and samples.
+    Samples,
+    /// Buckets.
+    Hist,
+    /// Something else, and what it is.
+    Other,
+}
+
+impl Shape {
+    fn of(ty: &Type) -> Shape {
+        match ty {
+            Type::Bool => Shape::Plain(Ty::Truth),
+            Type::Int(_) | Type::Enum(_) | Type::Ptr(..) => Shape::Plain(Ty::Number),
+            Type::Str(_) => Shape::Plain(Ty::Text),
+            Type::Tagged(tag) if crate::builtins::is_text(tag) => Shape::Plain(Ty::Text),
+            Type::Agg(agg) => {
+                let Some((row, aggregate)) = crate::builtins::aggregate(&agg.function) else { return Shape::Other };
+                // what it gives of no values tells its kind
+                match (aggregate.merge)(agg, &[]) {
+                    Value::Int(_) | Value::Uint(_) if row.params.is_empty() => Shape::Count,
+                    Value::Int(_) | Value::Uint(_) => Shape::Number(aggregate.more, !agg.signed),
+                    Value::Stats(_) => Shape::Stats,
+                    Value::Avg(_) => Shape::Average,
+                    Value::Percentiles(_) => Shape::Samples,
+                    Value::Hist(_) => Shape::Hist,
+                    Value::None
+                    | Value::Bool(_)
+                    | Value::Ptr(_)
+                    | Value::Enum { .. }
+                    | Value::Str { .. }
+                    | Value::Bytes(_)
+                    | Value::List(_)
+                    | Value::Tuple(_)
+                    | Value::Record(_)
+                    | Value::Text(_)
+                    | Value::Stack(_)
+                    | Value::Series(_) => Shape::Other,
+                }
+            }
+            Type::Void
+            | Type::Buf(_)
+            | Type::Array(..)
+            | Type::Struct(_)
+            | Type::Record(_)
+            | Type::Tuple(_)
+            | Type::Tagged(_)
+            | Type::Args => Shape::Other,
+        }
+    }
+
+    /// What it is where it is read by itself; none where it is several numbers.
+    fn alone(self) -> Option<Ty> {
+        match self {
+            Shape::Plain(ty) => Some(ty),
+            Shape::Count | Shape::Number(..) | Shape::Average => Some(Ty::Number),
+            Shape::Stats | Shape::Samples | Shape::Hist | Shape::Other => None,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Maps that somebody wants to see when the run is over, though the script may empty them before.
+
+use anyhow::Context;
+
+use crate::codegen::artifact::Manifest;
+use crate::value::MapView;
+
+/// What is kept of them.
+#[derive(Default)]
+pub(super) struct Kept {
+    rows: Vec<Row>,
+    /// `end` has run: what is emptied now was only shown before.
+    pub ending: bool,
+}
+
+struct Row {
+    /// Index in the manifest.
+    map: usize,
+    /// How often it was emptied before the end.
+    times: u64,
+    /// As it was before `end` emptied it.
+    view: Option<MapView>,
+}
+
+impl Kept {
+    /// Those of these names, in their order.
+    pub fn new(manifest: &Manifest, names: &[String]) -> Self {
+        let index = |name: &String| manifest.maps.iter().position(|m| m.name == *name);
+        let rows = names.iter().filter_map(index).map(|map| Row { map, times: 0, view: None }).collect();
+        Self { rows, ending: false }
+    }
+
+    /// A map is about to be emptied; `read` gives what is in it.
+    pub fn emptied(&mut self, map: usize, read: impl FnOnce() -> anyhow::Result<MapView>) -> anyhow::Result<()> {
+        let Some(row) = self.rows.iter_mut().find(|row| row.map == map) else { return Ok(()) };
+        if !self.ending {
+            row.times += 1;
+        } else if row.view.is_none() {
+            // the first time: later there is nothing left in it
+            row.view = Some(read().context("keeping a map")?);
+        }
+        Ok(())
+    }
+
+    /// How often each was emptied before the end.
+    pub fn times(&self) -> Vec<u64> {
+        self.rows.iter().map(|row| row.times).collect()
+    }
+
+    /// What there was in each; `read` gives what is in it now.
+    pub fn views(self, mut read: impl FnMut(usize) -> anyhow::Result<MapView>) -> anyhow::Result<Vec<MapView>> {
+        self.rows.into_iter().map(|row| row.view.map_or_else(|| read(row.map), Ok)).collect()
+    }
+}
