@@ -135,6 +135,11 @@ impl Snapshot {
         })
     }
 
+    /// With what knows binaries: another file tree's, say.
+    pub fn with_files(self, files: Live) -> Self {
+        Self { files, ..self }
+    }
+
     /// The kernel as such.
     pub fn about(&self) -> &About {
         &self.about
