@@ -4,6 +4,7 @@
 //! is cheap: a file is read and digested as a whole, and a section is unpacked when the first question needs it.
 
 mod answers;
+pub mod capture;
 mod file;
 mod parts;
 #[cfg(test)]
