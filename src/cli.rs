@@ -9,6 +9,7 @@ pub mod check;
 mod completions;
 pub mod fmt;
 mod raw;
+pub mod snapshot;
 mod split;
 mod usage;
 pub mod verbs;
@@ -114,6 +115,8 @@ pub enum Command {
     Fmt(fmt::Fmt),
     /// `rbt check`
     Check(Box<check::Check>),
+    /// `rbt snapshot`
+    Snapshot(snapshot::Snapshot),
     /// `rbt completions`
     Completions(clap_complete::Shell),
     /// Something to say on standard output, and that is all: help, version.
@@ -127,6 +130,7 @@ impl Command {
             Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
             Command::Fmt(fmt) => fmt.color,
             Command::Check(check) => check.color,
+            Command::Snapshot(snapshot) => snapshot.color,
             Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
         }
     }
@@ -234,6 +238,8 @@ pub struct Run {
     pub traceable_functions: Option<PathBuf>,
     /// `--expect`
     pub expected: Expected,
+    /// `--against`: a snapshot
+    pub against: Option<PathBuf>,
 }
 
 /// What is expected of a run.
@@ -255,7 +261,7 @@ impl Expected {
 }
 
 /// Words that are no script where one is expected.
-pub const SUBCOMMANDS: &[&str] = &["info", "check", "fmt", "completions", "one-liners", "help"];
+pub const SUBCOMMANDS: &[&str] = &["info", "check", "fmt", "snapshot", "completions", "one-liners", "help"];
 
 /// A stage that `-d` can show.
 pub struct Stage {
@@ -300,6 +306,7 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     match args.first().and_then(|a| a.to_str()) {
         Some("fmt") => return fmt::parse(after),
         Some("check") => return check::parse(after),
+        Some("snapshot") => return snapshot::parse(after),
         Some("one-liners") => return one_liners(after),
         Some("help") => return explain(after),
         _ => {}
@@ -391,6 +398,10 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
                 .help("put commas between patterns, and quotes around them so that the shell leaves `*` alone"));
         }
         return Ok(Command::List { what, verbose, run });
+    }
+    if run.against.is_some() {
+        return Err(Failure::new("--against is for -l: a script runs on this machine's kernel")
+            .help("`rbt -l FILE --against SNAPSHOT` lists what a script would attach to there"));
     }
     run.program = match raw.program {
         Some(text) => Program::Text(text),
@@ -580,6 +591,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         container: raw.container.clone(),
         traceable_functions: raw.traceable_functions.clone(),
         expected: expected(raw)?,
+        against: raw.against.clone(),
     })
 }
 

@@ -31,6 +31,7 @@ pub(crate) mod entry;
 pub(crate) mod import;
 mod panic;
 mod rewrite;
+mod snapshot;
 pub(crate) mod start;
 
 /// Runs the command line; the first argument is the program's own name. Gives the exit status.
@@ -60,6 +61,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
         }
         Command::Fmt(fmt) => rewrite::rewrite(&fmt),
         Command::Check(check) => verify::check(&check),
+        Command::Snapshot(asked) => snapshot::snapshot(&asked),
         Command::Completions(shell) => to_reader(|out| {
             let mut text = Vec::new();
             cli::completions(shell, &mut text);
@@ -380,7 +382,15 @@ pub(crate) fn from_environment(settings: &mut Settings) -> Result<Vec<String>, F
 }
 
 fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
+    match &run.against {
+        Some(file) => list_of(&snapshot::open(file)?, what, verbose, run),
+        None => {
+            list_of(&Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs), what, verbose, run)
+        }
+    }
+}
+
+fn list_of(sys: &dyn System, what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut settings = run.settings.clone();
     from_environment(&mut settings)?;
@@ -389,15 +399,15 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
             let mut front = Front::new(run);
             front.read(&program)?;
             let tree = front.parse()?;
-            let checked = front.check(&tree, &sys)?;
-            list::list_script(&checked.script, &Env { sys: &sys, settings: &checked.settings }, verbose, &mut out)?;
+            let checked = front.check(&tree, sys)?;
+            list::list_script(&checked.script, &Env { sys, settings: &checked.settings }, verbose, &mut out)?;
         }
-        Listed::All => list::list(None, &Env { sys: &sys, settings: &settings }, verbose, &mut out)?,
+        Listed::All => list::list(None, &Env { sys, settings: &settings }, verbose, &mut out)?,
         Listed::Pattern(pattern) => {
             if pattern.contains('.') && !pattern.contains([':', '*', '/', ' ']) && run.warnings {
                 say(&format!("{} there is no file `{pattern}`; it is taken as a pattern\n", paint("warning:", "33", run.color)));
             }
-            list::list(Some(&pattern), &Env { sys: &sys, settings: &settings }, verbose, &mut out)?;
+            list::list(Some(&pattern), &Env { sys, settings: &settings }, verbose, &mut out)?;
         }
     }
     Ok(0)

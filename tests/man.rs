@@ -20,7 +20,7 @@ const END: &str = ".\\\" end";
 
 /// Which tables are on which page.
 const PAGES: &[(&str, &[&str])] = &[
-    ("rbt.1", &["options", "stages", "verbs", "verb options", "commands", "fmt", "settings", "environment", "formats"]),
+    ("rbt.1", &["options", "stages", "verbs", "verb options", "commands", "fmt", "snapshot", "settings", "environment", "formats"]),
     ("rbt-language.7", &["probes", "builtins", "differences"]),
     ("rbt-one-liners.7", &["one-liners"]),
 ];
@@ -108,6 +108,7 @@ fn section(name: &str) -> String {
     match name {
         "options" => options(&cli::command()),
         "fmt" => options(&cli::fmt::command()),
+        "snapshot" => options(&cli::snapshot::command()),
         "probes" => KINDS.iter().map(|k| item(k.usage(), &[k.doc().into()], k.example())).collect(),
         "builtins" => builtins(),
         "settings" => SETTINGS.iter().map(setting).collect(),

@@ -31,7 +31,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),
     ("clap_complete", &["src/cli.rs", "src/cli/"]),
     ("cpp_demangle", &["src/system/mangled.rs"]),
-    ("flate2", &["src/system/kernel_files/"]),
+    ("flate2", &["src/system/"]),
     ("gimli", &["src/system/dwarf/"]),
     ("iced_x86", &["src/system/instructions.rs"]),
     ("inkwell", &["src/emit/"]),

@@ -62,6 +62,9 @@ fn definition() -> Command {
     let shells = ["bash", "zsh", "fish"].map(|s| Command::new(s).about(format!("Those of {s}")));
     let fmt = Command::new("fmt").about("Put scripts in canonical form").args(super::fmt::command().get_arguments().cloned());
     let fmt = fmt.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
+    let snapshot = Command::new("snapshot").about("Write what a kernel offers into a file");
+    let snapshot = snapshot.args(super::snapshot::command().get_arguments().cloned());
+    let snapshot = snapshot.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
     let info = Command::new("info").about("Report what this machine and this build can do");
     let completions = Command::new("completions").about("Write a shell's completions").subcommands(shells);
     let name = Arg::new("name").value_parser(SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
@@ -78,7 +81,7 @@ fn definition() -> Command {
     let check = check.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
     let check = check.mut_arg("format", |a: Arg| a.value_parser(verdict::FORMATS.iter().map(|f| f.name).collect::<Vec<_>>()));
     let check = check.mut_arg("deny", |a: Arg| a.value_parser(["warnings"]));
-    let all = all.subcommands([check, fmt, info, one_liners, help, completions.disable_help_subcommand(true)]);
+    let all = all.subcommands([check, fmt, snapshot, info, one_liners, help, completions.disable_help_subcommand(true)]);
     let all = all.subcommands(verbs).subcommands(scripts);
     all.disable_help_subcommand(true)
 }

@@ -31,6 +31,9 @@ pub(super) struct Raw {
     /// List probes that match a pattern (`*` for any text), or that a script would attach to; with -v their arguments too
     #[arg(short, long, help_heading = "What to run")]
     pub list: bool,
+    /// With -l: of the kernel in this snapshot instead of this machine's; see `rbt snapshot --help`
+    #[arg(long, value_name = "SNAPSHOT", value_hint = clap::ValueHint::FilePath, help_heading = "What to run")]
+    pub against: Option<PathBuf>,
     /// Write the script in canonical form to standard output (or -o) and stop; `rbt fmt --help` tells of more
     #[arg(long, help_heading = "What to run")]
     pub fmt: bool,

@@ -6,11 +6,12 @@ use super::Failure;
 pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt [OPTIONS] -e PROGRAM [ARGS]
        rbt count|hist|trace|stack|latency PROBE ...
-       rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
+       rbt -l [-v] [PATTERN | FILE | -e PROGRAM] [--against SNAPSHOT]
        rbt one-liners [NAME | SUBJECT]
        rbt help [WORD]
        rbt check FILES [--against SNAPSHOTS]
        rbt fmt [--check] [--diff] [-i | -o FILE] FILES
+       rbt snapshot [-o FILE | --show FILES]
        rbt info
        rbt completions bash|zsh|fish";
 

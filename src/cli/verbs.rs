@@ -11,8 +11,22 @@ use crate::system::tracefs::Tracefs;
 use crate::verbs::{Asked, Verb, VerbOption};
 
 /// Options of rbt that choose what is run, which a verb does itself, and those that are accepted and no more.
-const LEFT_OUT: &[&str] =
-    &["rest", "program", "list", "fmt", "test", "bench", "info", "mode", "completions", "aot", "dwarf_pid", "usdt_file_activation", "btf"];
+const LEFT_OUT: &[&str] = &[
+    "rest",
+    "program",
+    "list",
+    "fmt",
+    "test",
+    "bench",
+    "info",
+    "mode",
+    "completions",
+    "aot",
+    "dwarf_pid",
+    "usdt_file_activation",
+    "btf",
+    "against",
+];
 /// Those that a verb's help shows.
 const SHOWN: &[&str] = &["pid", "cmd", "output", "format", "quiet", "verbose", "expect", "report"];
 const WORDS: &str = "words";

@@ -75,7 +75,7 @@ fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
 
 /// Writes a file at once or not at all: whoever reads it sees the old text or the new. Its mode and, as far as that is allowed, its
 /// owner stay; a symbolic link still leads to it. What is no regular file (a pipe, /dev/stdout) is written to as it is.
-fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let there = fs::metadata(path).ok();
     if there.as_ref().is_some_and(|m| !m.is_file()) {
         return write_file(path, bytes);

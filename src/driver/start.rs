@@ -113,7 +113,7 @@ pub(super) fn start(
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
 /// has something against: then it will say so again.
-pub(super) fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechanism> {
+pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }

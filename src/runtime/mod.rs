@@ -261,6 +261,14 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     Ok(session)
 }
 
+/// Has the kernel load a compiled script, verifier and all, and lets go of it. Nothing is attached.
+///
+/// Errors: as for [`load()`].
+pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn System) -> anyhow::Result<()> {
+    let given = load::Given { child: 0, maps: &[] };
+    load::load(artifact, settings, sys, given, load::Tell::default(), &mut |_| {}).map(drop)
+}
+
 impl Session<'_> {
     /// Takes the `-c` program, which is let go when all is attached.
     pub fn adopt(&mut self, child: Option<Child>) {

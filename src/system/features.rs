@@ -36,6 +36,15 @@ impl Features {
     }
 }
 
+/// Types of program that functions of the kernel are called from here.
+pub(super) const CALLERS: [u32; 5] =
+    [prog_type::KPROBE, prog_type::TRACEPOINT, prog_type::PERF_EVENT, prog_type::RAW_TRACEPOINT, prog_type::TRACING];
+
+/// May this user load programs at all?
+pub(super) fn may_ask() -> io::Result<()> {
+    load(prog_type::RAW_TRACEPOINT, 0, &RETURN_ZERO, None).map(|_| ())
+}
+
 fn ask(feature: Feature) -> bool {
     match feature {
         // Must try a link: older kernels load the program, ignoring an `expected_attach_type` that they do not know.

@@ -219,6 +219,21 @@ pub fn symbols(kallsyms: &str, name: &str) -> Symbols {
     found
 }
 
+/// Names in `/proc/kallsyms`, without what compiler and linker add for themselves: of code, or of data.
+pub(super) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> {
+    // what compilers and the kernel's own macros make names of: a number follows, or the name of what it is for
+    const MADE: &[&str] = &["__UNIQUE_ID_", "__ksymtab_", "__kstrtab", "__crc_", "__func__", "__key", "__SCK__", "__tpstrtab_", ".", "$"];
+    if of_code {
+        return code(kallsyms).map(|s| s.name).filter(|n| !is_padding(n)).collect();
+    }
+    let data = kallsyms.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (kind, name) = (words.next()?, words.next()?);
+        matches!(kind, "b" | "B" | "d" | "D" | "r" | "R" | "a" | "A" | "v" | "V").then_some(name)
+    });
+    data.filter(|n| !MADE.iter().any(|m| n.starts_with(m)) && !n.contains('.')).collect()
+}
+
 /// The code symbols of `/proc/kallsyms` as the kernel's own list would have them: for where that list cannot be read.
 pub fn from_symbols(kallsyms: &str) -> String {
     let mut list = String::new();

@@ -81,14 +81,20 @@ fn kernel() -> Vec<PathBuf> {
 }
 
 /// `uname -r`
+pub(super) fn release() -> Option<String> {
+    Some(uname()?.0)
+}
+
+/// `uname -r` and `uname -m`
 #[allow(unsafe_code)]
-fn release() -> Option<String> {
+pub(super) fn uname() -> Option<(String, String)> {
     // SAFETY: zero is a valid value of this plain struct, which the call fills with strings that end.
     unsafe {
         let mut name: libc::utsname = std::mem::zeroed();
         if libc::uname(&mut name) != 0 {
             return None;
         }
-        CStr::from_ptr(name.release.as_ptr()).to_str().ok().map(str::to_owned)
+        let text = |field: &[libc::c_char]| CStr::from_ptr(field.as_ptr()).to_str().ok().map(str::to_owned);
+        Some((text(&name.release)?, text(&name.machine)?))
     }
 }

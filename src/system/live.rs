@@ -6,6 +6,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::tracefs::{self, Tracefs};
 use super::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
 };
-use super::{cgroup, elf, headers, programs, syscalls, usdt};
+use super::{cgroup, elf, headers, locate, programs, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -50,6 +51,10 @@ pub struct Live {
     functions: OnceCell<Result<Functions, Missing>>,
     /// `--debuginfo`
     debug_dirs: Vec<String>,
+    /// Where binaries are, if not on this machine.
+    tree: Option<PathBuf>,
+    /// Binaries that stand for all of their file name.
+    stand_ins: Vec<PathBuf>,
     trampoline: OnceCell<bool>,
     number_pointers: OnceCell<bool>,
     /// Binaries' own types, in the order that they were opened, which their ids tell.
@@ -80,6 +85,11 @@ impl Live {
     /// Looks for separate debug files in these folders before the usual ones: see `separate`.
     pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
         Self { debug_dirs: dirs.to_vec(), ..self }
+    }
+
+    /// Takes binaries from a file tree, and before all these for what has their file names.
+    pub fn with_files(self, tree: Option<PathBuf>, stand_ins: Vec<PathBuf>) -> Self {
+        Self { tree, stand_ins, ..self }
     }
 
     /// A binary's own types, or why there are none.
@@ -342,7 +352,17 @@ impl System for Live {
     }
 
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
-        elf::resolve(name, pid)
+        let last = Path::new(name).file_name().unwrap_or_default().as_bytes();
+        // a library goes without its ending, too
+        let stands = |path: &&PathBuf| {
+            let rest = path.file_name().and_then(|own| own.as_bytes().strip_prefix(last));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
+        };
+        match (self.stand_ins.iter().find(stands), &self.tree) {
+            (Some(path), _) => elf::resolve(&std::path::absolute(path).unwrap_or_else(|_| path.clone()).to_string_lossy(), None),
+            (None, Some(tree)) => locate::resolve_in(name, tree),
+            (None, None) => elf::resolve(name, pid),
+        }
     }
 
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {

@@ -39,6 +39,14 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
     }
 }
 
+/// The same, in a file tree that is not this machine's. What has no slash is sought there, too; a relative path is not.
+pub fn resolve_in(name: &str, tree: &Path) -> Result<Vec<PathBuf>, Missing> {
+    let prefix = fs::canonicalize(tree).ok().filter(|p| p.is_dir());
+    let prefix = prefix.ok_or_else(|| missing(format!("{} is no folder", tree.display()), "name the root of a file tree"))?;
+    let prefix = if prefix == Path::new("/") { PathBuf::new() } else { prefix };
+    within(name, None, &Root { prefix, pid: None })
+}
+
 fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Missing> {
     let mapped = pid.map(|pid| mapped_files(pid, root)).unwrap_or_default();
     match (pid, name) {
@@ -218,7 +226,11 @@ impl Root {
     }
 
     fn said(&self) -> String {
-        self.pid.map(|pid| format!(" (as process {pid} sees it)")).unwrap_or_default()
+        match self.pid {
+            Some(pid) => format!(" (as process {pid} sees it)"),
+            None if self.prefix.as_os_str().is_empty() => String::new(),
+            None => format!(" below {}", self.prefix.display()),
+        }
     }
 }
 

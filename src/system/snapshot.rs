@@ -4,6 +4,7 @@
 //! is cheap: a file is read and digested as a whole, and a section is unpacked when the first question needs it.
 
 mod answers;
+pub mod capture;
 mod file;
 mod parts;
 #[cfg(test)]
@@ -133,6 +134,11 @@ impl Snapshot {
             told: RefCell::default(),
             config: OnceCell::new(),
         })
+    }
+
+    /// With what knows binaries: another file tree's, say.
+    pub fn with_files(self, files: Live) -> Self {
+        Self { files, ..self }
     }
 
     /// The kernel as such.

@@ -72,6 +72,7 @@ fn moved(what: &What, sys: &dyn System) -> Option<String> {
     }
     let within = fields.iter().find_map(|f| match &f.ty {
         Type::Struct(inner) if sys.member(inner, name).is_some() => Some(f.name.clone()),
+        Type::Record(inner) if inner.fields.iter().any(|f| f.name == *name) => Some(f.name.clone()),
         _ => None,
     });
     within.map(|outer| format!("it is in `{outer}` there: `{outer}.{name}`"))
@@ -104,7 +105,7 @@ fn argument(was: &Use, now: &Use, index: usize, (before, after): (&[(String, Typ
     if let (Some(at), true) = (elsewhere.filter(|at| *at != index), old != new) {
         let message = format!("{said} is `{new}`, and `{old}` on {name}");
         let help = format!("`{old}` is `arg{at}` there; `args.{old}` serves both");
-        return Some(finding("argument-moved", Level::Error, now, message, Some(help)));
+        return Some(finding("argument-moved", Level::Warning, now, message, Some(help)));
     }
     if let Some((rule, level)) = change(ty, new_ty) {
         let message = format!("{said} is `{} {new}`, and `{} {old}` on {name}", full(new_ty), full(ty));

@@ -9,6 +9,7 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
 use crate::driver::{self, Checked};
 use crate::emit::Dumps;
 use crate::probes::{self, Caps, Env};
+use crate::runtime::{self, AttachFailed, Refused};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::{self, ast};
 use crate::system::{Feature, System};
@@ -205,18 +206,48 @@ impl Work<'_> {
         if !sys.has(Feature::Trampoline) {
             settings.no_features.push(Mechanism::Fentry);
         }
-        let compile = |settings: &Settings| {
-            let lowered = codegen::lower(script.clone(), &Env { sys, settings });
-            codegen::compile(&lowered, settings, sys, &self.sources, Dumps::default())
-        };
-        let compiled = match compile(&settings) {
-            Ok(compiled) => compiled,
-            Err(e) => {
-                let diags = driver::not_compiled(&e.messages, &self.sources);
-                return self.find_all(diags);
+        loop {
+            let lowered = codegen::lower(script.clone(), &Env { sys, settings: &settings });
+            let compiled = match codegen::compile(&lowered, &settings, sys, &self.sources, Dumps::default()) {
+                Ok(compiled) => compiled,
+                Err(e) => {
+                    let diags = driver::not_compiled(&e.messages, &self.sources);
+                    return self.find_all(diags);
+                }
+            };
+            if self.ground.load
+                && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys)
+            {
+                // the kernel will not have what was chosen in place of what the script names: as a run does, without that
+                let without = driver::start::unserved(&e, &compiled);
+                if !without.is_empty() {
+                    settings.no_features.extend(without);
+                    continue;
+                }
+                self.refused(&e);
+            } else if self.ground.load {
+                self.seen.facts.push(("verifier".into(), "loads".into()));
             }
+            return self.asks(&compiled, &settings);
+        }
+    }
+
+    /// What the running kernel has against the script.
+    fn refused(&mut self, error: &anyhow::Error) {
+        let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<Refused>() {
+            let message = format!("the kernel's verifier refuses {}: {}", refused.program, refused.reason);
+            let bug = "if there is no such thing in the script, this is a bug in rbt: please report it with the script".to_string();
+            ("verifier", message, refused.pos.clone(), refused.suggestion.clone().unwrap_or(bug))
+        } else if let Some(failed) = error.downcast_ref::<AttachFailed>() {
+            let help = "with `config = { missing_probes = warn; }` the other probes are attached".to_string();
+            ("attach", format!("{} cannot be loaded: {}", failed.probe, failed.reason), Some(failed.pos.clone()), help)
+        } else {
+            self.seen.state = State::Unknown(format!("{error:#}"));
+            return;
         };
-        self.asks(&compiled, &settings);
+        let span = pos.map(|pos| driver::start::place(&pos, &self.sources));
+        let place = span.and_then(|span| place(span, &self.sources));
+        self.seen.findings.push(Finding { rule, level: Level::Error, message, place, related: Vec::new(), help: Some(help) });
     }
 
     /// What the object asks of the kernel, and what is known of it.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::Failure;
 use crate::cli::check::{Check, HERE, SNAPSHOT};
 use crate::system::live::Live;
+use crate::system::snapshot::Snapshot;
 use crate::system::{Missing, System};
 
 use super::config::Config;
@@ -92,7 +93,9 @@ fn kernel(place: Place) -> Kernel {
         }
         Place::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-            Kernel { name, release: String::new(), place: Place::File(path) }
+            // what is wrong with it is told when it is asked
+            let release = Snapshot::open(&path).map_or(String::new(), |s| s.about().release.clone());
+            Kernel { name, release, place: Place::File(path) }
         }
     }
 }
@@ -114,10 +117,11 @@ fn snapshots(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 impl Kernel {
     /// What answers questions about it.
-    pub fn open(&self, _asked: &Check) -> Result<Box<dyn System>, Missing> {
-        match &self.place {
-            Place::Here => Ok(Box::new(Live::new())),
-            Place::File(path) => Err(Missing { what: format!("cannot read {}", path.display()), help: None }),
-        }
+    pub fn open(&self, asked: &Check) -> Result<Box<dyn System>, Missing> {
+        let live = Live::new().with_files(asked.root.clone(), asked.binaries.clone());
+        Ok(match &self.place {
+            Place::Here => Box::new(live),
+            Place::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),
+        })
     }
 }

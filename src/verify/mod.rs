@@ -39,6 +39,13 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;
     let subjects = subjects::subjects(&asked.scripts).map_err(|f| f.status(USAGE))?;
     let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
+    if asked.load {
+        if !kernels.all.iter().any(|k| k.place == kernels::Place::Here) {
+            let failure = Failure::new("--load is about this machine's kernel, which is not among those of --against");
+            return Err(failure.help("add `--against here`").status(USAGE));
+        }
+        driver::permitted().map_err(|f| f.status(ENVIRONMENT))?;
+    }
     let outcomes = outcomes(asked, &config, &subjects, &kernels);
     let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
     tell(&report, asked, began)?;
@@ -129,7 +136,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
             return numbers.map(|_| Seen::unknown(&why)).collect();
         }
     };
-    let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load };
+    let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load && part.kernel.place == kernels::Place::Here };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
         let mut seen = examine::examine(subject, &ground, config);

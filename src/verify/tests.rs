@@ -1,1 +1,224 @@
+use super::*;
+use crate::cli::Program;
+use crate::system::fake::Fake;
+use crate::verdict::{Finding, Level};
 
+/// What compiled scripts ask of any kernel's BPF.
+const BPF: &str = "
+    enum bpf_func_id { BPF_FUNC_map_lookup_elem, BPF_FUNC_map_update_elem, BPF_FUNC_map_delete_elem, BPF_FUNC_ktime_get_ns,
+        BPF_FUNC_get_prandom_u32, BPF_FUNC_get_smp_processor_id, BPF_FUNC_get_current_pid_tgid, BPF_FUNC_get_current_comm,
+        BPF_FUNC_get_current_task, BPF_FUNC_probe_read_kernel, BPF_FUNC_probe_read_kernel_str, BPF_FUNC_probe_read_user,
+        BPF_FUNC_probe_read_user_str, BPF_FUNC_ringbuf_output, BPF_FUNC_ringbuf_reserve, BPF_FUNC_ringbuf_submit,
+        BPF_FUNC_ringbuf_discard, BPF_FUNC_get_attach_cookie, BPF_FUNC_get_func_ip, BPF_FUNC_ktime_get_boot_ns, };
+    enum bpf_map_type { BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
+        BPF_MAP_TYPE_RINGBUF, };
+    enum bpf_prog_type { BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_TRACEPOINT, BPF_PROG_TYPE_RAW_TRACEPOINT, BPF_PROG_TYPE_TRACING, };
+    enum bpf_attach_type { BPF_TRACE_FENTRY, BPF_TRACE_KPROBE_MULTI, };
+    feature Btf; feature Kprobe; feature Trampoline; feature Loop; feature Fetch; feature PerfCookie;
+";
+
+const KERNEL: &str = "
+    struct inner { int deep; };
+    struct task { long state; int pid; char comm[16]; struct inner in; struct task *parent; };
+    tracepoint sched:waking { char comm[16]; int pid; long prev_state; }
+    rawtracepoint waking(struct task *p, bool preempt);
+    function long vfs_read(struct task *file, unsigned long count, int flags);
+    function int helper(int x);
+";
+
+fn kernel(text: &str) -> Fake {
+    Fake::new(&format!("{BPF}{text}")).unwrap()
+}
+
+fn config() -> Config {
+    Config::default()
+}
+
+fn seen_on(script: &str, sys: &Fake, release: &str) -> Seen {
+    let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
+    let mut seen = examine::examine(&subject, &Ground { sys, release, load: false }, &config());
+    seen.settle();
+    seen
+}
+
+fn seen(script: &str, text: &str) -> Seen {
+    seen_on(script, &kernel(text), "6.1.0")
+}
+
+/// What is found on a kernel that is `KERNEL` but for these words.
+fn compared(script: &str, from: &str, to: &str) -> Vec<Finding> {
+    assert!(KERNEL.contains(from), "{from}");
+    let now = kernel(&KERNEL.replace(from, to));
+    let earlier = seen(script, KERNEL);
+    assert!(earlier.findings.iter().all(|f| f.level == Level::Note), "{:?}", earlier.findings);
+    let mut seen = seen_on(script, &now, "6.12.0");
+    compare::compare(&mut seen, &earlier, "old", &now);
+    seen.settle();
+    seen.findings
+}
+
+fn one(script: &str, from: &str, to: &str) -> (&'static str, Level, String, String) {
+    let found = compared(script, from, to);
+    let [one] = found.as_slice() else { panic!("{found:#?}") };
+    let place = one
+        .place
+        .as_ref()
+        .map_or(String::new(), |p| p.text.chars().skip(p.column as usize - 1).take((p.end_column - p.column) as usize).collect());
+    (one.rule, one.level, format!("{}{}", one.message, one.help.as_ref().map_or(String::new(), |h| format!("; {h}"))), place)
+}
+
+const TASK: &str = "kprobe:vfs_read { $t = (struct task *)arg0; @ = ";
+
+#[test]
+fn a_script_that_works_is_well() {
+    let seen = seen("kprobe:vfs_read { @[comm] = count(); } tracepoint:sched:waking { @p = args.pid; }", KERNEL);
+    assert!(seen.findings.is_empty() && seen.state == verdict::State::Checked, "{seen:?}");
+    let fact = |name: &str| seen.facts.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    assert_eq!(fact("kprobe:vfs_read"), Some("fentry: the kernel's types describe the function"));
+    assert!(fact("instructions").is_some_and(|n| n.parse::<u32>().is_ok_and(|n| n > 10)), "{:?}", seen.facts);
+    assert!(fact("maps").is_some_and(|m| m.starts_with("2, at most ")), "{:?}", seen.facts);
+}
+
+#[test]
+fn fields_that_change() {
+    let field = |from, to, name: &str| one(&format!("{TASK}$t->{name}; }}"), from, to);
+    let (rule, level, message, place) = field("long state", "long __state", "state");
+    assert_eq!((rule, level, place.as_str()), ("field-gone", Level::Error, "state"), "{message}");
+    assert!(message.contains("has no field `state`, which old has (`int64`); it is called `__state` there"), "{message}");
+    let (rule, level, message, _) = field("long state", "unsigned int state", "state");
+    assert_eq!((rule, level), ("size-changed", Level::Warning));
+    assert_eq!(message, "`state` of `struct task` is `uint32`, and `int64` on old");
+    assert_eq!(field("int pid", "long pid", "pid").1, Level::Note);
+    assert_eq!(field("int pid", "unsigned int pid", "pid").0, "sign-changed");
+    assert_eq!(field("struct task *parent", "struct inner *parent", "parent").0, "type-changed");
+    // what it does not use is none of its business, and where in the struct it is neither
+    assert!(compared(&format!("{TASK}$t->pid; }}"), "long state;", "").is_empty());
+    let (rule, _, message, _) = field("int pid;", "", "pid");
+    assert_eq!(rule, "field-gone", "{message}");
+    let moved = one(&format!("{TASK}$t->pid; }}"), "int pid; char comm[16];", "char comm[16]; struct inner2 { int pid; } cred;");
+    assert!(moved.2.contains("it is in `cred` there: `cred.pid`"), "{moved:?}");
+}
+
+#[test]
+fn events_that_change() {
+    let event = |from, to| one("tracepoint:sched:waking { print(args.prev_state); }", from, to);
+    assert_eq!(event("long prev_state;", "").0, "field-gone");
+    assert!(event("long prev_state;", "").2.contains("which old has (`int64`)"));
+    assert_eq!(event("long prev_state", "unsigned int prev_state").0, "size-changed");
+    let (rule, _, message, place) = event("tracepoint sched:waking", "tracepoint sched:wakeup");
+    assert_eq!((rule, place.as_str()), ("probe-gone", "tracepoint:sched:waking"));
+    assert!(message.contains("old has it"), "{message}");
+    assert_eq!(one("rawtracepoint:waking { print(arg1); }", "bool preempt", "long preempt").0, "size-changed");
+}
+
+#[test]
+fn functions_that_change() {
+    let gone = one("kprobe:helper { }", "function int helper(int x);", "");
+    assert_eq!((gone.0, gone.3.as_str()), ("probe-gone", "kprobe:helper"));
+    let inlined = one("kprobe:helper { }", "function int helper(int x);", "symbol helper.isra.0 0xffffffff81000000;");
+    assert_eq!(inlined.0, "function-inlined", "{}", inlined.2);
+    let hidden = one("kprobe:helper { }", "function int helper(int x);", "symbol helper 0xffffffff81000000;");
+    assert_eq!(hidden.0, "not-traceable", "{}", hidden.2);
+    let read = |used: &str, from, to| one(&format!("kprobe:vfs_read {{ @ = {used}; }}"), from, to);
+    let moved = read("arg1", "unsigned long count, int flags", "int flags, unsigned long count");
+    assert_eq!((moved.0, moved.1, moved.3.as_str()), ("argument-moved", Level::Warning, "arg1"), "{}", moved.2);
+    assert!(moved.2.contains("is `flags`, and `count` on old; `count` is `arg2` there; `args.count` serves both"), "{}", moved.2);
+    assert_eq!(read("arg2", ", int flags", "").0, "argument-moved");
+    assert_eq!(read("arg2", "int flags", "int iocb_flags").0, "argument-renamed");
+    assert_eq!(read("args.count", "unsigned long count", "unsigned int count").0, "size-changed");
+    assert_eq!(read("args.count", "unsigned long count", "unsigned long size").0, "field-gone");
+    let result = one("kretprobe:vfs_read { @ = retval; }", "function long vfs_read", "function int vfs_read");
+    assert_eq!((result.0, result.1), ("return-changed", Level::Warning));
+}
+
+#[test]
+fn types_and_constants_that_go() {
+    assert_eq!(one("begin { print(sizeof(struct inner)); }", "struct inner { int deep; };", "struct inner3 { int deep; };").0, "type-gone");
+}
+
+#[test]
+fn what_was_wrong_before_is_told_as_it_is() {
+    let script = "kprobe:nothing_of_that_name { }";
+    let (old, new) = (kernel(KERNEL), kernel(KERNEL));
+    let earlier = seen_on(script, &old, "6.1.0");
+    let mut seen = seen_on(script, &new, "6.12.0");
+    compare::compare(&mut seen, &earlier, "old", &new);
+    assert_eq!(seen.findings.first().map(|f| f.rule), Some("unknown-function"));
+}
+
+/// A kernel without one thing that the compiled script needs.
+fn lacking(script: &str, without: &str) -> Vec<(&'static str, String)> {
+    let text = format!("{BPF}{KERNEL}");
+    assert!(text.contains(without), "{without}");
+    let sys = Fake::new(&text.replace(without, "")).unwrap();
+    seen_on(script, &sys, "6.1.0").findings.into_iter().map(|f| (f.rule, f.message)).collect()
+}
+
+#[test]
+fn what_a_kernel_lacks() {
+    let rules = |script, without| lacking(script, without).into_iter().map(|(rule, _)| rule).collect::<Vec<_>>();
+    let count = "kprobe:vfs_read { @[comm] = count(); }";
+    let helper = lacking(count, "BPF_FUNC_get_current_comm,");
+    assert_eq!(helper.first().map(|(rule, _)| *rule), Some("no-helper"), "{helper:?}");
+    assert!(helper[0].1.contains("bpf_get_current_comm"), "{helper:?}");
+    assert_eq!(rules(count, "BPF_MAP_TYPE_PERCPU_HASH,"), ["no-map-type"]);
+    assert_eq!(rules(count, "BPF_PROG_TYPE_TRACING,"), ["no-program-type"]);
+    assert_eq!(rules("fentry:vfs_read { @ = args.count; }", "feature Trampoline;"), ["no-fentry"]);
+    assert_eq!(rules("kprobe:vfs_read { @ = reg(\"ip\"); }", "feature Kprobe;"), ["no-kprobes"]);
+    // a kprobe does where there are no trampolines
+    assert!(rules(count, "feature Trampoline;").is_empty());
+}
+
+#[test]
+fn limits() {
+    let rules = |script| seen(script, KERNEL).findings.into_iter().map(|f| f.rule).collect::<Vec<_>>();
+    assert_eq!(rules("config = { max_bpf_progs = 1; } kprobe:vfs_read { @ = 1; } kprobe:helper { @ = 2; }"), ["too-many-programs"]);
+    assert_eq!(rules("let @a = hash(1073741824); kprobe:helper { @a[arg0] = arg1; }"), ["much-memory"]);
+    assert_eq!(rules("config = { max_probes = 1; } kprobe:* { @ = 1; }"), ["too-many-probes"]);
+}
+
+#[test]
+fn exceptions_are_heeded() {
+    let skipped = seen("// check: kernels >= 6.6\nkprobe:no_such { }", KERNEL);
+    assert!(matches!(&skipped.state, verdict::State::Skipped(why) if why.contains(">= 6.6")), "{skipped:?}");
+    let optional = seen("// check: optional probe kprobe:no_*\nkprobe:no_such, kprobe:helper { @ = 1; }\nkprobe:no_such2 { }", KERNEL);
+    let found: Vec<_> = optional.findings.iter().map(|f| (f.rule, f.level)).collect();
+    assert_eq!(found, [("unknown-function", Level::Note); 2]);
+    assert!(optional.facts.iter().any(|(name, _)| name == "kprobe:helper"), "the rest is checked: {optional:?}");
+    let all_gone = seen("// check: optional probe kprobe:no_*\nkprobe:no_such { }", KERNEL);
+    assert!(all_gone.findings.iter().all(|f| f.level == Level::Note) && all_gone.findings.len() == 1, "{all_gone:?}");
+    let allowed =
+        compared("// check: allow size-changed only shown\nkprobe:vfs_read { @ = args.count; }", "unsigned long count", "int count");
+    assert!(allowed.iter().all(|f| f.level == Level::Note && f.message.ends_with("; allowed: only shown")), "{allowed:?}");
+    let wrong = seen("// check: optinal probe kprobe:x\nkprobe:helper { }", KERNEL);
+    assert_eq!(
+        wrong.findings.iter().map(|f| (f.rule, f.help.as_deref())).collect::<Vec<_>>(),
+        [("bad-comment", Some("did you mean `optional`?"))]
+    );
+}
+
+#[test]
+fn settings_of_the_script_count() {
+    let rules = |script| seen(script, KERNEL).findings.into_iter().map(|f| (f.rule, f.level)).collect::<Vec<_>>();
+    assert_eq!(rules("kprobe:helper { system(\"true\"); }"), [("unsafe", Level::Error)]);
+    assert_eq!(rules("#!/usr/bin/env -S rbt --unsafe\nkprobe:helper { system(\"true\"); }"), []);
+    assert_eq!(rules("#!/usr/bin/rbt --unsaef\nkprobe:helper { }"), [("bad-first-line", Level::Error)]);
+    assert_eq!(rules("config = { missing_probes = \"ignore\"; } kprobe:nothing, kprobe:helper { @ = 1; }"), []);
+    assert_eq!(
+        rules("config = { missing_probes = \"warn\"; } kprobe:nothing, kprobe:helper { @ = 1; }"),
+        [("unknown-function", Level::Warning)]
+    );
+    // without arguments: what they decide is not the script's fault
+    assert_eq!(rules("kprobe:helper /arg0 == $1/ { if (getopt(\"verbose\")) { @v[str($2)] = 1; } @ = 1; }"), []);
+}
+
+#[test]
+fn what_cannot_be_known_is_not_the_scripts_fault() {
+    let none = seen("tracepoint:sched:waking { }", "no tracefs;");
+    assert!(matches!(&none.state, verdict::State::Unknown(why) if why.contains("tracefs")), "{none:?}");
+    // a binary is the script's to name
+    let binary = seen("uprobe:/no/such:main { }", KERNEL);
+    assert_eq!(binary.findings.iter().map(|f| f.rule).collect::<Vec<_>>(), ["missing"]);
+    assert_eq!(binary.state, verdict::State::Checked);
+    assert!(matches!(seen("kprobe:helper {", KERNEL).findings.as_slice(), [f] if f.level == Level::Error && f.place.is_some()));
+}

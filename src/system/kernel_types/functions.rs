@@ -39,6 +39,24 @@ impl KernelTypes {
         (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
     }
 
+    /// Functions of the kernel proper that BPF programs may be made to call, with their ids, sorted: what is tagged so, or where
+    /// nothing is, what has the prefix of such names.
+    pub fn callable(&self) -> Vec<(String, u32)> {
+        let tags = self.base.find_string("bpf_kfunc");
+        let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
+        let tagged: Vec<u32> = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).collect();
+        let name = |e: Entry| self.base.string(e.name).map(str::to_owned);
+        let mut all: Vec<(String, u32)> = if tagged.is_empty() {
+            let functions = self.base.entries().filter(|(_, e)| e.kind == Kind::Func);
+            functions.filter_map(|(id, e)| Some((name(e)?, id))).filter(|(name, _)| name.starts_with("bpf_")).collect()
+        } else {
+            tagged.into_iter().filter_map(|id| Some((name(self.base.entry(id)?)?, id))).collect()
+        };
+        all.sort_unstable();
+        all.dedup_by(|a, b| a.0 == b.0);
+        all
+    }
+
     /// The section of a global variable of the kernel proper. BTF has those that there is one of per CPU.
     pub fn variable_section(&self, name: &str) -> Option<String> {
         if let Some(known) = self.sections.borrow().get(name) {

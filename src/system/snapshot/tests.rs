@@ -262,3 +262,67 @@ fn forged_files_do_no_harm() {
         }
     }
 }
+
+/// This machine's kernel, captured, written and read again, answers as it does itself.
+#[test]
+fn this_machine_is_the_same_from_its_snapshot() {
+    let live = Live::new();
+    if let Some(missing) = live.types_missing() {
+        return eprintln!("skipped: needs BTF: {}", missing.what);
+    }
+    let all = capture::capture(&mut |_| {});
+    let file = File::new("here");
+    let s = file.open(&bytes(&all)).unwrap();
+    for kind in [TypeName::Struct, TypeName::Union, TypeName::Enum, TypeName::Plain] {
+        let names = |of: &dyn System| {
+            let mut names = Vec::new();
+            of.type_names(kind, &mut |name| names.push(name.to_owned()));
+            names
+        };
+        let names = (names(&live), names(&s));
+        assert!(names.0 == names.1 && !names.0.is_empty());
+        for name in names.0.iter().step_by(1999) {
+            assert_eq!(live.type_named(kind, name), s.type_named(kind, name), "{name}");
+        }
+    }
+    let Some(Type::Struct(task)) = live.type_named(TypeName::Struct, "task_struct") else { panic!() };
+    assert_eq!(live.expand(&task), s.expand(&task));
+    assert_eq!(live.raw_tracepoints(), s.raw_tracepoints());
+    assert_eq!(live.raw_tracepoint("sched_switch"), s.raw_tracepoint("sched_switch"));
+    assert_eq!(live.prototype(None, "vfs_read"), s.prototype(None, "vfs_read"));
+    assert_eq!((live.possible_cpus(), live.has_module("vmlinux")), (s.possible_cpus(), s.has_module("vmlinux")));
+    match &all.events {
+        None => eprintln!("skipped in part: needs tracefs: {:?}", all.missing.get("events")),
+        Some(events) => {
+            for event in events.iter().step_by(37) {
+                let (category, name) = (&event.category, &event.name);
+                assert_eq!(live.tracepoint(category, name), s.tracepoint(category, name), "{category}:{name}");
+            }
+            let missing = live.tracepoints().unwrap().iter().filter(|e| !s.tracepoints().unwrap().contains(e));
+            assert!(missing.clone().all(|(c, n)| live.is_dynamic_tracepoint(c, n)), "{:?}", missing.collect::<Vec<_>>());
+        }
+    }
+    if let Ok(functions) = live.functions() {
+        assert!(s.functions().unwrap().lines() == functions.lines(), "other functions");
+        for name in ["vfs_read", "do_sys_openat2", "no_such_function", "copy_process"] {
+            assert_eq!(live.function_homes(name), s.function_homes(name), "{name}");
+            assert_eq!(live.text_symbols(name).whole, s.text_symbols(name).whole, "{name}");
+        }
+    }
+    if all.features.is_empty() {
+        return eprintln!("skipped in part: needs the right to load programs");
+    }
+    for feature in Feature::ALL {
+        assert_eq!(live.has(feature), s.has(feature), "{feature:?}");
+    }
+    for name in ["bpf_task_from_pid", "bpf_get_dentry_xattr", "vfs_read"] {
+        for ty in [2, 5, 7, 17] {
+            assert_eq!(live.may_call(name, ty), s.may_call(name, ty), "{name} {ty}");
+        }
+    }
+    // What types, symbols and configuration tell is what trying tells; but a machine may refuse what its kernel has.
+    let told = file.open(&bytes(&Contents { features: BTreeMap::new(), ..all })).unwrap();
+    let differ: Vec<Feature> = Feature::ALL.into_iter().filter(|f| live.has(*f) != told.has(*f)).collect();
+    let refused = |f: &Feature| matches!(f, Feature::NumberPointers | Feature::Trampoline) && !live.has(Feature::Trampoline);
+    assert!(differ.iter().all(refused), "{differ:?}");
+}

@@ -1,0 +1,134 @@
+//! `rbt snapshot`: its options.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use super::{Command, Failure};
+
+/// Exit status of wrong use, as of a check.
+const WRONG: u8 = 2;
+/// Exit status where a file cannot be read or written.
+pub const NOT_DONE: u8 = 3;
+
+/// What `rbt snapshot` was asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The task.
+    pub task: Task,
+    /// Colour on standard error.
+    pub color: bool,
+}
+
+/// See [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Read this machine's kernel.
+    Make {
+        /// `-o`; none: named after the kernel; `-`: standard output.
+        to: Option<PathBuf>,
+        /// `-q`
+        quiet: bool,
+    },
+    /// Say what is in these.
+    Show(Vec<PathBuf>),
+}
+
+/// Write what this machine's kernel offers into a file, so that scripts can be checked against it elsewhere.
+///
+/// A snapshot holds the kernel's types (BTF) and those of its modules, its events with their formats, the functions that can
+/// be traced and those that cannot, what BPF programs can do and call, and the configuration: some megabytes, and nothing of
+/// what the machine does or of who uses it. It is for `rbt -l --against FILE`, which needs no root and no BPF.
+#[derive(Parser, Debug)]
+#[command(
+    name = "rbt snapshot",
+    bin_name = "rbt snapshot",
+    override_usage = "rbt snapshot [-o FILE]
+       rbt snapshot --show FILES",
+    disable_version_flag = true,
+    args_override_self = true,
+    after_help = EXAMPLES
+)]
+struct Raw {
+    /// Write to this file (`-`: standard output) instead of one named after the kernel, as 6.1.0-18-amd64.rbts; a file of that name is replaced when the new one is whole
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Say what is in these snapshots instead of making one
+    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["output", "quiet"], value_hint = clap::ValueHint::FilePath)]
+    show: Vec<PathBuf>,
+    /// Say nothing when all went well
+    #[arg(short, long)]
+    quiet: bool,
+    /// Colour in messages: auto, always or never
+    #[arg(long, value_name = "WHEN")]
+    color: Option<String>,
+}
+
+const EXAMPLES: &str = "What may be read is up to the kernel: everything as root; without it the types, the names of symbols and often the
+configuration. What could not be read is told, and is not known to whoever asks the snapshot.
+
+Examples:
+  sudo rbt snapshot                          of this machine, into a file named after its kernel
+  ssh root@host rbt snapshot -o - > k.rbts   of another one
+  rbt snapshot --show k.rbts                 of which kernel it is, and what it holds
+  rbt -lv 'tracepoint:sched:*' --against k.rbts
+                                             what that kernel has to trace
+
+Exit status:
+  0    done; what could not be read is told on standard error
+  2    wrong use
+  3    a file that cannot be read or written, or a snapshot that is damaged";
+
+/// Of the words after `rbt snapshot`.
+pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let wrong = |f: Failure| f.status(WRONG);
+    let words = [OsString::from("rbt snapshot")].into_iter().chain(args.iter().cloned());
+    let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
+        Ok(raw) => raw,
+        Err(e) if e.use_stderr() => {
+            let words: Vec<String> = ["snapshot".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
+            let failure = wrong(super::usage::usage_error(&e, &words));
+            let near = failure.help.as_ref().is_some_and(|h| h.starts_with("did you mean"));
+            return Err(if near { failure } else { failure.help("`rbt snapshot --help` explains the options") });
+        }
+        Err(e) => return Ok(Command::Say(e.render().to_string())),
+    };
+    let task = if raw.show.is_empty() { Task::Make { to: raw.output, quiet: raw.quiet } } else { Task::Show(raw.show) };
+    let color = super::color(raw.color.as_deref()).map_err(wrong)?;
+    Ok(Command::Snapshot(Snapshot { task, color }))
+}
+
+/// The definition of its options.
+pub fn command() -> clap::Command {
+    Raw::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Command, Failure> {
+        super::super::parse(["rbt", "snapshot"].iter().chain(args).map(OsString::from))
+    }
+
+    fn task(args: &[&str]) -> Task {
+        match parsed(args) {
+            Ok(Command::Snapshot(snapshot)) => snapshot.task,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_say_what_to_do() {
+        assert_eq!(task(&[]), Task::Make { to: None, quiet: false });
+        assert_eq!(task(&["-qo", "-"]), Task::Make { to: Some("-".into()), quiet: true });
+        assert_eq!(task(&["--show", "a", "b"]), Task::Show(vec!["a".into(), "b".into()]));
+        for args in [&["a"][..], &["--show"], &["--show", "a", "-o", "b"], &["--shwo", "a"]] {
+            let failure = parsed(args).unwrap_err();
+            assert_eq!((failure.status, failure.help.is_some()), (2, true), "{args:?}: {failure:?}");
+        }
+        let Ok(Command::Say(help)) = parsed(&["--help"]) else { panic!() };
+        assert!(help.contains("--show") && help.contains("Exit status"), "{help}");
+    }
+}

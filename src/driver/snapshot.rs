@@ -1,0 +1,217 @@
+//! `rbt snapshot`: what a kernel offers, from the machine into a file, and from the file to a reader.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::rewrite::place;
+use super::{not_written, paint, say, tell, to_reader};
+use crate::cli::Failure;
+use crate::cli::snapshot::{NOT_DONE, Snapshot as Asked, Task};
+use crate::system::Missing;
+use crate::system::snapshot::{self, Contents, Snapshot, capture};
+
+/// Gives the exit status.
+pub fn snapshot(asked: &Asked) -> Result<u8, Failure> {
+    match &asked.task {
+        Task::Make { to, quiet } => make(to.as_deref(), *quiet, asked.color),
+        Task::Show(files) => {
+            let mut status = 0;
+            for (n, file) in files.iter().enumerate() {
+                if let Err(failure) = open(file).and_then(|s| show(&s, n > 0)) {
+                    tell(&failure, asked.color);
+                    status = failure.status;
+                }
+            }
+            Ok(status)
+        }
+    }
+}
+
+/// A snapshot, or what is wrong with it as a failure.
+pub fn open(file: &Path) -> Result<Snapshot, Failure> {
+    Snapshot::open(file).map_err(failure)
+}
+
+fn failure(missing: Missing) -> Failure {
+    let failure = Failure::new(missing.what).code("bad-snapshot").status(NOT_DONE);
+    match missing.help {
+        Some(help) => failure.help(help),
+        None => failure,
+    }
+}
+
+fn make(to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
+    let mut progress = Progress::new();
+    let contents = capture::capture(&mut |what| progress.at(&format!("reading {what}")));
+    write(&contents, to, quiet, color, &mut progress)
+}
+
+/// Packs it and puts it where it belongs; says what is in it and what is not.
+fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progress: &mut Progress) -> Result<u8, Failure> {
+    let mut bytes = Vec::new();
+    let packed = snapshot::write_telling(contents, &mut bytes, &mut |what| progress.at(&format!("packed {what}")));
+    progress.end();
+    packed.map_err(|e| Failure::new(format!("the snapshot cannot be made: {e}")).code("not-written").status(NOT_DONE))?;
+    for (what, why) in &contents.missing {
+        say(&format!("{} {}: {why}\n", paint("warning:", "33", color), named(what)));
+    }
+    if contents.btf.is_empty() && contents.events.is_none() && contents.functions.is_none() {
+        let failure = Failure::new("nothing of this kernel can be read: there would be nothing in the snapshot");
+        return Err(failure.code("not-written").status(NOT_DONE).help("run as root, where /sys and tracefs can be read"));
+    }
+    let path = match to {
+        Some(path) => path.to_path_buf(),
+        None if contents.about.release.is_empty() => PathBuf::from("kernel.rbts"),
+        None => PathBuf::from(format!("{}.rbts", contents.about.release.replace('/', "-"))),
+    };
+    if path == Path::new("-") {
+        if io::stdout().is_terminal() {
+            let failure = Failure::new("a snapshot is no text for a terminal").code("not-written").status(NOT_DONE);
+            return Err(failure.help("lead it into a file: `rbt snapshot -o - > k.rbts`"));
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(&bytes).and_then(|()| out.flush()).map_err(|e| not_written("standard output", &e).status(NOT_DONE))?;
+    } else {
+        place(&path, &bytes).map_err(|failure| failure.status(NOT_DONE))?;
+    }
+    if !quiet {
+        let whereto = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
+        say(&format!("{whereto}: {}, {}: {}\n", contents.about.release, size(bytes.len()), held(contents)));
+        if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
+            say(&format!("{} run as root to have all that this kernel tells: sudo rbt snapshot\n", paint("help:", "1", color)));
+        }
+    }
+    Ok(0)
+}
+
+/// Words for a section.
+fn named(section: &str) -> String {
+    match section.strip_prefix("btf/") {
+        Some("vmlinux") => "types (BTF)".into(),
+        Some(module) => format!("types of the module {module}"),
+        None => match section {
+            "functions" => "functions that can be traced",
+            "untraceable" => "functions that cannot be traced",
+            "variables" => "names of variables",
+            "injectable" => "functions whose result can be overridden",
+            "features" => "features of BPF, as tried",
+            "callable" => "functions that BPF programs may call",
+            "config" => "configuration",
+            other => other,
+        }
+        .into(),
+    }
+}
+
+/// What there is how many of.
+fn held(of: &Contents) -> String {
+    let mut parts = Vec::new();
+    match of.btf.len() {
+        0 => {}
+        1 => parts.push("types".to_owned()),
+        n => parts.push(format!("types of the kernel and {} of its modules", n - 1)),
+    }
+    let mut count = |n: Option<usize>, what: &str| parts.extend(n.map(|n| format!("{n} {what}")));
+    count(of.events.as_ref().map(Vec::len), "events");
+    count(of.functions.as_ref().map(|f| f.count()), "functions");
+    count(Some(of.features.len()).filter(|n| *n > 0), "features");
+    parts.extend(of.config.as_ref().map(|_| "configuration".to_owned()));
+    parts.join(", ")
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..=9_999 => format!("{bytes} bytes"),
+        10_000..=999_999 => format!("{} kB", bytes / 1000),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
+    let contents = of.contents().map_err(failure)?;
+    let about = &contents.about;
+    let unknown = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
+    let mut rows: Vec<(String, String)> = vec![
+        ("Kernel".into(), unknown(&about.release)),
+        ("Machine".into(), unknown(&about.machine)),
+        ("Build id".into(), unknown(&about.build_id)),
+        ("Made from".into(), unknown(&about.source)),
+        ("Made by".into(), format!("rbt {}", of.writer())),
+        ("CPUs".into(), if about.possible_cpus == 0 { "not known".into() } else { format!("{} possible", about.possible_cpus) }),
+        ("Size".into(), size(of.size())),
+    ];
+    let modules = contents.btf.iter().filter(|(name, _)| name != "vmlinux").count();
+    let packed = |prefix: &str| {
+        let mut sizes = of.parts().filter(|(name, _, _)| name.strip_prefix(prefix).is_some_and(|r| r.is_empty() || prefix.ends_with('/')));
+        let first = sizes.next()?;
+        Some(sizes.fold((first.1, first.2), |sum, one| (sum.0 + one.1, sum.1 + one.2)))
+    };
+    let sized = |prefix: &str| packed(prefix).map_or(String::new(), |(stored, raw)| format!(" ({}, unpacked {})", size(stored), size(raw)));
+    let count = |n: Option<usize>, section: &str| match (n, contents.missing.get(section)) {
+        (Some(n), None) => format!("{n}{}", sized(section)),
+        (Some(n), Some(why)) => format!("{n}{}; but {why}", sized(section)),
+        (None, Some(why)) => format!("not known: {why}"),
+        (None, None) => "not known".into(),
+    };
+    rows.push((
+        "Types".into(),
+        match contents.btf.len() {
+            0 => count(None, "btf/vmlinux"),
+            _ => format!("of the kernel and {modules} of its modules{}", sized("btf/")),
+        },
+    ));
+    rows.push(("Events".into(), {
+        let n = contents.events.as_ref().map(Vec::len);
+        if n.is_some() { format!("{}{}", n.unwrap_or(0), sized("formats")) } else { count(n, "events") }
+    }));
+    rows.push(("Functions".into(), count(contents.functions.as_ref().map(|f| f.count()), "functions")));
+    rows.push(("Untraceable functions".into(), count(contents.untraceable.as_ref().map(Vec::len), "untraceable")));
+    rows.push(("Variables".into(), count(contents.variables.as_ref().map(Vec::len), "variables")));
+    rows.push(("Overridable functions".into(), count(contents.error_injectable.as_ref().map(Vec::len), "injectable")));
+    rows.push(("Callable functions".into(), count(contents.callable.as_ref().map(|c| c.len()), "callable")));
+    let tried = contents.features.iter().map(|(feature, has)| format!("{}{feature:?}", if *has { "" } else { "no " }));
+    rows.push((
+        "Features tried".into(),
+        match contents.features.len() {
+            0 => count(None, "features"),
+            _ => tried.collect::<Vec<_>>().join(", "),
+        },
+    ));
+    let options = contents.config.as_ref().map(|c| c.lines().filter(|l| l.starts_with("CONFIG_")).count());
+    rows.push(("Options set".into(), count(options, "config")));
+    to_reader(|out| {
+        if further {
+            writeln!(out)?;
+        }
+        rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:22} {value}"))
+    })
+    .map(|_| ())
+}
+
+/// Says on a terminal what is being done, once that has taken a second.
+struct Progress {
+    since: Instant,
+    terminal: bool,
+    shown: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { since: Instant::now(), terminal: io::stderr().is_terminal(), shown: false }
+    }
+
+    fn at(&mut self, what: &str) {
+        if self.terminal && self.since.elapsed() > Duration::from_secs(1) {
+            self.shown = true;
+            say(&format!("\r\x1b[K{what} …"));
+        }
+    }
+
+    fn end(&mut self) {
+        if self.shown {
+            say("\r\x1b[K");
+            self.shown = false;
+        }
+    }
+}

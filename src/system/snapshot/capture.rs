@@ -1,0 +1,157 @@
+//! What this machine's kernel offers, read into [`Contents`]: each part for itself, so that what may not be read leaves the
+//! rest as it is, and is told.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::{About, Contents, Event, parts};
+use crate::system::features::{self, CALLERS, Features};
+use crate::system::functions::{self, KERNEL};
+use crate::system::live::Live;
+use crate::system::tracefs::{self, Tracefs};
+use crate::system::{Feature, System, elf, headers, index, kernel_types};
+
+/// No configuration is as long.
+const MOST_CONFIG: u64 = 16 << 20;
+
+/// Reads all that this user may. `told` hears what is being read.
+pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
+    let live = Live::new();
+    let (release, machine) = headers::uname().unwrap_or_default();
+    let mut all = Contents {
+        about: About {
+            machine,
+            build_id: index::kernel_build_id().unwrap_or_default(),
+            source: "this machine".into(),
+            possible_cpus: live.possible_cpus(),
+            release,
+        },
+        ..Contents::default()
+    };
+    told("types");
+    types(&mut all);
+    told("events");
+    match live.tracefs() {
+        Ok(tracefs) => match events(tracefs, &live) {
+            Ok(events) => all.events = Some(events),
+            Err(why) => lacks(&mut all, "events", why),
+        },
+        Err(missing) => lacks(&mut all, "events", missing.what),
+    }
+    told("functions");
+    functions(&mut all, &live);
+    told("features");
+    let asking = Features::default();
+    match features::may_ask() {
+        Ok(()) => {
+            all.features = Feature::ALL.into_iter().map(|f| (f, live.has(f))).collect();
+            told("functions that programs may call");
+            let called = live.types().map(|types| types.callable()).unwrap_or_default().into_iter().filter_map(|(name, id)| {
+                let by: Vec<u32> = CALLERS.into_iter().filter(|ty| asking.may_call(id, *ty)).collect();
+                (!by.is_empty()).then_some((name, by))
+            });
+            all.callable = Some(called.collect());
+        }
+        Err(e) => {
+            let why = format!("this user may not load BPF programs, so that nothing can be tried: {}", elf::said(&e));
+            lacks(&mut all, "features", why.clone());
+            lacks(&mut all, "callable", why);
+        }
+    }
+    told("configuration");
+    match config(&all.about.release) {
+        Ok(text) => all.config = Some(text),
+        Err(why) => lacks(&mut all, "config", why),
+    }
+    all
+}
+
+fn lacks(all: &mut Contents, what: &str, why: String) {
+    all.missing.insert(what.to_owned(), why);
+}
+
+fn types(all: &mut Contents) {
+    let folder = Path::new("/sys/kernel/btf");
+    let names = [KERNEL.to_owned()].into_iter().chain(kernel_types::module_names(folder));
+    for name in names {
+        match std::fs::read(folder.join(&name)) {
+            Ok(bytes) => all.btf.push((name, bytes)),
+            // it has just gone
+            Err(e) if e.kind() == io::ErrorKind::NotFound && name != KERNEL => {}
+            Err(e) => lacks(all, &format!("{}{name}", parts::BTF), format!("{}: {}", folder.join(&name).display(), elf::said(&e))),
+        }
+    }
+}
+
+/// Without those that somebody made at run time: they are not the kernel's.
+fn events(tracefs: &Tracefs, live: &Live) -> Result<Vec<Event>, String> {
+    let names = tracefs.events().map_err(|missing| missing.what)?;
+    let mut all = Vec::with_capacity(names.len());
+    for (category, name) in names.into_iter().filter(|(c, n)| !live.is_dynamic_tracepoint(c, n)) {
+        match tracefs.read(&format!("events/{category}/{name}/format")) {
+            Ok(format) => all.push(Event { category, name, format }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("tracefs's events/{category}/{name}/format: {}", elf::said(&e))),
+        }
+    }
+    Ok(all)
+}
+
+fn functions(all: &mut Contents, live: &Live) {
+    // where the list is not there or must not be read, the symbol table stands in for it, as it does for whoever traces
+    let listed = live.tracefs().map_err(|missing| missing.what).and_then(|t| {
+        let opened = t.open_file("available_filter_functions", libc::O_RDONLY);
+        opened.map(|_| ()).map_err(|e| format!("tracefs's available_filter_functions: {}", elf::said(&e)))
+    });
+    let list = live.functions().map_err(|missing| missing.what);
+    match (listed, &list) {
+        (Err(why), Ok(_)) => lacks(all, "functions", format!("{why}; all functions of the symbol table stand in for them")),
+        (_, Err(why)) => lacks(all, "functions", why.clone()),
+        (Ok(()), Ok(_)) => {}
+    }
+    let kallsyms = std::fs::read_to_string("/proc/kallsyms").map_err(|e| elf::said(&e));
+    match kallsyms.and_then(|text| if text.is_empty() { Err("it is empty for this user".into()) } else { Ok(text) }) {
+        Ok(text) => {
+            let owned = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+            all.variables = Some(owned(functions::names(&text, false)));
+            if let Ok(list) = &list {
+                let mut code = functions::names(&text, true);
+                list.all().for_each(|f| {
+                    code.remove(f.name);
+                });
+                all.untraceable = Some(owned(code));
+            }
+        }
+        Err(why) => {
+            lacks(all, "untraceable", format!("/proc/kallsyms: {why}"));
+            lacks(all, "variables", format!("/proc/kallsyms: {why}"));
+        }
+    }
+    all.functions = list.ok().cloned();
+    // a line: name+offset/size, perhaps [module], and a tab before what it may return (lib/error-inject.c)
+    match tracefs::read_debugfs("error_injection/list") {
+        Ok(text) => {
+            let names = text.lines().filter_map(|l| l.split(['+', '\t', ' ']).next());
+            let names: BTreeSet<String> = names.map(str::to_owned).collect();
+            all.error_injectable = Some(names.into_iter().collect());
+        }
+        // CONFIG_FUNCTION_ERROR_INJECTION is not set
+        Err(e) if e.kind() == io::ErrorKind::NotFound => all.error_injectable = Some(Vec::new()),
+        Err(e) => lacks(all, "injectable", format!("debugfs's error_injection/list: {}", elf::said(&e))),
+    }
+}
+
+/// The kernel's configuration, where a kernel or a distribution keeps it.
+fn config(release: &str) -> Result<String, String> {
+    let packed = Path::new("/proc/config.gz");
+    if let Ok(file) = File::open(packed) {
+        let mut text = String::new();
+        let read = flate2::read::GzDecoder::new(file).take(MOST_CONFIG).read_to_string(&mut text);
+        return read.map(|_| text).map_err(|e| format!("{}: {}", packed.display(), elf::said(&e)));
+    }
+    let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
+    let found = places.iter().find_map(|place| std::fs::read_to_string(place).ok());
+    found.ok_or_else(|| format!("neither /proc/config.gz nor {} can be read", places.join(" nor ")))
+}
