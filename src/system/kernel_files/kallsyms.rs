@@ -82,6 +82,12 @@ impl<'a> Tokens<'a> {
         let itself = |c: u8| texts.get(usize::from(c)).is_some_and(|t| *t == [c]);
         (b'0'..=b'9').all(itself).then_some(Self { texts, start, end })
     }
+
+    /// The type that a name begins with; 0 where it has none.
+    fn kind(&self, name: &[u8]) -> u8 {
+        let texts = name.iter().filter_map(|token| self.texts.get(usize::from(*token)));
+        texts.flat_map(|text| text.first()).next().copied().unwrap_or(0)
+    }
 }
 
 struct Names<'a> {
@@ -183,13 +189,14 @@ fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
     true
 }
 
-/// Addresses are told in order, but for those of each CPU's data, which come first or last: a form is right if it has them so.
+/// Addresses are told in order, but for those of each CPU's data, which come first or last: a form is right if it has them so, and code where code is.
 fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
     let count = names.names.len();
     let number_at = names.start.checked_sub(8)?;
     let table = |from: usize, each: usize| bytes.get(from..from.checked_add(count.checked_mul(each)?)?);
     let padded = (count * 4).next_multiple_of(8);
-    let right = |all: &Vec<u64>| all.len() == count && is_plausible(all);
+    let kinds: Vec<u8> = names.names.iter().map(|name| tokens.kind(name)).collect();
+    let right = |all: &Vec<u64>| all.len() == count && is_plausible(all, &kinds, image);
     let text = image.sections().iter().find(|s| s.code).map(|s| s.address);
     // after the tokens: offsets from where they are themselves, or from what comes behind them, or the kernel's first address
     for after in [tokens.end, tokens.end.next_multiple_of(8)] {
@@ -229,11 +236,13 @@ fn absolute(table: &[u8]) -> Vec<u64> {
     super::image::pointers(table).collect()
 }
 
-/// Hardly ever an address lower than the one before, and most in the kernel's half.
-fn is_plausible(all: &[u64]) -> bool {
+/// Hardly ever an address lower than the one before, and code where code is.
+fn is_plausible(all: &[u64], kinds: &[u8], image: &Image<'_>) -> bool {
     let back = all.iter().zip(all.iter().skip(1)).filter(|(a, b)| a > b).count();
-    let high = all.iter().filter(|a| **a >> 63 == 1).count();
-    back <= 2 && high * 2 > all.len()
+    let code = || all.iter().zip(kinds).filter(|(_, kind)| matches!(kind, b't' | b'T'));
+    let right = code().filter(|(address, _)| image.is_code(**address)).count();
+    // marks of a section's end are outside of it
+    back <= 2 && right > 0 && right * 4 >= code().count() * 3
 }
 
 fn symbols(tokens: &Tokens<'_>, names: &Names<'_>, addresses: &[u64]) -> Vec<Symbol> {
