@@ -194,8 +194,8 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         untraceable,
         error_injectable,
         features,
-        callable: None,
         config,
+        ..Contents::default()
     })
 }
 
