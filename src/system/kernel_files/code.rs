@@ -109,8 +109,11 @@ pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
         init.into_iter().any(|s| (s.address..s.address + s.bytes.len() as u64).contains(&address))
     };
     let table = |name: &'static str| image.section(name).flat_map(|s| pointers(&s.bytes)).collect::<Vec<_>>();
-    // where there are both, the other has the room before functions
-    let noted = Some(table("__mcount_loc")).filter(|t| !t.is_empty()).unwrap_or_else(|| table("__patchable_function_entries"));
+    // x86's compilers note in the other the room before functions
+    let noted = match image.machine.as_str() {
+        "x86_64" => table("__mcount_loc"),
+        _ => [table("__mcount_loc"), table("__patchable_function_entries")].concat(),
+    };
     let places: Vec<u64> = noted.into_iter().filter(|a| !gone(*a)).collect();
     let mut blocked = BTreeSet::new();
     for address in table("_kprobe_blacklist") {

@@ -26,6 +26,8 @@ pub(super) struct Layout {
     tracepoint_name: u64,
     /// `struct syscall_metadata`: name, number of arguments, their types and names.
     syscall: Option<[u64; 4]>,
+    /// Texts that system calls' arguments lead to are in their records too (since 6.19).
+    copies: bool,
     /// `struct trace_eval_map`: category, name, value.
     eval: Option<[u64; 3]>,
     /// The record's first part, which all have.
@@ -74,6 +76,32 @@ const COMMON: [(&str, &str, &str); 5] = [
     ("unsigned char", "preempt_lazy_count", "common_preempt_lazy_count"),
 ];
 
+/// Calls by which of their arguments are copied, as bits: the kernel sets these by number, in code (`check_faultable_syscall` of
+/// kernel/trace/trace_syscalls.c).
+#[rustfmt::skip]
+const COPIED: &[(u32, &[&str])] = &[
+    (0b1, &[
+        "access", "acct", "chdir", "chmod", "chown", "chroot", "creat", "delete_module", "execve", "fsopen", "lchown", "memfd_create",
+        "mkdir", "mknod", "mq_open", "mq_unlink", "open", "readlink", "rmdir", "setdomainname", "sethostname", "shmdt", "statfs",
+        "swapoff", "swapon", "truncate", "umount", "unlink", "utime", "utimes",
+    ]),
+    (0b10, &[
+        "execveat", "faccessat", "faccessat2", "fchmodat", "fchmodat2", "fchownat", "fgetxattr", "finit_module", "flistxattr",
+        "fremovexattr", "fsetxattr", "fspick", "futimesat", "inotify_add_watch", "mkdirat", "mknodat", "mount_setattr",
+        "mq_timedsend", "name_to_handle_at", "newfstatat", "open_tree", "open_tree_attr", "openat", "openat2", "pwrite64",
+        "quotactl", "readlinkat", "statx", "syslog", "unlinkat", "utimensat", "write",
+    ]),
+    (0b11, &[
+        "add_key", "getxattr", "lgetxattr", "link", "listxattr", "llistxattr", "lremovexattr", "lsetxattr", "pivot_root",
+        "removexattr", "rename", "request_key", "setxattr", "symlink",
+    ]),
+    (0b100, &["fsconfig", "init_module"]),
+    (0b101, &["symlinkat"]),
+    (0b111, &["mount"]),
+    (0b1010, &["getxattrat", "linkat", "listxattrat", "move_mount", "removexattrat", "renameat", "renameat2", "setxattrat"]),
+    (0b1_0000, &["fanotify_mark", "kexec_file_load"]),
+];
+
 /// Most fields of one event, and most events of one image.
 const MOST_FIELDS: usize = 256;
 const MOST_EVENTS: usize = 1 << 16;
@@ -115,6 +143,7 @@ impl Layout {
             },
             tracepoint_name: member(named("tracepoint")?.as_ref(), "name")?,
             syscall: syscall.and_then(|s| s.try_into().ok()),
+            copies: named("syscall_metadata").is_some_and(|s| member(&s, "user_mask").is_some()),
             eval: eval.and_then(|e| e.try_into().ok()),
             entry: common.collect(),
             entry_size: entry.size,
@@ -219,7 +248,8 @@ impl Reader<'_, '_> {
         let Some(calls) = &self.calls else { return Some(true) };
         let [name, ..] = self.layout.syscall?;
         let name = self.text(self.pointer(call, self.layout.call.data)?, name)?;
-        Some(calls.contains(name.trim_start_matches("sys_")))
+        let name = name.trim_start_matches("sys_");
+        Some(calls.contains(name) && name != "ni_syscall")
     }
 
     fn fields(&self, call: u64, category: &str, array: u64, to: &mut String) -> Option<()> {
@@ -264,16 +294,23 @@ impl Reader<'_, '_> {
 
     /// Of a system call, behind its number: each argument in a slot of eight bytes (`syscall_enter_define_fields`).
     fn arguments(&self, call: u64, after: u32, to: &mut String) -> Option<()> {
-        let [_, count, types, names] = self.layout.syscall?;
+        let [name, count, types, names] = self.layout.syscall?;
         let about = self.pointer(call, self.layout.call.data)?;
         let start = after.checked_next_multiple_of(8)?;
         let count = self.word(about, count)?;
         if count > 6 {
             return None;
         }
+        let text = |table: u64, n: u32| self.text(self.pointer(about, table)?, u64::from(n) * 8);
         for n in 0..count {
-            let text = |table: u64| self.text(self.pointer(about, table)?, u64::from(n) * 8);
-            line(to, &format!("{} {}", text(types)?, text(names)?), start.checked_add(n * 8)?, 8, false);
+            line(to, &format!("{} {}", text(types, n)?, text(names, n)?), start.checked_add(n * 8)?, 8, false);
+        }
+        let call = self.text(about, name)?.trim_start_matches("sys_");
+        let copied = COPIED.iter().find(|(_, calls)| self.layout.copies && calls.contains(&call)).map_or(0, |(mask, _)| *mask);
+        let mut at = start.checked_add(count * 8)?;
+        for n in (0..count).filter(|n| copied >> n & 1 == 1) {
+            line(to, &format!("__data_loc char[] __{}_val", text(names, n)?), at, 4, false);
+            at = at.checked_add(4)?;
         }
         Some(())
     }

@@ -103,7 +103,7 @@ impl<'d> Image<'d> {
             places.insert(section.index().0, (at, sections.len()));
             let code = sh_flags.0 & SHF_EXECINSTR.0 != 0;
             sections.push(Section { name: name.to_owned(), address: at, bytes: Cow::Borrowed(bytes), code });
-            let size = section.size().min(1 << 31).max(1);
+            let size = section.size().clamp(1, 1 << 31);
             at = at.checked_add(size).filter(|end| end - base <= u64::from(u32::MAX)).ok_or("its sections are too large")?;
         }
         let defined = |symbol: &object::read::elf::ElfSymbol64<'d, '_>| {

@@ -4,8 +4,8 @@
 //!
 //! - `token_table`: 256 texts that end with NUL; `token_index`: where each starts, `u16`.
 //! - `names`: for each symbol its length (since 6.1 in two bytes from 128 on) and its tokens; the first character is its type.
-//! - `markers`: where every 256th name starts, `u32`; `num_syms`: eight bytes before the names.
-//! - addresses, in one of three forms: before `num_syms` (until 6.3) or after `token_index`.
+//! - `markers`: where every 256th name starts, `u32`; `num_syms`: eight bytes before the names, lately four.
+//! - addresses, in one of several forms: before `num_syms` (until 6.3) or after `token_index`.
 //!
 //! Digits and letters stand for themselves, in order, so that their part of the token table can be looked for; all else is
 //! found from there, and believed only if it fits together.
@@ -23,17 +23,17 @@ const FAR: usize = 64 << 20;
 
 /// All symbols in the table's order, which is that of their addresses; none where there is no such table.
 pub(super) fn decode(image: &Image<'_>) -> Option<Vec<Symbol>> {
-    image.sections().iter().filter(|s| !s.code).find_map(|section| in_section(&section.bytes, image))
+    image.sections().iter().filter(|s| !s.code).find_map(|section| in_section(&section.bytes, section.address, image))
 }
 
-fn in_section(bytes: &[u8], image: &Image<'_>) -> Option<Vec<Symbol>> {
+fn in_section(bytes: &[u8], at_address: u64, image: &Image<'_>) -> Option<Vec<Symbol>> {
     const DIGITS: &[u8] = b"\x000\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
     let mut tried = 0;
     for at in memchr::memmem::find_iter(bytes, DIGITS) {
         tried += 1;
         if let Some(tokens) = Tokens::around(bytes, at + 1)
             && let Some(names) = Names::before(bytes, &tokens)
-            && let Some(addresses) = addresses(bytes, &tokens, &names, image)
+            && let Some(addresses) = addresses(bytes, at_address, &tokens, &names, image)
         {
             return Some(symbols(&tokens, &names, &addresses));
         }
@@ -82,6 +82,12 @@ impl<'a> Tokens<'a> {
         let itself = |c: u8| texts.get(usize::from(c)).is_some_and(|t| *t == [c]);
         (b'0'..=b'9').all(itself).then_some(Self { texts, start, end })
     }
+
+    /// The type that a name begins with; 0 where it has none.
+    fn kind(&self, name: &[u8]) -> u8 {
+        let texts = name.iter().filter_map(|token| self.texts.get(usize::from(*token)));
+        texts.flat_map(|text| text.first()).next().copied().unwrap_or(0)
+    }
 }
 
 struct Names<'a> {
@@ -126,17 +132,19 @@ impl<'a> Names<'a> {
         let before_last = markers.iter().rev().nth(1).copied().unwrap_or(0);
         let latest = markers_at.checked_sub(before_last)?;
         let earliest = latest.saturating_sub(2 * MARKED.end);
-        let mut start = latest & !7;
+        let mut start = latest & !3;
         while start >= earliest + 8 {
-            let count = word(bytes, start - 8)? as usize;
-            // what comes right after the markers may look like more of them
-            if count > 0 && count <= MOST && count.div_ceil(PER_MARKER) <= markers.len() {
-                let found = Self::at(bytes.get(..markers_at)?, start, count, &markers);
-                if found.is_some() {
-                    return found;
+            for number_at in [start - 8, start - 4] {
+                let count = word(bytes, number_at)? as usize;
+                // what comes right after the markers may look like more of them
+                if count > 0 && count <= MOST && count.div_ceil(PER_MARKER) <= markers.len() {
+                    let found = Self::at(bytes.get(..markers_at)?, start, count, &markers);
+                    if found.is_some() {
+                        return found;
+                    }
                 }
             }
-            start -= 8;
+            start -= 4;
         }
         None
     }
@@ -181,28 +189,37 @@ fn looks_like_markers(bytes: &[u8], at: usize, end: usize) -> bool {
     true
 }
 
-/// Addresses are told in order, but for those of each CPU's data, which come first or last: a form is right if it has them so.
-fn addresses(bytes: &[u8], tokens: &Tokens<'_>, names: &Names<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
+/// Addresses are told in order, but for those of each CPU's data, which come first or last: a form is right if it has them so, and code where code is.
+fn addresses(bytes: &[u8], at_address: u64, tokens: &Tokens<'_>, names: &Names<'_>, image: &Image<'_>) -> Option<Vec<u64>> {
     let count = names.names.len();
     let number_at = names.start.checked_sub(8)?;
-    let offsets_size = (count * 4).next_multiple_of(8);
-    let mut forms: Vec<Vec<u64>> = Vec::new();
-    // after the tokens: offsets, then what they count from, or nothing if that is the kernel's first address
-    let after = tokens.end.next_multiple_of(8);
-    let text = image.sections().iter().find(|s| s.code).map_or(0, |s| s.address);
-    let bases = [long(bytes, after + offsets_size), Some(text)];
-    let offsets = bytes.get(after..after + count * 4);
-    for base in bases.into_iter().flatten().filter(|b| *b >> 63 == 1) {
-        forms.extend(offsets.into_iter().flat_map(|o| relative(o, base)));
+    let table = |from: usize, each: usize| bytes.get(from..from.checked_add(count.checked_mul(each)?)?);
+    let padded = (count * 4).next_multiple_of(8);
+    let kinds: Vec<u8> = names.names.iter().map(|name| tokens.kind(name)).collect();
+    let right = |all: &Vec<u64>| all.len() == count && is_plausible(all, &kinds, image);
+    let text = image.sections().iter().find(|s| s.code).map(|s| s.address);
+    // after the tokens: offsets from where they are themselves, or from what comes behind them, or the kernel's first address
+    for after in [tokens.end, tokens.end.next_multiple_of(8)] {
+        let Some(offsets) = table(after, 4) else { continue };
+        let bases = [long(bytes, after + padded), text].into_iter().flatten().filter(|b| *b >> 63 == 1);
+        let forms = std::iter::once(from_itself(offsets, at_address.wrapping_add(after as u64)));
+        let mut forms = forms.chain(bases.flat_map(|base| relative(offsets, base))).chain(table(after, 8).map(absolute));
+        if let Some(found) = forms.find(right) {
+            return Some(found);
+        }
     }
-    forms.extend(bytes.get(after..after + count * 8).map(absolute));
     // before the number
-    if let Some(base) = number_at.checked_sub(8).and_then(|at| long(bytes, at)).filter(|b| *b >> 63 == 1) {
-        let offsets = number_at.checked_sub(8 + offsets_size).and_then(|at| bytes.get(at..at + count * 4));
-        forms.extend(offsets.into_iter().flat_map(|o| relative(o, base)));
-    }
-    forms.extend(number_at.checked_sub(count * 8).and_then(|at| bytes.get(at..number_at)).map(absolute));
-    forms.into_iter().find(|all| all.len() == count && is_plausible(all))
+    let base = number_at.checked_sub(8).and_then(|at| long(bytes, at)).filter(|b| *b >> 63 == 1);
+    let offsets = number_at.checked_sub(8 + padded).and_then(|from| table(from, 4));
+    let relative = base.zip(offsets).into_iter().flat_map(|(base, offsets)| relative(offsets, base));
+    let absolute = number_at.checked_sub(count * 8).and_then(|from| table(from, 8)).map(absolute);
+    relative.chain(absolute).find(right)
+}
+
+/// Distances from each entry to what it is of.
+fn from_itself(offsets: &[u8], at: u64) -> Vec<u64> {
+    let entries = offsets.chunks_exact(4).filter_map(|c| Some(i32::from_le_bytes(*c.first_chunk()?)));
+    (at..).step_by(4).zip(entries).map(|(at, offset)| at.wrapping_add_signed(offset.into())).collect()
 }
 
 /// In both meanings of a number below 2^31: a distance, or (until 6.14, with data per CPU at 0) an address of its own.
@@ -219,11 +236,13 @@ fn absolute(table: &[u8]) -> Vec<u64> {
     super::image::pointers(table).collect()
 }
 
-/// Hardly ever an address lower than the one before, and most in the kernel's half.
-fn is_plausible(all: &[u64]) -> bool {
+/// Hardly ever an address lower than the one before, and code where code is.
+fn is_plausible(all: &[u64], kinds: &[u8], image: &Image<'_>) -> bool {
     let back = all.iter().zip(all.iter().skip(1)).filter(|(a, b)| a > b).count();
-    let high = all.iter().filter(|a| **a >> 63 == 1).count();
-    back <= 2 && high * 2 > all.len()
+    let code = || all.iter().zip(kinds).filter(|(_, kind)| matches!(kind, b't' | b'T'));
+    let right = code().filter(|(address, _)| image.is_code(**address)).count();
+    // marks of a section's end are outside of it
+    back <= 2 && right > 0 && right * 4 >= code().count() * 3
 }
 
 fn symbols(tokens: &Tokens<'_>, names: &Names<'_>, addresses: &[u64]) -> Vec<Symbol> {

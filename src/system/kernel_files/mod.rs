@@ -7,10 +7,11 @@
 //! - `unpack`: compressions, `bzImage`.
 //! - `image`: an ELF file as memory, linked or not.
 //! - `kallsyms`: the symbol table of a stripped kernel.
-//! - `code`: functions. `events`: tracepoints. `modules`: all modules' files.
+//! - `code`: functions. `events`: tracepoints. `abilities`: what BPF can do. `modules`: all modules' files.
 //!
 //! The files may be anybody's: every read is checked, and what does not fit is told or left out, never guessed.
 
+mod abilities;
 mod code;
 mod events;
 mod image;
@@ -18,14 +19,15 @@ mod kallsyms;
 mod modules;
 mod unpack;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::Missing;
 use super::elf::said;
 use super::functions::{Functions, KERNEL};
 use super::kernel_types::KernelTypes;
 use super::snapshot::{About, Contents, Event};
+use super::{Feature, Missing};
+use abilities::Seen;
 use code::{Code, Symbols};
 use events::Layout;
 use image::{Image, Symbol};
@@ -175,6 +177,11 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         all
     });
 
+    let config = config(parts, &image)?;
+    let features = match &types {
+        Some(types) => abilities::of(&Seen { image: &image, types, config: config.as_deref() }),
+        None => BTreeMap::from([(Feature::Btf, false)]),
+    };
     let mut btf: Vec<_> = image.btf.map(|btf| (KERNEL.to_owned(), btf.to_vec())).into_iter().collect();
     if !btf.is_empty() {
         btf.extend(modules.into_iter().filter_map(|m| Some((m.name, m.btf?))));
@@ -186,7 +193,8 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         functions,
         untraceable,
         error_injectable,
-        config: config(parts, &image)?,
+        features,
+        config,
         ..Contents::default()
     })
 }

@@ -1,0 +1,90 @@
+//! What a kernel's BPF can do, as far as its files show it: by its types, its configuration and the words of its verifier.
+//!
+//! A row says what shows the feature to be there and what shows it to be missing; where neither is seen, it is not known.
+//! Where a feature leaves no trace of its own, a later one does that cannot have come without it.
+
+use std::collections::BTreeMap;
+
+use super::image::Image;
+use crate::system::kernel_types::KernelTypes;
+use crate::system::{Feature, TypeName};
+use crate::types::Type;
+
+/// What is looked at.
+pub(super) struct Seen<'a, 'd> {
+    pub(super) image: &'a Image<'d>,
+    pub(super) types: &'a KernelTypes,
+    pub(super) config: Option<&'a str>,
+}
+
+impl Seen<'_, '_> {
+    /// Is this option set (`=y`)? None where the configuration is not known.
+    fn option(&self, name: &str) -> Option<bool> {
+        let is = |line: &str| line.strip_prefix("CONFIG_").and_then(|l| l.strip_prefix(name)) == Some("=y");
+        self.config.map(|text| text.lines().any(is))
+    }
+
+    fn enumerator(&self, name: &str) -> bool {
+        self.types.enumerator(name).is_some()
+    }
+
+    fn member(&self, of: &str, name: &str) -> bool {
+        matches!(self.types.named(TypeName::Struct, of), Some(Type::Struct(s)) if self.types.member(&s, name).is_some())
+    }
+
+    /// The text that has these words in it, among the image's data.
+    fn text(&self, words: &str) -> Option<&str> {
+        self.image.sections().iter().filter(|s| !s.code).find_map(|section| {
+            let at = memchr::memmem::find(&section.bytes, words.as_bytes())?;
+            let start = section.bytes.get(..at)?.iter().rposition(|b| *b == 0).map_or(0, |n| n + 1);
+            let rest = section.bytes.get(start..)?;
+            std::str::from_utf8(rest.get(..memchr::memchr(0, rest)?)?).ok()
+        })
+    }
+}
+
+/// What is known; the rest is absent.
+pub(super) fn of(seen: &Seen<'_, '_>) -> BTreeMap<Feature, bool> {
+    ROWS.iter().filter_map(|(feature, shows)| Some((*feature, shows(seen)?))).collect()
+}
+
+/// Both must be; none where the second is not known.
+fn and(first: bool, second: Option<bool>) -> Option<bool> {
+    if first { second } else { Some(false) }
+}
+
+type Shows = fn(&Seen<'_, '_>) -> Option<bool>;
+
+const ROWS: &[(Feature, Shows)] = &[
+    (Feature::Btf, |_| Some(true)),
+    (Feature::Kprobe, |s| s.option("KPROBE_EVENTS")),
+    (Feature::KprobeMulti, |s| and(s.enumerator("BPF_TRACE_KPROBE_MULTI"), s.option("FPROBE"))),
+    (Feature::KprobeSession, |s| and(s.enumerator("BPF_TRACE_KPROBE_SESSION"), s.option("FPROBE"))),
+    (Feature::UprobeMulti, |s| and(s.enumerator("BPF_TRACE_UPROBE_MULTI"), s.option("UPROBE_EVENTS"))),
+    (Feature::Trampoline, |s| and(s.option("BPF_JIT")?, s.option("DYNAMIC_FTRACE_WITH_DIRECT_CALLS"))),
+    (Feature::Override, |s| s.option("BPF_KPROBE_OVERRIDE")),
+    (Feature::Loop, |s| Some(s.enumerator("BPF_FUNC_loop"))),
+    (Feature::ForEach, |s| Some(s.enumerator("BPF_FUNC_for_each_map_elem"))),
+    (Feature::PerfCookie, |s| Some(s.enumerator("BPF_FUNC_get_attach_cookie"))),
+    (Feature::RawTracepointCookie, |s| Some(s.member("bpf_raw_tp_link", "cookie"))),
+    (Feature::AllocatesAnywhere, |s| Some(s.member("bpf_htab", "ma"))),
+    (Feature::SharedStacks, |s| Some(s.types.named(TypeName::Enum, "priv_stack_mode").is_some())),
+    // told in a message of the verifier's that came with sign extension
+    (Feature::CpuV4, |s| Some(s.text("sign-extension part of pointer").is_some())),
+    (Feature::Fetch, |s| match (s.text("BPF_ATOMIC uses"), s.text("BPF_XADD uses")) {
+        (Some(_), _) => Some(true),
+        (None, Some(_)) => Some(false),
+        (None, None) => None,
+    }),
+    (Feature::SleepingUprobes, |s| match s.text(" programs can be sleepable") {
+        Some(types) => Some(types.contains("uprobe")),
+        // multi links have run such programs from their beginning
+        None => s.enumerator("BPF_TRACE_UPROBE_MULTI").then_some(true),
+    }),
+    // Linux 5.11 at the latest; atomic instructions came in 5.12
+    (Feature::ShortKeys, |s| s.text("BPF_ATOMIC uses").map(|_| false)),
+    // Linux 5.14; `bpf_loop` came in 5.17
+    (Feature::AncestorCgroup, |s| s.enumerator("BPF_FUNC_loop").then_some(true)),
+    // Linux 5.18; this allocator came in 6.1
+    (Feature::NumberPointers, |s| s.member("bpf_htab", "ma").then_some(true)),
+];

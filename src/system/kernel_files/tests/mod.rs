@@ -1,0 +1,200 @@
+//! Kernels made up in memory, whole and damaged; and real ones, for measuring.
+
+mod made;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use made::Form;
+
+use super::*;
+use crate::system::tracefs::parse_format;
+use crate::types::Type;
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("rbt-kernel-files-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn names(contents: &Contents) -> Vec<(String, String, bool)> {
+    contents.functions.as_ref().unwrap().all().map(|f| (f.name.to_owned(), f.module.to_owned(), f.no_kprobe)).collect()
+}
+
+#[test]
+fn a_made_kernel_is_read() {
+    let folder = Folder::new("whole");
+    for form in [Form::Before, Form::Absolute, Form::After, Form::Itself] {
+        let path = folder.put("vmlinux", &made::kernel(form));
+        let contents = from_vmlinux(&path, &mut |_| {}).unwrap();
+        assert_eq!((contents.about.release.as_str(), contents.about.machine.as_str()), ("6.0.0-made", "x86_64"));
+        let v = |name: &str, no_kprobe| (name.to_owned(), "vmlinux".to_owned(), no_kprobe);
+        let want = [
+            v("__do_sys_open", false),
+            v("__x64_sys_open", false),
+            v("vfs_read", false),
+            v("vfs_read_too", false),
+            v("without_kprobe", true),
+        ];
+        assert_eq!(names(&contents), want, "{form:?}");
+        let functions = contents.functions.as_ref().unwrap();
+        assert_eq!(functions.named("__x64_sys_open").next().unwrap().alias_of, Some("__do_sys_open"));
+        assert_eq!(contents.untraceable.as_deref().unwrap(), ["__init_begin", "_stext", "not_to_trace", "start_kernel"]);
+        assert_eq!(contents.error_injectable.as_deref().unwrap(), ["__do_sys_open"]);
+        assert_eq!(contents.features.get(&Feature::Loop), Some(&true));
+        assert_eq!(contents.features.get(&Feature::ForEach), Some(&false));
+        assert_eq!(contents.features.get(&Feature::Fetch), Some(&true));
+        assert_eq!(contents.features.get(&Feature::Kprobe), None);
+        assert_eq!((contents.config.as_deref(), contents.btf.len()), (None, 1));
+
+        let events = contents.events.as_ref().unwrap();
+        let all: Vec<_> = events.iter().map(|e| (e.category.as_str(), e.name.as_str())).collect();
+        assert_eq!(all, [("sched", "made_switch"), ("syscalls", "sys_enter_open")]);
+        let fields: Vec<&str> = events[0].format.lines().skip(8).collect();
+        let want = [
+            "\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;",
+            "\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;",
+            "\tfield:u64 at;\toffset:32;\tsize:8;\tsigned:0;",
+            "\tfield:__data_loc char[] text;\toffset:40;\tsize:4;\tsigned:0;",
+        ];
+        assert_eq!(fields, want);
+        let open = parse_format(&events[1].format, "syscalls", &|_, _| None).unwrap();
+        let fields: Vec<_> = open.fields.iter().map(|f| (f.field.name.as_str(), f.field.offset)).collect();
+        assert_eq!(fields, [("__syscall_nr", 8), ("filename", 16), ("flags", 24)]);
+        assert_eq!(open.fields[2].field.ty, Type::int(4));
+    }
+}
+
+/// `boot/vmlinuz-…` compressed, and modules in each way that they are packed.
+fn package(folder: &Folder) {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&made::kernel(Form::After)).unwrap();
+    folder.put("boot/vmlinuz-6.0.0-made", &gzip.finish().unwrap());
+    folder.put("boot/config-6.0.0-made", b"CONFIG_KPROBE_EVENTS=y\n# CONFIG_FPROBE is not set\n");
+    folder.put("boot/System.map-6.0.0-made", b"ffffffffffffffff B a_stub\n");
+    let modules = "usr/lib/modules/6.0.0-made";
+    folder.put(&format!("{modules}/kernel/fs/made-one.ko"), &made::module());
+    folder.put(&format!("{modules}/kernel/two.ko.zst"), &zstd::stream::encode_all(made::module().as_slice(), 1).unwrap());
+    folder.put(&format!("{modules}/modules.dep"), b"");
+}
+
+#[test]
+fn a_made_package_is_read() {
+    let folder = Folder::new("package");
+    package(&folder);
+    let mut told = Vec::new();
+    let contents = from_package(&folder.0, &mut |what| told.push(what.to_owned())).unwrap();
+    assert_eq!(contents.btf.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["vmlinux", "made_one", "two"]);
+    let mut types = KernelTypes::from_vec(contents.btf[0].1.clone()).unwrap();
+    types.add_module("two", contents.btf[2].1.clone()).unwrap();
+    assert!(types.named(crate::system::TypeName::Struct, "of_module").is_some());
+    let of_modules: Vec<_> = names(&contents).into_iter().filter(|(_, module, _)| module != "vmlinux").collect();
+    let m = |module: &str| ("mod_read".to_owned(), module.to_owned(), false);
+    assert_eq!(of_modules, [m("made_one"), m("two")]);
+    assert!(contents.untraceable.as_ref().unwrap().iter().any(|n| n == "mod_other"));
+    let events = contents.events.as_ref().unwrap();
+    let made = events.iter().find(|e| e.category == "made").unwrap();
+    assert_eq!((made.name.as_str(), made.format.lines().last().unwrap()), ("mod_event", "\tfield:int n;\toffset:8;\tsize:4;\tsigned:1;"));
+    assert_eq!(contents.features.get(&Feature::Kprobe), Some(&true));
+    assert!(contents.config.as_ref().unwrap().contains("KPROBE_EVENTS"));
+    assert!(told.iter().any(|t| t == "modules: 2 of 2"), "{told:?}");
+    assert!(unknown(&contents).iter().any(|u| u.contains("modules are loaded")));
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let folder = Folder::new("wrong");
+    let said = |dir: &Path| from_package(dir, &mut |_| {}).unwrap_err().what;
+    assert!(said(&folder.0).contains("has no kernel"));
+    assert!(said(Path::new("/nowhere/at/all")).contains("has no kernel"));
+    package(&folder);
+    let bad = folder.put("usr/lib/modules/6.0.0-made/kernel/bad.ko.xz", b"\xfd7zXZ\0 and no more");
+    let why = said(&folder.0);
+    assert!(why.contains("1 of 3 modules") && why.contains("bad.ko.xz") && why.contains("xz data"), "{why}");
+    std::fs::remove_file(bad).unwrap();
+    folder.put("boot/vmlinuz-6.1.0-other", b"");
+    let why = said(&folder.0);
+    assert!(why.contains("several kernels: 6.0.0-made, 6.1.0-other"), "{why}");
+    let said = |bytes: &[u8]| from_vmlinux(&folder.put("image", bytes), &mut |_| {}).unwrap_err().what;
+    assert!(said(b"").contains("neither an ELF file nor a bzImage"));
+    assert!(said(&made::module()).contains("no kernel"));
+    assert!(from_vmlinux(Path::new("/nowhere"), &mut |_| {}).unwrap_err().what.contains("no such file"));
+}
+
+/// Whatever the bytes, an answer or an error, and soon.
+#[test]
+fn damaged_images_are_read_or_refused() {
+    let folder = Folder::new("damaged");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let wholes = [made::kernel(Form::Before), made::kernel(Form::Itself), made::module()];
+    let mut read = 0;
+    for n in 0..600 {
+        let mut bytes = wholes[n % 3].clone();
+        if n % 7 == 0 {
+            bytes.truncate(random(bytes.len()));
+        }
+        for _ in 0..=random(8) {
+            // the header, the table of sections at the end, or anywhere
+            let end = bytes.len().max(1000);
+            let at = [random(64), end - 1 - random(900), random(end)][random(3)];
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = [0, 0xff, 0x80, random(256) as u8][random(4)];
+            }
+        }
+        let start = Instant::now();
+        if n % 3 < 2 {
+            read += usize::from(from_vmlinux(&folder.put("image", &bytes), &mut |_| {}).is_ok());
+        } else {
+            read += usize::from(modules::of_file("made", &bytes, 1 << 33, None).is_ok());
+        }
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    assert!(read > 0);
+}
+
+/// For measuring on real kernels: RBT_KERNEL_FILES names folders of unpacked packages or images, RBT_KERNEL_OUT where to write
+/// what was found.
+#[test]
+#[ignore = "reads what RBT_KERNEL_FILES names"]
+fn real_ones() {
+    let out = std::env::var("RBT_KERNEL_OUT").unwrap();
+    for dir in std::env::var("RBT_KERNEL_FILES").unwrap().split(':').map(Path::new) {
+        let start = Instant::now();
+        let contents = if dir.is_dir() { from_package(dir, &mut |_| {}) } else { from_vmlinux(dir, &mut |_| {}) }.unwrap();
+        println!("{} {} {} in {:?}", contents.about.release, contents.about.machine, contents.about.build_id, start.elapsed());
+        let events = contents.events.clone().unwrap_or_default();
+        println!("  {} BTF files, {} events, features {:?}", contents.btf.len(), events.len(), contents.features);
+        println!("  functions {:?}, not known: {:?}", contents.functions.as_ref().map(Functions::count), unknown(&contents));
+        let base = Path::new(&out).join(&contents.about.release);
+        std::fs::create_dir_all(&base).unwrap();
+        let formats: String = events.iter().map(|e| format!("=== {}/{}\n{}", e.category, e.name, e.format)).collect();
+        std::fs::write(base.join("formats"), formats).unwrap();
+        std::fs::write(base.join("functions"), contents.functions.as_ref().map_or("", |f| f.lines())).unwrap();
+        std::fs::write(base.join("error_injectable"), contents.error_injectable.unwrap_or_default().join("\n")).unwrap();
+    }
+}
