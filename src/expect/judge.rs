@@ -64,7 +64,8 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     }
     for (view, times) in last.maps.iter().zip(&last.emptied) {
         if *times > 0 && maps(root).iter().any(|of| of.map == view.name) {
-            let message = format!("the script emptied {} {times} times before the end: this is about what came after that", view.name);
+            let times = if *times == 1 { "once".into() } else { format!("{times} times") };
+            let message = format!("the script emptied {} {times} before the end: this is about what came after that", view.name);
             outcome.findings.push(find("emptied", message, None));
         }
     }
@@ -245,7 +246,7 @@ impl Told<'_> {
                     None => (None, format!("[{}]", self.names.of(e.key))),
                 })
                 .collect();
-            all.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+            all.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| x.cmp(y)));
             let more = all.len().saturating_sub(SHOWN);
             let mut shown: Vec<String> = all.into_iter().take(SHOWN).map(|(_, text)| text).collect();
             if more > 0 {
