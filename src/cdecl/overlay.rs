@@ -7,6 +7,7 @@ use super::types::{TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::kernel_types::Prototype;
+use crate::system::programs::ProgramFunction;
 use crate::system::{
     Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName,
 };
@@ -234,6 +235,10 @@ impl System for Declarations<'_> {
 
     fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
         self.sys.described_functions(each);
+    }
+
+    fn running_programs(&self) -> Result<Vec<ProgramFunction>, Missing> {
+        self.sys.running_programs()
     }
 
     fn text_symbols(&self, name: &str) -> Symbols {

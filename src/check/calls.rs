@@ -183,9 +183,9 @@ impl Body<'_> {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
             if self.site.kind.offers().has(row.needs) {
-                let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes on this kernel", row.name));
+                let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {} on this kernel", row.name, self.site.name));
                 let d = self.called_from(d);
-                self.report(d.help("a newer kernel offers it"));
+                self.report(d.help(format!("other {kind} probes offer it, or a newer kernel does")));
                 return false;
             }
             let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));

@@ -87,7 +87,7 @@ pub(super) struct Raw {
     /// Write the script's output to this file; messages stay on standard error
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Format of the output: text or json (an object per line)
+    /// Format of the output: text, json (an object per line) or folded (maps of stacks, for flame graphs)
     #[arg(short = 'f', long = "format", value_name = "FORMAT", default_value = "text", hide_default_value = true, help_heading = "Output")]
     pub format: String,
     /// When output is written: line, full or none (at once)

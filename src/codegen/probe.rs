@@ -329,8 +329,10 @@ fn section(ty: ProgramType, attach: &Attach) -> String {
             return format!("iter/{name}");
         }
         (ProgramType::Tracing, _) => {
-            let Attach::Trampoline { module, function, exit } = attach else { crate::bug!("a trampoline has a function") };
-            return format!("{}/{module}:{function}", if *exit { "fexit" } else { "fentry" });
+            let Attach::Trampoline { module, program, function, exit } = attach else { crate::bug!("a trampoline has a function") };
+            let kind = if *exit { "fexit" } else { "fentry" };
+            // whose function it is the loader says
+            return if program.is_some() { format!("{kind}/{function}") } else { format!("{kind}/{module}:{function}") };
         }
     };
     name.into()

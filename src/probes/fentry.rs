@@ -12,7 +12,8 @@ use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::Functions;
 use crate::system::kernel_types::Prototype;
-use crate::system::{Feature, Missing};
+use crate::system::programs::ProgramFunction;
+use crate::system::{Feature, Missing, matches};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or its exit.
@@ -26,8 +27,8 @@ pub struct Fentry {
 pub static FENTRY: Fentry = Fentry {
     info: Info {
         names: &["fentry", "f", "kfunc"],
-        usage: "fentry[:MODULE]:FUNCTION",
-        doc: "The entry of a function of the kernel that BTF describes: cheaper than `kprobe`. `args` has the names and types of its arguments.",
+        usage: "fentry[:MODULE]:FUNCTION, fentry:bpf[:ID]:FUNCTION",
+        doc: "The entry of a function of the kernel that BTF describes: cheaper than `kprobe`. `args` has the names and types of its arguments. After `bpf`, and perhaps a program's id, a function of a BPF program that runs now, without arguments.",
         example: "fentry:vfs_read { @bytes[comm] = sum(args.count); }",
     },
     exit: false,
@@ -37,7 +38,7 @@ pub static FENTRY: Fentry = Fentry {
 pub static FEXIT: Fentry = Fentry {
     info: Info {
         names: &["fexit", "fr", "kretfunc"],
-        usage: "fexit[:MODULE]:FUNCTION",
+        usage: "fexit[:MODULE]:FUNCTION, fexit:bpf[:ID]:FUNCTION",
         doc: "The exit of a function of the kernel that BTF describes; `retval` is what it returns, and `args` is what it was called with.",
         example: "fexit:vfs_read /retval < 0/ { @errors[args.count] = count(); }",
     },
@@ -53,9 +54,25 @@ impl Fentry {
         ProbeSite {
             kind: super::row(self.name()),
             name: format!("{}:{module}:{function}", self.name()),
-            attach: Attach::Trampoline { module: module.into(), function: function.into(), exit: self.exit },
+            attach: Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.exit },
             span: point.span,
         }
+    }
+
+    /// On the functions of BPF programs.
+    fn on_programs(&self, id: &str, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let found = running(id, what, env).map_err(|m| missing(point.span, m))?;
+        if found.is_empty() && !what.contains('*') {
+            let d = Diagnostic::error("unknown-function", point.span, format!("no BPF program that runs now has a function `{what}`"));
+            return Err(d.help(format!("`rbt -l '{}:{PROGRAMS}:*'` lists those that can be traced; they need types (BTF)", self.name())));
+        }
+        let site = |f: ProgramFunction| ProbeSite {
+            kind: super::row(self.name()),
+            name: format!("{}:{PROGRAMS}:{}:{}", self.name(), f.program, f.name),
+            attach: Attach::Trampoline { module: PROGRAMS.into(), program: Some(f.program), function: f.name, exit: self.exit },
+            span: point.span,
+        };
+        Ok(found.into_iter().map(site).collect())
     }
 
     /// Functions that are traceable, described, and of a form that a trampoline serves: module and name, sorted.
@@ -78,13 +95,33 @@ impl Fentry {
     }
 }
 
+/// A function of BPF programs, as an attach point or a pattern names it: the program's id and the function, where `*` is
+/// any text. Behind the kind's name.
+fn of_programs<'p>(parts: &[&'p str]) -> Option<(&'p str, &'p str)> {
+    match parts {
+        [PROGRAMS, what] => Some(("*", what)),
+        [PROGRAMS, id, what] => Some((id, what)),
+        _ => None,
+    }
+}
+
+/// What stands where a module's name does.
+const PROGRAMS: &str = "bpf";
+
+/// Those functions of the BPF programs that run now.
+fn running(id: &str, what: &str, env: &Env) -> Result<Vec<ProgramFunction>, Missing> {
+    let mut all = env.sys.running_programs()?;
+    all.retain(|f| matches(id, &f.program.to_string()) && matches(what, &f.name));
+    Ok(all)
+}
+
 /// 64-bit words that the arguments take.
 pub(super) fn words(p: &Prototype) -> u32 {
     p.params.iter().map(|(_, ty)| ty.size().div_ceil(8).max(1)).sum()
 }
 
 fn prototype(site: &ProbeSite, env: &Env) -> Option<Prototype> {
-    let Attach::Trampoline { module, function, .. } = &site.attach else { return None };
+    let Attach::Trampoline { module, program: None, function, .. } = &site.attach else { return None };
     env.sys.prototype(Some(module), function)
 }
 
@@ -94,6 +131,10 @@ impl ProbeKind for Fentry {
     }
 
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        if let Some((id, what)) = of_programs(&given) {
+            return self.on_programs(id, what, point, env);
+        }
         let (module, what) = kernel::parts(self, point)?;
         if let Some(m) = env.sys.types_missing() {
             return Err(missing(point.span, m));
@@ -126,6 +167,9 @@ impl ProbeKind for Fentry {
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let mut caps = self.offers();
+        if matches!(site.attach, Attach::Trampoline { program: Some(_), .. }) {
+            caps = caps.without(Caps::ARGS).without(Caps::RETVAL);
+        }
         let Some(prototype) = prototype(site, env) else { return Ok(Context { caps, space: Some(Space::Kernel), ..Context::default() }) };
         let mut at = 0;
         let fields = prototype.params.into_iter().map(|(name, ty)| {
@@ -161,6 +205,13 @@ impl ProbeKind for Fentry {
     }
 
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let given: Vec<&str> = pattern.iter().map(String::as_str).collect();
+        if let Some((id, what)) = of_programs(&given) {
+            for f in running(id, what, env)? {
+                each(&format!("{}:{PROGRAMS}:{}:{}", self.name(), f.program, f.name));
+            }
+            return Ok(());
+        }
         if let Some(missing) = env.sys.types_missing() {
             return Err(missing);
         }

@@ -183,7 +183,7 @@ impl ProbeKind for Kprobe {
         if !plain || !asks.args.iter().all(there) {
             return Choice::literal("it asks for more than a trampoline has");
         }
-        let attach = Attach::Trampoline { module: module.into(), function: function.into(), exit: self.ret };
+        let attach = Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.ret };
         Choice { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function" }
     }
 

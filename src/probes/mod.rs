@@ -244,10 +244,12 @@ pub enum Attach {
         /// Found by a wildcard: others come with it.
         many: bool,
     },
-    /// A function of the kernel that BTF describes, by a trampoline.
+    /// A function of the kernel that BTF describes, or one of a BPF program, by a trampoline.
     Trampoline {
         /// The module that it is in, or `vmlinux`.
         module: String,
+        /// The id of the program that it is of, if it is of one.
+        program: Option<u32>,
         /// Its name.
         function: String,
         /// At its exit.

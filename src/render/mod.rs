@@ -12,6 +12,7 @@ pub mod time;
 
 mod decimal;
 mod digits;
+mod folded;
 mod gfp;
 mod hist;
 mod json;
@@ -76,6 +77,11 @@ pub struct Format {
 pub const FORMATS: &[Format] = &[
     Format { name: "text", doc: "Lines for people to read; messages about the run go to standard error.", make: text::make },
     Format { name: "json", doc: "One JSON object per line, messages about the run included.", make: json::make },
+    Format {
+        name: "folded",
+        doc: "Maps alone, a line per key as flame graphs are made of: the key's parts and stacks, outermost first, with semicolons between them, and the number. All else goes to standard error.",
+        make: folded::make,
+    },
 ];
 
 /// The row of this name.

@@ -23,7 +23,7 @@ use crate::codegen::artifact::{
 };
 use crate::probes::Attach;
 use crate::settings::{MissingProbes, Settings};
-use crate::system::System;
+use crate::system::{System, programs};
 
 /// A loaded object.
 pub(super) struct Loaded {
@@ -327,7 +327,9 @@ fn open_and_load(
             }
         }
     }
+    let targets = set_targets(&mut object, manifest, &without)?;
     let loaded = object.load();
+    drop(targets);
     let refusing = logs.iter().rfind(|(_, log)| log.first().is_some_and(|b| *b != 0)).or(logs.last());
     let object = match loaded {
         Ok(object) => object,
@@ -338,6 +340,26 @@ fn open_and_load(
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
     }
     collect(object, (manifest, &names), ring_bytes, &without)
+}
+
+/// Tells libbpf which programs those are for that sit on functions of others. Their descriptors are wanted while it loads.
+fn set_targets(object: &mut OpenObject, manifest: &Manifest, without: &[&str]) -> anyhow::Result<Vec<OwnedFd>> {
+    let mut kept = Vec::new();
+    for program in &manifest.programs {
+        let Some(site) = program.sites.first() else { continue };
+        let Attach::Trampoline { program: Some(id), function, .. } = &site.attach else { continue };
+        if without.contains(&program.function.as_str()) {
+            continue;
+        }
+        let failed = |reason: String| AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason };
+        let fd = programs::open(*id).map_err(|e| failed(format!("the BPF program {id} cannot be opened: {e}")))?;
+        if let Some(mut ours) = object.progs_mut().find(|p| p.name().to_str() == Some(program.function.as_str())) {
+            let set = ours.set_attach_target(fd.as_raw_fd(), Some(function.clone()));
+            set.map_err(|e| failed(format!("libbpf does not find its function `{function}`: {e}")))?;
+        }
+        kept.push(fd);
+    }
+    Ok(kept)
 }
 
 /// Sets what is decided on this machine: constants, and sizes of maps. The ring's bytes, if there is one.

@@ -19,7 +19,7 @@ use super::tracefs::{self, Tracefs};
 use super::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
 };
-use super::{cgroup, elf, headers, syscalls, usdt};
+use super::{cgroup, elf, headers, programs, syscalls, usdt};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -330,6 +330,10 @@ impl System for Live {
         let found = File::open("/proc/kallsyms").ok().and_then(|file| find_symbol(file, name));
         self.symbols.borrow_mut().insert(name.to_owned(), found);
         found
+    }
+
+    fn running_programs(&self) -> Result<Vec<programs::ProgramFunction>, Missing> {
+        programs::functions()
     }
 
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {

@@ -19,6 +19,7 @@ mod ldcache;
 pub mod live;
 pub mod locate;
 pub mod mangled;
+pub mod programs;
 pub mod registers;
 pub mod rights;
 pub mod separate;
@@ -287,6 +288,10 @@ pub trait System {
     /// May this function be made to return at once (`ALLOW_ERROR_INJECTION`)? None where the kernel does not tell.
     fn error_injectable(&self, _function: &str) -> Option<bool> {
         None
+    }
+    /// Functions of the BPF programs that run now, by program.
+    fn running_programs(&self) -> Result<Vec<programs::ProgramFunction>, Missing> {
+        Err(Missing { what: "which BPF programs run is not known here".into(), help: None })
     }
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;

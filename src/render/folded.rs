@@ -1,0 +1,172 @@
+//! `-f folded`: a line for each key of a map, the parts of the key with semicolons between them, outermost first, and the
+//! number: what flamegraph.pl, inferno and speedscope read.
+//!
+//! Whatever the order of the key, what is no stack comes first, then the process's stack, then the kernel's, as the calls went.
+//! Lines that are the same (frames have no offsets here) are one. All else goes to standard error.
+
+use std::collections::BTreeMap;
+
+use crate::value::{Frame, MapView, Output, Stack, StackMode, Value};
+
+use super::digits::decimal;
+use super::{RenderOptions, Rendered, Renderer, text};
+
+/// Makes the renderer.
+pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
+    Box::new(Folded { text: text::make(options), trailer: options.trunc_trailer.clone().into_bytes() })
+}
+
+struct Folded {
+    text: Box<dyn Renderer>,
+    trailer: Vec<u8>,
+}
+
+impl Renderer for Folded {
+    fn render(&mut self, output: &Output, to: &mut Rendered) {
+        match output {
+            Output::Map(view) => self.map(view, to),
+            Output::End => {}
+            Output::Text { .. }
+            | Output::Value(_)
+            | Output::Problem { .. }
+            | Output::Attached { .. }
+            | Output::Lost { .. }
+            | Output::Counts(_)
+            | Output::Trial(_) => {
+                let mut plain = Rendered::default();
+                self.text.render(output, &mut plain);
+                to.err.extend_from_slice(&plain.out);
+                to.err.extend_from_slice(&plain.err);
+            }
+        }
+    }
+
+    fn text(&self, value: &Value) -> Vec<u8> {
+        self.text.text(value)
+    }
+}
+
+impl Folded {
+    fn map(&self, view: &MapView, to: &mut Rendered) {
+        let mut lines: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        let mut left_out = 0;
+        for (key, value) in &view.entries {
+            match weight(value).filter(|_| view.keyed) {
+                Some(0) => {}
+                Some(n) => {
+                    let sum = lines.entry(self.line(key)).or_default();
+                    *sum = sum.saturating_add(n);
+                }
+                None => left_out += 1,
+            }
+        }
+        if left_out > 0 {
+            let why = if view.keyed { "their values are no numbers above zero" } else { "it has no key to fold" };
+            to.err.extend_from_slice(format!("{}: {left_out} left out of the folded stacks: {why}\n", view.name).as_bytes());
+        }
+        for (line, n) in lines {
+            to.out.extend_from_slice(&line);
+            to.out.push(b' ');
+            decimal(&mut to.out, n);
+            to.out.push(b'\n');
+        }
+    }
+
+    fn line(&self, key: &Value) -> Vec<u8> {
+        let parts = match key {
+            Value::Tuple(parts) => parts.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let rank = |part: &&Value| match part {
+            Value::Stack(s) => 1 + u8::from(s.kernel),
+            _ => 0,
+        };
+        let mut parts: Vec<&Value> = parts.iter().collect();
+        parts.sort_by_key(rank);
+        let mut line = Vec::new();
+        for part in parts {
+            match part {
+                Value::Stack(s) => s.frames.iter().rev().for_each(|f| push(frame(f, s).as_bytes(), &mut line)),
+                other => {
+                    let mut text = Vec::new();
+                    text::value(other, text::Style { trailer: &self.trailer, tight: true }, &mut text);
+                    push(&text, &mut line);
+                }
+            }
+        }
+        if line.is_empty() { b"[no stack]".to_vec() } else { line }
+    }
+}
+
+/// A part behind the others, without what would end it.
+fn push(part: &[u8], line: &mut Vec<u8>) {
+    if part.is_empty() {
+        return;
+    }
+    if !line.is_empty() {
+        line.push(b';');
+    }
+    line.extend(part.iter().map(|b| match b {
+        b';' => b':',
+        b'\n' | b'\r' => b' ',
+        b => *b,
+    }));
+}
+
+/// Of a frame what many samples have in common.
+fn frame(frame: &Frame, stack: &Stack) -> String {
+    if let Some((id, offset)) = frame.build_id.as_ref().filter(|_| stack.mode == StackMode::BuildId) {
+        return format!("{id}+{offset:#x}");
+    }
+    match (&frame.symbol, &frame.module) {
+        (Some(symbol), _) => symbol.clone(),
+        (None, _) if stack.mode == StackMode::Raw => format!("{:#x}", frame.addr),
+        (None, Some(module)) => format!("[{}]", module.rsplit('/').next().unwrap_or(module)),
+        (None, None) => "[unknown]".into(),
+    }
+}
+
+/// How wide the line's box is. Of a distribution, how many values it has.
+fn weight(value: &Value) -> Option<u64> {
+    match value {
+        Value::Hist(h) => Some(h.counts.iter().sum()),
+        Value::Stats(s) => Some(s.count),
+        Value::Percentiles(p) => Some(p.stats.count),
+        Value::Avg(s) => s.average().number().and_then(|n| u64::try_from(n).ok()),
+        other => other.number().and_then(|n| u64::try_from(n).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Show;
+
+    fn stack(kernel: bool, names: &[&str]) -> Value {
+        let frame = |name: &&str| Frame { symbol: Some(name.to_string()), offset: 4, ..Frame::default() };
+        Value::Stack(Stack { mode: StackMode::Bpftrace, kernel, frames: names.iter().map(frame).collect() })
+    }
+
+    fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
+        let view = MapView { name: "@".into(), kind: "map", keyed, entries, show: Show::default() };
+        let mut to = Rendered::default();
+        make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
+        (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())
+    }
+
+    #[test]
+    fn outermost_first_the_process_before_the_kernel_and_equal_lines_once() {
+        let name = || Value::Str { bytes: b"a;b".into(), cut: false };
+        let key = |f: &str| Value::Tuple(vec![stack(true, &["sys", "entry"]), stack(false, &[f, "main"]), name()]);
+        let entries = vec![(key("f"), Value::Uint(2)), (key("g"), Value::Uint(1)), (key("f"), Value::Uint(3))];
+        assert_eq!(folded(true, entries).0, "a:b;main;f;entry;sys 5\na:b;main;g;entry;sys 1\n");
+    }
+
+    #[test]
+    fn what_is_no_width_is_left_out_and_told() {
+        let (out, err) = folded(true, vec![(stack(false, &["f"]), Value::Int(-1)), (stack(false, &[]), Value::Int(1))]);
+        assert_eq!(out, "[no stack] 1\n");
+        assert!(err.starts_with("@: 1 left out"), "{err}");
+        assert_eq!(folded(false, vec![(Value::None, Value::Int(7))]).0, "");
+    }
+}
