@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // fcntl
 
+pub mod check;
 mod completions;
 pub mod fmt;
 mod raw;
@@ -111,6 +112,8 @@ pub enum Command {
     Info,
     /// `rbt fmt`, `--fmt`
     Fmt(fmt::Fmt),
+    /// `rbt check`
+    Check(Box<check::Check>),
     /// `rbt completions`
     Completions(clap_complete::Shell),
     /// Something to say on standard output, and that is all: help, version.
@@ -123,6 +126,7 @@ impl Command {
         match self {
             Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
             Command::Fmt(fmt) => fmt.color,
+            Command::Check(check) => check.color,
             Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
         }
     }
@@ -161,7 +165,7 @@ pub enum Program {
 
 impl Program {
     /// Of a word where a script is expected: a path, or, where there is no such file, the name of a saved script.
-    fn of(word: OsString) -> Self {
+    pub fn of(word: OsString) -> Self {
         if word == OsStr::new("-") {
             return Self::Stdin;
         }
@@ -251,7 +255,7 @@ impl Expected {
 }
 
 /// Words that are no script where one is expected.
-pub const SUBCOMMANDS: &[&str] = &["info", "fmt", "completions", "one-liners", "help"];
+pub const SUBCOMMANDS: &[&str] = &["info", "check", "fmt", "completions", "one-liners", "help"];
 
 /// A stage that `-d` can show.
 pub struct Stage {
@@ -295,6 +299,7 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     let after = args.get(1..).unwrap_or(&[]);
     match args.first().and_then(|a| a.to_str()) {
         Some("fmt") => return fmt::parse(after),
+        Some("check") => return check::parse(after),
         Some("one-liners") => return one_liners(after),
         Some("help") => return explain(after),
         _ => {}

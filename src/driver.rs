@@ -23,14 +23,15 @@ use crate::syntax::{self, ast};
 use crate::system::live::Live;
 use crate::system::{Feature, System, cgroup};
 use crate::verbs;
+use crate::verify;
 use budget::Budget;
 
 mod budget;
 pub(crate) mod entry;
-mod import;
+pub(crate) mod import;
 mod panic;
 mod rewrite;
-mod start;
+pub(crate) mod start;
 
 /// Runs the command line; the first argument is the program's own name. Gives the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
@@ -58,6 +59,7 @@ fn obey(command: Command) -> Result<u8, Failure> {
             to_reader(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
         }
         Command::Fmt(fmt) => rewrite::rewrite(&fmt),
+        Command::Check(check) => verify::check(&check),
         Command::Completions(shell) => to_reader(|out| {
             let mut text = Vec::new();
             cli::completions(shell, &mut text);
@@ -92,7 +94,7 @@ fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
 }
 
 /// A script that has a probe.
-fn traced(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics> {
+pub(crate) fn traced(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics> {
     if tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
         return Ok(tree);
     }
@@ -102,7 +104,7 @@ fn traced(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics
 }
 
 /// Applies the script's `config` block.
-fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics, Diagnostics> {
+pub(crate) fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics, Diagnostics> {
     let items = tree.config.iter().map(|item| Assignment {
         name: &item.name.name,
         name_span: item.name.span,
@@ -113,7 +115,12 @@ fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics,
     if said.failed() { Err(said) } else { Ok(said) }
 }
 
-fn check(tree: &ast::Script, sys: &dyn System, mut settings: Settings, mut warnings: Diagnostics) -> Result<Checked, Diagnostics> {
+pub(crate) fn check(
+    tree: &ast::Script,
+    sys: &dyn System,
+    mut settings: Settings,
+    mut warnings: Diagnostics,
+) -> Result<Checked, Diagnostics> {
     settings.fit(sys.has(Feature::ShortKeys));
     match check::check(tree, sys, &settings) {
         Ok((script, more)) => {
@@ -297,7 +304,7 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
     };
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
-    let compiled = compiled.map_err(|e| not_compiled(&e.messages, front))?;
+    let compiled = compiled.map_err(|e| tell_not_compiled(&e.messages, front))?;
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {
         return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
@@ -318,10 +325,10 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
 }
 
 /// What LLVM's back end says about the code we made: ours to mend, but the user may be able to write it otherwise.
-fn not_compiled(messages: &[String], front: &Front) -> Failure {
+pub(crate) fn not_compiled(messages: &[String], sources: &[Source]) -> Diagnostics {
     let mut all: Vec<Diagnostic> = Vec::new();
     for message in messages {
-        let (span, text) = located(message, &front.sources);
+        let (span, text) = located(message, sources);
         let (text, help) = match text.contains("stack limit") || text.contains("built-in function 'mem") {
             true => {
                 ("it takes more than the 512 bytes of a BPF program's stack".into(), "keep fewer values at a time, or keep them in maps")
@@ -334,7 +341,11 @@ fn not_compiled(messages: &[String], front: &Front) -> Failure {
             all.push(Diagnostic::error("backend", span, message).help(help));
         }
     }
-    say(&diag::render(&Diagnostics(all), &front.sources, front.run.color));
+    Diagnostics(all)
+}
+
+fn tell_not_compiled(messages: &[String], front: &Front) -> Failure {
+    say(&diag::render(&not_compiled(messages, &front.sources), &front.sources, front.run.color));
     Failure::told(2)
 }
 
@@ -363,7 +374,7 @@ fn span_at(source: &Source, line: u32, col: u32) -> Span {
 }
 
 /// Settings that the environment has; warnings.
-fn from_environment(settings: &mut Settings) -> Result<Vec<String>, Failure> {
+pub(crate) fn from_environment(settings: &mut Settings) -> Result<Vec<String>, Failure> {
     let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     settings::apply_env(settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))
 }
@@ -392,7 +403,7 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn read(program: &Program) -> Result<Source, Failure> {
+pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
     let (name, bytes) = match program {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
         Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
@@ -577,7 +588,7 @@ fn to_reader(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8,
     }
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|e| not_written(&path.display().to_string(), &e))
 }
 
@@ -599,7 +610,7 @@ fn not_written(place: &str, e: &io::Error) -> Failure {
 }
 
 /// The system's words, to follow a colon.
-fn reason(e: &io::Error) -> String {
+pub(crate) fn reason(e: &io::Error) -> String {
     without_number(&e.to_string()).to_lowercase()
 }
 

@@ -20,7 +20,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "surface",
         peers: true,
-        modules: &["driver", "cli", "list", "info", "help", "scripts", "verbs", "completions", "repl", "main"],
+        modules: &["driver", "cli", "list", "info", "help", "scripts", "verbs", "verify", "completions", "repl", "main"],
     },
 ];
 
@@ -51,7 +51,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("shlex", &[]),
     ("similar", &["src/driver/rewrite.rs"]),
     ("strsim", &["src/diag.rs"]),
+    ("toml", &["src/verify/"]),
     ("xz2", &["src/system/"]),
+    ("zstd", &["src/system/snapshot/"]),
 ];
 
 /// Lines of one file, without its tests.

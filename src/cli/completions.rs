@@ -12,7 +12,7 @@ use crate::render::FORMATS;
 use crate::scripts::{Header, SCRIPTS, Script};
 use crate::settings::MECHANISMS;
 use crate::verbs::{self, VERBS};
-use crate::{check, syntax};
+use crate::{check, syntax, verdict};
 
 /// Writes a shell's completions.
 pub fn completions(shell: Shell, to: &mut dyn Write) {
@@ -74,7 +74,11 @@ fn definition() -> Command {
     let scripts = scripts.filter(|s| verbs::find(s.get_name()).is_none());
     let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
     let help = Command::new("help").about("Tell what a word means").arg(Arg::new("word"));
-    let all = all.subcommands([fmt, info, one_liners, help, completions.disable_help_subcommand(true)]);
+    let check = Command::new("check").about("Check scripts against kernels").args(super::check::command().get_arguments().cloned());
+    let check = check.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
+    let check = check.mut_arg("format", |a: Arg| a.value_parser(verdict::FORMATS.iter().map(|f| f.name).collect::<Vec<_>>()));
+    let check = check.mut_arg("deny", |a: Arg| a.value_parser(["warnings"]));
+    let all = all.subcommands([check, fmt, info, one_liners, help, completions.disable_help_subcommand(true)]);
     let all = all.subcommands(verbs).subcommands(scripts);
     all.disable_help_subcommand(true)
 }

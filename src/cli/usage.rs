@@ -9,6 +9,7 @@ pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt -l [-v] [PATTERN | FILE | -e PROGRAM]
        rbt one-liners [NAME | SUBJECT]
        rbt help [WORD]
+       rbt check FILES [--against SNAPSHOTS]
        rbt fmt [--check] [--diff] [-i | -o FILE] FILES
        rbt info
        rbt completions bash|zsh|fish";

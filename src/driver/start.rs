@@ -178,7 +178,7 @@ fn told(diagnostic: Diagnostic, status: u8, front: &Front) -> Failure {
 }
 
 /// The rest of the line, or the whole line where the column is not known to mean more.
-fn place(pos: &Pos, sources: &[Source]) -> Span {
+pub(crate) fn place(pos: &Pos, sources: &[Source]) -> Span {
     let short = || diag::short_names(sources).iter().position(|name| *name == pos.file);
     let index = sources.iter().position(|s| s.name == pos.file).or_else(short);
     let found = index.and_then(|i| Some((i, sources.get(i)?)));

@@ -20,6 +20,11 @@ macro_rules! helpers {
                 match self { $(Helper::$variant => $name,)* }
             }
         }
+
+        /// The name of the helper of this number, without `bpf_`: of those that are used here.
+        pub fn helper_name(number: u32) -> Option<&'static str> {
+            match number { $($number => Some($name),)* _ => None }
+        }
     };
 }
 

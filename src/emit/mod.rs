@@ -36,7 +36,7 @@ pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer, WALKED_TURNS};
 pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
-pub use helper::Helper;
+pub use helper::{Helper, helper_name};
 pub use inkwell::context::Context;
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use kernel::KernelType;

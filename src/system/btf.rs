@@ -182,6 +182,11 @@ impl Blob {
         Ok(blob)
     }
 
+    /// From bytes at hand that are known to be as they were kept: types are looked at only as far as somebody asks.
+    pub fn kept(bytes: Vec<u8>) -> Result<Blob, String> {
+        Self::parse(Bytes::Read(bytes), None)
+    }
+
     fn parse(bytes: Bytes, base: Option<&Blob>) -> Result<Blob, String> {
         const CUT: &str = "BTF is cut short";
         let magic = bytes.get(..4).ok_or(CUT)?;

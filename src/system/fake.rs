@@ -330,28 +330,7 @@ impl Reader {
                 "cpus" => self.cpus = u32::try_from(self.number()?).map_err(|e| e.to_string())?,
                 "feature" => {
                     let name = self.next()?;
-                    let all = [
-                        Feature::UprobeMulti,
-                        Feature::PerfCookie,
-                        Feature::RawTracepointCookie,
-                        Feature::CpuV4,
-                        Feature::Btf,
-                        Feature::Loop,
-                        Feature::Fetch,
-                        Feature::ShortKeys,
-                        Feature::Override,
-                        Feature::ForEach,
-                        Feature::AllocatesAnywhere,
-                        Feature::AncestorCgroup,
-                        Feature::SleepingUprobes,
-                        Feature::NumberPointers,
-                        Feature::SharedStacks,
-                        Feature::KprobeMulti,
-                        Feature::KprobeSession,
-                        Feature::Kprobe,
-                        Feature::Trampoline,
-                    ];
-                    let chosen = all.into_iter().find(|f| format!("{f:?}") == name);
+                    let chosen = Feature::named(&name);
                     self.features.insert(chosen.ok_or_else(|| format!("`feature {name}`: there is none"))?);
                 }
                 "no" => match self.next()?.as_str() {

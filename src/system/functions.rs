@@ -116,6 +116,11 @@ impl Functions {
             .filter(|f| f.alias_of.is_none() && !is_never_matched(f.name))
     }
 
+    /// Those whose names begin so.
+    pub(super) fn starting<'a>(&'a self, head: &'a str) -> impl Iterator<Item = Traceable<'a>> {
+        self.from(head).take_while(move |f| f.name.starts_with(head))
+    }
+
     /// From the first that is not less than this name.
     fn from<'a>(&'a self, name: &str) -> impl Iterator<Item = Traceable<'a>> + use<'a> {
         let text = self.lines();

@@ -130,7 +130,7 @@ fn folder() -> Option<PathBuf> {
 
 /// The kernel's build, and its modules as they are loaded now.
 fn key() -> String {
-    let build = build_id(&fs::read("/sys/kernel/notes").unwrap_or_default()).unwrap_or_else(|| {
+    let build = kernel_build_id().unwrap_or_else(|| {
         let version = fs::read("/proc/version").unwrap_or_default();
         format!("{:016x}", digest(&version))
     });
@@ -141,8 +141,13 @@ fn key() -> String {
     format!("{build}-{:016x}", digest(names.join("\n").as_bytes()))
 }
 
+/// Of the kernel's image.
+pub(super) fn kernel_build_id() -> Option<String> {
+    build_id(&fs::read("/sys/kernel/notes").ok()?)
+}
+
 /// The descriptor of the note "GNU" of type 3 among ELF notes, in hexadecimal.
-fn build_id(notes: &[u8]) -> Option<String> {
+pub(super) fn build_id(notes: &[u8]) -> Option<String> {
     let word = |at: usize| Some(u32::from_ne_bytes(notes.get(at..)?.first_chunk().copied()?) as usize);
     let mut at = 0;
     loop {
@@ -156,7 +161,7 @@ fn build_id(notes: &[u8]) -> Option<String> {
 }
 
 /// Tells a damaged file, not a forged one: whoever may write it may write the digest too.
-fn digest(bytes: &[u8]) -> u64 {
+pub(super) fn digest(bytes: &[u8]) -> u64 {
     let mut state = 0xcbf2_9ce4_8422_2325u64 ^ bytes.len() as u64;
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];

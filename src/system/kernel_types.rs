@@ -54,11 +54,23 @@ struct Module {
     blob: OnceCell<Option<Blob>>,
 }
 
+/// Gives a module's BTF by the module's name.
+pub type ReadModule = Box<dyn Fn(&str) -> Option<Vec<u8>>>;
+
+/// Where modules' BTF is taken from.
+enum Source {
+    /// There is none but what is added.
+    Nowhere,
+    /// `/sys/kernel/btf`
+    Folder(PathBuf),
+    /// Names, and what gives the bytes of one.
+    Given(Vec<String>, ReadModule),
+}
+
 /// The kernel's BTF and, once a name is not there, its modules'.
 pub struct KernelTypes {
     base: Blob,
-    /// `/sys/kernel/btf`, if modules' BTF may be taken from there.
-    folder: Option<PathBuf>,
+    source: Source,
     modules: OnceCell<Vec<Module>>,
     enums: RefCell<BTreeMap<u32, Arc<Enum>>>,
     variants: RefCell<BTreeMap<String, Option<(u32, i64)>>>,
@@ -87,7 +99,7 @@ impl KernelTypes {
                         "{var} names a file of raw BTF, such as a copy of /sys/kernel/btf/vmlinux; unset it to use this kernel's"
                     )),
                 })?;
-                return Ok(Self::new(base, None));
+                return Ok(Self::new(base, Source::Nowhere));
             }
         }
         let folder = Path::new("/sys/kernel/btf");
@@ -97,18 +109,24 @@ impl KernelTypes {
                 "the kernel must be built with CONFIG_DEBUG_INFO_BTF=y and /sys be mounted; or name a file of raw BTF in RBT_BTF".into(),
             ),
         })?;
-        Ok(Self::new(base, Some(folder.to_owned())))
+        Ok(Self::new(base, Source::Folder(folder.to_owned())))
     }
 
     /// From a kernel's BTF at hand, without modules.
     pub fn from_vec(bytes: Vec<u8>) -> Result<Self, String> {
-        Ok(Self::new(Blob::from_vec(bytes, None)?, None))
+        Ok(Self::new(Blob::from_vec(bytes, None)?, Source::Nowhere))
     }
 
-    fn new(base: Blob, folder: Option<PathBuf>) -> Self {
+    /// From a kernel's BTF that was whole when it was kept, and modules whose BTF `read` gives when it is asked for.
+    pub fn kept(bytes: Vec<u8>, mut modules: Vec<String>, read: ReadModule) -> Result<Self, String> {
+        modules.truncate(MODULES);
+        Ok(Self::new(Blob::kept(bytes)?, Source::Given(modules, read)))
+    }
+
+    fn new(base: Blob, source: Source) -> Self {
         Self {
             base,
-            folder,
+            source,
             modules: OnceCell::new(),
             signs_known: OnceCell::new(),
             enums: RefCell::default(),
@@ -201,11 +219,15 @@ impl KernelTypes {
 
     fn modules(&self) -> &[Module] {
         self.modules.get_or_init(|| {
-            let entries = self.folder.as_ref().and_then(|f| std::fs::read_dir(f).ok());
-            let mut names: Vec<String> =
-                entries.into_iter().flatten().filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| n != "vmlinux").collect();
-            names.sort();
-            names.truncate(MODULES);
+            let names = match &self.source {
+                Source::Nowhere => Vec::new(),
+                Source::Given(names, _) => names.clone(),
+                Source::Folder(folder) => {
+                    let mut names = module_names(folder);
+                    names.truncate(MODULES);
+                    names
+                }
+            };
             names.into_iter().map(|name| Module { name, blob: OnceCell::new() }).collect()
         })
     }
@@ -227,7 +249,11 @@ impl KernelTypes {
             .blob
             .get_or_init(|| {
                 // A module that has just gone, or BTF that does not fit this kernel, has no types to offer.
-                Blob::open(&self.folder.as_ref()?.join(&module.name), Some(&self.base)).ok()
+                match &self.source {
+                    Source::Nowhere => None,
+                    Source::Folder(folder) => Blob::open(&folder.join(&module.name), Some(&self.base)).ok(),
+                    Source::Given(_, read) => Blob::from_vec(read(&module.name)?, Some(&self.base)).ok(),
+                }
             })
             .as_ref()
     }
@@ -493,6 +519,15 @@ impl KernelTypes {
         }
         Some(Record { name: of.name.clone(), size: of.size, fields })
     }
+}
+
+/// The modules whose BTF is in a folder like `/sys/kernel/btf`, sorted.
+pub(super) fn module_names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let names = entries.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|n| n != "vmlinux").collect();
+    names.sort();
+    names
 }
 
 /// An integer type of C by any of its spellings: `unsigned long`, `long unsigned int`, `char`, `bool`, `__u32`, `int16_t`.

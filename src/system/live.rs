@@ -102,6 +102,11 @@ impl Live {
         self.debug_info.borrow().get(n as usize)?.1.clone().ok()
     }
 
+    /// Is this struct one of a binary's?
+    pub(super) fn owns(&self, of: &Struct) -> bool {
+        of.id >= BINARY_IDS
+    }
+
     /// The index of functions, if that is what there is to read.
     fn indexed(&self) -> Option<&Functions> {
         if self.function_list.is_some() {

@@ -1,8 +1,9 @@
 //! What a kernel and its binaries offer: the questions that checking a script asks.
 //!
 //! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
-//! `Fake` from a test's own words. Answers are facts, never guesses from a version number.
+//! `Snapshot` from a file, `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
+pub mod asked;
 pub mod btf;
 pub mod cgroup;
 pub mod dwarf;
@@ -19,6 +20,7 @@ mod ldcache;
 pub mod live;
 pub mod locate;
 pub mod mangled;
+pub mod object_needs;
 pub mod programs;
 pub mod registers;
 pub mod rights;
@@ -167,6 +169,36 @@ pub enum Feature {
     Kprobe,
     /// Programs that a function of the kernel calls at its entry and exit.
     Trampoline,
+}
+
+impl Feature {
+    /// Every one.
+    pub const ALL: [Feature; 19] = [
+        Feature::UprobeMulti,
+        Feature::PerfCookie,
+        Feature::RawTracepointCookie,
+        Feature::CpuV4,
+        Feature::Btf,
+        Feature::Loop,
+        Feature::Fetch,
+        Feature::SleepingUprobes,
+        Feature::NumberPointers,
+        Feature::ForEach,
+        Feature::AllocatesAnywhere,
+        Feature::AncestorCgroup,
+        Feature::Override,
+        Feature::ShortKeys,
+        Feature::SharedStacks,
+        Feature::KprobeMulti,
+        Feature::KprobeSession,
+        Feature::Kprobe,
+        Feature::Trampoline,
+    ];
+
+    /// By its name in this program's text, as snapshots and tests have it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|f| format!("{f:?}") == name)
+    }
 }
 
 /// Most bytes of a key where a kernel has a limit: `MAX_BPF_STACK` of `include/linux/filter.h`.
@@ -347,7 +379,7 @@ pub struct HeaderFolder {
 }
 
 /// Which name space of C a type's name is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypeName {
     /// `struct x`
     Struct,

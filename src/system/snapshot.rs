@@ -1,9 +1,26 @@
 //! A kernel described by a file, so that scripts are checked against it where it does not run.
+//!
+//! [`Contents`] is what is known of a kernel, [`write()`] makes a file of it, and a [`Snapshot`] answers from the file. Reading
+//! is cheap: a file is read and digested as a whole, and a section is unpacked when the first question needs it.
 
+mod answers;
+mod file;
+mod parts;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use super::Feature;
 use super::functions::Functions;
+use super::kernel_types::KernelTypes;
+use super::live::Live;
+use super::{Feature, Missing};
+use file::Sections;
 
 /// What is known of the kernel as such.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +61,8 @@ pub struct Contents {
     pub functions: Option<Functions>,
     /// Names of functions in the symbol table that are not among those, sorted: what cannot be traced, but is there.
     pub untraceable: Option<Vec<String>>,
+    /// Names of data in the symbol table, sorted: for `kaddr`.
+    pub variables: Option<Vec<String>>,
     /// Functions that may be made to return at once, sorted.
     pub error_injectable: Option<Vec<String>>,
     /// What its BPF can do; one that is absent is not known.
@@ -52,4 +71,98 @@ pub struct Contents {
     pub callable: Option<BTreeMap<String, Vec<u32>>>,
     /// Its configuration: the text of `/boot/config-…`.
     pub config: Option<String>,
+    /// What could not be had, and why: by the name of its section (see `parts`).
+    pub missing: BTreeMap<String, String>,
+}
+
+/// Writes a snapshot.
+pub fn write(contents: &Contents, to: &mut dyn Write) -> io::Result<()> {
+    write_telling(contents, to, &mut |_| {})
+}
+
+/// The same; `packed` is told of each section that is done.
+pub fn write_telling(contents: &Contents, to: &mut dyn Write, packed: &mut dyn FnMut(&str)) -> io::Result<()> {
+    file::write(&parts::sections(contents), to, packed)
+}
+
+/// A kernel, as a file has it. What files of binaries hold is this machine's.
+pub struct Snapshot {
+    path: PathBuf,
+    about: About,
+    sections: Rc<Sections>,
+    /// Answers what is asked about binaries.
+    files: Live,
+    types: OnceCell<Result<KernelTypes, Missing>>,
+    events: OnceCell<Result<parts::EventIndex, Missing>>,
+    formats: OnceCell<Result<String, String>>,
+    raw_tracepoints: OnceCell<Result<Vec<(String, String)>, Missing>>,
+    functions: OnceCell<Result<Functions, Missing>>,
+    untraceable: OnceCell<Option<Functions>>,
+    variables: OnceCell<Option<Functions>>,
+    injectable: OnceCell<Option<Functions>>,
+    callable: OnceCell<Option<BTreeMap<String, Vec<u32>>>>,
+    features: OnceCell<BTreeMap<Feature, bool>>,
+    /// What the rest told of features that are not among those.
+    told: RefCell<BTreeMap<Feature, bool>>,
+    config: OnceCell<Option<String>>,
+}
+
+impl Snapshot {
+    /// Reads a file. Errors: it cannot be read, is none, is cut short, damaged, too large, or of a later format.
+    pub fn open(path: &Path) -> Result<Self, Missing> {
+        let sections = Sections::open(path)?;
+        let about = parts::read_about(&sections).map_err(|why| Missing {
+            what: format!("the snapshot {} is damaged: {why}", path.display()),
+            help: Some("make it anew: `rbt snapshot -o FILE`".into()),
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            about,
+            sections: Rc::new(sections),
+            files: Live::new(),
+            types: OnceCell::new(),
+            events: OnceCell::new(),
+            formats: OnceCell::new(),
+            raw_tracepoints: OnceCell::new(),
+            functions: OnceCell::new(),
+            untraceable: OnceCell::new(),
+            variables: OnceCell::new(),
+            injectable: OnceCell::new(),
+            callable: OnceCell::new(),
+            features: OnceCell::new(),
+            told: RefCell::default(),
+            config: OnceCell::new(),
+        })
+    }
+
+    /// The kernel as such.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The version of rbt that wrote the file.
+    pub fn writer(&self) -> &str {
+        &self.sections.writer
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> usize {
+        self.sections.size()
+    }
+
+    /// Its sections: names, bytes in the file, and bytes unpacked.
+    pub fn parts(&self) -> impl Iterator<Item = (&str, usize, usize)> {
+        self.sections.names().map(|name| {
+            let (stored, raw) = self.sections.sizes(name).unwrap_or_default();
+            (name, stored, raw)
+        })
+    }
+
+    /// All of it, unpacked.
+    pub fn contents(&self) -> Result<Contents, Missing> {
+        parts::contents(&self.sections).map_err(|why| Missing {
+            what: format!("the snapshot {} is damaged: {why}", self.path.display()),
+            help: Some("make it anew: `rbt snapshot -o FILE`".into()),
+        })
+    }
 }

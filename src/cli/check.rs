@@ -1,0 +1,252 @@
+//! `rbt check`: its options.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use super::{Command, Failure};
+use crate::verdict::{FORMATS, RULES, USAGE};
+
+/// What is checked, against what, and how it is told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Check {
+    /// Files, directories, globs, names of saved scripts; `-` is standard input.
+    pub scripts: Vec<OsString>,
+    /// Snapshots, directories of them, and [`HERE`]; none: this machine.
+    pub against: Vec<PathBuf>,
+    /// What the others are compared with: one of `against`, or another; none: the first of those.
+    pub baseline: Option<PathBuf>,
+    /// Let the running kernel's verifier look at it.
+    pub load: bool,
+    /// Where binaries are looked for.
+    pub root: Option<PathBuf>,
+    /// Binaries that stand for those of the same file name.
+    pub binaries: Vec<PathBuf>,
+    /// `--config`
+    pub config: Option<PathBuf>,
+    /// `--deny warnings`
+    pub deny_warnings: bool,
+    /// A row of the verdict's formats.
+    pub format: String,
+    /// Where the format goes: text is told all the same.
+    pub output: Option<PathBuf>,
+    /// Only what is not well.
+    pub quiet: bool,
+    /// Facts too.
+    pub verbose: bool,
+    /// Colour on standard output.
+    pub color: bool,
+}
+
+/// This machine, where a snapshot's path may stand.
+pub const HERE: &str = "here";
+/// How files of snapshots end.
+pub const SNAPSHOT: &str = "rbts";
+
+/// Check scripts against kernels, without running them
+///
+/// Does a script parse, are its types right, is each probe there and traceable, are the fields and arguments that it uses what they
+/// were, is each helper, map type and program type there, and which mechanism will serve? Without --against the kernel is this
+/// machine's. Needs no privileges, but for --load and for what a kernel tells root alone (`rbt snapshot` keeps that).
+#[derive(Parser, Debug)]
+#[command(
+    name = "rbt check",
+    bin_name = "rbt check",
+    override_usage = "rbt check [OPTIONS] FILE|DIR|GLOB|NAME... [--against FILE.rbts|DIR|here...]
+       rbt check --rules",
+    disable_version_flag = true,
+    args_override_self = true,
+    after_help = EXAMPLES
+)]
+struct Raw {
+    /// Scripts, directories of *.bt, globs, names of saved scripts; `-` is standard input
+    #[arg(value_name = "FILE", required_unless_present = "rules", value_hint = clap::ValueHint::AnyPath)]
+    files: Vec<OsString>,
+    /// Kernels: snapshots, directories of *.rbts, `here` for this machine; may be given several times
+    #[arg(long, value_name = "KERNEL", num_args = 1.., value_hint = clap::ValueHint::AnyPath)]
+    against: Vec<OsString>,
+    /// The kernel that the others are compared with: a snapshot or `here`; else the first of --against
+    #[arg(long, value_name = "KERNEL", value_hint = clap::ValueHint::FilePath)]
+    baseline: Option<PathBuf>,
+    /// Let the verifier of the running kernel look at each script too; attaches nothing, needs root
+    #[arg(long)]
+    load: bool,
+    /// A binary that stands for those of its file name in uprobes and USDT; may be given several times
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    binary: Vec<PathBuf>,
+    /// A file tree to look for binaries in, such as an unpacked image
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    root: Option<PathBuf>,
+    /// What is meant to differ; else rbt-check.toml here or in a folder above
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    config: Option<PathBuf>,
+    /// Fail on `warnings` too
+    #[arg(long, value_name = "WHAT")]
+    deny: Option<String>,
+    /// How the verdict is told: text, json, junit, sarif or github
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    format: String,
+    /// Write it to this file; standard output has the text all the same
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Tell only what is not well
+    #[arg(short, long)]
+    quiet: bool,
+    /// Tell what is known besides: mechanisms, sizes, times
+    #[arg(short, long)]
+    verbose: bool,
+    /// Colour: auto, always or never
+    #[arg(long, value_name = "WHEN")]
+    color: Option<String>,
+    /// List the kinds of findings
+    #[arg(long)]
+    rules: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  rbt snapshot -o prod.rbts                      on the machine, as root: what its kernel offers
+  rbt check scripts/ --against prod.rbts         anywhere: will the scripts work there?
+  rbt check opensnoop '*.bt' --against kernels/  a saved script and some files, on all kernels of a folder
+  rbt check trace.bt -v                          on this machine, with the mechanisms that will serve
+  rbt check app.bt --root image/                 uprobes and USDT of an image's binaries
+  rbt check scripts/ --against kernels/ --deny warnings -f sarif -o check.sarif
+
+What is meant to differ, in a script:
+  // check: kernels >= 5.15, != 6.6              on others it is left out; also 5.10..6.1
+  // check: optional probe kprobe:foo*           may be missing
+  // check: allow sign-changed printed only      a rule, and why
+or for several, in rbt-check.toml:
+  [[script]]
+  files = [\"net/*.bt\"]
+  kernels = \">= 5.15\"
+  optional = [\"kprobe:foo*\"]
+  allow = [\"sign-changed\"]
+
+Exit status:
+  0    all is well
+  1    findings
+  2    wrong use, or a configuration that is not valid
+  3    something could not be checked: a file or a snapshot that cannot be read, a right that is missing";
+
+/// Of the words after `rbt check`.
+pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    let wrong = |f: Failure| f.status(USAGE);
+    let words = [OsString::from("rbt check")].into_iter().chain(args.iter().cloned());
+    let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
+        Ok(raw) => raw,
+        Err(e) if e.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
+            let help = "name files, folders or saved scripts; `rbt check --help` has examples";
+            return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
+        }
+        Err(e) if e.use_stderr() => {
+            let words: Vec<String> = ["check".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
+            return Err(wrong(super::usage::usage_error(&e, &words)).help("`rbt check --help` explains the options"));
+        }
+        Err(e) => return Ok(Command::Say(e.render().to_string())),
+    };
+    if raw.rules {
+        return Ok(Command::Say(rules()));
+    }
+    let names: Vec<&'static str> = FORMATS.iter().map(|f| f.name).collect();
+    if !names.contains(&raw.format.as_str()) {
+        return Err(wrong(Failure::new(format!("rbt check: there is no format `{}`", raw.format)).suggest(&raw.format, &names)));
+    }
+    if let Some(what) = raw.deny.as_deref().filter(|w| *w != "warnings") {
+        return Err(wrong(Failure::new(format!("rbt check: `{what}` cannot be denied")).help("--deny warnings")));
+    }
+    let (mut scripts, mut against) = (raw.files, Vec::new());
+    for word in raw.against {
+        // after the first, which may be anything, what is no kernel is a script: the option takes all words that follow it
+        if against.is_empty() || is_kernel(&word) {
+            against.push(PathBuf::from(word));
+        } else {
+            scripts.push(word);
+        }
+    }
+    if scripts.is_empty() {
+        let help = "put the scripts first: `rbt check FILES --against KERNELS`";
+        return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
+    }
+    let color = super::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
+    Ok(Command::Check(Box::new(Check {
+        scripts,
+        against,
+        baseline: raw.baseline,
+        load: raw.load,
+        root: raw.root,
+        binaries: raw.binary,
+        config: raw.config,
+        deny_warnings: raw.deny.is_some(),
+        format: raw.format,
+        output: raw.output,
+        quiet: raw.quiet,
+        verbose: raw.verbose,
+        color,
+    })))
+}
+
+/// Is a word behind `--against` a kernel?
+fn is_kernel(word: &OsString) -> bool {
+    let path = Path::new(word);
+    let ends = |p: &Path| p.extension().is_some_and(|e| e == SNAPSHOT);
+    let of_kernels = || std::fs::read_dir(path).is_ok_and(|dir| dir.flatten().any(|e| ends(&e.path())));
+    word == HERE || ends(path) || of_kernels()
+}
+
+/// The kinds of findings.
+fn rules() -> String {
+    let mut text = String::from("Findings, besides what is wrong with a script on any kernel (those have the codes of rbt's messages):\n");
+    for rule in RULES {
+        let level = format!("{:?}", rule.level).to_lowercase();
+        let _ = writeln!(text, "  {:18} {level:8} {}", rule.name, rule.doc);
+    }
+    text + "\n`// check: allow RULE` in a script, or `allow` in rbt-check.toml, makes a note of one.\n"
+}
+
+/// The definition of its options.
+pub fn command() -> clap::Command {
+    Raw::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Command, Failure> {
+        super::super::parse(["rbt", "check"].iter().chain(args).map(OsString::from))
+    }
+
+    fn check(args: &[&str]) -> Check {
+        match parsed(args) {
+            Ok(Command::Check(check)) => *check,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn kernels_are_told_from_scripts() {
+        let c = check(&["a.bt", "--against", "x.rbts", "y.rbts", "--against", "here", "b.bt"]);
+        assert_eq!(c.scripts, ["a.bt", "b.bt"]);
+        assert_eq!(c.against, [PathBuf::from("x.rbts"), "y.rbts".into(), "here".into()]);
+        assert_eq!(check(&["--against", "kernels", "a.bt"]).against, [PathBuf::from("kernels")]);
+        let c = check(&["-qv", "a", "--deny", "warnings", "-f", "sarif", "-o", "x", "--root", "r", "--binary", "b", "--load"]);
+        assert!(c.quiet && c.verbose && c.deny_warnings && c.load && c.format == "sarif");
+    }
+
+    #[test]
+    fn wrong_use_is_status_2() {
+        let bad = [&[][..], &["--against", "a.rbts"], &["a", "--deny", "notes"], &["a", "-f", "jnuit"], &["a", "--aganist", "b"]];
+        for args in bad {
+            let failure = parsed(args).unwrap_err();
+            assert_eq!((failure.status, failure.help.is_some()), (2, true), "{args:?}: {failure:?}");
+        }
+        let Ok(Command::Say(help)) = parsed(&["--help"]) else { panic!() };
+        assert!(help.contains("--against") && help.contains("Exit status"), "{help}");
+        let Ok(Command::Say(text)) = parsed(&["--rules"]) else { panic!() };
+        for rule in RULES {
+            assert!(text.contains(rule.name), "{}", rule.name);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A snapshot as a [`System`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Snapshot, parts, told};
+use crate::system::functions::{Functions, KERNEL, Symbols};
+use crate::system::kernel_types::{KernelTypes, Prototype};
+use crate::system::{
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, syscalls,
+    tracefs,
+};
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// Stands for the address of a symbol, which differs from one start of a kernel to the next.
+const SOMEWHERE: u64 = 0xffff_ffff_8100_0000;
+
+impl System for Snapshot {
+    fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        self.types().ok()?.named(kind, name)
+    }
+
+    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+        self.files.type_in_binary(path, kind, name)
+    }
+
+    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.files.enumerator_in_binary(path, name)
+    }
+
+    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        self.files.arguments(path, function)
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        self.files.source_line(path, file, line, column)
+    }
+
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.files.inlined(path, function)
+    }
+
+    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        if self.files.owns(of) { self.files.member(of, name) } else { self.types().ok()?.member(of, name) }
+    }
+
+    fn expand(&self, of: &Struct) -> Option<Record> {
+        if self.files.owns(of) { self.files.expand(of) } else { self.types().ok()?.expand(of) }
+    }
+
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.types().ok()?.enumerator(name)
+    }
+
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        if let Ok(types) = self.types() {
+            types.names(kind, each);
+        }
+    }
+
+    fn types_missing(&self) -> Option<Missing> {
+        self.types().err()
+    }
+
+    fn file(&self, path: &Path) -> Option<String> {
+        self.files.file(path)
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        self.files.header_folders()
+    }
+
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        Ok(&self.events()?.names)
+    }
+
+    fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
+        Ok(self.event(category, name)?.is_some())
+    }
+
+    /// Such events are not kept.
+    fn is_dynamic_tracepoint(&self, _category: &str, _name: &str) -> bool {
+        false
+    }
+
+    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
+        let Some((from, to)) = self.event(category, name)? else { return Ok(None) };
+        let formats = self.formats.get_or_init(|| parts::formats(&self.sections)).as_ref().map_err(|e| self.damaged(e))?;
+        let text = formats.get(from..to).unwrap_or_default();
+        Ok(tracefs::parse_format(text, category, &|kind, name| self.type_named(kind, name)))
+    }
+
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        let all = self.raw_tracepoints.get_or_init(|| Ok(self.types()?.raw_tracepoints()));
+        all.as_deref().map_err(Clone::clone)
+    }
+
+    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
+        Some(self.types().ok()?.raw_tracepoint(name)?.params)
+    }
+
+    fn syscall_number(&self, name: &str) -> Option<u32> {
+        syscalls::number(name)
+    }
+
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.types().ok()?.callable_id(name)
+    }
+
+    fn describes_function(&self, name: &str) -> bool {
+        self.types().is_ok_and(|types| types.function_id(name).is_some())
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.types().ok()?.variable_section(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        let all = self.callable.get_or_init(|| parts::read_callable(&self.sections).ok().flatten());
+        all.as_ref().and_then(|all| all.get(function)).is_some_and(|types| types.contains(&program_type))
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        let read = || match self.sections.text("functions") {
+            Ok(Some(text)) => Ok(Functions::from_index(text, 0)),
+            Ok(None) => Err(self.lacks("functions", "which functions can be traced")),
+            Err(e) => Err(self.damaged(&e)),
+        };
+        self.functions.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        match self.functions() {
+            Ok(all) => Ok(all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect()),
+            // what is described may be untraceable
+            Err(missing) => match self.prototype(None, name) {
+                Some(described) => Ok(vec![Home { module: described.module, function: name.to_owned() }]),
+                None => Err(missing),
+            },
+        }
+    }
+
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        self.types().ok()?.function(module, name)
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        if let Ok(types) = self.types() {
+            types.functions(each);
+        }
+    }
+
+    fn text_symbols(&self, name: &str) -> Symbols {
+        let part = format!("{name}.");
+        let mut found = Symbols::default();
+        for list in self.functions().into_iter().chain(self.untraceable()) {
+            found.whole |= list.named(name).next().is_some();
+            found.parts.extend(list.starting(&part).map(|f| f.name.to_owned()));
+        }
+        found.parts.sort_unstable();
+        found.parts.dedup();
+        found
+    }
+
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        let read = || self.sections.text("injectable").ok().flatten().map(|text| Functions::from_index(text, 0));
+        Some(self.injectable.get_or_init(read).as_ref()?.named(function).next().is_some())
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        let described = || self.sections.sizes(&format!("{}{name}", parts::BTF)).is_some();
+        name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
+    }
+
+    fn hidden_symbols(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether there is one is known, and where it is not.
+    fn kernel_symbol(&self, name: &str) -> Option<u64> {
+        let read = || self.sections.text("variables").ok().flatten().map(|text| Functions::from_index(text, 0));
+        let data = || self.variables.get_or_init(read).as_ref().is_some_and(|all| all.named(name).next().is_some());
+        (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(SOMEWHERE)
+    }
+
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+        self.files.resolve_binary(name, pid)
+    }
+
+    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
+        self.files.binary(path)
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        self.files.markers(path)
+    }
+
+    fn has(&self, feature: Feature) -> bool {
+        let kept = self.features.get_or_init(|| parts::features(&self.sections).unwrap_or_default());
+        if let Some(known) = kept.get(&feature) {
+            return *known;
+        }
+        if let Some(known) = self.told.borrow().get(&feature) {
+            return *known;
+        }
+        let answer = told::has(self, feature);
+        self.told.borrow_mut().insert(feature, answer);
+        answer
+    }
+
+    fn possible_cpus(&self) -> u32 {
+        self.about.possible_cpus.max(1)
+    }
+
+    fn online_cpus(&self) -> Vec<u32> {
+        (0..self.possible_cpus().min(1 << 16)).collect()
+    }
+
+    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
+        Err(Missing {
+            what: format!("a snapshot does not know cgroups: {path}"),
+            help: Some("cgroups are made while a machine runs, and their ids with them".into()),
+        })
+    }
+}
+
+impl Snapshot {
+    /// The kernel's types, or why there are none.
+    pub fn types(&self) -> Result<&KernelTypes, Missing> {
+        let read = || {
+            let vmlinux = format!("{}{KERNEL}", parts::BTF);
+            let bytes = self.sections.get(&vmlinux).map_err(|e| self.damaged(&e))?;
+            let bytes = bytes.ok_or_else(|| self.lacks(&vmlinux, "the kernel's types (BTF)"))?;
+            let modules = self.sections.names().filter_map(|n| n.strip_prefix(parts::BTF)).filter(|n| *n != KERNEL);
+            let modules = modules.map(str::to_owned).collect();
+            let sections = self.sections.clone();
+            let read = move |name: &str| sections.get(&format!("{}{name}", parts::BTF)).ok().flatten();
+            KernelTypes::kept(bytes, modules, Box::new(read)).map_err(|e| self.damaged(&format!("its types cannot be read: {e}")))
+        };
+        self.types.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    fn events(&self) -> Result<&parts::EventIndex, Missing> {
+        let read = || match parts::events(&self.sections) {
+            Ok(Some(all)) => Ok(all),
+            Ok(None) => Err(self.lacks("events", "the kernel's events (tracepoints)")),
+            Err(e) => Err(self.damaged(&e)),
+        };
+        self.events.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    /// Where an event's format is.
+    fn event(&self, category: &str, name: &str) -> Result<Option<(usize, usize)>, Missing> {
+        let all = self.events()?;
+        let at = all.names.binary_search_by(|(c, n)| (c.as_str(), n.as_str()).cmp(&(category, name)));
+        Ok(at.ok().and_then(|at| all.places.get(at).copied()))
+    }
+
+    fn untraceable(&self) -> Option<&Functions> {
+        let read = || self.sections.text("untraceable").ok().flatten().map(|text| Functions::from_index(text, 0));
+        self.untraceable.get_or_init(read).as_ref()
+    }
+
+    /// Does it hold all names of the kernel's code?
+    pub(super) fn knows_symbols(&self) -> bool {
+        self.functions().is_ok() && self.untraceable().is_some()
+    }
+
+    /// What an option of the configuration is set to; empty: it is not set. None: the configuration is not known.
+    pub fn config(&self, option: &str) -> Option<&str> {
+        let text = self.config.get_or_init(|| self.sections.text("config").ok().flatten()).as_ref()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(option)?.strip_prefix('='));
+        Some(value.unwrap_or("").trim())
+    }
+
+    fn lacks(&self, section: &str, what: &str) -> Missing {
+        let why = parts::missing(&self.sections).ok().and_then(|all| all.get(section).cloned());
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        Missing {
+            what: format!("the snapshot {} does not hold {what}{why}", self.path.display()),
+            help: Some("make it as root: `rbt snapshot -o FILE`".into()),
+        }
+    }
+
+    fn damaged(&self, why: &str) -> Missing {
+        Missing {
+            what: format!("the snapshot {} is damaged: {why}", self.path.display()),
+            help: Some("make it anew: `rbt snapshot -o FILE`".into()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What a snapshot holds, as sections: BTF as it is, all else as lines of text.
+//!
+//! | section | what |
+//! |---|---|
+//! | `about` | `key<TAB>value` |
+//! | `missing` | a section that could not be had, a tab, why |
+//! | `btf/vmlinux`, `btf/MODULE` | raw BTF |
+//! | `events` | category, name and bytes of the format, with tabs between |
+//! | `formats` | the formats, one after another |
+//! | `functions` | see [`Functions`] |
+//! | `untraceable`, `variables`, `injectable` | names |
+//! | `features` | name, a tab, 0 or 1 |
+//! | `callable` | a function's name, then types of program, with tabs between |
+//! | `config` | the kernel's own text |
+
+use std::collections::BTreeMap;
+
+use super::file::Sections;
+use super::{About, Contents, Event};
+use crate::system::Feature;
+use crate::system::functions::Functions;
+
+/// What the names of sections with BTF begin with.
+pub const BTF: &str = "btf/";
+
+/// All sections that there is something for, small and often asked ones first.
+pub fn sections(contents: &Contents) -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<(String, Vec<u8>)> = vec![("about".into(), about(&contents.about).into_bytes())];
+    let mut text = |name: &str, text: Option<String>| all.extend(text.map(|text| (name.to_owned(), text.into_bytes())));
+    let features = contents.features.iter().map(|(f, has)| format!("{f:?}\t{}\n", u8::from(*has))).collect::<String>();
+    text("features", Some(features).filter(|f| !f.is_empty()));
+    let missing = contents.missing.iter().map(|(what, why)| format!("{what}\t{}\n", why.replace('\n', " "))).collect::<String>();
+    text("missing", Some(missing).filter(|m| !m.is_empty()));
+    text("config", contents.config.clone());
+    text("callable", contents.callable.as_ref().map(callable));
+    text("injectable", contents.error_injectable.as_deref().map(lines));
+    text("functions", contents.functions.as_ref().map(|f| f.lines().to_owned()));
+    text("untraceable", contents.untraceable.as_deref().map(lines));
+    text("variables", contents.variables.as_deref().map(lines));
+    if let Some(events) = &contents.events {
+        let mut events: Vec<&Event> = events.iter().filter(|e| !(e.category.clone() + &e.name).contains(['\t', '\n'])).collect();
+        events.sort();
+        events.dedup_by_key(|e| (&e.category, &e.name));
+        text("events", Some(events.iter().map(|e| format!("{}\t{}\t{}\n", e.category, e.name, e.format.len())).collect()));
+        text("formats", Some(events.iter().map(|e| e.format.as_str()).collect()));
+    }
+    all.extend(contents.btf.iter().map(|(name, bytes)| (format!("{BTF}{name}"), bytes.clone())));
+    all
+}
+
+/// The reverse. Errors name the section.
+pub fn contents(of: &Sections) -> Result<Contents, String> {
+    let names = |section: &str| Ok::<_, String>(of.text(section)?.map(|t| t.lines().map(str::to_owned).collect::<Vec<_>>()));
+    let mut btf = Vec::new();
+    for name in of.names() {
+        if let (Some(module), Some(bytes)) = (name.strip_prefix(BTF), of.get(name)?) {
+            btf.push((module.to_owned(), bytes));
+        }
+    }
+    let events = match events(of)? {
+        None => None,
+        Some(index) => {
+            let formats = formats(of)?;
+            let one = |(category, name): &(String, String), (from, to): &(usize, usize)| Event {
+                category: category.clone(),
+                name: name.clone(),
+                format: formats.get(*from..*to).unwrap_or_default().to_owned(),
+            };
+            Some(index.names.iter().zip(&index.places).map(|(n, p)| one(n, p)).collect())
+        }
+    };
+    Ok(Contents {
+        about: read_about(of)?,
+        btf,
+        events,
+        functions: of.text("functions")?.map(|text| Functions::from_index(text, 0)),
+        untraceable: names("untraceable")?,
+        variables: names("variables")?,
+        error_injectable: names("injectable")?,
+        features: features(of)?,
+        callable: read_callable(of)?,
+        config: of.text("config")?,
+        missing: missing(of)?,
+    })
+}
+
+fn lines<S: AsRef<str>>(names: &[S]) -> String {
+    names.iter().flat_map(|n| [n.as_ref(), "\n"]).collect()
+}
+
+fn about(about: &About) -> String {
+    let rows = [
+        ("release", about.release.clone()),
+        ("machine", about.machine.clone()),
+        ("build-id", about.build_id.clone()),
+        ("source", about.source.clone()),
+        ("possible-cpus", about.possible_cpus.to_string()),
+    ];
+    rows.iter().map(|(key, value)| format!("{key}\t{}\n", value.replace('\n', " "))).collect()
+}
+
+/// Of a section of lines with a tab in each: what is before and after it.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.split_once('\t'))
+}
+
+/// The kernel as such. A key that is not known is left out.
+pub fn read_about(of: &Sections) -> Result<About, String> {
+    let text = of.text("about")?.ok_or("its section `about` is not there")?;
+    let value = |key: &str| pairs(&text).find(|(k, _)| *k == key).map_or("", |(_, v)| v).to_owned();
+    Ok(About {
+        release: value("release"),
+        machine: value("machine"),
+        build_id: value("build-id"),
+        source: value("source"),
+        possible_cpus: value("possible-cpus").parse().unwrap_or(0),
+    })
+}
+
+/// See [`Contents::missing`].
+pub fn missing(of: &Sections) -> Result<BTreeMap<String, String>, String> {
+    let text = of.text("missing")?.unwrap_or_default();
+    Ok(pairs(&text).map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
+}
+
+/// See [`Contents::features`]. One of a later rbt's is left out.
+pub fn features(of: &Sections) -> Result<BTreeMap<Feature, bool>, String> {
+    let text = of.text("features")?.unwrap_or_default();
+    Ok(pairs(&text).filter_map(|(name, has)| Some((Feature::named(name)?, has == "1"))).collect())
+}
+
+fn callable(all: &BTreeMap<String, Vec<u32>>) -> String {
+    let line = |(name, types): (&String, &Vec<u32>)| types.iter().fold(name.clone(), |line, ty| format!("{line}\t{ty}")) + "\n";
+    all.iter().map(line).collect()
+}
+
+/// See [`Contents::callable`].
+pub fn read_callable(of: &Sections) -> Result<Option<BTreeMap<String, Vec<u32>>>, String> {
+    let read = |line: &str| {
+        let mut words = line.split('\t');
+        Some((words.next()?.to_owned(), words.filter_map(|w| w.parse().ok()).collect()))
+    };
+    Ok(of.text("callable")?.map(|text| text.lines().filter_map(read).collect()))
+}
+
+/// Which events there are, and where their formats are.
+pub struct EventIndex {
+    /// Category and name, sorted.
+    pub names: Vec<(String, String)>,
+    /// For each, where its format begins and ends in the section of formats.
+    pub places: Vec<(usize, usize)>,
+}
+
+/// See [`EventIndex`].
+pub fn events(of: &Sections) -> Result<Option<EventIndex>, String> {
+    let Some(text) = of.text("events")? else { return Ok(None) };
+    let mut at = 0usize;
+    let mut all = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split('\t');
+        let (Some(category), Some(name), Some(length)) = (words.next(), words.next(), words.next()) else { continue };
+        let from = at;
+        at = at.saturating_add(length.parse().map_err(|_| "its section `events` has a line without a length")?);
+        all.insert((category.to_owned(), name.to_owned()), (from, at));
+    }
+    let (names, places) = all.into_iter().unzip();
+    Ok(Some(EventIndex { names, places }))
+}
+
+/// The text of all formats.
+pub fn formats(of: &Sections) -> Result<String, String> {
+    Ok(of.text("formats")?.unwrap_or_default())
+}

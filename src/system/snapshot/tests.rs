@@ -1,0 +1,264 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::system::btf::{Blob, Kind, Writer};
+use crate::system::{System, TypeName};
+use crate::types::Type;
+
+const FORMAT: &str = "name: sched_switch\nID: 316\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n";
+
+/// A little of everything; `noise` makes sections differ in size and in how they pack.
+fn contents(noise: usize) -> Contents {
+    let mut w = Writer::new(None);
+    let int = w.add(Kind::Int, false, "int", 0, 4, &[1 << 24 | 32]);
+    let (pid, cookie, func) = (w.string("pid"), w.string("cookie"), w.string("BPF_FUNC_loop"));
+    w.add(Kind::Struct, false, "task_struct", 1, 4, &[pid, int, 0]);
+    w.add(Kind::Struct, false, "bpf_raw_tp_link", 1, 4, &[cookie, int, 0]);
+    w.add(Kind::Enum, false, "bpf_func_id", 1, 4, &[func, 181]);
+    let proto = w.add(Kind::FuncProto, false, "", 1, int, &[pid, int]);
+    w.add(Kind::Func, false, "vfs_read", 1, proto, &[]);
+    let vmlinux = w.finish();
+    let base = Blob::from_vec(vmlinux.clone(), None).unwrap();
+    let mut m = Writer::new(Some(&base));
+    let own = m.string("own");
+    m.add(Kind::Struct, false, "fuse_conn", 1, 8, &[own, int, 0]);
+    let module = m.finish();
+    let words = |head: &str| (0..noise).map(|i| format!("{head}{:x}", i.wrapping_mul(0x9e37_79b9) % 1000)).collect::<BTreeSet<_>>();
+    let untraceable: BTreeSet<String> = words("raw_").into_iter().chain(["inlined.isra.0".to_owned()]).collect();
+    Contents {
+        about: About {
+            release: "6.1.0-test".into(),
+            machine: "x86_64".into(),
+            build_id: "ab01".into(),
+            source: "a test".into(),
+            possible_cpus: 4,
+        },
+        btf: vec![("vmlinux".into(), vmlinux), ("fuse".into(), module)],
+        events: Some(vec![
+            Event { category: "sched".into(), name: "sched_switch".into(), format: FORMAT.into() },
+            Event { category: "sched".into(), name: "sched_wakeup".into(), format: FORMAT.replace("316", "317") },
+        ]),
+        functions: Some(Functions::parse("vfs_read\nvfs_write\nfuse_open [fuse]\n", &BTreeSet::from(["vfs_write"]), "")),
+        untraceable: Some(untraceable.into_iter().collect()),
+        variables: Some(vec!["jiffies".into()]),
+        error_injectable: Some(vec!["vfs_read".into()]),
+        features: BTreeMap::from([(Feature::Loop, true), (Feature::UprobeMulti, false)]),
+        callable: Some(BTreeMap::from([("bpf_task_from_pid".into(), vec![2, 26])])),
+        config: Some("CONFIG_BPF=y\n# CONFIG_FPROBE is not set\nCONFIG_BPF_KPROBE_OVERRIDE=y\n".into()),
+        missing: BTreeMap::from([("injectable".into(), "a reason".into())]),
+    }
+}
+
+fn bytes(of: &Contents) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(of, &mut bytes).unwrap();
+    bytes
+}
+
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("rbt-snapshot-{name}-{}", std::process::id())))
+    }
+
+    fn open(&self, bytes: &[u8]) -> Result<Snapshot, Missing> {
+        std::fs::write(&self.0, bytes).unwrap();
+        Snapshot::open(&self.0)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let file = File::new("whole");
+    for noise in [0, 3000] {
+        let was = contents(noise);
+        let snapshot = file.open(&bytes(&was)).unwrap();
+        let is = snapshot.contents().unwrap();
+        assert_eq!((&is.about, &is.events, &is.untraceable, &is.config), (&was.about, &was.events, &was.untraceable, &was.config));
+        assert_eq!((&is.features, &is.callable, &is.missing), (&was.features, &was.callable, &was.missing));
+        assert_eq!((&is.functions, &is.variables, &is.error_injectable), (&was.functions, &was.variables, &was.error_injectable));
+        assert_eq!(is.btf, was.btf);
+        assert_eq!(bytes(&is), bytes(&was));
+    }
+    // nothing is known of nothing
+    let nothing = file.open(&bytes(&Contents::default())).unwrap();
+    assert!(nothing.types_missing().is_some() && nothing.tracepoints().is_err() && nothing.functions().is_err());
+    assert!(nothing.has(Feature::ShortKeys) && nothing.has(Feature::SharedStacks) && !nothing.has(Feature::Loop));
+    assert_eq!((nothing.error_injectable("f"), nothing.config("CONFIG_BPF")), (None, None));
+}
+
+#[test]
+fn questions_are_answered() {
+    let file = File::new("answers");
+    let s = file.open(&bytes(&contents(10))).unwrap();
+    assert_eq!(s.about().release, "6.1.0-test");
+    let Some(Type::Struct(task)) = s.type_named(TypeName::Struct, "task_struct") else { panic!() };
+    assert_eq!(s.member(&task, "pid").unwrap().ty, Type::int(4));
+    let Some(Type::Struct(own)) = s.type_named(TypeName::Struct, "fuse_conn") else { panic!() };
+    assert_eq!(s.member(&own, "own").unwrap().offset, 0);
+    assert!(s.type_named(TypeName::Struct, "none").is_none());
+    let event = s.tracepoint("sched", "sched_wakeup").unwrap().unwrap();
+    assert_eq!((event.id, event.fields.len()), (317, 2));
+    assert_eq!((s.has_tracepoint("sched", "sched_switch"), s.has_tracepoint("sched", "no")), (Ok(true), Ok(false)));
+    assert_eq!(s.tracepoints().unwrap().len(), 2);
+    assert_eq!(s.function_homes("fuse_open").unwrap()[0].module, "fuse");
+    assert_eq!(s.function_homes("inlined"), Ok(vec![]));
+    assert_eq!(s.text_symbols("inlined").parts, ["inlined.isra.0"]);
+    assert!(s.text_symbols("vfs_read").whole && !s.text_symbols("vfs_rea").whole);
+    assert!(s.kernel_symbol("jiffies").is_some() && s.kernel_symbol("jiffie").is_none());
+    assert_eq!((s.error_injectable("vfs_read"), s.error_injectable("vfs_write")), (Some(true), Some(false)));
+    assert!(s.may_call("bpf_task_from_pid", 26) && !s.may_call("bpf_task_from_pid", 5) && !s.may_call("vfs_read", 2));
+    assert!(s.has_module("fuse") && s.has_module("vmlinux") && !s.has_module("xfs"));
+    assert_eq!((s.possible_cpus(), s.online_cpus().len()), (4, 4));
+    assert_eq!(s.prototype(None, "vfs_read").unwrap().params[0].0, "pid");
+}
+
+/// What was tried counts; then what the types, the symbols and the configuration tell.
+#[test]
+fn features_are_told() {
+    let file = File::new("features");
+    let all = contents(0);
+    let has = |contents: &Contents, feature| file.open(&bytes(contents)).unwrap().has(feature);
+    for (feature, want) in [
+        (Feature::UprobeMulti, false),
+        (Feature::Loop, true),
+        (Feature::Btf, true),
+        (Feature::RawTracepointCookie, true),
+        (Feature::KprobeMulti, false),
+        (Feature::Override, true),
+        (Feature::SharedStacks, false),
+        (Feature::ShortKeys, true),
+    ] {
+        assert_eq!(has(&all, feature), want, "{feature:?}");
+    }
+    let untried = Contents { features: BTreeMap::new(), ..all.clone() };
+    assert!(has(&untried, Feature::Loop) && !has(&untried, Feature::UprobeMulti));
+    let symbols = Contents { untraceable: Some(vec!["check_atomic".into()]), ..untried };
+    assert!(has(&symbols, Feature::Fetch) && !has(&symbols, Feature::ShortKeys));
+}
+
+fn error(of: Result<Snapshot, Missing>) -> String {
+    let missing = of.err().expect("it was taken");
+    assert!(missing.help.is_some(), "{missing:?}");
+    missing.what
+}
+
+/// At whatever byte it is cut or changed, a file is refused with a reason, and never taken.
+#[test]
+fn damage_is_told() {
+    let file = File::new("damage");
+    let whole = bytes(&contents(2));
+    assert!(file.open(&whole).is_ok());
+    for n in 0..whole.len() {
+        let said = error(file.open(&whole[..n]));
+        let wanted = if n == 0 { "is not a snapshot" } else { "is cut short" };
+        assert!(said.contains(wanted), "cut to {n}: {said}");
+        let mut odd = whole.clone();
+        odd[n] ^= 1 << (n % 8);
+        let said = error(file.open(&odd));
+        let known = ["is not a snapshot", "is cut short", "is damaged", "has the format", "is too large"];
+        assert!(known.iter().any(|k| said.contains(k)), "changed at {n}: {said}");
+    }
+    assert!(error(file.open(&[&whole[..], b"x"].concat())).contains("damaged"));
+    assert!(error(file.open(b"#!/bin/sh\n")).contains("is not a snapshot"));
+    // of a section that is damaged, the name is told
+    let last = whole.len() - 1;
+    let mut odd = whole.clone();
+    odd[last] ^= 1;
+    assert!(error(file.open(&odd)).contains("`btf/fuse`"));
+    assert!(error(Snapshot::open(&std::env::temp_dir())).contains("cannot read"));
+    assert!(error(Snapshot::open(Path::new("/no/such/file"))).contains("cannot read"));
+}
+
+#[test]
+fn other_versions() {
+    let file = File::new("versions");
+    let mut newer = bytes(&contents(0));
+    newer[8] = 7;
+    newer[16..20].copy_from_slice(b"99.1");
+    let missing = file.open(&newer).err().unwrap();
+    assert!(missing.what.contains("has the format 7.0") && missing.what.contains(env!("CARGO_PKG_VERSION")), "{missing:?}");
+    assert!(missing.help.unwrap().contains("use rbt 99.1"));
+    // a later minor version's sections are passed over
+    let mut sections = parts::sections(&contents(0));
+    sections.insert(1, ("of tomorrow".into(), vec![1, 2, 3]));
+    let mut out = Vec::new();
+    file::write(&sections, &mut out, &mut |_| {}).unwrap();
+    let read = file.open(&out).unwrap();
+    assert_eq!(read.contents().unwrap().btf, contents(0).btf);
+}
+
+/// What a file says of itself is bounded by what it is.
+#[test]
+fn bombs_are_refused() {
+    let file = File::new("bomb");
+    let written = |sections: &[(&str, Vec<u8>)]| {
+        let sections: Vec<(String, Vec<u8>)> = sections.iter().map(|(n, b)| ((*n).to_owned(), b.clone())).collect();
+        let mut out = Vec::new();
+        file::write(&sections, &mut out, &mut |_| {}).map(|()| out)
+    };
+    // 8 MB of nothing packs to some hundred bytes, which would be refused: it is kept as it is
+    let zeros = written(&[("about", b"release\t1\n".to_vec()), ("config", vec![b'\n'; 8 << 20])]).unwrap();
+    let read = file.open(&zeros).unwrap();
+    assert!(zeros.len() > 8 << 20 && read.config("CONFIG_BPF") == Some(""));
+    // a table that lies about what a section comes to
+    let honest = written(&[("about", b"release\t1\n".to_vec()), ("config", b"CONFIG_BPF=y\n".repeat(1000))]).unwrap();
+    let at = honest.windows(6).position(|w| w == b"config").unwrap() + 6 + 1 + 16;
+    for raw in [1u64 << 62, 1 << 40, 4 << 20, 12_999, 13_001, 0] {
+        let mut odd = honest.clone();
+        odd[at..at + 8].copy_from_slice(&raw.to_le_bytes());
+        file::sign(&mut odd);
+        match file.open(&odd) {
+            Err(missing) => assert!(raw > 2 << 20 && missing.what.contains("is too large"), "{raw}: {missing:?}"),
+            Ok(read) => assert!(read.contents().unwrap_err().what.contains("damaged") && read.config("CONFIG_BPF").is_none(), "{raw}"),
+        }
+    }
+}
+
+/// Signed again, so that what is behind the digests is met: no answer is worth a panic.
+#[test]
+fn forged_files_do_no_harm() {
+    let file = File::new("forged");
+    let whole = bytes(&contents(2));
+    let about = contents(2);
+    for n in (48..whole.len()).step_by(2) {
+        let mut odd = whole.clone();
+        odd[n] = odd[n].wrapping_add(1 + (n % 5) as u8);
+        file::sign(&mut odd);
+        let Ok(s) = file.open(&odd) else { continue };
+        let _ = s.contents();
+        for feature in Feature::ALL {
+            s.has(feature);
+        }
+        let _ = s.tracepoint("sched", "sched_switch");
+        s.text_symbols("inlined");
+        let _ = s.function_homes("vfs_read");
+        s.type_named(TypeName::Struct, "fuse_conn");
+        s.raw_tracepoints().map(<[_]>::len).unwrap_or(0);
+    }
+    // and within sections: of text, then of BTF
+    for (section, at) in [("events", 3), ("events", 20), ("features", 2), ("callable", 19), ("functions", 4), ("about", 0)] {
+        for change in [0, b'\t', b'\n', b'9', 0xff] {
+            let mut sections = parts::sections(&about);
+            let (_, raw) = sections.iter_mut().find(|(n, _)| n == section).unwrap();
+            raw[at] = change;
+            let mut out = Vec::new();
+            file::write(&sections, &mut out, &mut |_| {}).unwrap();
+            let Ok(s) = file.open(&out) else { continue };
+            let _ = s.contents();
+            let _ = s.tracepoints();
+            let _ = s.tracepoint("sched", "sched_switch");
+            s.may_call("bpf_task_from_pid", 26);
+            let _ = s.function_homes("vfs_read");
+            s.has(Feature::Loop);
+        }
+    }
+}

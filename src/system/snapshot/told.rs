@@ -1,0 +1,135 @@
+//! What a kernel's BPF can do, as far as its types, its symbols and its configuration tell: for a kernel that does not run
+//! here, so that nothing can be tried.
+//!
+//! A row names what is in such a kernel because of the feature, or is there only together with it.
+
+use super::Snapshot;
+use crate::system::{Feature, System, TypeName};
+use crate::types::Type;
+
+/// What tells whether a kernel has something.
+enum Sign {
+    /// A constant of an enum.
+    Constant(&'static str),
+    /// A struct.
+    Struct(&'static str),
+    /// An enum.
+    Enum(&'static str),
+    /// A member of a struct.
+    Member(&'static str, &'static str),
+    /// Code of this name, also where it cannot be traced.
+    Code(&'static str),
+    /// An option of its configuration that is set to `y`.
+    Config(&'static str),
+    /// One of these.
+    Any(&'static [Sign]),
+    /// All of these.
+    All(&'static [Sign]),
+    /// The contrary.
+    No(&'static Sign),
+}
+
+use Sign::{All, Any, Code, Config, Constant, Enum, Member, No, Struct};
+
+/// Each feature that can be told so; of others nothing is known. Files are the kernel's.
+const SIGNS: &[(Feature, Sign)] = &[
+    // kernel/trace/bpf_trace.c has these structs where CONFIG_UPROBES and CONFIG_FPROBE are set
+    (Feature::UprobeMulti, Struct("bpf_uprobe_multi_link")),
+    (Feature::KprobeMulti, Struct("bpf_kprobe_multi_link")),
+    (Feature::KprobeSession, All(&[Struct("bpf_kprobe_multi_link"), Constant("BPF_TRACE_KPROBE_SESSION")])),
+    // kernel/trace/trace_kprobe.c is built with CONFIG_KPROBE_EVENTS
+    (Feature::Kprobe, Struct("trace_kprobe")),
+    // a stub in include/linux/ftrace.h where CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS is not set
+    (
+        Feature::Trampoline,
+        All(&[
+            Constant("BPF_TRACE_FENTRY"),
+            Any(&[Config("CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS"), Code("register_ftrace_direct"), Code("register_ftrace_direct_multi")]),
+        ]),
+    ),
+    // helpers: enum bpf_func_id of include/uapi/linux/bpf.h
+    (Feature::Loop, Constant("BPF_FUNC_loop")),
+    (Feature::ForEach, Constant("BPF_FUNC_for_each_map_elem")),
+    // came together with the cookie of perf's links
+    (Feature::PerfCookie, Constant("BPF_FUNC_get_attach_cookie")),
+    // include/linux/bpf.h, resp. trace_events.h
+    (Feature::RawTracepointCookie, Member("bpf_raw_tp_link", "cookie")),
+    // kernel/bpf/verifier.c: what loads that extend the sign are checked by; it is not inlined where it is compiled for size
+    (Feature::CpuV4, Any(&[Code("coerce_reg_to_size_sx"), Code("set_sext64_default_val"), Code("emit_ldsx")])),
+    // kernel/bpf/verifier.c: check_xadd before there were others; the helper came to that file after it
+    (Feature::Fetch, FETCH),
+    // kernel/bpf/hashtab.c: MAX_BPF_STACK went from it one version before those instructions came
+    (Feature::ShortKeys, No(&FETCH)),
+    // kernel/bpf/core.c: for lists of programs of which one may sleep
+    (Feature::SleepingUprobes, Code("bpf_prog_array_free_sleepable")),
+    // kernel/bpf/btf.c; the links came with it
+    (Feature::NumberPointers, Any(&[Code("is_int_ptr"), Constant("BPF_LINK_TYPE_KPROBE_MULTI")])),
+    // kernel/bpf/hashtab.c: the allocator that may be called anywhere
+    (Feature::AllocatesAnywhere, Member("bpf_htab", "ma")),
+    // allowed in tracing just before this helper came
+    (Feature::AncestorCgroup, All(&[Constant("BPF_FUNC_timer_init"), Struct("cgroup")])),
+    // compiled where CONFIG_BPF_KPROBE_OVERRIDE is set
+    (Feature::Override, Any(&[Config("CONFIG_BPF_KPROBE_OVERRIDE"), Code("bpf_override_return")])),
+    // include/linux/bpf.h
+    (Feature::SharedStacks, Enum("priv_stack_mode")),
+];
+
+const FETCH: Sign = Any(&[Code("check_atomic"), Constant("BPF_FUNC_for_each_map_elem")]);
+
+/// Has it? Where nothing is known: what is safe everywhere.
+pub fn has(of: &Snapshot, feature: Feature) -> bool {
+    if feature == Feature::Btf {
+        return of.types_missing().is_none();
+    }
+    let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| is(of, sign));
+    known.unwrap_or(matches!(feature, Feature::ShortKeys | Feature::SharedStacks))
+}
+
+/// None: what would tell it is not in the snapshot.
+fn is(of: &Snapshot, sign: &Sign) -> Option<bool> {
+    let types = || of.types_missing().is_none().then_some(());
+    Some(match sign {
+        Constant(name) => {
+            types()?;
+            of.enumerator(name).is_some()
+        }
+        Struct(name) => {
+            types()?;
+            of.type_named(TypeName::Struct, name).is_some()
+        }
+        Enum(name) => {
+            types()?;
+            of.type_named(TypeName::Enum, name).is_some()
+        }
+        Member(of_struct, name) => {
+            types()?;
+            let Some(Type::Struct(found)) = of.type_named(TypeName::Struct, of_struct) else { return Some(false) };
+            of.member(&found, name).is_some()
+        }
+        Code(name) => {
+            let symbols = of.text_symbols(name);
+            let found = symbols.whole || !symbols.parts.is_empty() || of.describes_function(name);
+            if !found && !of.knows_symbols() {
+                return None;
+            }
+            found
+        }
+        Config(name) => of.config(name)? == "y",
+        Any(signs) => return some(signs.iter().map(|s| is(of, s)), true),
+        All(signs) => return some(signs.iter().map(|s| is(of, s)), false),
+        No(sign) => !is(of, sign)?,
+    })
+}
+
+/// `decides` if one is that; else unknown if one is; else the contrary.
+fn some(all: impl Iterator<Item = Option<bool>>, decides: bool) -> Option<bool> {
+    let mut known = Some(!decides);
+    for one in all {
+        match one {
+            Some(is) if is == decides => return Some(decides),
+            Some(_) => {}
+            None => known = None,
+        }
+    }
+    known
+}

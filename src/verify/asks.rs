@@ -1,0 +1,209 @@
+//! What an object asks of a kernel, and whether that has it.
+
+use crate::codegen::artifact::{Artifact, Program, Site};
+use crate::emit::helper_name;
+use crate::probes::{Attach, ProgramType};
+use crate::settings::Settings;
+use crate::system::object_needs::{NeededMap, Needs, needs};
+use crate::system::{Feature, System};
+use crate::value::Pos;
+
+/// Something that the kernel has not, or that is beyond a limit.
+pub struct Lack {
+    /// A row of the rules.
+    pub rule: &'static str,
+    /// What.
+    pub message: String,
+    /// The remedy.
+    pub help: Option<String>,
+    /// Where in the script.
+    pub pos: Option<Pos>,
+}
+
+/// All of it.
+pub struct Answer {
+    /// What is not there.
+    pub lacks: Vec<Lack>,
+    /// What is known besides.
+    pub facts: Vec<(String, String)>,
+}
+
+/// Instructions that the kernel lets a program have: `BPF_COMPLEXITY_LIMIT_INSNS` of include/linux/bpf.h.
+const MOST_INSTRUCTIONS: usize = 1_000_000;
+/// Bytes of maps over which a script is likely mistaken.
+const MUCH_MEMORY: u64 = 1 << 30;
+/// So many sites of a program are named.
+const MOST_NAMED: usize = 3;
+
+/// Looks at a compiled script.
+pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn System) -> Answer {
+    let mut answer = Answer { lacks: Vec::new(), facts: Vec::new() };
+    let programs = &artifact.manifest.programs;
+    for program in programs {
+        answer.facts.extend(mechanism(program));
+    }
+    let most = settings.max_bpf_progs;
+    if programs.len() as u64 > most {
+        let message = format!("the script needs {} BPF programs; the limit is {most}", programs.len());
+        let help = Some("raise it with the setting max_bpf_progs".into());
+        answer.lacks.push(Lack { rule: "too-many-programs", message, help, pos: None });
+    }
+    let Ok(needs) = needs(&artifact.elf) else { return answer };
+    sizes(&mut answer, &needs, artifact, sys);
+    if sys.types_missing().is_some() {
+        answer.facts.push(("helpers".into(), "not known: the kernel's types are not there".into()));
+        return answer;
+    }
+    program_types(&mut answer, programs, sys);
+    helpers(&mut answer, &needs, programs, sys);
+    answer
+}
+
+/// Where a function of the object comes from: its probe's place.
+fn pos_of(function: &str, programs: &[Program]) -> Option<Pos> {
+    let program = programs.iter().find(|p| p.function == function).or(programs.first())?;
+    program.sites.first().map(|s| s.pos.clone())
+}
+
+fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn System) {
+    for (number, function) in &needs.helpers {
+        let Some(name) = helper_name(*number) else { continue };
+        if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
+            let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
+            let help = Some(format!(
+                "`rbt help {name}` may know a builtin that does without; or leave such kernels out: `// check: kernels >= …`"
+            ));
+            answer.lacks.push(Lack { rule: "no-helper", message, help, pos: pos_of(function, programs) });
+        }
+    }
+    for name in &needs.kernel_functions {
+        if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
+            let message = format!("the kernel has no function `{name}` that BPF programs may call");
+            let help = Some("leave such kernels out: `// check: kernels >= …`".into());
+            answer.lacks.push(Lack { rule: "no-kernel-function", message, help, pos: pos_of("", programs) });
+        }
+    }
+    for map in &needs.maps {
+        let Some(name) = map_type(map.kind) else { continue };
+        if sys.enumerator(name).is_none() {
+            let message = format!("the kernel has no maps of type {}, which the script needs", plain(name, "BPF_MAP_TYPE_"));
+            answer.lacks.push(Lack { rule: "no-map-type", message, help: None, pos: pos_of("", programs) });
+        }
+    }
+}
+
+/// Constants of `enum bpf_map_type`, by number.
+fn map_type(kind: u32) -> Option<&'static str> {
+    Some(match kind {
+        1 => "BPF_MAP_TYPE_HASH",
+        2 => "BPF_MAP_TYPE_ARRAY",
+        3 => "BPF_MAP_TYPE_PROG_ARRAY",
+        5 => "BPF_MAP_TYPE_PERCPU_HASH",
+        6 => "BPF_MAP_TYPE_PERCPU_ARRAY",
+        9 => "BPF_MAP_TYPE_LRU_HASH",
+        10 => "BPF_MAP_TYPE_LRU_PERCPU_HASH",
+        27 => "BPF_MAP_TYPE_RINGBUF",
+        _ => return None,
+    })
+}
+
+/// Constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of a type go by.
+fn constants(ty: ProgramType) -> &'static [&'static str] {
+    match ty {
+        ProgramType::RawTracepoint => &["BPF_PROG_TYPE_RAW_TRACEPOINT"],
+        ProgramType::Tracepoint => &["BPF_PROG_TYPE_TRACEPOINT"],
+        ProgramType::Uprobe | ProgramType::Kprobe => &["BPF_PROG_TYPE_KPROBE"],
+        ProgramType::UprobeMulti => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_UPROBE_MULTI"],
+        ProgramType::KprobeMulti => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_MULTI"],
+        ProgramType::KprobeSession => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
+        ProgramType::PerfEvent => &["BPF_PROG_TYPE_PERF_EVENT"],
+        ProgramType::Tracing => &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
+        ProgramType::Iter => &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
+    }
+}
+
+fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
+    for program in programs {
+        let pos = program.sites.first().map(|s| s.pos.clone());
+        let name = program.sites.first().map_or("a program", |s| s.name.as_str());
+        if let Some(absent) = constants(program.ty).iter().find(|c| sys.enumerator(c).is_none()) {
+            let message = format!("{name}: the kernel does not know such programs ({absent})");
+            answer.lacks.push(Lack { rule: "no-program-type", message, help: None, pos });
+            continue;
+        }
+        let lack = program.sites.first().and_then(|s| match &s.attach {
+            Attach::Kprobe { .. } if !sys.has(Feature::Kprobe) => {
+                Some(("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)"))
+            }
+            Attach::Trampoline { .. } if program.lowered.is_none() && !sys.has(Feature::Trampoline) => {
+                Some(("no-fentry", "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS)"))
+            }
+            _ => None,
+        });
+        if let Some((rule, why)) = lack {
+            let help = (rule == "no-fentry").then(|| "a kprobe or a tracepoint may do".to_string());
+            answer.lacks.push(Lack { rule, message: format!("{name}: {why}"), help, pos });
+        }
+    }
+}
+
+fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn System) {
+    let programs = &artifact.manifest.programs;
+    for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
+        let message = format!("a program has {n} instructions; kernels take {MOST_INSTRUCTIONS}");
+        let help = Some("do less in one probe".into());
+        answer.lacks.push(Lack { rule: "too-many-instructions", message, help, pos: pos_of(function, programs) });
+    }
+    let cpus = u64::from(sys.possible_cpus().max(1));
+    let bytes: u64 = needs.maps.iter().filter(|m| m.name.starts_with("map_")).map(|m| memory(m, cpus)).sum();
+    if bytes > MUCH_MEMORY {
+        let message = format!("the script's maps may take {} MiB with {cpus} processors", bytes >> 20);
+        let help = Some("a lower max_map_keys, or `let @map = hash(N)` for a map of its own size".into());
+        answer.lacks.push(Lack { rule: "much-memory", message, help, pos: None });
+    }
+    let total: usize = needs.instructions.values().sum();
+    answer.facts.push(("instructions".into(), total.to_string()));
+    if !artifact.manifest.maps.is_empty() {
+        answer.facts.push(("maps".into(), format!("{}, at most {} KiB", artifact.manifest.maps.len(), bytes.div_ceil(1024))));
+    }
+}
+
+/// Bytes of a map that is full, without what the kernel adds to each element.
+fn memory(map: &NeededMap, cpus: u64) -> u64 {
+    let per_cpu = matches!(map.kind, 5 | 6 | 10);
+    let value = u64::from(map.value.next_multiple_of(8)) * if per_cpu { cpus } else { 1 };
+    u64::from(map.entries).saturating_mul(u64::from(map.key.next_multiple_of(8)) + value)
+}
+
+/// What serves a program's probes.
+fn mechanism(program: &Program) -> Option<(String, String)> {
+    let first: &Site = program.sites.first()?;
+    let by = match (&first.attach, program.ty) {
+        (Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }, _) => return None,
+        (_, ProgramType::KprobeMulti) => "kprobe.multi",
+        (_, ProgramType::KprobeSession) => "kprobe.session",
+        (Attach::Kprobe { ret: false, .. }, _) => "kprobe",
+        (Attach::Kprobe { ret: true, .. }, _) => "kretprobe",
+        (Attach::Trampoline { exit: false, .. }, _) => "fentry",
+        (Attach::Trampoline { exit: true, .. }, _) => "fexit",
+        (Attach::Tracepoint { .. }, _) => "tracepoint",
+        (Attach::RawTracepoint { .. }, _) => "raw_tracepoint",
+        (Attach::Syscall { .. }, _) => "raw_tracepoint of all system calls",
+        (Attach::Uprobe { .. } | Attach::Usdt { .. }, ProgramType::UprobeMulti) => "uprobe.multi",
+        (Attach::Uprobe { ret: false, .. } | Attach::Usdt { .. }, _) => "uprobe",
+        (Attach::Uprobe { ret: true, .. }, _) => "uretprobe",
+        (Attach::Iter { .. }, _) => "iterator",
+        (Attach::Perf { .. }, _) => "perf_event",
+        (Attach::Breakpoint { .. }, _) => "hardware breakpoint",
+    };
+    let named: Vec<&str> = program.sites.iter().take(MOST_NAMED).map(|s| s.name.as_str()).collect();
+    let more = program.sites.len() - named.len();
+    let name = if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") };
+    let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
+    Some((name, format!("{by}{why}")))
+}
+
+/// As people call it: `RINGBUF` as `ringbuf`.
+fn plain(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
+}

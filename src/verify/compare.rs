@@ -1,0 +1,181 @@
+//! What a script uses, as another kernel has it: what changed, and how. What no longer checks is told with what it was.
+
+use crate::system::{System, TypeName};
+use crate::types::Type;
+use crate::verdict::{self, Finding, Level};
+
+use super::examine::Seen;
+use super::uses::{Use, What};
+
+/// Codes of diagnostics that are told as the rule, where the other kernel has the thing.
+const GONE: &[(&str, &str)] = &[
+    ("unknown-field", "field-gone"),
+    ("unknown-function", "probe-gone"),
+    ("unknown-tracepoint", "probe-gone"),
+    ("unknown-module", "probe-gone"),
+    ("no-match", "probe-gone"),
+    ("inlined", "function-inlined"),
+    ("not-traceable", "not-traceable"),
+    ("unknown-type", "type-gone"),
+    ("unknown-name", "constant-gone"),
+];
+
+/// Adds to what was seen of a script how that differs from what was seen of it on the kernel `name`.
+pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn System) {
+    if !matches!(earlier.state, verdict::State::Checked) {
+        return;
+    }
+    for finding in &mut seen.findings {
+        gone(finding, earlier, name, sys);
+    }
+    let mut found = Vec::new();
+    for was in &earlier.uses {
+        let now = seen.uses.iter().find(|u| u.place == was.place && u.what.same(&was.what));
+        if let Some(now) = now {
+            found.extend(changed(was, now, name));
+        }
+    }
+    seen.findings.extend(found);
+}
+
+/// Tells of a thing that is not there what it is on the other kernel.
+fn gone(finding: &mut Finding, earlier: &Seen, name: &str, sys: &dyn System) {
+    let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
+    let Some(place) = &finding.place else { return };
+    // it was wrong there too
+    if earlier.findings.iter().any(|f| f.rule == finding.rule && f.place == finding.place) {
+        return;
+    }
+    finding.rule = rule;
+    let ends = |u: &&Use| (u.place.end_line, u.place.end_column) == (place.end_line, place.end_column) && u.place.file == place.file;
+    match earlier.uses.iter().filter(ends).find(|u| matches!(u.what, What::Member { .. } | What::Field { .. })) {
+        Some(was) if *rule == "field-gone" => {
+            let ty = was.ty.as_ref().map_or(String::new(), |t| format!(" (`{t}`)"));
+            finding.message += &format!(", which {name} has{ty}");
+            if let Some(help) = moved(&was.what, sys) {
+                finding.help = Some(help);
+            }
+        }
+        _ => finding.message += &format!("; {name} has it"),
+    }
+}
+
+/// Where a member may be now: by a name with other underscores, or one struct further down.
+fn moved(what: &What, sys: &dyn System) -> Option<String> {
+    let What::Member { of, union, name } = what else { return None };
+    let kind = if *union { TypeName::Union } else { TypeName::Struct };
+    let Some(Type::Struct(found)) = sys.type_named(kind, of) else { return None };
+    let fields = sys.expand(&found)?.fields;
+    let bare = |n: &str| n.trim_matches('_').to_string();
+    if let Some(near) = fields.iter().find(|f| bare(&f.name) == bare(name) && !f.name.is_empty()) {
+        return Some(format!("it is called `{}` there", near.name));
+    }
+    let within = fields.iter().find_map(|f| match &f.ty {
+        Type::Struct(inner) if sys.member(inner, name).is_some() => Some(f.name.clone()),
+        _ => None,
+    });
+    within.map(|outer| format!("it is in `{outer}` there: `{outer}.{name}`"))
+}
+
+fn changed(was: &Use, now: &Use, name: &str) -> Option<Finding> {
+    if let (What::Argument { index, all: before, .. }, What::Argument { all: after, .. }) = (&was.what, &now.what) {
+        return argument(was, now, *index as usize, (before, after), name);
+    }
+    let (Some(before), Some(after)) = (&was.ty, &now.ty) else { return None };
+    let (rule, level) = change(before, after)?;
+    let rule = if matches!(was.what, What::Result { .. }) { "return-changed" } else { rule };
+    let message = format!("{} is `{}`, and `{}` on {name}", was.what.said(), full(after), full(before));
+    Some(finding(rule, level, now, message, None))
+}
+
+/// `argN` goes by position.
+fn argument(was: &Use, now: &Use, index: usize, (before, after): (&[(String, Type)], &[(String, Type)]), name: &str) -> Option<Finding> {
+    let (old, ty) = before.get(index)?;
+    let said = was.what.said();
+    let Some((new, new_ty)) = after.get(index) else {
+        let message = format!(
+            "{said} is not there: the function has {} arguments, and {} on {name}, where this is `{old}`",
+            after.len(),
+            before.len()
+        );
+        return Some(finding("argument-moved", Level::Error, now, message, None));
+    };
+    let elsewhere = after.iter().position(|(n, _)| n == old && !old.is_empty());
+    if let (Some(at), true) = (elsewhere.filter(|at| *at != index), old != new) {
+        let message = format!("{said} is `{new}`, and `{old}` on {name}");
+        let help = format!("`{old}` is `arg{at}` there; `args.{old}` serves both");
+        return Some(finding("argument-moved", Level::Error, now, message, Some(help)));
+    }
+    if let Some((rule, level)) = change(ty, new_ty) {
+        let message = format!("{said} is `{} {new}`, and `{} {old}` on {name}", full(new_ty), full(ty));
+        return Some(finding(rule, level, now, message, None));
+    }
+    if old == new || old.is_empty() || new.is_empty() {
+        return None;
+    }
+    let message = format!("{said} is called `{new}`, and `{old}` on {name}; its type is the same");
+    Some(finding("argument-renamed", Level::Note, now, message, None))
+}
+
+fn finding(rule: &'static str, level: Level, of: &Use, message: String, help: Option<String>) -> Finding {
+    Finding { rule, level, message, place: Some(of.place.clone()), related: Vec::new(), help }
+}
+
+/// How a type differs, as far as a script can tell; none: not at all.
+fn change(was: &Type, is: &Type) -> Option<(&'static str, Level)> {
+    const OTHER: Option<(&str, Level)> = Some(("type-changed", Level::Warning));
+    let size = |before: u32, after: u32| match before == after {
+        true => None,
+        false => Some(("size-changed", if after < before { Level::Warning } else { Level::Note })),
+    };
+    match (was, is) {
+        (Type::Ptr(a, _), Type::Ptr(b, _)) => match (&**a, &**b) {
+            (Type::Void, Type::Void) => None,
+            (Type::Void, _) | (_, Type::Void) => OTHER,
+            (a, b) => change(a, b),
+        },
+        (Type::Array(a, n), Type::Array(b, m)) => change(a, b).or_else(|| size(*n, *m)),
+        (Type::Str(n), Type::Str(m)) | (Type::Buf(n), Type::Buf(m)) => {
+            if *n == 0 || *m == 0 {
+                None
+            } else {
+                size(*n, *m)
+            }
+        }
+        (Type::Struct(a), Type::Struct(b)) => {
+            if (&a.name, a.union) == (&b.name, b.union) {
+                None
+            } else {
+                OTHER
+            }
+        }
+        (Type::Record(a), Type::Record(b)) => {
+            if a.name == b.name {
+                None
+            } else {
+                OTHER
+            }
+        }
+        (Type::Ptr(..), _) | (_, Type::Ptr(..)) => OTHER,
+        _ => match (was.as_int(), is.as_int()) {
+            (Some(a), Some(b)) if a.bytes != b.bytes => size(a.bytes.into(), b.bytes.into()),
+            (Some(a), Some(b)) if a.signed != b.signed => Some(("sign-changed", Level::Warning)),
+            (Some(_), Some(_)) => None,
+            _ => {
+                if was == is {
+                    None
+                } else {
+                    OTHER
+                }
+            }
+        },
+    }
+}
+
+/// A type, with its width where its name does not tell.
+fn full(ty: &Type) -> String {
+    match (ty, ty.as_int()) {
+        (Type::Enum(_), Some(int)) => format!("{ty} ({}int{})", if int.signed { "" } else { "u" }, u32::from(int.bytes) * 8),
+        _ => ty.to_string(),
+    }
+}

@@ -1,0 +1,310 @@
+//! One script on one kernel: the stages in their order, as far as an object, and what is found on the way.
+
+use std::time::Instant;
+
+use crate::check;
+use crate::cli::{self, Command, Program};
+use crate::codegen::{self, Compiled};
+use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
+use crate::driver::{self, Checked};
+use crate::emit::Dumps;
+use crate::probes::{self, Caps, Env};
+use crate::settings::{Mechanism, Settings};
+use crate::syntax::{self, ast};
+use crate::system::{Feature, System};
+use crate::verdict::{self, Finding, Level, Place, State};
+
+use super::asks;
+use super::config::Config;
+use super::exceptions::Exceptions;
+use super::subjects::Subject;
+use super::uses::{self, Use};
+
+/// A kernel, as a script meets it.
+pub struct Ground<'a> {
+    /// Answers about it.
+    pub sys: &'a dyn System,
+    /// `uname -r`.
+    pub release: &'a str,
+    /// It is the running one, and its verifier is to be asked.
+    pub load: bool,
+}
+
+/// What became of a script.
+#[derive(Debug)]
+pub struct Seen {
+    /// How it went.
+    pub state: State,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What else is known.
+    pub facts: Vec<(String, String)>,
+    /// How long it took.
+    pub seconds: f64,
+    /// What it uses of the kernel.
+    pub uses: Vec<Use>,
+    /// What is meant to differ.
+    pub exceptions: Exceptions,
+}
+
+impl Seen {
+    fn new() -> Self {
+        let exceptions = Exceptions::default();
+        Self { state: State::Checked, findings: Vec::new(), facts: Vec::new(), seconds: 0.0, uses: Vec::new(), exceptions }
+    }
+
+    /// One that could not be checked.
+    pub fn unknown(why: &str) -> Self {
+        Self { state: State::Unknown(why.into()), ..Self::new() }
+    }
+
+    /// What is allowed becomes a note; then all is in order of place.
+    pub fn settle(&mut self) {
+        for f in &mut self.findings {
+            if let (Some(why), true) = (self.exceptions.allows(f.rule), f.level > Level::Note) {
+                f.level = Level::Note;
+                f.message += &if why.is_empty() { "; allowed".into() } else { format!("; allowed: {why}") };
+            }
+        }
+        self.findings.sort_by_key(|f| (f.place.as_ref().map(|p| (p.file.clone(), p.line, p.column)), std::cmp::Reverse(f.level)));
+    }
+}
+
+/// Takes a script through the stages.
+pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
+    let began = Instant::now();
+    let mut seen = Seen { exceptions: config.exceptions(subject), ..Seen::new() };
+    let read = subject.program.clone().and_then(|program| {
+        let source = driver::read(&program).map_err(|f| f.help.map_or(f.message.clone(), |help| format!("{}; {help}", f.message)))?;
+        Ok((program, source))
+    });
+    match read {
+        Ok((program, source)) => {
+            let mut work = Work { ground, program, sources: vec![source], seen };
+            work.all();
+            seen = work.seen;
+        }
+        Err(why) => seen.state = State::Unknown(why),
+    }
+    seen.seconds = began.elapsed().as_secs_f64();
+    seen
+}
+
+struct Work<'a> {
+    ground: &'a Ground<'a>,
+    program: Program,
+    sources: Vec<Source>,
+    seen: Seen,
+}
+
+impl Work<'_> {
+    fn all(&mut self) {
+        let Some(source) = self.sources.first().cloned() else { return };
+        let (exceptions, wrong) = Exceptions::of_comments(&source);
+        self.seen.exceptions.add(exceptions);
+        for (span, (message, help)) in wrong {
+            self.find(Diagnostic::error("bad-comment", span, message).help(help));
+        }
+        if let Some(why) = self.seen.exceptions.skips(self.ground.release) {
+            self.seen.state = State::Skipped(why);
+            return;
+        }
+        let (tree, settings) = match self.parsed(&source) {
+            Ok(both) => both,
+            Err(diags) => return self.find_all(diags),
+        };
+        let Some(checked) = self.checked(tree, settings) else { return };
+        self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
+        self.compiled(checked);
+    }
+
+    /// The script with what it imports, and the settings that it runs with.
+    fn parsed(&mut self, source: &Source) -> Result<(ast::Script, Settings), Diagnostics> {
+        let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
+        let tree = syntax::parse(source)?;
+        let tree = driver::import::resolve(tree, &mut self.sources, path.as_deref())?;
+        let tree = driver::traced(tree, source)?;
+        let mut settings = own_options(source)?;
+        if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {
+            settings.script_dir = dir.to_owned();
+        }
+        let said = driver::configure(&tree, &mut settings)?;
+        self.find_all(said);
+        Ok((tree, settings))
+    }
+
+    /// The script as checked. Points that may be missing, and are, are left out of it.
+    fn checked(&mut self, mut tree: ast::Script, mut settings: Settings) -> Option<Checked> {
+        match driver::from_environment(&mut settings) {
+            Ok(said) => self.seen.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
+            Err(failure) => {
+                self.seen.state = State::Unknown(failure.message);
+                return None;
+            }
+        }
+        // without arguments and options: what those decide is not the script's fault
+        let mut quiet = vec!["missing-parameter"];
+        if matches!(self.program, Program::Saved(_)) || !check::options(&tree).is_empty() {
+            quiet.extend(["unreachable", "unused-map"]);
+        }
+        loop {
+            let (checked, mut diags) = match driver::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
+                Ok(checked) => {
+                    let warnings = checked.warnings.clone();
+                    (Some(checked), warnings)
+                }
+                Err(diags) => (None, diags),
+            };
+            diags.0.retain(|d| !quiet.contains(&d.code));
+            let lacked = self.lacked(&tree, &mut diags);
+            if checked.is_some() || lacked.is_empty() {
+                self.find_all(diags);
+                return checked;
+            }
+            for item in &mut tree.items {
+                if let ast::Item::Probe(probe) = item {
+                    probe.points.retain(|p| !lacked.contains(&p.span));
+                }
+            }
+            tree.items.retain(|i| !matches!(i, ast::Item::Probe(p) if p.points.is_empty()));
+            if !tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
+                return None;
+            }
+        }
+    }
+
+    /// Takes what is said of points that may be missing out of `diags`, and notes it. Gives the points that are not there.
+    fn lacked(&mut self, tree: &ast::Script, diags: &mut Diagnostics) -> Vec<Span> {
+        let probes = tree.items.iter().filter_map(|i| if let ast::Item::Probe(p) = i { Some(p) } else { None });
+        let points: Vec<(Span, String)> = probes.flat_map(|p| &p.points).map(|p| (p.span, written(p))).collect();
+        let mut lacked = Vec::new();
+        let mut kept = Vec::new();
+        for d in std::mem::take(&mut diags.0) {
+            let point = points.iter().find(|(span, _)| within(d.span, *span));
+            match point.filter(|(_, text)| self.seen.exceptions.may_lack(text)) {
+                Some((span, _)) => {
+                    if d.severity == Severity::Error {
+                        lacked.push(*span);
+                    }
+                    let mut finding = self.finding(d);
+                    finding.level = Level::Note;
+                    finding.message += "; the probe is optional";
+                    self.seen.findings.push(finding);
+                }
+                None => kept.push(d),
+            }
+        }
+        diags.0 = kept;
+        lacked
+    }
+
+    /// Compiles, and looks at what came of it.
+    fn compiled(&mut self, checked: Checked) {
+        let Checked { script, mut settings, .. } = checked;
+        let sys = self.ground.sys;
+        if !sys.has(Feature::Trampoline) {
+            settings.no_features.push(Mechanism::Fentry);
+        }
+        let compile = |settings: &Settings| {
+            let lowered = codegen::lower(script.clone(), &Env { sys, settings });
+            codegen::compile(&lowered, settings, sys, &self.sources, Dumps::default())
+        };
+        let compiled = match compile(&settings) {
+            Ok(compiled) => compiled,
+            Err(e) => {
+                let diags = driver::not_compiled(&e.messages, &self.sources);
+                return self.find_all(diags);
+            }
+        };
+        self.asks(&compiled, &settings);
+    }
+
+    /// What the object asks of the kernel, and what is known of it.
+    fn asks(&mut self, compiled: &Compiled, settings: &Settings) {
+        let asks::Answer { lacks, facts } = asks::asks(&compiled.artifact, settings, self.ground.sys);
+        for lack in lacks {
+            let level = verdict::rule(lack.rule).map_or(Level::Error, |r| r.level);
+            let span = lack.pos.as_ref().map(|pos| driver::start::place(pos, &self.sources));
+            let place = span.and_then(|span| place(span, &self.sources));
+            let (message, help) = (lack.message, lack.help);
+            self.seen.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
+        }
+        self.seen.facts.extend(facts);
+    }
+
+    fn find_all(&mut self, diags: Diagnostics) {
+        for d in diags.0 {
+            // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
+            if d.code == "missing" && !self.in_binary(d.span) {
+                let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
+                self.seen.state = State::Unknown(why);
+            } else {
+                self.find(d);
+            }
+        }
+    }
+
+    fn find(&mut self, d: Diagnostic) {
+        let finding = self.finding(d);
+        if !self.seen.findings.contains(&finding) {
+            self.seen.findings.push(finding);
+        }
+    }
+
+    fn finding(&self, d: Diagnostic) -> Finding {
+        let level = if d.severity == Severity::Error { Level::Error } else { Level::Warning };
+        let general = (level == Level::Error).then(|| remedy(d.code)).flatten().map(str::to_owned);
+        Finding {
+            rule: d.code,
+            level,
+            message: d.message,
+            place: place(d.span, &self.sources),
+            related: d.related.into_iter().filter_map(|(span, text)| Some((place(span, &self.sources)?, text))).collect(),
+            help: d.help.or(general),
+        }
+    }
+
+    /// Is this an attach point in a binary?
+    fn in_binary(&self, span: Span) -> bool {
+        let text = self.sources.get(usize::from(span.source)).and_then(|s| s.text.get(span.start as usize..span.end as usize));
+        let kind = text.and_then(|t| probes::find(t.split(':').next()?));
+        kind.is_some_and(|k| k.offers().has(Caps::BINARY))
+    }
+}
+
+/// A span as reports have it; none for a script as a whole.
+pub fn place(span: Span, sources: &[Source]) -> Option<Place> {
+    if span == Span::default() {
+        return None;
+    }
+    let source = sources.get(usize::from(span.source))?;
+    let ((line, column), (end_line, end_column)) = (source.line_col(span.start), source.line_col(span.end.max(span.start)));
+    Some(Place { file: source.name.clone(), line, column, end_line, end_column, text: source.line(line).to_string() })
+}
+
+/// Settings by the options of the script's first line: `#!/usr/bin/env -S rbt --unsafe`.
+fn own_options(source: &Source) -> Result<Settings, Diagnostics> {
+    let Some(line) = source.text.strip_prefix("#!").and_then(|t| t.lines().next()) else { return Ok(Settings::default()) };
+    let words = shlex::split(line).unwrap_or_default();
+    let ours = |w: &String| matches!(w.rsplit('/').next(), Some("rbt" | "bpftrace"));
+    let Some(at) = words.iter().position(ours) else { return Ok(Settings::default()) };
+    let options = words.get(at + 1..).unwrap_or_default().iter().cloned().chain(["--".to_string(), source.name.clone()]);
+    match cli::parse(["rbt".to_string()].into_iter().chain(options).map(Into::into)) {
+        Ok(Command::Run(run)) => Ok(Settings { params: Vec::new(), options: Vec::new(), ..run.settings }),
+        Ok(_) => Ok(Settings::default()),
+        Err(failure) => {
+            let message = failure.message.lines().next().unwrap_or_default();
+            let d = Diagnostic::error("bad-first-line", Span { source: 0, start: 0, end: line.len() as u32 + 2 }, message);
+            Err(failure.help.map_or(d.clone(), |help| d.help(help)).into())
+        }
+    }
+}
+
+fn within(inner: Span, outer: Span) -> bool {
+    inner.source == outer.source && inner.start >= outer.start && inner.end <= outer.end
+}
+
+/// An attach point as the script has it.
+fn written(point: &ast::AttachPoint) -> String {
+    point.segments.iter().map(|s| s.text.as_str()).collect::<Vec<_>>().join(":")
+}

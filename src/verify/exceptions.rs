@@ -1,0 +1,246 @@
+//! What is meant to differ: `// check:` comments, which mean the same as tables of `rbt-check.toml`.
+
+use crate::diag::{Source, Span, nearest};
+use crate::probes;
+use crate::system::matches;
+use crate::verdict::RULES;
+
+/// Exceptions of one script.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exceptions {
+    /// All must hold of a kernel; with what the user wrote.
+    kernels: Vec<(Wanted, String)>,
+    /// Patterns of attach points that may be missing.
+    optional: Vec<String>,
+    /// Rules, and why.
+    allowed: Vec<(String, String)>,
+}
+
+/// Which releases are wanted. A shorter number stands for all that begin so: 6.6.30 is 6.6.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    AtLeast(Vec<u32>),
+    Above(Vec<u32>),
+    AtMost(Vec<u32>),
+    Below(Vec<u32>),
+    Not(Vec<u32>),
+    Only(Vec<u32>),
+    Within(Vec<u32>, Vec<u32>),
+}
+
+impl Wanted {
+    fn holds(&self, release: &[u32]) -> bool {
+        let cut = |to: &Vec<u32>| -> Vec<u32> { (0..to.len()).map(|i| release.get(i).copied().unwrap_or(0)).collect() };
+        match self {
+            Wanted::AtLeast(v) => cut(v) >= *v,
+            Wanted::Above(v) => cut(v) > *v,
+            Wanted::AtMost(v) => cut(v) <= *v,
+            Wanted::Below(v) => cut(v) < *v,
+            Wanted::Not(v) => cut(v) != *v,
+            Wanted::Only(v) => cut(v) == *v,
+            Wanted::Within(from, to) => cut(from) >= *from && cut(to) <= *to,
+        }
+    }
+}
+
+/// What is wrong with an exception, and the remedy.
+pub type Wrong = (String, String);
+
+const FORMS: &str = "write `kernels >= 5.15`, `optional probe kprobe:foo*` or `allow RULE why`";
+
+impl Exceptions {
+    /// Those of another come after these.
+    pub fn add(&mut self, more: Exceptions) {
+        self.kernels.extend(more.kernels);
+        self.optional.extend(more.optional);
+        self.allowed.extend(more.allowed);
+    }
+
+    /// Of a script's comments, each in a line of its own. With them what is not understood, at its place.
+    pub fn of_comments(source: &Source) -> (Self, Vec<(Span, Wrong)>) {
+        let (mut all, mut wrong, mut at) = (Self::default(), Vec::new(), 0usize);
+        for line in source.text.split_inclusive('\n') {
+            let start = at;
+            at += line.len();
+            let Some(text) = line.trim_start().strip_prefix("//").and_then(|t| t.trim_start().strip_prefix("check:")) else { continue };
+            let text = text.trim();
+            if let Err(why) = all.read(text) {
+                let from = start + line.len() - line.trim_start().len();
+                let span = Span { source: 0, start: from as u32, end: (start + line.trim_end().len()) as u32 };
+                wrong.push((span, why));
+            }
+        }
+        (all, wrong)
+    }
+
+    /// `kernels …`, `optional probe …`, `allow …`
+    fn read(&mut self, text: &str) -> Result<(), Wrong> {
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim();
+        match word {
+            "kernels" => self.add_kernels(rest),
+            "optional" => {
+                let pattern = rest.strip_prefix("probe").filter(|r| r.starts_with(char::is_whitespace)).unwrap_or(rest);
+                self.add_optional(pattern.trim())
+            }
+            "allow" => {
+                let (rule, why) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+                self.add_allowed(rule, why.trim())
+            }
+            "" => Err(("nothing follows `check:`".into(), FORMS.into())),
+            _ => {
+                let help = nearest(word, ["kernels", "optional", "allow"]).map_or(FORMS.into(), |near| format!("did you mean `{near}`?"));
+                Err((format!("`check:` knows no `{word}`"), help))
+            }
+        }
+    }
+
+    /// Conditions, commas between them.
+    pub fn add_kernels(&mut self, text: &str) -> Result<(), Wrong> {
+        for one in text.split(',') {
+            let one = one.trim();
+            let Some(wanted) = wanted(one) else {
+                let help = "write such as `>= 5.15`, `< 6.6`, `!= 6.1`, `5.10..6.1`, with commas between several";
+                return Err((format!("`{one}` says no kernels"), help.into()));
+            };
+            self.kernels.push((wanted, one.to_string()));
+        }
+        Ok(())
+    }
+
+    /// A pattern of attach points.
+    pub fn add_optional(&mut self, pattern: &str) -> Result<(), Wrong> {
+        let kind = pattern.split(':').next().unwrap_or("");
+        if probes::find(kind).is_none() || !pattern.contains(':') {
+            let known = probes::KINDS.iter().map(|k| k.name());
+            let help = nearest(kind, known).filter(|near| *near != kind).map(|near| format!("did you mean `{near}`?"));
+            return Err((
+                format!("`{pattern}` is no probe"),
+                help.unwrap_or_else(|| "write it as in the script, such as kprobe:foo*".into()),
+            ));
+        }
+        self.optional.push(pattern.to_string());
+        Ok(())
+    }
+
+    /// A rule, and why.
+    pub fn add_allowed(&mut self, rule: &str, why: &str) -> Result<(), Wrong> {
+        let is_word = !rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        let near = nearest(rule, RULES.iter().map(|r| r.name)).filter(|near| *near != rule);
+        match near {
+            Some(near) => Err((format!("there is no rule `{rule}`"), format!("did you mean `{near}`?"))),
+            None if !is_word => {
+                let message = if rule.is_empty() { "`allow` names no rule".into() } else { format!("`{rule}` is no rule") };
+                Err((message, "write the word in brackets of a finding: `allow sign-changed`".into()))
+            }
+            None => {
+                self.allowed.push((rule.to_string(), why.to_string()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Why a kernel of this release is left out.
+    pub fn skips(&self, release: &str) -> Option<String> {
+        let numbers = numbers(release.split(|c: char| !c.is_ascii_digit() && c != '.').next()?)?;
+        let (_, text) = self.kernels.iter().find(|(wanted, _)| !wanted.holds(&numbers))?;
+        Some(format!("it is meant for kernels {text}, and this is {release}"))
+    }
+
+    /// May this attach point be missing?
+    pub fn may_lack(&self, point: &str) -> bool {
+        let parts = |text: &str| text.split_once(':').map(|(kind, rest)| (kind.to_string(), rest.to_string()));
+        let Some((kind, rest)) = parts(point) else { return false };
+        self.optional.iter().any(|pattern| {
+            parts(pattern).is_some_and(|(k, r)| {
+                let same = |a: &str, b: &str| matches!((probes::find(a), probes::find(b)), (Some(a), Some(b)) if a.name() == b.name());
+                same(&k, &kind) && matches(&r, &rest)
+            })
+        })
+    }
+
+    /// Why findings of this rule are allowed; empty for no reason given.
+    pub fn allows(&self, rule: &str) -> Option<&str> {
+        self.allowed.iter().find(|(r, _)| r == rule).map(|(_, why)| why.as_str())
+    }
+}
+
+fn wanted(text: &str) -> Option<Wanted> {
+    if let Some((from, to)) = text.split_once("..") {
+        return Some(Wanted::Within(numbers(from.trim())?, numbers(to.trim())?));
+    }
+    let digits = text.find(|c: char| c.is_ascii_digit())?;
+    let (sign, number) = text.split_at_checked(digits)?;
+    let number = numbers(number.trim())?;
+    Some(match sign.trim() {
+        ">=" => Wanted::AtLeast(number),
+        ">" => Wanted::Above(number),
+        "<=" => Wanted::AtMost(number),
+        "<" => Wanted::Below(number),
+        "!=" => Wanted::Not(number),
+        "" | "=" | "==" => Wanted::Only(number),
+        _ => return None,
+    })
+}
+
+/// `6.1` and the like.
+fn numbers(text: &str) -> Option<Vec<u32>> {
+    let all: Option<Vec<u32>> = text.trim_end_matches('.').split('.').map(|n| n.parse().ok()).collect();
+    all.filter(|n| n.len() <= 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> (Exceptions, Vec<(String, String)>) {
+        let source = Source { name: "a.bt".into(), text: text.into() };
+        let (all, wrong) = Exceptions::of_comments(&source);
+        let placed = wrong.into_iter().map(|(s, why)| (text[s.start as usize..s.end as usize].to_string(), why.0 + "; " + &why.1));
+        (all, placed.collect())
+    }
+
+    #[test]
+    fn kernels() {
+        for (text, release, skipped) in [
+            (">= 5.15", "5.15.0-101-generic", false),
+            (">= 5.15", "5.4.0", true),
+            ("< 6", "6.0.1", true),
+            ("<6", "5.19.2", false),
+            ("<= 6.6", "6.6.30", false),
+            ("> 6.6", "6.6.30", true),
+            ("> 6.6", "6.7.0-rc1", false),
+            ("!= 6.6", "6.6.1", true),
+            ("5.10..6.1", "6.1.99", false),
+            ("5.10..6.1", "6.2", true),
+            (">= 5.15, != 6.6", "6.6.1", true),
+            ("6.1", "6.1.0-48-cloud-amd64", false),
+            (">= 5", "", false),
+        ] {
+            let (all, wrong) = of(&format!("// check: kernels {text}\nbegin {{ }}\n"));
+            assert!(wrong.is_empty(), "{wrong:?}");
+            assert_eq!(all.skips(release).is_some(), skipped, "{text} {release}");
+        }
+    }
+
+    #[test]
+    fn probes_and_rules() {
+        let (all, wrong) =
+            of("  // check: optional probe k:foo*\n//check:optional kretprobe:bar\n// check: allow sign-changed only printed\n");
+        assert!(wrong.is_empty(), "{wrong:?}");
+        assert!(all.may_lack("kprobe:foo_bar") && all.may_lack("kr:bar") && !all.may_lack("kprobe:bar") && !all.may_lack("kretprobe:foo"));
+        assert_eq!((all.allows("sign-changed"), all.allows("type-changed")), (Some("only printed"), None));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told() {
+        let text = "// check: kernel >= 5\n// check: kernels new\n// check:\n// check: optional probe kprob:x\n// check: allow sgin-changed\n\
+                    // check: allow 7\nbegin { printf(\"// check: nonsense\"); } // check: fine\n";
+        let (_, wrong) = of(text);
+        let told: Vec<&str> = wrong.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(told.len(), 6, "{told:?}");
+        assert!(told[0].ends_with("did you mean `kernels`?") && told[1].starts_with("`new` says no kernels"), "{told:?}");
+        assert!(told[3].ends_with("did you mean `kprobe`?") && told[4].ends_with("did you mean `sign-changed`?"), "{told:?}");
+        assert_eq!(wrong[0].0, "// check: kernel >= 5");
+    }
+}

@@ -1,0 +1,123 @@
+//! Which kernels scripts are checked against: files that describe one, and this machine's own.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::Failure;
+use crate::cli::check::{Check, HERE, SNAPSHOT};
+use crate::system::live::Live;
+use crate::system::{Missing, System};
+
+use super::config::Config;
+
+/// Where a kernel's description is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This machine.
+    Here,
+    /// A snapshot.
+    File(PathBuf),
+}
+
+/// A kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// As reports call it.
+    pub name: String,
+    /// Where it is described.
+    pub place: Place,
+    /// `uname -r`; empty where it is not known.
+    pub release: String,
+}
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    /// What scripts are checked against: at least one.
+    pub all: Vec<Kernel>,
+    /// What the others are compared with.
+    pub baseline: Option<Kernel>,
+    /// The user named them, so reports do too.
+    pub named: bool,
+}
+
+/// Errors: a folder without snapshots.
+pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
+    let given = if asked.against.is_empty() { &config.against } else { &asked.against };
+    let mut places = Vec::new();
+    for path in given {
+        match place(path) {
+            Place::File(dir) if dir.is_dir() => {
+                let found = snapshots(&dir)?;
+                places.extend(found.into_iter().map(Place::File));
+            }
+            place => places.push(place),
+        }
+    }
+    let mut all: Vec<Kernel> = Vec::new();
+    for place in places {
+        if !all.iter().any(|k| k.place == place) {
+            all.push(kernel(place));
+        }
+    }
+    let named = !all.is_empty();
+    if !named {
+        all.push(kernel(Place::Here));
+    }
+    // files of different folders may have the same name
+    let names: Vec<String> = all.iter().map(|k| k.name.clone()).collect();
+    for (i, k) in all.iter_mut().enumerate() {
+        if let (true, Place::File(path)) = (names.iter().enumerate().any(|(j, n)| j != i && *n == k.name), &k.place) {
+            k.name = path.display().to_string();
+        }
+    }
+    let baseline = match &asked.baseline {
+        Some(path) => {
+            let place = place(path);
+            Some(all.iter().find(|k| k.place == place).cloned().unwrap_or_else(|| kernel(place)))
+        }
+        None => all.first().filter(|_| all.len() > 1).cloned(),
+    };
+    Ok(Kernels { all, baseline, named })
+}
+
+fn place(path: &Path) -> Place {
+    if path == Path::new(HERE) && !path.exists() { Place::Here } else { Place::File(path.to_owned()) }
+}
+
+fn kernel(place: Place) -> Kernel {
+    match place {
+        Place::Here => {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
+            Kernel { name: HERE.into(), place: Place::Here, release }
+        }
+        Place::File(path) => {
+            let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+            Kernel { name, release: String::new(), place: Place::File(path) }
+        }
+    }
+}
+
+/// Snapshots of a folder, by name.
+fn snapshots(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let listed = std::fs::read_dir(dir).map_err(|e| {
+        let why = crate::driver::reason(&e);
+        Failure::new(format!("cannot read the folder {}: {why}", dir.display())).code("not-readable")
+    })?;
+    let mut found: Vec<PathBuf> = listed.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == SNAPSHOT)).collect();
+    found.sort();
+    if found.is_empty() {
+        let failure = Failure::new(format!("there is no snapshot in {}", dir.display())).code("no-snapshots");
+        return Err(failure.help("`rbt snapshot -o FILE.rbts` makes one of a machine"));
+    }
+    Ok(found)
+}
+
+impl Kernel {
+    /// What answers questions about it.
+    pub fn open(&self, _asked: &Check) -> Result<Box<dyn System>, Missing> {
+        match &self.place {
+            Place::Here => Ok(Box::new(Live::new())),
+            Place::File(path) => Err(Missing { what: format!("cannot read {}", path.display()), help: None }),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `rbt check`: what becomes of scripts on kernels, without running or (but for `--load`) loading them.
+//!
+//! - `subjects`: which scripts; `kernels`: which kernels; `exceptions`, `config`: what is meant to differ
+//! - `examine`: one script on one kernel: the stages as far as compiling, and what the object then asks of the kernel (`asks`)
+//! - `uses`: what a script uses of the kernel's types; `compare`: how that differs from the first kernel's
+//!
+//! The findings that are not diagnostics are rows of [`verdict::RULES`](crate::verdict::RULES).
+
+mod asks;
+mod compare;
+mod config;
+mod examine;
+mod exceptions;
+mod kernels;
+mod subjects;
+mod uses;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::cli::Failure;
+use crate::cli::check::Check;
+use crate::driver;
+use crate::verdict::{self, ENVIRONMENT, Outcome, Report, Style, USAGE};
+
+use config::Config;
+use examine::{Ground, Seen};
+use kernels::Kernel;
+use subjects::Subject;
+
+/// Checks what was asked for, and tells of it. Gives the exit status.
+pub fn check(asked: &Check) -> Result<u8, Failure> {
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
+    let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;
+    let subjects = subjects::subjects(&asked.scripts).map_err(|f| f.status(USAGE))?;
+    let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
+    let outcomes = outcomes(asked, &config, &subjects, &kernels);
+    let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
+    tell(&report, asked, began)?;
+    Ok(report.status())
+}
+
+/// A line of the table: each kernel's result for one script.
+fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kernels::Kernels) -> Vec<Outcome> {
+    let baseline = kernels.baseline.as_ref().map(|k| (k, examined(asked, config, subjects, std::slice::from_ref(k), None)));
+    let compared = baseline.as_ref().map(|(k, seen)| (k.name.as_str(), seen.as_slice()));
+    let (mut all, mut first) = (Vec::new(), None);
+    for (i, kernel) in kernels.all.iter().enumerate() {
+        // the baseline is examined already where it is one of them
+        if kernels.baseline.as_ref() == Some(kernel) {
+            first = Some(i);
+        } else {
+            all.push(kernel.clone());
+        }
+    }
+    let mut seen = examined(asked, config, subjects, &all, compared);
+    if let (Some(at), Some((_, of_baseline))) = (first, baseline) {
+        let at = at.min(seen.len() / subjects.len().max(1));
+        seen.splice(at * subjects.len()..at * subjects.len(), of_baseline);
+    }
+    let mut seen: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
+    let mut outcomes = Vec::with_capacity(seen.len());
+    for (i, subject) in subjects.iter().enumerate() {
+        for (k, kernel) in kernels.all.iter().enumerate() {
+            let Some(seen) = seen.get_mut(k * subjects.len() + i).and_then(Option::take) else { continue };
+            let Seen { state, findings, facts, seconds, .. } = seen;
+            let against = if kernels.named { kernel.name.clone() } else { String::new() };
+            outcomes.push(Outcome { subject: subject.name.clone(), against, state, findings, facts, seconds });
+        }
+    }
+    outcomes
+}
+
+/// Bytes of a thread's stack: what the first thread usually has, which deep scripts need.
+const STACK: usize = 8 << 20;
+
+/// Work that is done by one thread.
+struct Part<'a> {
+    kernel: &'a Kernel,
+    /// Numbers of subjects, from and to.
+    from: usize,
+    to: usize,
+}
+
+/// Every subject on every kernel: kernel by kernel. Threads share the work, each with kernels that it opened itself: what answers
+/// questions remembers its answers, and is not to be shared.
+fn examined(asked: &Check, config: &Config, subjects: &[Subject], kernels: &[Kernel], baseline: Option<(&str, &[Seen])>) -> Vec<Seen> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8);
+    // a kernel's types take a while to be indexed: few scripts are not worth a second time
+    let pieces = if kernels.len() >= threads || subjects.len() < 8 { 1 } else { threads.div_ceil(kernels.len().max(1)) };
+    let size = subjects.len().div_ceil(pieces).max(1);
+    let parts: Vec<Part> = kernels
+        .iter()
+        .flat_map(|kernel| (0..subjects.len()).step_by(size).map(move |from| Part { kernel, from, to: (from + size).min(subjects.len()) }))
+        .collect();
+    let results: Vec<Mutex<Vec<Seen>>> = parts.iter().map(|_| Mutex::default()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(part), Some(result)) = (parts.get(i), results.get(i)) else { break };
+            let seen = one_part(asked, config, subjects, part, baseline);
+            if let Ok(mut result) = result.lock() {
+                *result = seen;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(parts.len()) {
+            // deep scripts need as much stack as the first thread has
+            let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    results.into_iter().flat_map(|r| r.into_inner().unwrap_or_default()).collect()
+}
+
+fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, baseline: Option<(&str, &[Seen])>) -> Vec<Seen> {
+    let numbers = part.from..part.to;
+    let sys = match part.kernel.open(asked) {
+        Ok(sys) => sys,
+        Err(missing) => {
+            let why = missing.help.map_or(missing.what.clone(), |help| format!("{}; {help}", missing.what));
+            return numbers.map(|_| Seen::unknown(&why)).collect();
+        }
+    };
+    let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load };
+    let with_earlier = |i: usize| {
+        let subject = subjects.get(i)?;
+        let mut seen = examine::examine(subject, &ground, config);
+        if let Some((name, earlier)) = baseline.and_then(|(name, all)| Some((name, all.get(i)?))) {
+            compare::compare(&mut seen, earlier, name, &*sys);
+        }
+        seen.settle();
+        Some(seen)
+    };
+    numbers.filter_map(with_earlier).collect()
+}
+
+/// The format to where it is to go; text, unless that is the format, to standard output.
+fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
+    let style = Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host };
+    let Some(format) = verdict::find(&asked.format) else {
+        return Err(Failure::new(format!("there is no format `{}`", asked.format)).status(USAGE));
+    };
+    let mut out = (format.render)(report, &style);
+    if let Some(path) = &asked.output {
+        let plain = Style { color: false, ..style.clone() };
+        let written = driver::write_file(path, (format.render)(report, &plain).as_bytes());
+        written.map_err(|f| f.status(ENVIRONMENT))?;
+        if let Some(text) = verdict::FORMATS.first() {
+            out = (text.render)(report, &style);
+        }
+    }
+    // a reader that has gone has read enough
+    let _ = std::io::stdout().lock().write_all(out.as_bytes());
+    Ok(())
+}

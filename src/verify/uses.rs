@@ -1,0 +1,144 @@
+//! What a script uses of the kernel's types, and where: to be compared with another kernel's.
+
+use std::collections::BTreeSet;
+
+use crate::check::hir::{self, Expr, ExprKind, Node};
+use crate::diag::Source;
+use crate::probes::{ArgRef, Attach, ProbeSite};
+use crate::system::System;
+use crate::system::functions::KERNEL;
+use crate::types::Type;
+use crate::verdict::Place;
+
+use super::examine::place;
+
+/// A use. Equal on two kernels where `place` and `what` are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    /// Where in the script.
+    pub place: Place,
+    /// What.
+    pub what: What,
+    /// What it is here; none: it is not there.
+    pub ty: Option<Type>,
+}
+
+/// A thing of the kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// A member: the struct's tag, is it a union, and the member's name.
+    Member {
+        /// Its struct's tag.
+        of: String,
+        /// That is a union.
+        union: bool,
+        /// Its name.
+        name: String,
+    },
+    /// A field of `args` of this probe.
+    Field {
+        /// The probe.
+        probe: String,
+        /// Its name.
+        name: String,
+    },
+    /// `argN` of this probe; with the names and types of all arguments, which differ.
+    Argument {
+        /// The probe.
+        probe: String,
+        /// Its number.
+        index: u32,
+        /// All of them.
+        all: Vec<(String, Type)>,
+    },
+    /// `retval` of this probe.
+    Result {
+        /// The probe.
+        probe: String,
+    },
+}
+
+impl What {
+    /// Is it the same thing, of whatever kernel?
+    pub fn same(&self, other: &What) -> bool {
+        match (self, other) {
+            (What::Argument { probe: p, index: i, .. }, What::Argument { probe: q, index: j, .. }) => (p, i) == (q, j),
+            _ => self == other,
+        }
+    }
+
+    /// As messages name it.
+    pub fn said(&self) -> String {
+        match self {
+            What::Member { of, union, name } => format!("`{name}` of `{} {of}`", if *union { "union" } else { "struct" }),
+            What::Field { probe, name } => format!("`args.{name}` of {probe}"),
+            What::Argument { probe, index, .. } => format!("`arg{index}` of {probe}"),
+            What::Result { probe } => format!("`retval` of {probe}"),
+        }
+    }
+}
+
+/// All uses in a script, each place once.
+pub fn uses(script: &hir::Script, sys: &dyn System, sources: &[Source]) -> Vec<Use> {
+    let mut all: Vec<Use> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for probe in &script.probes {
+        let Some(site) = probe.sites.first() else { continue };
+        let mut see = |node: Node| {
+            let Node::Expr(expr) = node else { return };
+            let Some((what, ty)) = what(expr, site, sys) else { return };
+            let key = (expr.span, what.said());
+            if let (Some(place), true) = (place(expr.span, sources), seen.insert(key)) {
+                all.push(Use { place, what, ty });
+            }
+        };
+        hir::visit(&probe.body, &mut see);
+        probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    }
+    all
+}
+
+#[allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+fn what(expr: &Expr, site: &ProbeSite, sys: &dyn System) -> Option<(What, Option<Type>)> {
+    let probe = || site.name.clone();
+    match &expr.kind {
+        ExprKind::Field(base, field) => match &base.ty {
+            Type::Struct(of) if !of.name.is_empty() => {
+                Some((What::Member { of: of.name.clone(), union: of.union, name: field.name.clone() }, Some(field.ty.clone())))
+            }
+            _ => None,
+        },
+        ExprKind::Context(ArgRef::Named(field)) => {
+            Some((What::Field { probe: probe(), name: field.field.name.clone() }, Some(field.field.ty.clone())))
+        }
+        ExprKind::Context(ArgRef::Index(index)) => {
+            let all = arguments(site, sys)?;
+            let ty = all.get(*index as usize).map(|(_, ty)| ty.clone());
+            Some((What::Argument { probe: probe(), index: *index, all }, ty))
+        }
+        ExprKind::Context(ArgRef::Retval) => {
+            let (module, function) = function(&site.attach)?;
+            let returns = sys.prototype(Some(module), function)?.returns;
+            Some((What::Result { probe: probe() }, Some(returns)))
+        }
+        _ => None,
+    }
+}
+
+/// Names and types of what `argN` counts.
+fn arguments(site: &ProbeSite, sys: &dyn System) -> Option<Vec<(String, Type)>> {
+    if let Attach::RawTracepoint { name } = &site.attach {
+        return sys.raw_tracepoint(name);
+    }
+    let (module, function) = function(&site.attach)?;
+    Some(sys.prototype(Some(module), function)?.params)
+}
+
+#[allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+fn function(attach: &Attach) -> Option<(&str, &str)> {
+    match attach {
+        Attach::Kprobe { module, function, place: 0, .. } => Some((module.as_deref().unwrap_or(KERNEL), function)),
+        Attach::Trampoline { module, program: None, function, .. } => Some((module, function)),
+        _ => None,
+    }
+}
