@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 
 use crate::diag::nearest;
+use crate::expect;
 use crate::help;
 use crate::probes::KINDS;
 use crate::render::FORMATS;
@@ -334,6 +335,10 @@ pub fn command() -> clap::Command {
     text.push_str("\nEnvironment only (BPFTRACE_ in place of RBT_ is understood everywhere):\n");
     for (name, doc) in ENV_ONLY {
         let _ = writeln!(text, "  {:26}{doc}", format!("RBT_{}", name.to_ascii_uppercase()));
+    }
+    text.push_str("\nFunctions of --expect:\n");
+    for f in expect::FUNCTIONS {
+        let _ = writeln!(text, "  {:26}{}", f.form, f.doc);
     }
     text.push_str("\nStages of -d:\n");
     for s in STAGES {
