@@ -540,6 +540,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         pid: raw.pid.as_deref().map(pid).transpose()?,
         has_child: raw.cmd.is_some(),
         allow_unsafe: raw.allow_unsafe,
+        counts_unread: !(raw.expect.is_empty() && raw.expect_file.is_empty()),
         warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
         mode: match raw.mode.as_deref() {
             Some("test") => Mode::Test,

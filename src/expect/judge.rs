@@ -69,6 +69,14 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
             outcome.findings.push(find("emptied", message, None));
         }
     }
+    let unread = last.counts.iter().fold(0u64, |n, c| n.saturating_add(c.unread));
+    if unread > 0 && outcome.state == State::Checked {
+        let probe = last.counts.iter().find(|c| c.unread > 0).map_or("", |c| c.probe.as_str());
+        let reads = if unread == 1 { "a read".into() } else { format!("{unread} reads") };
+        let message = format!("{reads} of memory failed ({probe}): what was to come of it is empty, or 0");
+        let help = "memory that nobody has touched yet cannot be read: read it where the call returns; -k shows which reads fail";
+        outcome.findings.push(find("unread", message, Some(help.into())));
+    }
     outcome.seconds = began.elapsed().as_secs_f64();
     outcome
 }

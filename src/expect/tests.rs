@@ -267,6 +267,13 @@ fn a_map_that_was_emptied() {
 }
 
 #[test]
+fn reads_that_failed_are_told() {
+    let outcome = judged("@ == 7", |last| last.counts.push(Counts { probe: "p".into(), unread: 1, ..Counts::default() }));
+    assert_eq!((&outcome.state, rules(&outcome), outcome.worst()), (&State::Checked, vec!["unread"], Some(crate::verdict::Level::Warning)));
+    assert!(outcome.findings[0].message.starts_with("a read of memory failed (p): "));
+}
+
+#[test]
 fn what_is_wrong_is_told_before_the_run() {
     for (text, part) in [
         ("@opnes[\"a\"] == 0", "unknown-map: the script has no map `@opnes` (did you mean `@opens`?)"),
