@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 
 use crate::diag::nearest;
+use crate::expect;
 use crate::help;
 use crate::probes::KINDS;
 use crate::render::FORMATS;
@@ -342,6 +343,10 @@ pub fn command() -> clap::Command {
     for (name, doc) in ENV_ONLY {
         let _ = writeln!(text, "  {:26}{doc}", format!("RBT_{}", name.to_ascii_uppercase()));
     }
+    text.push_str("\nFunctions of --expect:\n");
+    for f in expect::FUNCTIONS {
+        let _ = writeln!(text, "  {:26}{}", f.form, f.doc);
+    }
     text.push_str("\nStages of -d:\n");
     for s in STAGES {
         let also = if s.aliases.is_empty() { String::new() } else { format!(" (also {})", s.aliases.join(", ")) };
@@ -546,6 +551,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
         pid: raw.pid.as_deref().map(pid).transpose()?,
         has_child: raw.cmd.is_some(),
         allow_unsafe: raw.allow_unsafe,
+        counts_unread: !(raw.expect.is_empty() && raw.expect_file.is_empty()),
         warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
         mode: match raw.mode.as_deref() {
             Some("test") => Mode::Test,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::builtins::{self, Accepts, Builtin, Param, Returns};
 use crate::cli::{self, Failure};
 use crate::diag::{Source, nearest};
+use crate::expect::FUNCTIONS;
 use crate::probes::{Caps, KINDS};
 use crate::scripts::{self, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
@@ -81,6 +82,10 @@ pub fn entries() -> Vec<Entry> {
     all.extend(builtins::all().map(|row| {
         let what = if row.params.is_empty() && !row.example.contains(&format!("{}(", row.name)) { "variable" } else { "function" };
         Entry::new(vec![row.name.into()], what, first_sentence(row.doc), || of_builtin(row))
+    }));
+    all.extend(FUNCTIONS.iter().map(|f| {
+        let text = || format!("{}\n\n{}\n\n  --expect '{}'\n", f.form, f.doc, f.example);
+        Entry::new(vec![f.name.into()], "expectation", first_sentence(f.doc), text)
     }));
     all.extend(SETTINGS.iter().map(|s| {
         let upper = s.name.to_ascii_uppercase();

@@ -105,6 +105,8 @@ pub struct Settings {
     pub allow_unsafe: bool,
     /// Helper failures reported: 0 none, 1 those that lose something, 2 all (`-k`).
     pub warning_level: u8,
+    /// Reads of memory that fail are counted: somebody asks whether all was seen (`--expect`).
+    pub counts_unread: bool,
     /// `$1` …
     pub params: Vec<String>,
     /// `--name=value` and `--name` after the script, for `getopt`; in order.
@@ -197,6 +199,7 @@ impl Default for Settings {
             has_child: false,
             allow_unsafe: false,
             warning_level: 1,
+            counts_unread: false,
             params: Vec::new(),
             options: Vec::new(),
             include_dirs: Vec::new(),

@@ -331,12 +331,14 @@ pub struct Counts {
     pub unstored: u64,
     /// Strings and buffers of which `max_strlen` cut the end.
     pub cut: u64,
+    /// Reads of memory that failed, of which zero or nothing came; 0 where they are not counted ([`Settings::counts_unread`](crate::settings::Settings)).
+    pub unread: u64,
 }
 
 impl Counts {
     /// Is all of it there?
     pub fn complete(&self) -> bool {
-        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut } = self;
+        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unread: _ } = self;
         [dropped, missed, refused, unstored, cut].into_iter().all(|n| *n == 0)
     }
 }

@@ -6,13 +6,14 @@
 use rbt::builtins::options::list;
 use rbt::builtins::{Accepts, Builtin, Param, Returns};
 use rbt::diag::Source;
+use rbt::expect::FUNCTIONS;
 use rbt::probes::{Caps, KINDS};
 use rbt::repl::commands::{Command, TABLE};
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
 use rbt::types::Type;
 use rbt::verbs::{self, VERBS, Verb, VerbOption};
-use rbt::{builtins, check, cli, render, syntax};
+use rbt::{builtins, check, cli, render, syntax, verdict};
 use std::path::{Path, PathBuf};
 
 const FROM: &str = ".\\\" from the tables: ";
@@ -20,7 +21,10 @@ const END: &str = ".\\\" end";
 
 /// Which tables are on which page.
 const PAGES: &[(&str, &[&str])] = &[
-    ("rbt.1", &["options", "stages", "verbs", "verb options", "commands", "fmt", "snapshot", "settings", "environment", "formats"]),
+    (
+        "rbt.1",
+        &["options", "stages", "verbs", "verb options", "commands", "fmt", "snapshot", "settings", "environment", "formats", "expectations", "reports"],
+    ),
     ("rbt-language.7", &["probes", "builtins", "differences"]),
     ("rbt-one-liners.7", &["one-liners"]),
 ];
@@ -114,6 +118,8 @@ fn section(name: &str) -> String {
         "settings" => SETTINGS.iter().map(setting).collect(),
         "environment" => ENV_ONLY.iter().map(|(n, doc)| item(&format!("RBT_{}", n.to_uppercase()), &[format!("{doc}.")], "")).collect(),
         "formats" => render::FORMATS.iter().map(|f| item(f.name, &[f.doc.into()], "")).collect(),
+        "expectations" => FUNCTIONS.iter().map(|f| item(f.form, &[sentence(f.doc)], &format!("--expect '{}'", f.example))).collect(),
+        "reports" => verdict::FORMATS.iter().map(|f| item(f.name, &[sentence(f.doc)], "")).collect(),
         "stages" => cli::STAGES.iter().map(stage).collect(),
         "verbs" => VERBS.iter().map(verb).collect(),
         "verb options" => verbs::OPTIONS.iter().map(verb_option).collect(),

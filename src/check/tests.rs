@@ -37,17 +37,30 @@ static READ: Read = Read { init: [0, 0], step, finish, quotient: None };
 fn agg(f: &Facts, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
-static COUNT: Aggregate =
-    Aggregate { layout: |f| agg(f, false, vec![]), update, merge: |_, _| Value::None, kind: "map", read: Some(&READ) };
+static COUNT: Aggregate = Aggregate {
+    layout: |f| agg(f, false, vec![]),
+    update,
+    merge: |_, _| Value::None,
+    kind: "map",
+    more: crate::builtins::More::Either,
+    read: Some(&READ),
+};
 static SUM: Aggregate = Aggregate {
     layout: |f| agg(f, f.args[0].ty.as_int().is_some_and(|i| i.signed), vec![]),
     update,
     merge: |_, _| Value::None,
     kind: "map",
+    more: crate::builtins::More::Either,
     read: Some(&READ),
 };
-static HIST: Aggregate =
-    Aggregate { layout: |f| agg(f, true, vec![f.int(1).unwrap_or(0)]), update, merge: |_, _| Value::None, kind: "hist", read: None };
+static HIST: Aggregate = Aggregate {
+    layout: |f| agg(f, true, vec![f.int(1).unwrap_or(0)]),
+    update,
+    merge: |_, _| Value::None,
+    kind: "hist",
+    more: crate::builtins::More::Either,
+    read: None,
+};
 
 const fn row(name: &'static str, params: &'static [Param], needs: Caps, returns: Returns, lower: Lower) -> Builtin {
     Builtin { name, params, returns, needs, risky: false, lower, doc: "", example: "" }

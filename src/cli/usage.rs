@@ -58,6 +58,12 @@ Exit status:
   2    an error of rbt itself, or a setting in the environment that is not valid
   255  the kernel refused to load or to attach
   any  exit(n); with --propagate-status what the -c command exits with
+
+With --expect:
+  0    all expectations are met (and neither exit(n) nor --propagate-status says otherwise)
+  1    one is not
+  2    the script, an expectation or an option is wrong
+  3    it could not be run, or what was lost leaves an expectation open
 ";
 
 /// For whoever gives no words at all.

@@ -110,6 +110,7 @@ pub fn compile(
     e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
+    e.counts_unread = settings.counts_unread;
     e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));

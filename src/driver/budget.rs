@@ -201,7 +201,7 @@ impl Budget {
 
     /// Writes the reports. Gives the status.
     fn tell(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
-        let report = Report { name: "expect", outcomes, deny_warnings: false };
+        let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
         let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
         let style = Style { color: false, quiet: false, verbose: true, began, host };

@@ -172,6 +172,8 @@ pub struct Emit<'c> {
     pub discarded: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
+    /// Reads of memory that fail are counted.
+    pub counts_unread: bool,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
     /// So deep in functions that one more calls no other: the kernel calls eight at most.

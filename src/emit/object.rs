@@ -209,6 +209,7 @@ impl<'c> Emit<'c> {
             trusts: false,
             shared_stacks: true,
             warning_level: 1,
+            counts_unread: false,
             long: false,
             problems: Vec::new(),
             next_event: 0,

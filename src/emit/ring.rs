@@ -196,6 +196,10 @@ impl<'c> Emit<'c> {
     /// Reports a helper that returned an error, when failures of this level are asked for: 1 for those that lose
     /// something, 2 for reads that fall back to zero.
     pub fn check(&mut self, helper: Helper, returned: IntValue<'c>, level: u8) {
+        if level >= 2 && self.counts_unread {
+            let failed = self.cmp(Cmp::Slt, returned, self.int(0));
+            self.if_(failed, Self::count_unread);
+        }
         if level > self.warning_level {
             return;
         }

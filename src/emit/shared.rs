@@ -65,6 +65,8 @@ pub struct Tally {
     pub unstored: u64,
     /// Strings and buffers that `max_strlen` cut.
     pub cut: u64,
+    /// Reads of memory that failed, where they are counted.
+    pub unread: u64,
 }
 
 /// So many maps can be there twice.

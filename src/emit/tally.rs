@@ -44,6 +44,11 @@ impl<'c> Emit<'c> {
         self.if_(over, |e| e.count_aside("cut", offset_of!(Tally, cut)));
     }
 
+    /// Counts a read of memory that failed.
+    pub(super) fn count_unread(&mut self) {
+        self.count_aside("unread", offset_of!(Tally, unread));
+    }
+
     /// The same in a function of its own, for what seldom happens.
     fn count_aside(&mut self, name: &str, what: usize) {
         let name = format!("count_{name}_{}", self.probe);

@@ -1,11 +1,13 @@
 //! Names and types of an expectation, against the script's maps.
 
+use super::eval::{Eval, Val};
 use super::functions::{FUNCTIONS, Takes, find};
 use super::{Constant, Expectation, Expr, Function, Kind, Of, Shape, Ty};
 use crate::check::hir::Map;
 use crate::diag::{Diagnostic, Source, Span, nearest};
 use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
 use crate::types::Type;
+use crate::value::Last;
 use crate::verdict::Place;
 
 type Checked<T> = Result<T, Diagnostic>;
@@ -112,7 +114,10 @@ impl Checker<'_> {
         Err(match (ty, found.ty) {
             (Ty::Truth, Ty::Number) => told.help(format!("compare it: `{} > 0`", found.text)),
             (Ty::Number, Ty::Truth) => told.help("put `&&` or `||` between comparisons"),
-            (Ty::Number | Ty::Text | Ty::Truth, Ty::Number | Ty::Text | Ty::Truth) => told,
+            (_, Ty::Text) => told.help("strings are compared by `==` and `!=`"),
+            (Ty::Number | Ty::Text | Ty::Truth, Ty::Number | Ty::Truth) => {
+                told.help("compare first, and join comparisons by `&&` and `||`")
+            }
         })
     }
 
@@ -126,7 +131,7 @@ impl Checker<'_> {
                 let (a, b) = (self.expr(a)?, self.expr(b)?);
                 if a.ty != b.ty {
                     let message = format!("{} cannot be compared with {}", a.ty.phrase(), b.ty.phrase());
-                    return Err(Diagnostic::error("type-mismatch", span, message));
+                    return Err(Diagnostic::error("type-mismatch", span, message).help("both sides are of one type: 5, \"text\", true"));
                 }
                 Ok((Kind::Compare(op, Box::new(a), Box::new(b)), Ty::Truth))
             }
@@ -186,7 +191,7 @@ impl Checker<'_> {
         if let Some(ty) = of.shape.alone() {
             return Ok((Kind::Read(of), ty));
         }
-        let message = format!("{} holds {}, which is no single value", map.name, map.value);
+        let message = format!("{} holds {}, which is no single value", map.name, held(map));
         let told = Diagnostic::error("type-mismatch", span, message);
         let suited: Vec<String> = suited(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
         Err(match suited.split_last() {
@@ -235,7 +240,7 @@ impl Checker<'_> {
             Takes::KeyedAndKeys => !rest.is_empty(),
         };
         if !enough {
-            return Err(usage(format!("{} is given {} arguments", function.name, parts.len())));
+            return Err(usage(format!("{} is given {} argument{}", function.name, parts.len(), if parts.len() == 1 { "" } else { "s" })));
         }
         let constants = match (function.takes, &map.key) {
             (Takes::KeyedAndKey | Takes::KeyedAndKeys, Some(ty)) => {
@@ -248,11 +253,12 @@ impl Checker<'_> {
     }
 
     fn percent(&self, e: &ast::Expr) -> Checked<Constant> {
-        let n = self.number(e)?;
-        if (0..=100).contains(&n) {
-            return Ok(Constant::Number(n));
+        match self.known(e)? {
+            Constant::Number(n) if (0..=100).contains(&n) => Ok(Constant::Number(n)),
+            Constant::Number(_) | Constant::Text(_) | Constant::Truth(_) | Constant::Tuple(_) => {
+                Err(Diagnostic::error("out-of-range", e.span, "a percentile is a number from 0 to 100"))
+            }
         }
-        Err(Diagnostic::error("out-of-range", e.span, format!("a percentile is 0 to 100, and this is {n}")))
     }
 
     /// Brackets' contents, of a map with keys of this type.
@@ -274,15 +280,10 @@ impl Checker<'_> {
 
     fn constant(&self, e: &ast::Expr, ty: &Type) -> Checked<Constant> {
         let wrong = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, and this is {what}"));
-        let found = match &e.kind {
-            ExprKind::Tuple(parts) => match ty {
-                Type::Tuple(_) => return self.key(parts, ty, e.span),
-                _ if !matches!(ty, Type::Tuple(_)) => return Err(wrong("a tuple")),
-                _ => return Err(wrong("a tuple")),
-            },
-            ExprKind::Str(text) => Constant::Text(text.clone()),
-            ExprKind::Bool(truth) => Constant::Truth(*truth),
-            _ => Constant::Number(self.number(e)?),
+        let found = if let ExprKind::Tuple(parts) = &e.kind {
+            return if matches!(ty, Type::Tuple(_)) { self.key(parts, ty, e.span) } else { Err(wrong("a tuple")) };
+        } else {
+            self.known(e)?
         };
         match (&found, ty) {
             (Constant::Number(n), _) if ty.is_scalar() => match ty.as_int() {
@@ -304,14 +305,22 @@ impl Checker<'_> {
         }
     }
 
-    /// A number that is known now.
-    fn number(&self, e: &ast::Expr) -> Checked<i128> {
-        match &e.kind {
-            ExprKind::Int(n) => Ok((*n).into()),
-            ExprKind::Unary(UnOp::Neg, of) => self.number(of).map(|n| -n),
-            ExprKind::Ident(name) => self.variant(name, e.span),
-            _ => Err(Diagnostic::error("not-constant", e.span, "a key is a number, a string, true or false, or a tuple of such")),
-        }
+    /// A value that is known now.
+    fn known(&self, e: &ast::Expr) -> Checked<Constant> {
+        let found = self.expr(e)?;
+        let (mut maps, none) = (Vec::new(), Last::default());
+        gather(&found, &mut maps);
+        let value = if maps.is_empty() { Eval { last: &none, lossy: false }.eval(&found).ok() } else { None };
+        let constant = match value {
+            Some(Val::Number(range)) => range.only().map(Constant::Number),
+            Some(Val::Text(text)) => text.map(Constant::Text),
+            Some(Val::Truth(truth)) => truth.map(Constant::Truth),
+            None => None,
+        };
+        constant.ok_or_else(|| {
+            Diagnostic::error("not-constant", e.span, "this is to be known before the run")
+                .help("write a number, a string, true or false, or a tuple of such")
+        })
     }
 
     /// A word: a value's name in an enumeration that the maps have.
@@ -359,13 +368,18 @@ fn suited(shape: Shape) -> Vec<&'static str> {
 }
 
 fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
-    let what = match &map.value {
-        Type::Agg(agg) => format!("{}()", agg.function),
-        other => other.to_string(),
-    };
-    let told = Diagnostic::error("type-mismatch", span, format!("{} cannot be told of {}, which holds {what}", function.name, map.name));
+    let told =
+        Diagnostic::error("type-mismatch", span, format!("there is no {} of {}, which holds {}", function.name, map.name, held(map)));
     match suited(Shape::of(&map.value)).as_slice() {
-        [] => told,
+        [] => told.help("let the script keep a number of it"),
         names => told.help(format!("of such a map there is {}", names.join(", "))),
+    }
+}
+
+/// What a map holds, in the script's words.
+fn held(map: &Map) -> String {
+    match map.value.aggregation() {
+        Some(agg) => format!("{}()", agg.function),
+        None => map.value.to_string(),
     }
 }

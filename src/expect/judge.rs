@@ -64,9 +64,18 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     }
     for (view, times) in last.maps.iter().zip(&last.emptied) {
         if *times > 0 && maps(root).iter().any(|of| of.map == view.name) {
-            let message = format!("the script emptied {} {times} times before the end: this is about what came after that", view.name);
+            let times = if *times == 1 { "once".into() } else { format!("{times} times") };
+            let message = format!("the script emptied {} {times} before the end: this is about what came after that", view.name);
             outcome.findings.push(find("emptied", message, None));
         }
+    }
+    let unread = last.counts.iter().fold(0u64, |n, c| n.saturating_add(c.unread));
+    if unread > 0 && outcome.state == State::Checked {
+        let probe = last.counts.iter().find(|c| c.unread > 0).map_or("", |c| c.probe.as_str());
+        let reads = if unread == 1 { "a read".into() } else { format!("{unread} reads") };
+        let message = format!("{reads} of memory failed ({probe}): what was to come of it is empty, or 0");
+        let help = "memory that nobody has touched yet cannot be read: read it where the call returns; -k shows which reads fail";
+        outcome.findings.push(find("unread", message, Some(help.into())));
     }
     outcome.seconds = began.elapsed().as_secs_f64();
     outcome
@@ -245,7 +254,7 @@ impl Told<'_> {
                     None => (None, format!("[{}]", self.names.of(e.key))),
                 })
                 .collect();
-            all.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+            all.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| x.cmp(y)));
             let more = all.len().saturating_sub(SHOWN);
             let mut shown: Vec<String> = all.into_iter().take(SHOWN).map(|(_, text)| text).collect();
             if more > 0 {

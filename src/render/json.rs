@@ -91,7 +91,7 @@ fn trial(trial: &Trial, to: &mut Vec<u8>) {
 fn counts_of(of: &Counts, to: &mut Vec<u8>) {
     to.extend_from_slice(b"{\"probe\": ");
     string(of.probe.as_bytes(), to);
-    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut } = *of;
+    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut, unread: _ } = *of;
     let numbers = [("sent", sent), ("dropped", dropped), ("missed", missed), ("refused", refused), ("unstored", unstored), ("cut", cut)];
     for (name, n) in numbers {
         field(name, to, |to| decimal(to, n));

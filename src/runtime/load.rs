@@ -128,6 +128,7 @@ impl Shared {
             sum.refused += load(&raw const (*tally).refused);
             sum.unstored += load(&raw const (*tally).unstored);
             sum.cut += load(&raw const (*tally).cut);
+            sum.unread += load(&raw const (*tally).unread);
         }
     }
 

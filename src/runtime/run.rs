@@ -503,6 +503,7 @@ impl<'a> Desk<'a> {
                 refused: tally.refused,
                 unstored: tally.unstored,
                 cut: tally.cut,
+                unread: tally.unread,
             }
         };
         self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()

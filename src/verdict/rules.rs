@@ -57,6 +57,7 @@ pub const RULES: &[Rule] = &[
     Rule { name: "too-many-programs", level: Level::Error, doc: "more programs than the setting max_bpf_progs" },
     Rule { name: "type-changed", level: Level::Warning, doc: "another type than on the baseline, such as a pointer to something else" },
     Rule { name: "type-gone", level: Level::Error, doc: "a type that the baseline has and this kernel has not" },
+    Rule { name: "unread", level: Level::Warning, doc: "reads of memory that failed in a run of which something is expected" },
 ];
 
 /// The row of this name.
