@@ -4,7 +4,7 @@
 //! gives the expression before it.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use super::commands::{self, Wants};
 use super::scan::{self, Place, Token};
 use crate::builtins;
 use crate::check::hir::{self, CallArg, ExprKind, Node};
-use crate::driver::entry::{Entry, Text};
+use crate::driver::entry::Text;
 use crate::list;
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
@@ -35,16 +35,19 @@ pub struct Line {
     world: Rc<World>,
     /// The line that was last drawn had something in it.
     typed: Cell<bool>,
+    /// Members that were looked for last, and the text up to their dot: they stay the same while a name is typed.
+    members: RefCell<(String, Vec<(String, Type)>)>,
 }
 
 impl Line {
     /// Nothing is typed yet.
     pub fn new(world: Rc<World>) -> Self {
-        Self { world, typed: Cell::new(false) }
+        Self { world, typed: Cell::new(false), members: RefCell::default() }
     }
 
     /// Was there something in the line when it ended?
     pub fn was_typing(&self) -> bool {
+        self.members.take();
         self.typed.replace(false)
     }
 
@@ -64,7 +67,7 @@ impl Line {
                 (from, found.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
             }
             Place::Word(from) => (from, words()),
-            Place::Member { expr, name } => (name, self.members(text, expr)),
+            Place::Member { expr, name } => (name, self.members(text, expr).into_iter().map(|(member, _)| member).collect()),
         };
         let typed = starts(from);
         let mut names: Vec<String> = names.into_iter().filter(|n| n.starts_with(&typed)).collect();
@@ -146,21 +149,25 @@ impl Line {
         (from, found.into_iter().collect())
     }
 
-    /// The script that the text before an expression begins, with the expression looked at in it.
-    fn looked_at(&self, text: &str, expr: std::ops::Range<usize>) -> Option<Entry> {
+    /// Members of what an expression gives, and their types; fields, where it is `args`.
+    fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
+        let whole = text.get(..expr.end).unwrap_or_default();
+        if self.members.borrow().0 != whole {
+            *self.members.borrow_mut() = (whole.to_owned(), self.members_in(text, expr));
+        }
+        self.members.borrow().1.clone()
+    }
+
+    fn members_in(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
         let (before, asked) = (text.get(..expr.start).unwrap_or_default(), text.get(expr).unwrap_or_default());
         let (head, open) = statement_start(before);
         // `args` is looked at rather than printed: all of it may be more than a program can hold
-        let asks = if asked == "args" { String::new() } else { format!("print(({asked}));") };
+        let args = asked == "args";
+        let asks = if args { String::new() } else { format!("print(({asked}));") };
         let typed = format!("{head}{asks}{}", " }".repeat(open));
         let text = Text { before: "", typed, after: "", name: String::new() };
-        self.world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).ok()
-    }
-
-    /// Members of what an expression gives; fields, where it is `args`.
-    fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<String> {
-        let args = text.get(expr.clone()) == Some("args");
-        let Some(entry) = self.looked_at(text, expr) else { return Vec::new() };
+        let checked = self.world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
+        let Ok(entry) = checked else { return Vec::new() };
         let script = &entry.checked.script;
         let sys: &dyn System = &self.world.sys;
         if args {
@@ -168,7 +175,7 @@ impl Line {
             let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
             let context = site.kind.context(site, &env).map(|c| c.fields).unwrap_or_default();
             let more = site.kind.fields(site, &env).unwrap_or_default();
-            return context.iter().chain(&more).map(|f| f.field.name.clone()).collect();
+            return context.iter().chain(&more).map(|f| (f.field.name.clone(), f.field.ty.clone())).collect();
         }
         printed_type(script).map(|ty| members_of(&ty, sys)).unwrap_or_default()
     }
@@ -195,8 +202,8 @@ impl Line {
             // with a pattern, the checker would look at all that match
             Place::Member { .. } if text.split('{').next().is_some_and(|head| head.contains(['*', '?'])) => None,
             Place::Member { expr, name } => {
-                from(name)?;
-                printed(&self.looked_at(text, expr.start..text.len())?.checked.script)
+                let whole = from(name)?;
+                self.members(text, expr).into_iter().find(|(member, _)| member == whole).map(|(_, ty)| ty.to_string())
             }
         }
     }
@@ -303,12 +310,12 @@ fn printed_type(script: &hir::Script) -> Option<Type> {
     found
 }
 
-fn members_of(ty: &Type, sys: &dyn System) -> Vec<String> {
+fn members_of(ty: &Type, sys: &dyn System) -> Vec<(String, Type)> {
     match ty {
         Type::Ptr(to, _) => members_of(to, sys),
-        Type::Struct(s) => sys.expand(s).map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default(),
-        Type::Record(r) => r.fields.iter().map(|f| f.name.clone()).collect(),
-        Type::Tuple(parts) => (0..parts.len()).map(|n| n.to_string()).collect(),
+        Type::Struct(s) => sys.expand(s).map(|r| r.fields.into_iter().map(|f| (f.name, f.ty)).collect()).unwrap_or_default(),
+        Type::Record(r) => r.fields.iter().map(|f| (f.name.clone(), f.ty.clone())).collect(),
+        Type::Tuple(parts) => parts.iter().enumerate().map(|(n, part)| (n.to_string(), part.clone())).collect(),
         Type::Void
         | Type::Bool
         | Type::Int(_)
