@@ -5,8 +5,10 @@
 //! (`printer`). Completion and hints (`line`) ask the tables and the checker that everything else asks.
 
 use std::cell::RefCell;
-use std::io::{self, BufRead, IsTerminal};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,8 @@ use crate::driver::{paint, permitted, tell};
 use crate::emit::Dumps;
 use crate::probes::Attach;
 use crate::runtime::Parts;
-use crate::syntax::ast;
+use crate::settings::Mode;
+use crate::syntax::{self, ast};
 use crate::system::live::Live;
 use entries::{Held, Running};
 use line::Line;
@@ -40,6 +43,9 @@ mod top;
 
 /// How long an entry is waited for that was told to end.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The format for people.
+const TEXT: &str = "text";
+const ASKS: &str = "rbt> ";
 /// 128 + SIGPIPE, as a shell has it.
 const CLOSED_PIPE: u8 = 141;
 /// Entries kept in the history file.
@@ -50,8 +56,8 @@ struct World {
     run: Run,
     sys: Live,
     maps: RefCell<Vec<Held>>,
-    /// Entries that define and run nothing.
-    definitions: RefCell<Vec<Source>>,
+    /// Entries that define and run nothing, and their numbers.
+    definitions: RefCell<Vec<(usize, Source)>>,
 }
 
 impl World {
@@ -59,8 +65,12 @@ impl World {
         self.maps.borrow().iter().map(|held| held.map.clone()).collect()
     }
 
+    fn defined(&self) -> Vec<Source> {
+        self.definitions.borrow().iter().map(|(_, source)| source.clone()).collect()
+    }
+
     fn among<T>(&self, ask: impl FnOnce(&Among) -> T) -> T {
-        let (maps, definitions) = (self.given(), self.definitions.borrow());
+        let (maps, definitions) = (self.given(), self.defined());
         ask(&Among { run: &self.run, sys: &self.sys, definitions: &definitions, maps: &maps })
     }
 }
@@ -82,6 +92,8 @@ struct Prompt {
     person: bool,
     /// Something went wrong, where no person saw it.
     failed: bool,
+    /// `-o`
+    file: Option<Arc<File>>,
     /// While it is open, programs are timed.
     timed: Option<std::os::fd::OwnedFd>,
 }
@@ -91,17 +103,39 @@ struct Prompt {
 ///
 /// Errors: standard input that has nothing, or cannot be read.
 pub fn prompt(run: &Run) -> Result<u8, Failure> {
-    if run.child.is_some() {
-        return Err(Failure::new("there is no script for -c").help("give a FILE, or -e 'PROGRAM'"));
+    if let Some((_, option)) = for_scripts(run).into_iter().find(|(given, _)| *given) {
+        return Err(Failure::new(format!("there is no script for {option}")).help("give a FILE, or -e 'PROGRAM'"));
     }
     let person = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let world = Rc::new(World { run: run.clone(), sys, maps: RefCell::default(), definitions: RefCell::default() });
     interrupts::catch();
-    if person { in_person(world) } else { by_lines(world) }
+    let file = match &run.output {
+        Some(path) => {
+            let cannot = |e| Failure::new(format!("cannot write -o {}: {e}", path.display())).code("not-written");
+            Some(Arc::new(File::create(path).map_err(cannot)?))
+        }
+        None => None,
+    };
+    if person { in_person(world, file) } else { by_lines(world, file, false) }
 }
 
-fn in_person(world: Rc<World>) -> Result<u8, Failure> {
+/// Options that say what to do with one script: given or not, and their names.
+fn for_scripts(run: &Run) -> [(bool, &'static str); 9] {
+    [
+        (run.child.is_some(), "-c"),
+        (run.settings.mode != Mode::Trace, "--test or --bench"),
+        (run.dry_run, "--dry-run"),
+        (run.compile_only, "--mode codegen"),
+        (!run.dumps.is_empty(), "-d"),
+        (run.emit_elf.is_some(), "--emit-elf"),
+        (run.emit_llvm.is_some(), "--emit-llvm"),
+        (run.propagate_status, "--propagate-status"),
+        (run.notify_fd.is_some(), "--notify-fd"),
+    ]
+}
+
+fn in_person(world: Rc<World>, file: Option<Arc<File>>) -> Result<u8, Failure> {
     let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -111,39 +145,40 @@ fn in_person(world: Rc<World>) -> Result<u8, Failure> {
         .map_err(cannot)?
         .build();
     let mut editor: Editor<Line, FileHistory> = Editor::with_config(config).map_err(cannot)?;
+    // the editor knows terminals that it cannot edit on (TERM=dumb)
+    let Ok(mut above) = editor.create_external_printer() else { return by_lines(world, file, true) };
     editor.set_helper(Some(Line::new(world.clone())));
     let history = history_file();
     if let Some(path) = &history {
-        // there is none the first time
-        let _ = editor.load_history(path);
+        recall(&mut editor, path);
     }
-    let mut above = editor.create_external_printer().map_err(cannot)?;
+    let mut unkept = None;
     let printer = Printer::start(Some(Box::new(move |text| above.print(text).is_ok())));
-    let mut prompt = Prompt::new(world, printer, true);
-    if let Err(failure) = permitted() {
-        tell(&failure, prompt.world.run.color);
-    }
-    if !prompt.world.run.quiet {
-        plainly(b"A probe and its block to trace, an expression for its value; :help for more, Ctrl-D to leave.\n");
-    }
+    let mut prompt = Prompt::new(world, printer, file, true);
+    prompt.greet();
     let _keys = top::Keys::take(true).map_err(|e| cannot(e.into()))?;
     let mut interrupted = false;
-    loop {
+    while !interrupts::leaving() {
         prompt.printer.settle(Duration::from_millis(20));
         prompt.printer.editing(true);
         // Ctrl-C while nothing was being typed, that nothing else took note of
         editor.helper().map(Line::was_typing);
-        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline("rbt> ") };
+        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(ASKS) };
         interrupts::forget();
         prompt.printer.editing(false);
         prompt.sweep();
         match line {
             Ok(text) => {
                 interrupted = false;
+                // now, so that it outlives whatever may happen
+                if let Some(path) = &history {
+                    unkept = keep(&mut editor, path).err();
+                }
                 if prompt.take(&text) == Next::Leave {
                     break;
                 }
             }
+            _ if interrupts::leaving() => break,
             // a line that was being typed is thrown away by that, and no more
             Err(ReadlineError::Interrupted) if editor.helper().is_some_and(Line::was_typing) => interrupted = false,
             Err(ReadlineError::Interrupted) if interrupted => break,
@@ -152,18 +187,35 @@ fn in_person(world: Rc<World>) -> Result<u8, Failure> {
                 prompt.stop_all();
             }
             Err(ReadlineError::Eof) => break,
-            Err(why) => return Err(cannot(why)),
+            Err(why) => {
+                prompt.leave();
+                return Err(cannot(why));
+            }
         }
     }
     prompt.leave();
-    if let Some(path) = &history {
-        let kept =
-            path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io).and_then(|()| editor.save_history(path));
-        if let Err(why) = kept {
-            warn(&format!("the history was not kept in {}: {why}\n", path.display()));
-        }
+    if let (Some(path), Some(why)) = (&history, unkept) {
+        warn(&format!("the history was not kept in {}: {why}\n", path.display()));
     }
     Ok(0)
+}
+
+/// Reads the history. What is no text in it is replaced, lest the rest of it be lost.
+fn recall(editor: &mut Editor<Line, FileHistory>, path: &Path) {
+    // there is none the first time
+    let Ok(bytes) = std::fs::read(path) else { return };
+    if let Err(damaged) = String::from_utf8(bytes) {
+        let _ = std::fs::write(path, String::from_utf8_lossy(damaged.as_bytes()).as_bytes());
+    }
+    let _ = editor.load_history(path);
+}
+
+/// Adds to the history file what is not there yet. Other prompts may add to it as well.
+fn keep(editor: &mut Editor<Line, FileHistory>, path: &Path) -> Result<(), ReadlineError> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    editor.append_history(path)
 }
 
 /// `$XDG_STATE_HOME/rbt/history` (XDG Base Directory Specification).
@@ -173,15 +225,48 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("rbt/history"))
 }
 
-fn by_lines(world: Rc<World>) -> Result<u8, Failure> {
-    let mut prompt = Prompt::new(world, Printer::start(None), false);
-    let (mut text, mut any) = (String::new(), false);
-    for line in io::stdin().lock().lines() {
-        let line = line.map_err(|e| Failure::new(format!("cannot read standard input: {e}")).code("not-readable"))?;
+/// Entries that standard input has, a line each. `asks`: it is a terminal that lines cannot be edited on.
+fn by_lines(world: Rc<World>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
+    let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {e}")).code("not-readable");
+    let mut prompt = Prompt::new(world, Printer::start(None), file, false);
+    let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?));
+    let (mut text, mut any, mut interrupted) = (String::new(), asks, false);
+    if asks {
+        prompt.greet();
+    }
+    while !interrupts::leaving() {
+        if asks && text.is_empty() {
+            plainly(ASKS.as_bytes());
+        }
+        let line = match next_line(&mut input).map_err(cannot)? {
+            Input::Line(line) => line,
+            Input::End => break,
+            Input::Interrupted if asks && !interrupts::leaving() => {
+                interrupts::forget();
+                plainly(b"\n");
+                if text.is_empty() && std::mem::replace(&mut interrupted, true) {
+                    break;
+                }
+                if text.is_empty() {
+                    prompt.stop_all();
+                }
+                text.clear();
+                continue;
+            }
+            Input::Interrupted => {
+                prompt.leave();
+                return Ok(u8::from(prompt.failed));
+            }
+        };
+        interrupted = false;
+        let Ok(line) = String::from_utf8(line) else {
+            prompt.fail(&Failure::new("this line is no text: it is not UTF-8").code("not-readable"));
+            text.clear();
+            continue;
+        };
         any |= !line.trim().is_empty();
         text.push_str(&line);
-        text.push('\n');
-        if scan::unfinished(&text) {
+        if unfinished(text.strip_suffix('\n').unwrap_or(&text)) {
             continue;
         }
         if prompt.take(std::mem::take(&mut text).trim()) == Next::Leave {
@@ -199,16 +284,87 @@ fn by_lines(world: Rc<World>) -> Result<u8, Failure> {
     }
     prompt.take(text.trim());
     // the end of the input is no end of what runs: that is exit(), or a signal
-    while prompt.running.iter().any(|r| !r.is_over()) && !interrupts::taken() {
+    while !asks && prompt.running.iter().any(|r| !r.is_over()) && !interrupts::taken() {
         std::thread::sleep(Duration::from_millis(10));
     }
     prompt.leave();
-    Ok(if prompt.printer.unread() { CLOSED_PIPE } else { u8::from(prompt.failed) })
+    Ok(if prompt.printer.unread() { CLOSED_PIPE } else { u8::from(prompt.failed && !asks) })
+}
+
+/// What standard input has next.
+enum Input {
+    /// With its end, where it has one.
+    Line(Vec<u8>),
+    End,
+    /// A signal came first.
+    Interrupted,
+}
+
+fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        while input.buffer().is_empty() && !interrupts::readable(Duration::from_millis(100)) {
+            if interrupts::taken() {
+                return Ok(Input::Interrupted);
+            }
+        }
+        let some = match input.fill_buf() {
+            Ok([]) => break,
+            Ok(some) => some,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        let length = some.iter().position(|b| *b == b'\n').map_or(some.len(), |at| at + 1);
+        line.extend_from_slice(some.get(..length).unwrap_or(some));
+        input.consume(length);
+    }
+    Ok(if line.is_empty() { Input::End } else { Input::Line(line) })
+}
+
+/// Is more to come, before what was typed is looked at? A command is a line; a probe that has no block yet waits for it, until
+/// an empty line says that none comes.
+fn unfinished(text: &str) -> bool {
+    !text.trim_start().starts_with(':') && (syntax::unfinished(text) || headless(text))
+}
+
+/// Probes without a block yet, on lines of which the last is not empty?
+fn headless(text: &str) -> bool {
+    let typed = text.trim_start();
+    let (name, rest) = typed.split_at(typed.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(typed.len()));
+    let probe = crate::probes::find(name).is_some_and(|kind| rest.starts_with(':') || rest.trim().is_empty() && kind.by_name_only());
+    // each line is another probe, or a predicate
+    let lines: Vec<&str> = typed.split('\n').map(str::trim).collect();
+    let goes_on = |pair: &[&str]| matches!(pair, [before, line] if before.ends_with(',') || line.starts_with('/'));
+    probe && !typed.contains('{') && lines.windows(2).all(goes_on) && lines.last().is_some_and(|line| !line.is_empty())
 }
 
 impl Prompt {
-    fn new(world: Rc<World>, printer: Printer, person: bool) -> Self {
-        Self { world, printer, running: Vec::new(), number: 0, person, failed: false, timed: None }
+    fn new(world: Rc<World>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
+        Self { world, printer, running: Vec::new(), number: 0, person, failed: false, file, timed: None }
+    }
+
+    /// Says what may be typed, and what may not be done.
+    fn greet(&self) {
+        if let Err(failure) = permitted() {
+            tell(&failure, self.world.run.color);
+        }
+        if !self.world.run.quiet {
+            self.say("A probe and its block to trace, an expression for its value; :help for more, Ctrl-D to leave.\n");
+        }
+    }
+
+    /// Answers a person: beside the output, where that is for programs.
+    fn say(&self, text: &str) {
+        if self.world.run.format == TEXT {
+            plainly(text.as_bytes());
+        } else {
+            warn(text);
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.failed = true;
+        tell(failure, self.world.run.color);
     }
 
     /// Does what a line says.
@@ -220,11 +376,13 @@ impl Prompt {
         }
         let done = match text.strip_prefix(':') {
             Some(command) => self.command(command),
-            None => self.enter(text).map(|()| Next::Go),
+            None => self.enter(text, None).map(|()| Next::Go),
         };
         done.unwrap_or_else(|failure| {
-            self.failed = true;
-            tell(&failure, self.world.run.color);
+            self.fail(&failure);
+            if commands::TABLE.iter().any(|command| command.name == text) {
+                warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", "1", self.world.run.color)));
+            }
             Next::Go
         })
     }
@@ -234,16 +392,16 @@ impl Prompt {
         self.running.retain(|running| !running.is_over());
     }
 
-    /// Compiles and runs an entry.
-    fn enter(&mut self, typed: &str) -> Result<(), Failure> {
+    /// Compiles and runs an entry. `file`: where it is from.
+    fn enter(&mut self, typed: &str, file: Option<&str>) -> Result<(), Failure> {
         let number = self.number + 1;
-        let (mut entry, what) = self.read(typed, format!("[{number}]"))?;
+        let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
         let world = self.world.clone();
         if world.run.warnings && !entry.checked.warnings.0.is_empty() {
             warn(&world.among(|among| among.told(&entry.text, &entry.checked.warnings)));
         }
         if what == What::Definition {
-            world.definitions.borrow_mut().push(entry.text.source());
+            world.definitions.borrow_mut().push((number, entry.text.source()));
             self.number = number;
             return Ok(());
         }
@@ -269,7 +427,7 @@ impl Prompt {
             return Ok(());
         }
         let label = paint(&format!("[{number}]"), "36", world.run.color);
-        let quiet = world.run.quiet;
+        let quiet = world.run.quiet || world.run.format != TEXT;
         let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
         let once = sites().all(|s| matches!(s.attach, Attach::Begin));
         let announce = move |probes: u64| match (quiet || once, probes) {
@@ -278,7 +436,8 @@ impl Prompt {
             (false, n) => format!("{label} {n} probes\n"),
         };
         let text = (number, entry.text.typed.clone());
-        let mut running = entries::start(text, (artifact.clone(), settings.clone()), &held, &world.run, &self.printer, announce)?;
+        let mut running =
+            entries::start(text, (artifact.clone(), settings.clone()), &held, &world.run, (&self.printer, self.file.clone()), announce)?;
         self.keep(entry, &mut running.parts);
         if once {
             running.wait(PATIENCE);
@@ -309,7 +468,7 @@ impl Prompt {
             shown.pop();
         }
         // for people alone
-        if ty.is_empty() || self.world.run.format != "text" {
+        if ty.is_empty() || self.world.run.format != TEXT {
             shown.push(b'\n');
             return shown;
         }
@@ -336,34 +495,42 @@ impl Prompt {
                 warn(&among.told(text, diags));
                 Failure::told(1)
             };
-            let as_script = among.parse(&script);
-            if let Ok(tree) = as_script {
-                let runs = tree.items.iter().any(|item| matches!(item, ast::Item::Probe(_)));
-                if runs || !tree.imports.is_empty() {
-                    let entry = among.check(&script, tree).map_err(|d| fault(&script, &d))?;
-                    return Ok((entry, What::Probes));
+            let not_script = match among.parse(&script) {
+                Ok(tree) => {
+                    let runs = tree.items.iter().any(|item| matches!(item, ast::Item::Probe(_)));
+                    if runs || !tree.imports.is_empty() {
+                        let entry = among.check(&script, tree).map_err(|d| fault(&script, &d))?;
+                        return Ok((entry, What::Probes));
+                    }
+                    // what it defines is looked at as if it were used
+                    let with_probe = frame("", "\nbegin { }");
+                    let tree = among.parse(&with_probe).map_err(|d| fault(&script, &d))?;
+                    let checked = among.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;
+                    return Ok((Entry { text: script.clone(), ..checked }, What::Definition));
                 }
-                // what it defines is looked at as if it were used
-                let with_probe = frame("", "\nbegin { }");
-                let tree = among.parse(&with_probe).map_err(|d| fault(&script, &d))?;
-                let checked = among.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;
-                return Ok((Entry { text: script.clone(), ..checked }, What::Definition));
-            }
-            let as_value = among.parse(&value).map(|tree| among.check(&value, tree));
+                Err(diags) => diags,
+            };
+            let unpaired = not_script.0.iter().any(|d| d.code == "unbalanced" || d.code.starts_with("unterminated"));
+            let framed = |text: &Text| match among.parse(text) {
+                // brackets without partners have closed the frame's
+                Ok(tree) if tree.items.len() > 1 => Err(not_script.clone()),
+                parsed => parsed,
+            };
+            let as_value = framed(&value).map(|tree| among.check(&value, tree));
             if let Ok(Ok(entry)) = as_value {
                 return Ok((entry, What::Value));
             }
-            let as_statements = among.parse(&statements).map(|tree| among.check(&statements, tree));
-            match (as_statements, as_value, as_script) {
-                (Ok(Ok(entry)), ..) => Ok((entry, What::Probes)),
+            let as_statements = framed(&statements).map(|tree| among.check(&statements, tree));
+            match (as_statements, as_value) {
+                (Ok(Ok(entry)), _) => Ok((entry, What::Probes)),
                 // its own words for what is wrong: an expression's unless it is none
-                (Ok(Err(of_statements)), Ok(Err(of_value)), _) => {
+                (Ok(Err(of_statements)), Ok(Err(of_value))) => {
                     let called = of_value.0.iter().any(|d| d.span.start == 0 && d.code == "type-mismatch");
                     Err(if called { fault(&statements, &of_statements) } else { fault(&value, &of_value) })
                 }
-                (Ok(Err(diags)), ..) => Err(fault(&statements, &diags)),
-                (_, _, Err(diags)) if probe_like(typed) => Err(fault(&script, &diags)),
-                (Err(diags), ..) => Err(fault(&statements, &diags)),
+                (Ok(Err(diags)), _) => Err(fault(&statements, &diags)),
+                (Err(_), _) if unpaired || probe_like(typed) => Err(fault(&script, &not_script)),
+                (Err(diags), _) => Err(fault(&statements, &diags)),
             }
         })
     }
@@ -371,12 +538,12 @@ impl Prompt {
     /// Ends all that runs.
     fn stop_all(&mut self) {
         if self.running.is_empty() {
-            plainly(b"nothing runs; Ctrl-C again leaves\n");
+            self.say("nothing runs; Ctrl-C again leaves\n");
             return;
         }
         let n = self.running.len();
         self.end(|_| true);
-        plainly(format!("stopped {n}; Ctrl-C again leaves\n").as_bytes());
+        self.say(&format!("stopped {n}; Ctrl-C again leaves\n"));
     }
 
     /// Ends entries: all are told first, then waited for.

@@ -11,12 +11,13 @@ use super::{Next, PATIENCE, Prompt, interrupts, top};
 use crate::builtins;
 use crate::check::{dump, hir};
 use crate::cli::Failure;
-use crate::diag::nearest;
+use crate::diag::{Source, Span, nearest};
 use crate::driver::entry::Text;
 use crate::emit::Dumps;
 use crate::list;
 use crate::probes::{self, Env};
 use crate::runtime::cost::{self, Cost};
+use crate::syntax::{self, ast};
 use crate::types::Type;
 
 /// What a command's argument is, for completion.
@@ -56,7 +57,13 @@ pub struct Command {
 /// All of them, in the order of `:help`.
 pub const TABLE: &[Command] = &[
     Command { name: "help", takes: "[WORD]", wants: Wants::Word, doc: "this list, or what a word means", run: help },
-    Command { name: "list", takes: "[PATTERN]", wants: Wants::Probe, doc: "what runs, or probes that match a pattern", run: list_probes },
+    Command {
+        name: "list",
+        takes: "[PATTERN]",
+        wants: Wants::Probe,
+        doc: "what is defined and what runs, or probes that match a pattern",
+        run: list_probes,
+    },
     Command { name: "args", takes: "PROBE", wants: Wants::Probe, doc: "what a probe knows: arguments and their types", run: args },
     Command {
         name: "type",
@@ -82,7 +89,13 @@ pub const TABLE: &[Command] = &[
         doc: "a map's contents, shown anew every second until a key is pressed",
         run: top,
     },
-    Command { name: "drop", takes: "N… | all", wants: Wants::Number, doc: "ends entries; maps stay", run: drop_entries },
+    Command {
+        name: "drop",
+        takes: "N… | all",
+        wants: Wants::Number,
+        doc: "ends entries, or forgets what they define; maps stay",
+        run: drop_entries,
+    },
     Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "has entries, or all, do nothing", run: pause },
     Command { name: "resume", takes: "[N…]", wants: Wants::Number, doc: "lets them go on", run: resume },
     Command {
@@ -126,8 +139,7 @@ impl Prompt {
     }
 
     fn entry(&self, word: &str) -> Result<&Running, Failure> {
-        let number: Option<usize> = word.trim_matches(['[', ']']).parse().ok();
-        let found = number.and_then(|n| self.running.iter().find(|r| r.number == n));
+        let found = numbered(word).and_then(|n| self.running.iter().find(|r| r.number == n));
         found.ok_or_else(|| Failure::new(format!("no entry `{word}` runs")).code("no-entry").help("`:list` shows what runs"))
     }
 
@@ -136,7 +148,7 @@ impl Prompt {
         if text.is_empty() || text == "all" {
             return Ok(self.running.iter().map(|r| r.number).collect());
         }
-        text.split([' ', ',']).filter(|w| !w.is_empty()).map(|w| self.entry(w).map(|r| r.number)).collect()
+        words(text).map(|w| self.entry(w).map(|r| r.number)).collect()
     }
 
     fn map(&self, name: &str) -> Result<hir::Map, Failure> {
@@ -169,12 +181,21 @@ impl Prompt {
     }
 }
 
+/// The number that is meant by `1` or `[1]`.
+fn numbered(word: &str) -> Option<usize> {
+    word.trim_matches(['[', ']']).parse().ok()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', ',']).filter(|word| !word.is_empty())
+}
+
 /// Tells that an argument is missing.
 fn wanted(what: &str, example: &str) -> Failure {
     Failure::new(format!("{what} is missing")).code("usage").help(format!("for instance {example}"))
 }
 
-/// A map in a line: `@[string[16]] count_t, 1024 entries`.
+/// A map's types in a line: `[string[16]] → count_t`.
 pub fn shape(map: &hir::Map) -> String {
     match &map.key {
         Some(key) => format!("[{key}] → {}", map.value),
@@ -198,8 +219,7 @@ fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
         let commands: Vec<&str> = TABLE.iter().map(|c| c.name).collect();
         text = crate::help::about(word, &commands)?;
     }
-    let _ = prompt;
-    plainly(text.as_bytes());
+    prompt.say(&text);
     Ok(Next::Go)
 }
 
@@ -207,17 +227,21 @@ fn list_probes(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
     if !pattern.is_empty() {
         return listed(prompt, pattern, false);
     }
-    if prompt.running.is_empty() {
-        plainly(b"nothing runs\n");
-    }
-    let columns = if prompt.person { top::size().1 } else { usize::MAX };
-    for r in &prompt.running {
-        let line = r.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let definitions = prompt.world.definitions.borrow();
+    let defined = definitions.iter().map(|(n, source)| (format!("[{n}] {:<19}", "defined"), source.text.as_str()));
+    let running = prompt.running.iter().map(|r| {
         let state = if r.paused { "paused" } else { "runs" };
-        let head = format!("[{}] {state:<6} {:>5} probe{}  ", r.number, r.probes, if r.probes == 1 { " " } else { "s" });
-        let room = columns.saturating_sub(head.chars().count()).max(20);
+        (format!("[{}] {state:<6} {:>5} probe{}", r.number, r.probes, if r.probes == 1 { " " } else { "s" }), r.text.as_str())
+    });
+    let columns = if prompt.person { top::size().1 } else { usize::MAX };
+    for (head, text) in defined.chain(running) {
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let room = columns.saturating_sub(head.chars().count() + 2).max(20);
         let cut: String = line.chars().take(room).collect();
-        plainly(format!("{head}{cut}\n").as_bytes());
+        prompt.say(&format!("{head}  {cut}\n"));
+    }
+    if prompt.running.is_empty() {
+        prompt.say("nothing runs\n");
     }
     Ok(Next::Go)
 }
@@ -232,10 +256,10 @@ fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
 fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
     let world = &prompt.world;
     let env = Env { sys: &world.sys, settings: &world.run.settings };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    list::list(Some(pattern), &env, verbose, &mut out)?;
-    let _ = out.flush();
-    Ok(Next::Go)
+    let mut out = Vec::new();
+    let found = list::list(Some(pattern), &env, verbose, &mut out);
+    prompt.say(&String::from_utf8_lossy(&out));
+    found.map(|()| Next::Go)
 }
 
 fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
@@ -258,18 +282,18 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     };
     let entry = world.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
     let ty = printed(&entry.checked.script).unwrap_or_default();
-    plainly(format!("{ty}\n").as_bytes());
+    prompt.say(&format!("{ty}\n"));
     Ok(Next::Go)
 }
 
 fn maps(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
     let maps = prompt.world.given();
     if maps.is_empty() {
-        plainly(b"there are no maps\n");
+        prompt.say("there are no maps\n");
     }
     for map in maps {
         let entries = if map.key.is_some() { format!("  at most {} entries", map.max_entries) } else { String::new() };
-        plainly(format!("{}{}{entries}\n", map.name, if map.key.is_some() { shape(&map) } else { format!(": {}", map.value) }).as_bytes());
+        prompt.say(&format!("{}{}{entries}\n", map.name, if map.key.is_some() { shape(&map) } else { format!(": {}", map.value) }));
     }
     Ok(Next::Go)
 }
@@ -301,7 +325,7 @@ fn print(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         }
     };
     if statements.is_empty() {
-        plainly(b"there are no maps\n");
+        prompt.say("there are no maps\n");
         return Ok(Next::Go);
     }
     plainly(&prompt.evaluate(&statements)?);
@@ -330,17 +354,22 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Ok(Next::Go);
     }
     let since = Instant::now();
-    top::refresh(Duration::from_secs(1), |rows, _| {
-        let room = rows.saturating_sub(3) as u64;
-        // what has lines of its own is shown whole, and cut by the screen
+    // what entries say meanwhile is for the screen that comes back
+    prompt.printer.settle(Duration::from_millis(20));
+    prompt.printer.hold(true);
+    let shown = top::refresh(Duration::from_secs(1), 2, |rows, _| {
+        // the head, a table's own, and the last line
+        let room = rows.saturating_sub(6).max(1) as u64;
+        // what has lines of its own is asked for whole, and cut to the screen
         let plain = !matches!(&map.value, Type::Agg(agg) if agg.function.contains("hist") || agg.function == "tseries");
         let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
         let mut page =
             format!("{} {}   {:.0} s   any key ends this\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
         page.extend(prompt.evaluate(&printing(&map, most))?);
         Ok::<_, TopFailed>(page)
-    })
-    .map_err(|failed| failed.0)?;
+    });
+    prompt.printer.hold(false);
+    shown.map_err(|failed| failed.0)?;
     Ok(Next::Go)
 }
 
@@ -363,7 +392,14 @@ fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if text.is_empty() {
         return Err(wanted("the number of an entry", ":drop 1, or :drop all"));
     }
-    let numbers = prompt.numbers(text)?;
+    let defined = |word: &str| {
+        let number = numbered(word)?;
+        prompt.world.definitions.borrow().iter().any(|(n, _)| *n == number).then_some(number)
+    };
+    let (known, rest): (Vec<&str>, Vec<&str>) = words(text).partition(|word| defined(word).is_some());
+    let forgotten: Vec<usize> = known.into_iter().filter_map(defined).collect();
+    let numbers = if rest.is_empty() { Vec::new() } else { prompt.numbers(&rest.join(" "))? };
+    prompt.world.definitions.borrow_mut().retain(|(n, _)| !forgotten.contains(n));
     prompt.end(|r| numbers.contains(&r.number));
     Ok(Next::Go)
 }
@@ -391,7 +427,7 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         }
     };
     if prompt.running.is_empty() {
-        plainly(b"nothing runs\n");
+        prompt.say("nothing runs\n");
         return Ok(Next::Go);
     }
     let denied = |e: std::io::Error| Failure::new(format!("the kernel does not time programs: {e}")).code("no-permission");
@@ -411,12 +447,12 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let (after, took) = (read(prompt), since.elapsed().as_nanos() as f64);
     // it costs the kernel something to measure
     prompt.timed = None;
-    plainly(format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %").as_bytes());
+    prompt.say(&format!("{:<6} {:>12} {:>8} {:>8}  PROBE\n", "ENTRY", "RUNS/S", "NS/RUN", "CPU %"));
     for ((number, name, then), (_, _, now)) in before.iter().zip(&after) {
         let (ns, runs) = (now.ns.saturating_sub(then.ns) as f64, now.runs.saturating_sub(then.runs) as f64);
         let each = if runs > 0.0 { ns / runs } else { 0.0 };
         let line = format!("{:<6} {:>12.0} {each:>8.0} {:>8.3}  {name}\n", format!("[{number}]"), runs * 1e9 / took, ns * 100.0 / took);
-        plainly(line.as_bytes());
+        prompt.say(&line);
     }
     Ok(Next::Go)
 }
@@ -434,13 +470,13 @@ fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let typed = running.text.clone();
     let (entry, _) = prompt.read(&typed, format!("[{}]", running.number))?;
     if stage == "hir" {
-        plainly(dump::dump(&entry.checked.script).as_bytes());
+        prompt.say(&dump::dump(&entry.checked.script));
         return Ok(Next::Go);
     }
     let dumps = Dumps { ir: stage == "ir", optimised: stage == "opt", assembly: stage == "asm", verify: false };
     let compiled = prompt.world.among(|among| among.compile(&entry, dumps))?;
     let found = [compiled.ir, compiled.optimised, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
-    plainly(format!("{}\n", found.trim_end()).as_bytes());
+    prompt.say(&format!("{}\n", found.trim_end()));
     Ok(Next::Go)
 }
 
@@ -448,21 +484,51 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     if file.is_empty() {
         return Err(wanted("a file", ":save mine.bt"));
     }
-    let mut text = String::new();
-    for source in prompt.world.definitions.borrow().iter() {
-        text.push_str(&format!("{}\n\n", source.text.trim_end()));
-    }
-    for r in &prompt.running {
-        text.push_str(&format!("{}\n\n", r.text.trim_end()));
-    }
+    let mut sources = prompt.world.defined();
+    sources.extend(prompt.running.iter().map(|r| Source { name: String::new(), text: r.text.clone() }));
+    let text = script_of(&sources);
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
     written.map_err(|e| {
         let failure = Failure::new(format!("cannot write {file}: {e}")).code("not-written");
         if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is left alone; give another name") } else { failure }
     })?;
     let n = prompt.running.len() + prompt.world.definitions.borrow().len();
-    plainly(format!("{n} entr{} written to {file}\n", if n == 1 { "y" } else { "ies" }).as_bytes());
+    prompt.say(&format!("{n} entr{} written to {file}\n", if n == 1 { "y" } else { "ies" }));
     Ok(Next::Go)
+}
+
+/// One script of several: of each the C part first, then settings, which a script has together, and imports.
+fn script_of(sources: &[Source]) -> String {
+    let (mut c_part, mut settings, mut imports, mut rest) = (String::new(), Vec::new(), String::new(), String::new());
+    for source in sources {
+        // what runs has been parsed before; but for statements, which go into a block
+        let Ok(tree) = syntax::parse(source) else {
+            rest.push_str(&format!("begin {{\n{}\n}}\n\n", source.text.trim()));
+            continue;
+        };
+        let piece = |span: Span| source.text.get(span.start as usize..span.end as usize).unwrap_or_default().trim();
+        tree.c_part.iter().for_each(|item| c_part.push_str(&format!("{}\n\n", item.text.trim_end())));
+        tree.config.iter().for_each(|item| {
+            // what came last holds
+            settings.retain(|(name, _)| *name != item.name.name);
+            settings.push((item.name.name.clone(), piece(Span { start: item.name.span.start, ..item.value_span })));
+        });
+        tree.imports.iter().for_each(|(name, _)| imports.push_str(&format!("import \"{name}\";\n\n")));
+        let first = tree.items.first().map(|item| match item {
+            ast::Item::Probe(it) => it.span,
+            ast::Item::Macro(it) => it.span,
+            ast::Item::Function(it) => it.span,
+            ast::Item::MapDecl(it) => it.span,
+        });
+        if let Some(first) = first {
+            rest.push_str(&format!("{}\n\n", piece(Span { end: source.text.len() as u32, ..first })));
+        }
+    }
+    let settings = match settings.iter().map(|(_, piece)| *piece).collect::<Vec<_>>().join("; ") {
+        none if none.is_empty() => none,
+        some => format!("config = {{ {some} }}\n\n"),
+    };
+    format!("{c_part}{settings}{imports}{rest}")
 }
 
 fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
@@ -470,7 +536,7 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
         return Err(wanted("a file", ":load mine.bt"));
     }
     let text = std::fs::read_to_string(file).map_err(|e| Failure::new(format!("cannot read {file}: {e}")).code("not-readable"))?;
-    prompt.enter(&text)?;
+    prompt.enter(&text, Some(file))?;
     Ok(Next::Go)
 }
 

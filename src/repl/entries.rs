@@ -1,11 +1,13 @@
 //! Entries that run: each a program of its own, on a thread of its own, beside the others.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::TEXT;
 use super::printer::{Lines, Printer};
 use anyhow::Context;
 
@@ -92,7 +94,8 @@ fn by_name(held: &[Held]) -> Vec<(String, Arc<OwnedFd>)> {
     held.iter().map(|h| (h.map.name.clone(), h.fd.clone())).collect()
 }
 
-/// Loads and attaches an entry, and lets it run. `announce`: what is shown once it is attached, before what it says itself.
+/// Loads and attaches an entry, and lets it run. `file`: where its output goes. `announce`: what is shown once it is attached,
+/// before what it says itself.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
 pub fn start(
@@ -100,7 +103,7 @@ pub fn start(
     (artifact, settings): (Artifact, Settings),
     held: &[Held],
     run: &Run,
-    printer: &Printer,
+    (printer, file): (&Printer, Option<Arc<File>>),
     announce: impl FnOnce(u64) -> String + Send + 'static,
 ) -> Result<Running, Why> {
     let remote = Arc::new(Remote::new()?);
@@ -114,10 +117,11 @@ pub fn start(
             shown.show(announce(probes).into_bytes());
             let _ = attached.send(Said::Attached(probes));
         };
-        let (mut out, mut err) = (Lines::new(printer.clone()), Lines::new(printer));
+        let (mut out, mut err) = (Lines::new(printer.clone(), file), Lines::new(printer, None));
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&settings.debug_dirs);
         let options = Options {
-            quiet: true,
+            // for people, `announce` has it
+            quiet: run.quiet || run.format == TEXT,
             led_by: Some(theirs),
             on_attached: Some(Box::new(on_attached)),
             buffering: run.buffering,

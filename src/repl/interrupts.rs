@@ -1,25 +1,35 @@
-//! Ctrl-C while no line is being typed: noted, so that it ends what is waited for and not the prompt. While a line is
-//! typed it is a key like others.
-#![allow(unsafe_code)] // sigaction(2)
+//! Signals. Ctrl-C while no line is being typed is noted, so that it ends what is waited for and not the prompt; while a line
+//! is typed it is a key like others. SIGTERM, and SIGHUP when the terminal is closed, have the prompt leave as Ctrl-D does.
+#![allow(unsafe_code)] // sigaction(2), poll(2)
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
+static LEAVING: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn note(_: libc::c_int) {
+extern "C" fn note(signal: libc::c_int) {
     TAKEN.store(true, Ordering::Relaxed);
+    if signal != libc::SIGINT {
+        LEAVING.store(true, Ordering::Relaxed);
+        // the line editor wakes up for this one alone
+        // SAFETY: signal-safety(7) allows it
+        unsafe { libc::raise(libc::SIGINT) };
+    }
 }
 
-/// Notes SIGINT and SIGTERM from now on. Programs that entries start have them as at login: handlers do not outlive exec.
+/// Notes SIGINT, SIGTERM and SIGHUP from now on, the last unless it is ignored, as nohup(1) has it. Programs that entries start
+/// have them as at login: handlers do not outlive exec.
 pub fn catch() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the handler stores to an atomic and does nothing else
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler stores to atomics and raises a signal, no more
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
             libc::sigemptyset(&mut new.sa_mask);
-            // SIGTERM at a terminal has a meaning of its own: there is nobody to ask
-            if signal == libc::SIGINT || libc::isatty(0) == 0 {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut old);
+            if signal != libc::SIGHUP || old.sa_sigaction != libc::SIG_IGN {
                 libc::sigaction(signal, &new, std::ptr::null_mut());
             }
         }
@@ -28,10 +38,22 @@ pub fn catch() {
 
 /// Has one come since it was last forgotten?
 pub fn taken() -> bool {
-    TAKEN.load(Ordering::Relaxed)
+    TAKEN.load(Ordering::Relaxed) || leaving()
 }
 
-/// As if none had come.
+/// Has one come that ends the prompt? That is not forgotten.
+pub fn leaving() -> bool {
+    LEAVING.load(Ordering::Relaxed)
+}
+
+/// As if no Ctrl-C had come.
 pub fn forget() {
     TAKEN.store(false, Ordering::Relaxed);
+}
+
+/// Waits until standard input has something, or is at its end; false where a signal or the time came first.
+pub fn readable(within: Duration) -> bool {
+    let mut polled = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+    // SAFETY: it outlives the call
+    unsafe { libc::poll(&raw mut polled, 1, within.as_millis() as libc::c_int) > 0 }
 }

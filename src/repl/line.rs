@@ -4,7 +4,7 @@
 //! gives the expression before it.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -35,16 +35,19 @@ pub struct Line {
     world: Rc<World>,
     /// The line that was last drawn had something in it.
     typed: Cell<bool>,
+    /// Members that were looked for last, and the text up to their dot: they stay the same while a name is typed.
+    members: RefCell<(String, Vec<(String, Type)>)>,
 }
 
 impl Line {
     /// Nothing is typed yet.
     pub fn new(world: Rc<World>) -> Self {
-        Self { world, typed: Cell::new(false) }
+        Self { world, typed: Cell::new(false), members: RefCell::default() }
     }
 
     /// Was there something in the line when it ended?
     pub fn was_typing(&self) -> bool {
+        self.members.take();
         self.typed.replace(false)
     }
 
@@ -64,7 +67,7 @@ impl Line {
                 (from, found.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
             }
             Place::Word(from) => (from, words()),
-            Place::Member { expr, name } => (name, self.members(text, expr)),
+            Place::Member { expr, name } => (name, self.members(text, expr).into_iter().map(|(member, _)| member).collect()),
         };
         let typed = starts(from);
         let mut names: Vec<String> = names.into_iter().filter(|n| n.starts_with(&typed)).collect();
@@ -77,7 +80,8 @@ impl Line {
         let typed = text.get(from..).unwrap_or_default();
         let Some(command) = commands::find(command) else { return (from, Vec::new()) };
         let names = match command.wants {
-            Wants::Nothing | Wants::Number | Wants::File => Vec::new(),
+            Wants::Nothing | Wants::Number => Vec::new(),
+            Wants::File => return (from, files(typed, "")),
             Wants::Map => self.maps(""),
             Wants::Probe => return self.probes(typed, from),
             Wants::Word => words().into_iter().chain(KINDS.iter().map(|k| k.name().to_owned())).collect(),
@@ -114,7 +118,7 @@ impl Line {
         };
         let Some(kind) = probes::find(first) else { return (from, Vec::new()) };
         if kind.offers().has(Caps::BINARY) && rest.starts_with('/') && !rest.contains(':') {
-            return (from, files(rest).into_iter().map(|path| format!("{first}:{path}")).collect());
+            return (from, files(rest, ":").into_iter().map(|path| format!("{first}:{path}")).collect());
         }
         let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
         let env = Env { sys: &self.world.sys, settings: &settings };
@@ -145,43 +149,82 @@ impl Line {
         (from, found.into_iter().collect())
     }
 
-    /// Members of what an expression gives; fields, where it is `args`.
-    fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<String> {
+    /// Members of what an expression gives, and their types; fields, where it is `args`.
+    fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
+        let whole = text.get(..expr.end).unwrap_or_default();
+        if self.members.borrow().0 != whole {
+            *self.members.borrow_mut() = (whole.to_owned(), self.members_in(text, expr));
+        }
+        self.members.borrow().1.clone()
+    }
+
+    fn members_in(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
         let (before, asked) = (text.get(..expr.start).unwrap_or_default(), text.get(expr).unwrap_or_default());
         let (head, open) = statement_start(before);
         // `args` is looked at rather than printed: all of it may be more than a program can hold
-        let asks = if asked == "args" { String::new() } else { format!("print(({asked}));") };
+        let args = asked == "args";
+        let asks = if args { String::new() } else { format!("print(({asked}));") };
         let typed = format!("{head}{asks}{}", " }".repeat(open));
         let text = Text { before: "", typed, after: "", name: String::new() };
         let checked = self.world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
         let Ok(entry) = checked else { return Vec::new() };
         let script = &entry.checked.script;
         let sys: &dyn System = &self.world.sys;
-        if asked == "args" {
+        if args {
             let env = Env { sys, settings: &entry.checked.settings };
             let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
             let context = site.kind.context(site, &env).map(|c| c.fields).unwrap_or_default();
             let more = site.kind.fields(site, &env).unwrap_or_default();
-            return context.iter().chain(&more).map(|f| f.field.name.clone()).collect();
+            return context.iter().chain(&more).map(|f| (f.field.name.clone(), f.field.ty.clone())).collect();
         }
         printed_type(script).map(|ty| members_of(&ty, sys)).unwrap_or_default()
     }
 
     /// What is known of what the cursor is on.
     fn hint_of(&self, text: &str) -> Option<String> {
-        let (kind, range) = scan::tokens(text).pop()?;
-        let word = text.get(range)?;
         if let Some(name) = text.trim_start().strip_prefix(':') {
             let command = commands::find(name.trim_end())?;
             return Some(format!("{}  {}", command.takes, command.doc));
         }
-        if kind == Token::Map {
-            let held = self.world.given().into_iter().find(|m| m.name == word)?;
-            return Some(commands::shape(&held));
+        let from = |at: usize| text.get(at..).filter(|word| !word.is_empty());
+        match scan::place(text) {
+            Place::Nothing | Place::Command(_) | Place::Argument(..) | Place::Variable(_) => None,
+            Place::Map(at) => {
+                let held = self.world.given().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
+                Some(commands::shape(&held))
+            }
+            Place::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),
+            Place::Probe(at) => {
+                let word = from(at)?;
+                let row = builtins::find(word).map(|row| row.doc);
+                row.or_else(|| Some(kind_named(word)?.info().usage)).map(str::to_owned)
+            }
+            // with a pattern, the checker would look at all that match
+            Place::Member { .. } if text.split('{').next().is_some_and(|head| head.contains(['*', '?'])) => None,
+            Place::Member { expr, name } => {
+                let whole = from(name)?;
+                self.members(text, expr).into_iter().find(|(member, _)| member == whole).map(|(_, ty)| ty.to_string())
+            }
         }
-        let row = builtins::find(word).filter(|_| kind == Token::Word);
-        row.map(|row| row.doc.to_owned()).or_else(|| Some(kind_named(word)?.info().usage.to_owned()))
     }
+}
+
+/// What is shown behind the line. It is no text to be typed.
+pub struct Hint(String);
+
+impl rustyline::hint::Hint for Hint {
+    fn display(&self) -> &str {
+        &self.0
+    }
+
+    fn completion(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Columns that a text takes, or more.
+fn width(text: &str) -> usize {
+    text.chars().map(|c| if u32::from(c) < 0x1100 { 1 } else { 2 }).sum()
 }
 
 /// A kind by its whole name: a single letter is rarely one that is meant.
@@ -189,14 +232,14 @@ fn kind_named(word: &str) -> Option<&'static dyn ProbeKind> {
     probes::find(word).filter(|kind| kind.name() == word)
 }
 
-/// Files and folders whose path begins so.
-fn files(path: &str) -> Vec<String> {
-    let Some((folder, start)) = path.rsplit_once('/') else { return Vec::new() };
-    let entries = std::fs::read_dir(if folder.is_empty() { "/" } else { folder });
+/// Files, with what follows their names, and folders whose path begins so.
+fn files(path: &str, after: &str) -> Vec<String> {
+    let (folder, start) = path.rfind('/').map_or(("", path), |at| path.split_at(at + 1));
+    let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
     let named = entries.into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok().filter(|name| name.starts_with(start))?;
-        let end = if entry.path().is_dir() { '/' } else { ':' };
-        Some(format!("{folder}/{name}{end}"))
+        let end = if entry.path().is_dir() { "/" } else { after };
+        Some(format!("{folder}{name}{end}"))
     });
     let mut all: Vec<String> = named.collect();
     all.sort();
@@ -267,12 +310,12 @@ fn printed_type(script: &hir::Script) -> Option<Type> {
     found
 }
 
-fn members_of(ty: &Type, sys: &dyn System) -> Vec<String> {
+fn members_of(ty: &Type, sys: &dyn System) -> Vec<(String, Type)> {
     match ty {
         Type::Ptr(to, _) => members_of(to, sys),
-        Type::Struct(s) => sys.expand(s).map(|r| r.fields.into_iter().map(|f| f.name).collect()).unwrap_or_default(),
-        Type::Record(r) => r.fields.iter().map(|f| f.name.clone()).collect(),
-        Type::Tuple(parts) => (0..parts.len()).map(|n| n.to_string()).collect(),
+        Type::Struct(s) => sys.expand(s).map(|r| r.fields.into_iter().map(|f| (f.name, f.ty)).collect()).unwrap_or_default(),
+        Type::Record(r) => r.fields.iter().map(|f| (f.name.clone(), f.ty.clone())).collect(),
+        Type::Tuple(parts) => parts.iter().enumerate().map(|(n, part)| (n.to_string(), part.clone())).collect(),
         Type::Void
         | Type::Bool
         | Type::Int(_)
@@ -307,9 +350,9 @@ impl Completer for Line {
 }
 
 impl Hinter for Line {
-    type Hint = String;
+    type Hint = Hint;
 
-    fn hint(&self, line: &str, pos: usize, _: &Context<'_>) -> Option<String> {
+    fn hint(&self, line: &str, pos: usize, _: &Context<'_>) -> Option<Hint> {
         self.typed.set(!line.is_empty());
         if pos < line.len() {
             return None;
@@ -317,7 +360,7 @@ impl Hinter for Line {
         let hint = self.hint_of(line)?;
         // a hint that would break the line is none
         let (_, columns) = super::top::size();
-        let used = line.rsplit('\n').next().unwrap_or(line).chars().count() + 5;
+        let used = width(line.rsplit('\n').next().unwrap_or(line)) + 5;
         let room = columns.saturating_sub(used + 4);
         if room < 12 {
             return None;
@@ -325,7 +368,7 @@ impl Hinter for Line {
         let first = hint.lines().next().unwrap_or_default();
         let cut: String = first.chars().take(room).collect();
         let more = if cut.len() < first.len() { "…" } else { "" };
-        Some(format!("   {cut}{more}"))
+        Some(Hint(format!("   {cut}{more}")))
     }
 }
 
@@ -370,7 +413,6 @@ impl Highlighter for Line {
 impl Validator for Line {
     fn validate(&self, ctx: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         let text = ctx.input();
-        let open = !text.trim_start().starts_with(':') && scan::unfinished(text);
-        Ok(if open { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+        Ok(if super::unfinished(text) { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
     }
 }

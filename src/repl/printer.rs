@@ -4,6 +4,7 @@
 //! more is to be shown than [`MOST`]; what their programs say meanwhile fills their rings, and what is lost there is told.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ struct Queue {
     bytes: usize,
     /// A line is being typed.
     editing: bool,
+    /// Something else has the terminal.
+    held: bool,
     /// A text is on its way.
     busy: bool,
     /// Nobody waits any more.
@@ -65,7 +68,9 @@ impl Printer {
     fn next(&self) -> (Vec<u8>, bool) {
         let mut queue = self.queue();
         loop {
-            if let Some(mut text) = queue.texts.pop_front() {
+            if (!queue.held || queue.closing)
+                && let Some(mut text) = queue.texts.pop_front()
+            {
                 // what waits is shown at once: the editor draws its line anew each time
                 while let Some(more) = queue.texts.pop_front() {
                     text.extend_from_slice(&more);
@@ -95,6 +100,12 @@ impl Printer {
     /// A line is being typed from now on, or no more.
     pub fn editing(&self, editing: bool) {
         self.queue().editing = editing;
+    }
+
+    /// Keeps what comes from now on, or shows it.
+    pub fn hold(&self, held: bool) {
+        self.queue().held = held;
+        self.0.1.notify_all();
     }
 
     /// Waits until all is shown, `longest` at most.
@@ -131,13 +142,25 @@ pub fn plainly(text: &[u8]) -> bool {
 /// An entry's output: a line that is not whole yet is held back until it is, or the entry ends.
 pub struct Lines {
     printer: Printer,
+    /// `-o`: this in place of the printer.
+    file: Option<Arc<File>>,
     held: Vec<u8>,
 }
 
 impl Lines {
     /// None yet.
-    pub fn new(printer: Printer) -> Self {
-        Self { printer, held: Vec::new() }
+    pub fn new(printer: Printer, file: Option<Arc<File>>) -> Self {
+        Self { printer, file, held: Vec::new() }
+    }
+
+    fn show(&self, lines: Vec<u8>) -> io::Result<()> {
+        match &self.file {
+            Some(file) => file.as_ref().write_all(&lines),
+            None => {
+                self.printer.show(lines);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -149,7 +172,8 @@ impl Write for Lines {
         self.held.extend_from_slice(bytes);
         if let Some(end) = self.held.iter().rposition(|b| *b == b'\n') {
             let rest = self.held.split_off(end + 1);
-            self.printer.show(std::mem::replace(&mut self.held, rest));
+            let lines = std::mem::replace(&mut self.held, rest);
+            self.show(lines)?;
         }
         Ok(bytes.len())
     }
@@ -163,7 +187,9 @@ impl Drop for Lines {
     fn drop(&mut self) {
         if !self.held.is_empty() {
             self.held.push(b'\n');
-            self.printer.show(std::mem::take(&mut self.held));
+            let lines = std::mem::take(&mut self.held);
+            // whoever could be told is gone
+            let _ = self.show(lines);
         }
     }
 }

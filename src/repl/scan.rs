@@ -1,5 +1,4 @@
-//! A line as far as it is typed: what is open in it, and what the cursor is on. It knows signs, not words: those are looked
-//! up in the tables.
+//! A line as far as it is typed: what the cursor is on. It knows signs, not words: those are looked up in the tables.
 
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +7,7 @@ pub enum Token {
     Word,
     /// A number.
     Number,
-    /// With its quotes; the last may not have one yet.
+    /// With its quotes; the last on a line may not have one yet.
     Text,
     /// `$x`
     Variable,
@@ -31,7 +30,9 @@ pub fn tokens(text: &str) -> Vec<(Token, std::ops::Range<usize>)> {
         let (kind, len) = match first {
             '"' => (Token::Text, quoted(rest)),
             '/' if after.starts_with('/') => (Token::Comment, rest.find('\n').unwrap_or(rest.len())),
-            '/' if after.starts_with('*') => (Token::Comment, rest.find("*/").map_or(rest.len(), |end| end + 2)),
+            '/' if after.starts_with('*') => {
+                (Token::Comment, rest.get(2..).and_then(|text| text.find("*/")).map_or(rest.len(), |end| end + 4))
+            }
             '$' => (Token::Variable, 1 + word(after)),
             '@' => (Token::Map, 1 + word(after)),
             c if c.is_ascii_digit() => (Token::Number, word(rest)),
@@ -50,30 +51,11 @@ fn quoted(text: &str) -> usize {
     for (at, c) in text.char_indices().skip(1) {
         match c {
             '"' if !escaped => return at + 1,
+            '\n' => return at,
             _ => escaped = c == '\\' && !escaped,
         }
     }
     text.len()
-}
-
-/// Is more to come: an open bracket, string or comment, or a comma at the end of a list of probes?
-pub fn unfinished(text: &str) -> bool {
-    let all = tokens(text);
-    let mut open = 0i32;
-    for (kind, range) in &all {
-        if let (Token::Sign, Some(sign)) = (kind, text.get(range.clone())) {
-            open += i32::from(["{", "(", "["].contains(&sign)) - i32::from(["}", ")", "]"].contains(&sign));
-        }
-    }
-    let cut = all.last().is_some_and(|(kind, range)| {
-        let last = text.get(range.clone()).unwrap_or_default();
-        match kind {
-            Token::Text => last.len() < 2 || quoted(last) == last.len() && !closed(last),
-            Token::Comment => last.starts_with("/*") && !last.ends_with("*/"),
-            Token::Word | Token::Number | Token::Variable | Token::Map | Token::Sign => false,
-        }
-    });
-    open > 0 || cut || (open == 0 && text.trim_end().ends_with(','))
 }
 
 /// Has a string its second quote?
@@ -119,10 +101,11 @@ pub fn place(text: &str) -> Place {
     }
     let all = tokens(text);
     let is = |range: &std::ops::Range<usize>, sign: &str| text.get(range.clone()) == Some(sign);
-    if let Some((Token::Text | Token::Comment, range)) = all.last()
-        && !text.get(range.clone()).is_some_and(closed)
-    {
-        return Place::Nothing;
+    let last = all.last().map_or("", |(_, range)| text.get(range.clone()).unwrap_or_default());
+    match all.last() {
+        Some((Token::Text, _)) if !closed(last) => return Place::Nothing,
+        Some((Token::Comment, _)) => return Place::Nothing,
+        _ => {}
     }
     let depth: i32 = all.iter().map(|(k, r)| if *k == Token::Sign { i32::from(is(r, "{")) - i32::from(is(r, "}")) } else { 0 }).sum();
     if depth <= 0 && !in_predicate(text, &all) {
@@ -215,26 +198,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_open() {
-        for (text, is) in [
-            ("begin { }", false),
-            ("begin {", true),
-            ("begin { printf(\"}\");", true),
-            ("begin { printf(\"}\"); }", false),
-            ("begin { print(\"a", true),
-            ("/* a", true),
-            ("/* a */ begin { }", false),
-            ("// {", false),
-            ("kprobe:a,", true),
-            ("1 + 2", false),
-            ("\"a\\\"", true),
-            ("", false),
-        ] {
-            assert_eq!(unfinished(text), is, "{text}");
-        }
-    }
-
-    #[test]
     fn what_the_cursor_is_on() {
         let member = |text: &str| {
             let place = place(text);
@@ -251,6 +214,9 @@ mod tests {
         assert_eq!(place("@he"), Place::Map(0));
         assert_eq!(place("begin { print(@a"), Place::Map(14));
         assert_eq!(place("begin { print(\"a."), Place::Nothing);
+        assert_eq!(place("// \"a\" pri"), Place::Nothing);
+        assert_eq!(place("/*/ pri"), Place::Nothing);
+        assert_eq!(place("begin { print(\"a\n, pri"), Place::Word(19));
         assert_eq!(place("kprobe:a /pi"), Place::Word(10));
         assert_eq!(member("curtask."), ("curtask".into(), "".into()));
         assert_eq!(member("begin { print(curtask->real_parent.co"), ("curtask->real_parent".into(), "co".into()));

@@ -1,8 +1,10 @@
 //! A map that is shown anew every second, until a key is pressed.
-#![allow(unsafe_code)] // termios(3), poll(2)
+#![allow(unsafe_code)] // termios(3), read(2)
 
 use std::io::{self, Write};
 use std::time::Duration;
+
+use super::interrupts;
 
 /// The terminal's lines and columns (ioctl_tty(2), TIOCGWINSZ).
 pub fn size() -> (usize, usize) {
@@ -69,23 +71,31 @@ impl Drop for Screen {
     }
 }
 
-/// Shows what `draw` gives for so many lines and columns, again and again.
+/// Shows what `draw` gives for so many lines and columns, again and again: a head of `head` lines, and of what does not fit
+/// the end, where a map's largest values are.
 ///
 /// Errors: those of `draw`, and a terminal that will not.
-pub fn refresh<E: From<io::Error>>(every: Duration, mut draw: impl FnMut(usize, usize) -> Result<Vec<u8>, E>) -> Result<(), E> {
+pub fn refresh<E: From<io::Error>>(
+    every: Duration,
+    head: usize,
+    mut draw: impl FnMut(usize, usize) -> Result<Vec<u8>, E>,
+) -> Result<(), E> {
     let screen = Screen::take()?;
     loop {
         let (rows, columns) = size();
         let text = draw(rows, columns)?;
         let mut page = b"\x1b[H".to_vec();
-        for line in String::from_utf8_lossy(&text).lines().take(rows.saturating_sub(1)) {
+        let text = String::from_utf8_lossy(&text);
+        let (fits, all) = (rows.saturating_sub(1), text.lines().count());
+        let hidden = head..head + all.saturating_sub(fits);
+        for (_, line) in text.lines().enumerate().filter(|(at, _)| !hidden.contains(at)).take(fits) {
             page.extend(line.chars().take(columns).collect::<String>().as_bytes());
             page.extend_from_slice(b"\x1b[K\r\n");
         }
         page.extend_from_slice(b"\x1b[J");
         let mut out = io::stdout();
         out.write_all(&page).and_then(|()| out.flush())?;
-        if key(every) {
+        if key(every) || interrupts::taken() {
             drop(screen);
             return Ok(());
         }
@@ -94,9 +104,18 @@ pub fn refresh<E: From<io::Error>>(every: Duration, mut draw: impl FnMut(usize, 
 
 /// Has a key been pressed, within this time? It is read.
 fn key(within: Duration) -> bool {
-    let mut polled = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+    if !interrupts::readable(within) {
+        return false;
+    }
     // one alone: what is typed after it is for the prompt
-    let mut byte = 0u8;
-    // SAFETY: both outlive their calls
-    unsafe { libc::poll(&mut polled, 1, within.as_millis() as libc::c_int) > 0 && libc::read(0, (&raw mut byte).cast(), 1) >= 0 }
+    let (mut first, mut more) = (0u8, [0u8; 16]);
+    // SAFETY: the bytes outlive the calls, which are told how many there are
+    unsafe {
+        let read = libc::read(0, (&raw mut first).cast(), 1);
+        // an arrow is several
+        if first == b'\x1b' && interrupts::readable(Duration::from_millis(10)) {
+            libc::read(0, more.as_mut_ptr().cast(), more.len());
+        }
+        read >= 0
+    }
 }

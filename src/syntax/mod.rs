@@ -41,6 +41,12 @@ pub const MAX_NESTING: usize = 100;
 /// The height of an expression's tree: a sum of as many terms is one. Bounds the stack of all who walk the tree.
 pub const MAX_HEIGHT: usize = 500;
 
+/// Is a text the beginning of a script, its brackets or a comment open at its end, or a list of probes to go on?
+pub fn unfinished(text: &str) -> bool {
+    let scan = scan::scan(text, 0);
+    scan.unfinished || (scan.faults.is_empty() && scan.too_deep.is_none() && text.trim_end().ends_with(','))
+}
+
 /// Reads a script. Every error found is reported; codes: `syntax`, `bad-escape`, `bad-number`, `unterminated-string`,
 /// `unterminated-comment`, `unbalanced`, `too-deep`, `order`, `not-assignable`.
 pub fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {

@@ -17,6 +17,8 @@ pub struct Scan {
     pub faults: Vec<Diagnostic>,
     /// The things of the top level.
     pub pieces: Vec<Range<usize>>,
+    /// All that is missing is the end.
+    pub unfinished: bool,
 }
 
 /// Scans a whole script.
@@ -181,6 +183,7 @@ impl Scanner<'_> {
         match rest.windows(2).position(|w| w == b"*/") {
             Some(length) => self.at = start + 2 + length + 2,
             None => {
+                self.found.unfinished = self.found.faults.is_empty();
                 let message = "this comment does not end";
                 let fault = Diagnostic::error("unterminated-comment", self.span(start, start + 2), message);
                 self.report(fault.help("close it with `*/`"));
@@ -356,6 +359,9 @@ impl Scanner<'_> {
 
     fn finish(&mut self) {
         self.at = self.bytes.len();
+        let sound = self.found.faults.is_empty() && self.found.too_deep.is_none();
+        // an `if` waits for its block, a `?` may be an expression's whole end
+        self.found.unfinished |= sound && self.open.iter().any(|(open, _)| *open != b'?');
         self.pop_loose();
         if let Some((open, place)) = self.open.last().copied() {
             let end = self.text.trim_end().len();

@@ -140,3 +140,34 @@ fn spans_name_their_source() {
     let text = Source { name: "b.bt".into(), text: "begin { }".into() };
     assert!(matches!(&parse_as(&text, 3).unwrap_or_default().items[0], Item::Probe(p) if p.span.source == 3 && p.body.span.source == 3));
 }
+
+#[test]
+fn what_is_not_whole_yet() {
+    for (text, is) in [
+        ("begin { }", false),
+        ("begin {", true),
+        ("begin { printf(\"}\");", true),
+        ("begin { printf(\"}\"); }", false),
+        ("/* a", true),
+        ("/* a */ begin { }", false),
+        ("/*/", true),
+        ("// {", false),
+        ("kprobe:a,", true),
+        ("uprobe:/bin/*:main { print(1); }", false),
+        ("uprobe:/bin/*:main {", true),
+        ("if (1)", true),
+        ("if (1) { }", false),
+        ("1 ? 2", false),
+        ("1 + 2", false),
+        ("struct s {", true),
+        ("", false),
+        // no end of its own line, and no partner: it will not get better
+        ("begin { print(\"a", false),
+        ("\"a\\\"", false),
+        ("begin { print(1; }", false),
+        ("begin { print(1]", false),
+        ("\"a,", false),
+    ] {
+        assert_eq!(unfinished(text), is, "{text}");
+    }
+}
