@@ -28,6 +28,8 @@
 //! | values decoded late (symbols, stacks, addresses) | `builtins::TAGS` | one row beside the builtin that makes it |
 //! | probe kinds | `probes::KINDS` | a file, and two lines in `probes/mod.rs` |
 //! | output formats | `render::FORMATS` | a file, and two lines in `render/mod.rs` |
+//! | forms of a verdict | `verdict::FORMATS` | a file, and two lines in `verdict/mod.rs` |
+//! | functions of expectations (`--expect`) | `expect::FUNCTIONS` | one row |
 //! | settings | `settings::SETTINGS` | one row |
 //! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
 //!
