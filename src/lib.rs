@@ -70,8 +70,7 @@
 //! Words (`diag` … `value`) import nothing from below; tables use words, `system` and `emit`; stages use tables, and of
 //! another stage only its data; the surface uses all. `tests/tidy.rs` holds the list, and the one module in which each
 //! foreign library may be used: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
-//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, flate2, xz2 and zstd in
-//! `system`, clap in `cli`.
+//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system`, clap in `cli`.
 
 // --- words
 pub mod decode;

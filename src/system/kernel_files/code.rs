@@ -3,7 +3,7 @@
 //! The compiler notes each place that ftrace may patch (`__mcount_loc`); the kernel lists those that are still there when it
 //! has booted, by the names that its symbol table has for them (`kernel/trace/ftrace.c`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -13,30 +13,24 @@ use crate::system::functions::is_padding;
 /// A function's patchable place is at its start, or behind the landing pad (`endbr64` of x86, `bti c` of arm64).
 const PAD: u64 = 8;
 
-/// An image's symbols in the order of their addresses, and by name.
+/// An image's symbols in the order of their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     all: Vec<Symbol>,
-    named: BTreeMap<String, u64>,
+    /// More names by which places can be asked for, as `__start_…`, but which are no function's.
+    more: Vec<Symbol>,
 }
 
 impl Symbols {
     /// Of several names for one place, the one that comes first is the one it is listed by.
-    pub(super) fn new(mut all: Vec<Symbol>) -> Self {
+    pub(super) fn new(mut all: Vec<Symbol>, more: Vec<Symbol>) -> Self {
         all.sort_by_key(|s| s.address);
-        let named = all.iter().rev().map(|s| (s.name.clone(), s.address)).collect();
-        Self { all, named }
+        Self { all, more }
     }
 
-    /// More names by which places can be asked for, as `__start_…`, but which are no function's.
-    pub(super) fn also(&mut self, more: Vec<Symbol>) {
-        for symbol in more {
-            self.named.entry(symbol.name).or_insert(symbol.address);
-        }
-    }
-
+    /// The first of this name.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
-        self.named.get(name).copied()
+        self.all.iter().chain(&self.more).find(|s| s.name == name).map(|s| s.address)
     }
 
     /// Between two symbols.

@@ -151,7 +151,7 @@ impl Layout {
     }
 }
 
-/// The events of the kernel itself; none where its table was not found.
+/// The events of the kernel itself; none where they were not found, or not all can be read.
 pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -> Option<Vec<Event>> {
     let table = |name: &str| {
         let range = symbols.range(&format!("__start_{name}"), &format!("__stop_{name}"))?;
@@ -160,14 +160,15 @@ pub(super) fn of_kernel(image: &Image<'_>, symbols: &Symbols, layout: &Layout) -
     let events = table("ftrace_events")?;
     let reader =
         Reader { image, layout, evals: evals(image, layout, table("ftrace_eval_maps").unwrap_or_default()), calls: calls(image, symbols) };
-    Some(reader.all(events))
+    reader.all(events)
 }
 
-/// The events of a module.
-pub(super) fn of_module(image: &Image<'_>, layout: &Layout) -> Vec<Event> {
+/// The events of a module; none as above.
+pub(super) fn of_module(image: &Image<'_>, layout: &Layout) -> Option<Vec<Event>> {
     let maps: Vec<u8> = image.section("_ftrace_eval_map").flat_map(|s| s.bytes.iter().copied()).collect();
     let reader = Reader { image, layout, evals: evals(image, layout, &maps), calls: None };
-    image.section("_ftrace_events").flat_map(|s| reader.all(&s.bytes)).collect()
+    let all: Option<Vec<_>> = image.section("_ftrace_events").map(|s| reader.all(&s.bytes)).collect();
+    Some(all?.into_iter().flatten().collect())
 }
 
 /// By category and name: what an enumerator in an array's length stands for.
@@ -202,8 +203,10 @@ struct Reader<'a, 'd> {
 }
 
 impl Reader<'_, '_> {
-    fn all(&self, table: &[u8]) -> Vec<Event> {
-        pointers(table).take(MOST_EVENTS).filter_map(|call| self.event(call)).collect()
+    /// None where one of them cannot be read: a list with gaps would tell that there is no such event.
+    fn all(&self, table: &[u8]) -> Option<Vec<Event>> {
+        let events = pointers(table).take(MOST_EVENTS).map(|call| self.event(call));
+        Some(events.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     fn pointer(&self, from: u64, member: u64) -> Option<u64> {
@@ -218,7 +221,8 @@ impl Reader<'_, '_> {
         self.image.text(self.pointer(from, member)?)
     }
 
-    fn event(&self, call: u64) -> Option<Event> {
+    /// None where it cannot be read, and no event where the kernel would not register it.
+    fn event(&self, call: u64) -> Option<Option<Event>> {
         let Call { class, name, flags, is_tracepoint, is_custom, .. } = self.layout.call;
         let flags = self.word(call, flags)?;
         let name = if flags & is_custom == 0 && flags & is_tracepoint != 0 {
@@ -229,7 +233,7 @@ impl Reader<'_, '_> {
         let class = self.pointer(call, class)?;
         let category = self.text(class, self.layout.class_system)?;
         if category == "syscalls" && !self.is_there(call)? {
-            return None;
+            return Some(None);
         }
         if !is_name(name) || !is_name(category) {
             return None;
@@ -240,7 +244,7 @@ impl Reader<'_, '_> {
         }
         format.push('\n');
         self.fields(call, category, self.pointer(class, self.layout.class_fields)?, &mut format)?;
-        Some(Event { category: category.to_owned(), name: name.to_owned(), format })
+        Some(Some(Event { category: category.to_owned(), name: name.to_owned(), format }))
     }
 
     /// Is the system call in the kernel's table?

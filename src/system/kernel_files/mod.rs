@@ -51,7 +51,7 @@ pub fn unknown(contents: &Contents) -> Vec<&'static str> {
     let rows = [
         (contents.btf.is_empty(), "types (BTF): the image has none"),
         (contents.functions.is_none(), "which functions can be traced: the image's tables of them were not found"),
-        (contents.events.is_none(), "tracepoints' fields: the image's table of events was not found"),
+        (contents.events.is_none(), "tracepoints: the image's table of them was not found, or not all of them can be read"),
         (contents.error_injectable.is_none(), "which functions may be made to return at once"),
         (contents.callable.is_none(), "which functions BPF programs may call"),
         (contents.config.is_none(), "the configuration: no config-… beside the image and none in it"),
@@ -170,13 +170,8 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         all
     });
 
-    let events = layout.and_then(|layout| events::of_kernel(&image, &symbols, &layout)).map(|own| {
-        let mut all: Vec<Event> = modules.iter().flat_map(|m| m.events.iter().cloned()).chain(own).collect();
-        all.sort_unstable();
-        all.dedup_by(|a, b| (&a.category, &a.name) == (&b.category, &b.name));
-        all
-    });
-
+    let own = layout.and_then(|layout| events::of_kernel(&image, &symbols, &layout));
+    let events = own.and_then(|own| all_events(own, &modules));
     let config = config(parts, &image)?;
     let features = match &types {
         Some(types) => abilities::of(&Seen { image: &image, types, config: config.as_deref() }),
@@ -203,15 +198,13 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
 fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
     let of_file = std::mem::take(&mut image.symbols);
     if let Some(own) = kallsyms::decode(image) {
-        let mut symbols = Symbols::new(own);
-        symbols.also(of_file);
-        return symbols;
+        return Symbols::new(own, of_file);
     }
     if !of_file.is_empty() {
-        return Symbols::new(of_file);
+        return Symbols::new(of_file, Vec::new());
     }
     let map = parts.system_map.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-    Symbols::new(map.lines().filter_map(system_map_line).collect())
+    Symbols::new(map.lines().filter_map(system_map_line).collect(), Vec::new())
 }
 
 /// `ffffffff81000000 T _stext`
@@ -234,6 +227,16 @@ fn functions(own: &Code, modules: &[Module], symbols: &str) -> Option<Functions>
     }
     let blocked = modules.iter().map(|m| &m.code).chain([own]).flat_map(|code| code.blocked.iter().map(String::as_str)).collect();
     Some(Functions::parse(&list, &blocked, symbols))
+}
+
+/// None where some module's cannot be read.
+fn all_events(mut all: Vec<Event>, modules: &[Module]) -> Option<Vec<Event>> {
+    for module in modules {
+        all.extend(module.events.as_ref()?.iter().cloned());
+    }
+    all.sort_unstable();
+    all.dedup_by(|a, b| (&a.category, &a.name) == (&b.category, &b.name));
+    Some(all)
 }
 
 /// Names of code that is not among the functions that can be traced.

@@ -18,7 +18,8 @@ pub(super) struct Module {
     pub(super) name: String,
     pub(super) btf: Option<Vec<u8>>,
     pub(super) code: Code,
-    pub(super) events: Vec<Event>,
+    /// None where they cannot be read.
+    pub(super) events: Option<Vec<Event>>,
     /// Its functions, as lines of `/proc/kallsyms`; addresses are made up.
     pub(super) symbols: String,
 }
@@ -34,7 +35,7 @@ pub(super) fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() && depth < 16 {
                 folders.push((entry.path(), depth + 1));
-            } else if let Some(name) = module_name(&entry.file_name().to_string_lossy()) {
+            } else if let Some(name) = module_name(&entry.file_name().to_string_lossy()).filter(|_| entry.path().is_file()) {
                 // one below `updates` replaces the kernel's own (depmod.d(5))
                 let updated = entry.path().components().any(|c| c.as_os_str() == "updates");
                 if updated || !found.contains_key(&name) {
@@ -108,14 +109,14 @@ fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Mod
 pub(super) fn of_file(name: &str, data: &[u8], base: u64, layout: Option<&Layout>) -> Result<Module, String> {
     let mut image = Image::module(data, base, &|_| None)?;
     let own = std::mem::take(&mut image.symbols);
-    let symbols = Symbols::new(own.into_iter().filter(|s| !is_mapping(&s.name)).collect());
+    let symbols = Symbols::new(own.into_iter().filter(|s| !is_mapping(&s.name)).collect(), Vec::new());
     let mut text = String::new();
     code::write_symbols(&symbols, name, &mut text);
     Ok(Module {
         name: name.to_owned(),
         btf: image.btf.map(<[u8]>::to_vec),
         code: code::of_module(&image, &symbols),
-        events: layout.map(|layout| events::of_module(&image, layout)).unwrap_or_default(),
+        events: layout.and_then(|layout| events::of_module(&image, layout)),
         symbols: text,
     })
 }

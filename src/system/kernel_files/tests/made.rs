@@ -1,5 +1,7 @@
 //! Kernels and modules made up in memory.
 
+use std::io::Write;
+
 use crate::system::btf::{Blob, Kind, Writer};
 
 pub const TEXT: u64 = 0xffff_ffff_8100_0000;
@@ -224,8 +226,24 @@ pub fn call(to: &mut Memory, class: u64, name: u64, data: u64, flags: u64) -> u6
     to.longs(&[0, class, name, data, flags])
 }
 
+/// Where a made kernel's symbols are.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Table {
+    /// In the kernel's own table.
+    Own(Form),
+    /// In the file's.
+    File,
+    /// Elsewhere: in `System.map`.
+    Elsewhere,
+}
+
 /// The whole kernel: two functions to trace, one without kprobes, one of init; an event and two system calls' events.
 pub fn kernel(form: Form) -> Vec<u8> {
+    kernel_with(Table::Own(form)).0
+}
+
+/// And its `System.map`.
+pub fn kernel_with(table: Table) -> (Vec<u8>, String) {
     let mut data = Memory::new(DATA);
     let system = data.text("sched");
     let all = [
@@ -290,22 +308,40 @@ pub fn kernel(form: Form) -> Vec<u8> {
     let longest = "x".repeat(300);
     symbols.push((DATA + 0x20_0000, 'd', &longest));
 
-    let rodata = [b"Linux version 6.0.0-made (somebody)\0".to_vec(), b"BPF_ATOMIC uses\0".to_vec()].concat();
-    let tables = RODATA + rodata.len().next_multiple_of(16) as u64;
-    let mut rodata = rodata;
-    rodata.resize((tables - RODATA) as usize, 0);
-    rodata.extend(kallsyms(form, tables, &symbols));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(b"CONFIG_OF_THE_IMAGE=y\n").unwrap();
+    let config = [b"IKCFG_ST".as_slice(), &gzip.finish().unwrap(), b"IKCFG_ED"].concat();
+    let mut rodata = [b"Linux version 6.0.0-made (somebody)\0BPF_ATOMIC uses\0".as_slice(), &config].concat();
+    rodata.resize(rodata.len().next_multiple_of(16), 0);
+    if let Table::Own(form) = table {
+        let tables = kallsyms(form, RODATA + rodata.len() as u64, &symbols);
+        rodata.extend(tables);
+    }
     let section = |name, flags, address, bytes| Section { name, kind: 1, flags, address, bytes, ..Section::default() };
-    elf(
-        2,
-        vec![
-            section(".text", 6, TEXT, vec![0x90; 0x100]),
-            section(".init.text", 6, INIT, vec![0x90; 0x100]),
-            section(".rodata", 2, RODATA, rodata),
-            section(".BTF", 2, RODATA + 0x80_0000, btf()),
-            section(".data", 3, DATA, data.bytes),
-        ],
-    )
+    let mut sections = vec![
+        section(".text", 6, TEXT, vec![0x90; 0x100]),
+        section(".init.text", 6, INIT, vec![0x90; 0x100]),
+        section(".rodata", 2, RODATA, rodata),
+        section(".BTF", 2, RODATA + 0x80_0000, btf()),
+        section(".data", 3, DATA, data.bytes),
+    ];
+    if table == Table::File {
+        let (mut names, mut entries) = (vec![0u8], vec![0u8; 24]);
+        for (address, kind, name) in &symbols {
+            entries.extend((names.len() as u32).to_le_bytes());
+            let in_section: u16 = [(DATA, 5), (RODATA, 3), (INIT, 2), (TEXT, 1)].iter().find(|(from, _)| address >= from).unwrap().1;
+            // STB_GLOBAL where the type is a capital letter
+            entries.extend([if kind.is_ascii_uppercase() { 0x10 } else { 0 }, 0]);
+            entries.extend(in_section.to_le_bytes());
+            entries.extend([*address, 0].iter().flat_map(|w| w.to_le_bytes()));
+            names.extend(name.as_bytes());
+            names.push(0);
+        }
+        sections.push(Section { name: ".symtab", kind: 2, bytes: entries, link: 7, info: 1, each: 24, ..Section::default() });
+        sections.push(Section { name: ".strtab", kind: 3, bytes: names, ..Section::default() });
+    }
+    let map = symbols.iter().map(|(address, kind, name)| format!("{address:016x} {kind} {name}\n")).collect();
+    (elf(2, sections), map)
 }
 
 /// A module with a function to trace, one of init, and an event.

@@ -5,7 +5,7 @@ mod made;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use made::Form;
+use made::{Form, Table};
 
 use super::*;
 use crate::system::tracefs::parse_format;
@@ -63,8 +63,8 @@ fn a_made_kernel_is_read() {
         assert_eq!(contents.features.get(&Feature::Loop), Some(&true));
         assert_eq!(contents.features.get(&Feature::ForEach), Some(&false));
         assert_eq!(contents.features.get(&Feature::Fetch), Some(&true));
-        assert_eq!(contents.features.get(&Feature::Kprobe), None);
-        assert_eq!((contents.config.as_deref(), contents.btf.len()), (None, 1));
+        assert_eq!(contents.features.get(&Feature::SleepingUprobes), None);
+        assert_eq!((contents.config.as_deref(), contents.btf.len()), (Some("CONFIG_OF_THE_IMAGE=y\n"), 1));
 
         let events = contents.events.as_ref().unwrap();
         let all: Vec<_> = events.iter().map(|e| (e.category.as_str(), e.name.as_str())).collect();
@@ -82,6 +82,36 @@ fn a_made_kernel_is_read() {
         assert_eq!(fields, [("__syscall_nr", 8), ("filename", 16), ("flags", 24)]);
         assert_eq!(open.fields[2].field.ty, Type::int(4));
     }
+}
+
+/// Symbols are found wherever they are; nothing is known of functions where they are nowhere.
+#[test]
+fn other_tables_of_symbols() {
+    let folder = Folder::new("symbols");
+    let (image, _) = made::kernel_with(Table::File);
+    let of_file = from_vmlinux(&folder.put("vmlinux", &image), &mut |_| {}).unwrap();
+    let (image, map) = made::kernel_with(Table::Elsewhere);
+    let nowhere = from_vmlinux(&folder.put("vmlinux", &image), &mut |_| {}).unwrap();
+    folder.put("lib/modules/6.0.0-made/vmlinux", &image);
+    folder.put("lib/modules/6.0.0-made/System.map", map.as_bytes());
+    let of_map = from_package(&folder.0, &mut |_| {}).unwrap();
+    for contents in [of_file, of_map] {
+        assert_eq!(names(&contents).len(), 5);
+        assert_eq!(contents.events.as_ref().map(Vec::len), Some(2));
+    }
+    assert!(nowhere.functions.is_none() && nowhere.events.is_none() && nowhere.untraceable.is_none() && nowhere.error_injectable.is_none());
+    assert!(unknown(&nowhere).iter().any(|u| u.contains("functions can be traced")));
+}
+
+/// An event that cannot be read leaves none: one that is not in the list would be taken to be missing.
+#[test]
+fn events_are_all_there_or_none() {
+    let folder = Folder::new("events");
+    let mut image = made::kernel(Form::After);
+    let at = memchr::memmem::find(&image, b"made_switch\0").unwrap();
+    image[at] = b'/';
+    let contents = from_vmlinux(&folder.put("vmlinux", &image), &mut |_| {}).unwrap();
+    assert!(contents.events.is_none() && contents.functions.is_some());
 }
 
 /// `boot/vmlinuz-…` compressed, and modules in each way that they are packed.
