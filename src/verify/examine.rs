@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::check;
+use crate::check::{self, hir};
 use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
@@ -228,7 +228,7 @@ impl Work<'_> {
             } else if self.ground.load {
                 self.seen.facts.push(("verifier".into(), "loads".into()));
             }
-            return self.asks(&compiled, &settings);
+            return self.asks(&compiled, &script, &settings);
         }
     }
 
@@ -251,12 +251,13 @@ impl Work<'_> {
     }
 
     /// What the object asks of the kernel, and what is known of it.
-    fn asks(&mut self, compiled: &Compiled, settings: &Settings) {
+    fn asks(&mut self, compiled: &Compiled, script: &hir::Script, settings: &Settings) {
         let asks::Answer { lacks, facts } = asks::asks(&compiled.artifact, settings, self.ground.sys);
         for lack in lacks {
             let level = verdict::rule(lack.rule).map_or(Level::Error, |r| r.level);
-            let span = lack.pos.as_ref().map(|pos| driver::start::place(pos, &self.sources));
-            let place = span.and_then(|span| place(span, &self.sources));
+            let sites = || script.probes.iter().flat_map(|p| &p.sites);
+            let site = lack.site.and_then(|name| sites().find(|s| s.name == name));
+            let place = site.and_then(|s| place(s.span, &self.sources));
             let (message, help) = (lack.message, lack.help);
             self.seen.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
         }
@@ -268,7 +269,7 @@ impl Work<'_> {
             // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
             if d.code == "missing" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
-                self.seen.state = State::Unknown(why);
+                self.seen.state = State::Unknown(driver::without_number(&why));
             } else {
                 self.find(d);
             }

@@ -133,7 +133,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
         Ok(sys) => sys,
         Err(missing) => {
             let why = missing.help.map_or(missing.what.clone(), |help| format!("{}; {help}", missing.what));
-            return numbers.map(|_| Seen::unknown(&why)).collect();
+            return numbers.map(|_| Seen::unknown(&driver::without_number(&why))).collect();
         }
     };
     let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load && part.kernel.place == kernels::Place::Here };
