@@ -75,17 +75,26 @@ impl Seen {
 pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
     let began = Instant::now();
     let mut seen = Seen { exceptions: config.exceptions(subject), ..Seen::new() };
-    let read = subject.program.clone().and_then(|program| {
-        let source = driver::read(&program).map_err(|f| f.help.map_or(f.message.clone(), |help| format!("{}; {help}", f.message)))?;
-        Ok((program, source))
-    });
-    match read {
-        Ok((program, source)) => {
-            let mut work = Work { ground, program, sources: vec![source], seen };
-            work.all();
-            seen = work.seen;
-        }
-        Err(why) => seen.state = State::Unknown(why),
+    let cannot = |why: &str| State::Unknown(why.into());
+    match subject.program.clone() {
+        Err(why) => seen.state = cannot(&why),
+        Ok(program) => match driver::read(&program) {
+            Ok(source) => {
+                let mut work = Work { ground, program, sources: vec![source], seen };
+                work.all();
+                seen = work.seen;
+            }
+            // there to be read, and no script
+            Err(failure) if failure.code == "not-text" => seen.findings.push(Finding {
+                rule: failure.code,
+                level: Level::Error,
+                message: failure.message,
+                place: None,
+                related: Vec::new(),
+                help: failure.help,
+            }),
+            Err(f) => seen.state = cannot(&f.help.map_or(f.message.clone(), |help| format!("{}; {help}", f.message))),
+        },
     }
     seen.seconds = began.elapsed().as_secs_f64();
     seen
