@@ -537,7 +537,7 @@ fn with_remedy(text: &str) -> Failure {
 }
 
 /// Without the error number that Rust adds to the system's words.
-fn without_number(text: &str) -> String {
+pub(crate) fn without_number(text: &str) -> String {
     match text.split_once(" (os error ").and_then(|(before, after)| Some((before, after.split_once(')')?.1))) {
         Some((before, after)) => format!("{before}{after}"),
         None => text.to_string(),

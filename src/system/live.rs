@@ -16,6 +16,7 @@ use super::features::Features;
 use super::functions::{self, Functions};
 use super::index::Index;
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
+use super::snapshot::told;
 use super::tracefs::{self, Tracefs};
 use super::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
@@ -57,6 +58,9 @@ pub struct Live {
     stand_ins: Vec<PathBuf>,
     trampoline: OnceCell<bool>,
     number_pointers: OnceCell<bool>,
+    /// What BPF can do is told by types and symbols where it may not be asked; false: see `may_ask`.
+    told: bool,
+    may_ask: OnceCell<bool>,
     /// Binaries' own types, in the order that they were opened, which their ids tell.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
 }
@@ -85,6 +89,11 @@ impl Live {
     /// Looks for separate debug files in these folders before the usual ones: see `separate`.
     pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
         Self { debug_dirs: dirs.to_vec(), ..self }
+    }
+
+    /// Where BPF may not be asked what it can do, types and symbols tell. For whoever means to run nothing.
+    pub fn told(self) -> Self {
+        Self { told: true, ..self }
     }
 
     /// Takes binaries from a file tree, and before all these for what has their file names.
@@ -382,6 +391,10 @@ impl System for Live {
         let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
         if feature == Feature::Btf && (self.types.get().is_some() || given()) {
             return self.types().is_ok();
+        }
+        if self.told && feature != Feature::Kprobe && !*self.may_ask.get_or_init(|| super::features::may_ask().is_ok()) {
+            let known = told::Known { sys: self, config: &|_| None, symbols: &|| true };
+            return told::has(&known, feature);
         }
         if feature == Feature::SharedStacks {
             // where nothing is known, what is safe everywhere

@@ -9,7 +9,7 @@ mod file;
 mod parts;
 #[cfg(test)]
 mod tests;
-mod told;
+pub(super) mod told;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;

@@ -6,7 +6,6 @@ use crate::probes::{Attach, ProgramType};
 use crate::settings::Settings;
 use crate::system::object_needs::{NeededMap, Needs, needs};
 use crate::system::{Feature, System};
-use crate::value::Pos;
 
 /// Something that the kernel has not, or that is beyond a limit.
 pub struct Lack {
@@ -16,8 +15,8 @@ pub struct Lack {
     pub message: String,
     /// The remedy.
     pub help: Option<String>,
-    /// Where in the script.
-    pub pos: Option<Pos>,
+    /// The probe, by the name that `probe` has.
+    pub site: Option<String>,
 }
 
 /// All of it.
@@ -46,7 +45,7 @@ pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn System) -> Answe
     if programs.len() as u64 > most {
         let message = format!("the script needs {} BPF programs; the limit is {most}", programs.len());
         let help = Some("raise it with the setting max_bpf_progs".into());
-        answer.lacks.push(Lack { rule: "too-many-programs", message, help, pos: None });
+        answer.lacks.push(Lack { rule: "too-many-programs", message, help, site: None });
     }
     let Ok(needs) = needs(&artifact.elf) else { return answer };
     sizes(&mut answer, &needs, artifact, sys);
@@ -59,10 +58,10 @@ pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn System) -> Answe
     answer
 }
 
-/// Where a function of the object comes from: its probe's place.
-fn pos_of(function: &str, programs: &[Program]) -> Option<Pos> {
+/// The probe that a function of the object comes from.
+fn site_of(function: &str, programs: &[Program]) -> Option<String> {
     let program = programs.iter().find(|p| p.function == function).or(programs.first())?;
-    program.sites.first().map(|s| s.pos.clone())
+    program.sites.first().map(|s| s.name.clone())
 }
 
 fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn System) {
@@ -73,21 +72,21 @@ fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn S
             let help = Some(format!(
                 "`rbt help {name}` may know a builtin that does without; or leave such kernels out: `// check: kernels >= …`"
             ));
-            answer.lacks.push(Lack { rule: "no-helper", message, help, pos: pos_of(function, programs) });
+            answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
         }
     }
     for name in &needs.kernel_functions {
         if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
             let message = format!("the kernel has no function `{name}` that BPF programs may call");
             let help = Some("leave such kernels out: `// check: kernels >= …`".into());
-            answer.lacks.push(Lack { rule: "no-kernel-function", message, help, pos: pos_of("", programs) });
+            answer.lacks.push(Lack { rule: "no-kernel-function", message, help, site: site_of("", programs) });
         }
     }
     for map in &needs.maps {
         let Some(name) = map_type(map.kind) else { continue };
         if sys.enumerator(name).is_none() {
             let message = format!("the kernel has no maps of type {}, which the script needs", plain(name, "BPF_MAP_TYPE_"));
-            answer.lacks.push(Lack { rule: "no-map-type", message, help: None, pos: pos_of("", programs) });
+            answer.lacks.push(Lack { rule: "no-map-type", message, help: None, site: site_of("", programs) });
         }
     }
 }
@@ -124,11 +123,11 @@ fn constants(ty: ProgramType) -> &'static [&'static str] {
 
 fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
     for program in programs {
-        let pos = program.sites.first().map(|s| s.pos.clone());
+        let site = program.sites.first().map(|s| s.name.clone());
         let name = program.sites.first().map_or("a program", |s| s.name.as_str());
         if let Some(absent) = constants(program.ty).iter().find(|c| sys.enumerator(c).is_none()) {
             let message = format!("{name}: the kernel does not know such programs ({absent})");
-            answer.lacks.push(Lack { rule: "no-program-type", message, help: None, pos });
+            answer.lacks.push(Lack { rule: "no-program-type", message, help: None, site });
             continue;
         }
         let lack = program.sites.first().and_then(|s| match &s.attach {
@@ -142,7 +141,7 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
         });
         if let Some((rule, why)) = lack {
             let help = (rule == "no-fentry").then(|| "a kprobe or a tracepoint may do".to_string());
-            answer.lacks.push(Lack { rule, message: format!("{name}: {why}"), help, pos });
+            answer.lacks.push(Lack { rule, message: format!("{name}: {why}"), help, site });
         }
     }
 }
@@ -152,14 +151,14 @@ fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn Syst
     for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
         let message = format!("a program has {n} instructions; kernels take {MOST_INSTRUCTIONS}");
         let help = Some("do less in one probe".into());
-        answer.lacks.push(Lack { rule: "too-many-instructions", message, help, pos: pos_of(function, programs) });
+        answer.lacks.push(Lack { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
     let cpus = u64::from(sys.possible_cpus().max(1));
     let bytes: u64 = needs.maps.iter().filter(|m| m.name.starts_with("map_")).map(|m| memory(m, cpus)).sum();
     if bytes > MUCH_MEMORY {
         let message = format!("the script's maps may take {} MiB with {cpus} processors", bytes >> 20);
         let help = Some("a lower max_map_keys, or `let @map = hash(N)` for a map of its own size".into());
-        answer.lacks.push(Lack { rule: "much-memory", message, help, pos: None });
+        answer.lacks.push(Lack { rule: "much-memory", message, help, site: None });
     }
     let total: usize = needs.instructions.values().sum();
     answer.facts.push(("instructions".into(), total.to_string()));

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::check;
+use crate::check::{self, hir};
 use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
@@ -75,17 +75,26 @@ impl Seen {
 pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
     let began = Instant::now();
     let mut seen = Seen { exceptions: config.exceptions(subject), ..Seen::new() };
-    let read = subject.program.clone().and_then(|program| {
-        let source = driver::read(&program).map_err(|f| f.help.map_or(f.message.clone(), |help| format!("{}; {help}", f.message)))?;
-        Ok((program, source))
-    });
-    match read {
-        Ok((program, source)) => {
-            let mut work = Work { ground, program, sources: vec![source], seen };
-            work.all();
-            seen = work.seen;
-        }
-        Err(why) => seen.state = State::Unknown(why),
+    let cannot = |why: &str| State::Unknown(why.into());
+    match subject.program.clone() {
+        Err(why) => seen.state = cannot(&why),
+        Ok(program) => match driver::read(&program) {
+            Ok(source) => {
+                let mut work = Work { ground, program, sources: vec![source], seen };
+                work.all();
+                seen = work.seen;
+            }
+            // there to be read, and no script
+            Err(failure) if failure.code == "not-text" => seen.findings.push(Finding {
+                rule: failure.code,
+                level: Level::Error,
+                message: failure.message,
+                place: None,
+                related: Vec::new(),
+                help: failure.help,
+            }),
+            Err(f) => seen.state = cannot(&f.help.map_or(f.message.clone(), |help| format!("{}; {help}", f.message))),
+        },
     }
     seen.seconds = began.elapsed().as_secs_f64();
     seen
@@ -228,7 +237,7 @@ impl Work<'_> {
             } else if self.ground.load {
                 self.seen.facts.push(("verifier".into(), "loads".into()));
             }
-            return self.asks(&compiled, &settings);
+            return self.asks(&compiled, &script, &settings);
         }
     }
 
@@ -251,12 +260,13 @@ impl Work<'_> {
     }
 
     /// What the object asks of the kernel, and what is known of it.
-    fn asks(&mut self, compiled: &Compiled, settings: &Settings) {
+    fn asks(&mut self, compiled: &Compiled, script: &hir::Script, settings: &Settings) {
         let asks::Answer { lacks, facts } = asks::asks(&compiled.artifact, settings, self.ground.sys);
         for lack in lacks {
             let level = verdict::rule(lack.rule).map_or(Level::Error, |r| r.level);
-            let span = lack.pos.as_ref().map(|pos| driver::start::place(pos, &self.sources));
-            let place = span.and_then(|span| place(span, &self.sources));
+            let sites = || script.probes.iter().flat_map(|p| &p.sites);
+            let site = lack.site.and_then(|name| sites().find(|s| s.name == name));
+            let place = site.and_then(|s| place(s.span, &self.sources));
             let (message, help) = (lack.message, lack.help);
             self.seen.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
         }
@@ -268,7 +278,7 @@ impl Work<'_> {
             // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
             if d.code == "missing" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
-                self.seen.state = State::Unknown(why);
+                self.seen.state = State::Unknown(driver::without_number(&why));
             } else {
                 self.find(d);
             }

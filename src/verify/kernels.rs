@@ -120,7 +120,7 @@ impl Kernel {
     pub fn open(&self, asked: &Check) -> Result<Box<dyn System>, Missing> {
         let live = Live::new().with_files(asked.root.clone(), asked.binaries.clone());
         Ok(match &self.place {
-            Place::Here => Box::new(live),
+            Place::Here => Box::new(live.told()),
             Place::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),
         })
     }

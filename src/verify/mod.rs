@@ -37,6 +37,15 @@ use subjects::Subject;
 pub fn check(asked: &Check) -> Result<u8, Failure> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
     let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;
+    let absent = |what: &str, path: &std::path::Path, help: &str| {
+        Err(Failure::new(format!("{what} {}: there is none", path.display())).code("not-readable").help(help).status(USAGE))
+    };
+    if let Some(root) = asked.root.as_deref().filter(|root| !root.is_dir()) {
+        return absent("--root", root, "name the folder that holds the tree: its bin, usr, lib");
+    }
+    if let Some(binary) = asked.binaries.iter().find(|b| !b.is_file()) {
+        return absent("--binary", binary, "name a program or a library");
+    }
     let subjects = subjects::subjects(&asked.scripts).map_err(|f| f.status(USAGE))?;
     let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
     if asked.load {
@@ -133,7 +142,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
         Ok(sys) => sys,
         Err(missing) => {
             let why = missing.help.map_or(missing.what.clone(), |help| format!("{}; {help}", missing.what));
-            return numbers.map(|_| Seen::unknown(&why)).collect();
+            return numbers.map(|_| Seen::unknown(&driver::without_number(&why))).collect();
         }
     };
     let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load && part.kernel.place == kernels::Place::Here };

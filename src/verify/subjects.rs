@@ -79,7 +79,7 @@ fn folder(path: &Path, found: &mut Vec<Subject>) {
     };
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
-        let (name, path) = (entry.file_name(), entry.path());
+        let (name, path) = (entry.file_name(), if path == Path::new(".") { entry.file_name().into() } else { entry.path() });
         if name.as_bytes().starts_with(b".") {
             continue;
         }

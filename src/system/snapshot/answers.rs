@@ -203,7 +203,9 @@ impl System for Snapshot {
         if let Some(known) = self.told.borrow().get(&feature) {
             return *known;
         }
-        let answer = told::has(self, feature);
+        let config = |option: &str| self.config(option).map(str::to_owned);
+        let known = told::Known { sys: self, config: &config, symbols: &|| self.knows_symbols() };
+        let answer = told::has(&known, feature);
         self.told.borrow_mut().insert(feature, answer);
         answer
     }

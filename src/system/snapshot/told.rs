@@ -3,7 +3,6 @@
 //!
 //! A row names what is in such a kernel because of the feature, or is there only together with it.
 
-use super::Snapshot;
 use crate::system::{Feature, System, TypeName};
 use crate::types::Type;
 
@@ -76,45 +75,55 @@ const SIGNS: &[(Feature, Sign)] = &[
 
 const FETCH: Sign = Any(&[Code("check_atomic"), Constant("BPF_FUNC_for_each_map_elem")]);
 
+/// A kernel, as far as it is known without trying anything.
+pub struct Known<'a> {
+    /// Its types and its symbols.
+    pub sys: &'a dyn System,
+    /// What an option of its configuration is set to; none: the configuration is not known.
+    pub config: &'a dyn Fn(&str) -> Option<String>,
+    /// All names of its code are known, so that one that is absent is not there.
+    pub symbols: &'a dyn Fn() -> bool,
+}
+
 /// Has it? Where nothing is known: what is safe everywhere.
-pub fn has(of: &Snapshot, feature: Feature) -> bool {
+pub fn has(of: &Known, feature: Feature) -> bool {
     if feature == Feature::Btf {
-        return of.types_missing().is_none();
+        return of.sys.types_missing().is_none();
     }
     let known = SIGNS.iter().find(|(f, _)| *f == feature).and_then(|(_, sign)| is(of, sign));
     known.unwrap_or(matches!(feature, Feature::ShortKeys | Feature::SharedStacks))
 }
 
 /// None: what would tell it is not in the snapshot.
-fn is(of: &Snapshot, sign: &Sign) -> Option<bool> {
-    let types = || of.types_missing().is_none().then_some(());
+fn is(of: &Known, sign: &Sign) -> Option<bool> {
+    let types = || of.sys.types_missing().is_none().then_some(());
     Some(match sign {
         Constant(name) => {
             types()?;
-            of.enumerator(name).is_some()
+            of.sys.enumerator(name).is_some()
         }
         Struct(name) => {
             types()?;
-            of.type_named(TypeName::Struct, name).is_some()
+            of.sys.type_named(TypeName::Struct, name).is_some()
         }
         Enum(name) => {
             types()?;
-            of.type_named(TypeName::Enum, name).is_some()
+            of.sys.type_named(TypeName::Enum, name).is_some()
         }
         Member(of_struct, name) => {
             types()?;
-            let Some(Type::Struct(found)) = of.type_named(TypeName::Struct, of_struct) else { return Some(false) };
-            of.member(&found, name).is_some()
+            let Some(Type::Struct(found)) = of.sys.type_named(TypeName::Struct, of_struct) else { return Some(false) };
+            of.sys.member(&found, name).is_some()
         }
         Code(name) => {
-            let symbols = of.text_symbols(name);
-            let found = symbols.whole || !symbols.parts.is_empty() || of.describes_function(name);
-            if !found && !of.knows_symbols() {
+            let symbols = of.sys.text_symbols(name);
+            let found = symbols.whole || !symbols.parts.is_empty() || of.sys.describes_function(name);
+            if !found && !(of.symbols)() {
                 return None;
             }
             found
         }
-        Config(name) => of.config(name)? == "y",
+        Config(name) => (of.config)(name)? == "y",
         Any(signs) => return some(signs.iter().map(|s| is(of, s)), true),
         All(signs) => return some(signs.iter().map(|s| is(of, s)), false),
         No(sign) => !is(of, sign)?,
