@@ -10,7 +10,7 @@ pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt one-liners [NAME | SUBJECT]
        rbt help [WORD]
        rbt fmt [--check] [--diff] [-i | -o FILE] FILES
-       rbt snapshot [-o FILE | --show FILES]
+       rbt snapshot [-o FILE] [--for SCRIPTS] | --show FILES
        rbt info
        rbt completions bash|zsh|fish";
 
