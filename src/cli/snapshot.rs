@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use super::{Command, Failure};
+use super::{Command, Failure, Program};
 
 /// Exit status of wrong use, as of a check.
 const WRONG: u8 = 2;
@@ -26,6 +26,10 @@ pub struct Snapshot {
 pub enum Task {
     /// Read this machine's kernel.
     Make {
+        /// `--from`: another snapshot, in place of this machine.
+        from: Option<PathBuf>,
+        /// `--for`: keep what these ask for; none: everything.
+        scripts: Vec<Program>,
         /// `-o`; none: named after the kernel; `-`: standard output.
         to: Option<PathBuf>,
         /// `-q`
@@ -44,7 +48,7 @@ pub enum Task {
 #[command(
     name = "rbt snapshot",
     bin_name = "rbt snapshot",
-    override_usage = "rbt snapshot [-o FILE]
+    override_usage = "rbt snapshot [-o FILE] [--for SCRIPTS] [--from SNAPSHOT]
        rbt snapshot --show FILES",
     disable_version_flag = true,
     args_override_self = true,
@@ -54,8 +58,14 @@ struct Raw {
     /// Write to this file (`-`: standard output) instead of one named after the kernel, as 6.1.0-18-amd64.rbts; a file of that name is replaced when the new one is whole
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Keep no more than what these scripts ask about the kernel; a folder stands for the scripts (.bt) in it
+    #[arg(long = "for", value_name = "SCRIPTS", num_args = 1.., value_hint = clap::ValueHint::FilePath)]
+    scripts: Vec<OsString>,
+    /// Take it out of this snapshot instead of this machine's kernel, for --for
+    #[arg(long, value_name = "SNAPSHOT", value_hint = clap::ValueHint::FilePath)]
+    from: Option<PathBuf>,
     /// Say what is in these snapshots instead of making one
-    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["output", "quiet"], value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["output", "quiet", "scripts", "from"], value_hint = clap::ValueHint::FilePath)]
     show: Vec<PathBuf>,
     /// Say nothing when all went well
     #[arg(short, long)]
@@ -71,6 +81,7 @@ configuration. What could not be read is told, and is not known to whoever asks 
 Examples:
   sudo rbt snapshot                          of this machine, into a file named after its kernel
   ssh root@host rbt snapshot -o - > k.rbts   of another one
+  rbt snapshot --for *.bt -o small.rbts      as much as some scripts need, to be kept beside them
   rbt snapshot --show k.rbts                 of which kernel it is, and what it holds
   rbt -lv 'tracepoint:sched:*' --against k.rbts
                                              what that kernel has to trace
@@ -94,9 +105,34 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         }
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
-    let task = if raw.show.is_empty() { Task::Make { to: raw.output, quiet: raw.quiet } } else { Task::Show(raw.show) };
+    let task = if raw.show.is_empty() {
+        Task::Make { from: raw.from, scripts: scripts(raw.scripts).map_err(wrong)?, to: raw.output, quiet: raw.quiet }
+    } else {
+        Task::Show(raw.show)
+    };
     let color = super::color(raw.color.as_deref()).map_err(wrong)?;
     Ok(Command::Snapshot(Snapshot { task, color }))
+}
+
+/// Scripts by their paths and names, and those of folders.
+fn scripts(words: Vec<OsString>) -> Result<Vec<Program>, Failure> {
+    let mut all = Vec::new();
+    for word in words {
+        let folder = PathBuf::from(&word);
+        if !folder.is_dir() {
+            all.push(Program::of(word));
+            continue;
+        }
+        let cannot = |why: String| Failure::new(format!("cannot read the folder {}: {why}", folder.display())).code("not-readable");
+        let entries = std::fs::read_dir(&folder).map_err(|e| cannot(e.to_string()))?;
+        let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "bt")).collect();
+        if found.is_empty() {
+            return Err(cannot("there is no script (.bt) in it".into()).help("name the scripts"));
+        }
+        found.sort();
+        all.extend(found.into_iter().map(Program::File));
+    }
+    Ok(all)
 }
 
 /// The definition of its options.
@@ -121,10 +157,14 @@ mod tests {
 
     #[test]
     fn options_say_what_to_do() {
-        assert_eq!(task(&[]), Task::Make { to: None, quiet: false });
-        assert_eq!(task(&["-qo", "-"]), Task::Make { to: Some("-".into()), quiet: true });
+        let plain = Task::Make { from: None, scripts: vec![], to: None, quiet: false };
+        assert_eq!(task(&[]), plain);
+        assert_eq!(task(&["-qo", "-"]), Task::Make { from: None, scripts: vec![], to: Some("-".into()), quiet: true });
+        let Task::Make { from, scripts, .. } = task(&["--for", "a.bt", "opensnoop", "--from", "k"]) else { panic!() };
+        assert_eq!((from, scripts.len(), &scripts[0]), (Some("k".into()), 2, &Program::File("a.bt".into())));
+        assert!(matches!(scripts[1], Program::Saved(_)));
         assert_eq!(task(&["--show", "a", "b"]), Task::Show(vec!["a".into(), "b".into()]));
-        for args in [&["a"][..], &["--show"], &["--show", "a", "-o", "b"], &["--shwo", "a"]] {
+        for args in [&["a"][..], &["--show"], &["--show", "a", "-o", "b"], &["--shwo", "a"], &["--for", "/sys"]] {
             let failure = parsed(args).unwrap_err();
             assert_eq!((failure.status, failure.help.is_some()), (2, true), "{args:?}: {failure:?}");
         }

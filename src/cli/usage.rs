@@ -11,7 +11,7 @@ pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt help [WORD]
        rbt check FILES [--against SNAPSHOTS]
        rbt fmt [--check] [--diff] [-i | -o FILE] FILES
-       rbt snapshot [-o FILE | --show FILES]
+       rbt snapshot [-o FILE] [--for SCRIPTS] | --show FILES
        rbt info
        rbt completions bash|zsh|fish";
 

@@ -5,16 +5,22 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::rewrite::place;
-use super::{not_written, paint, say, tell, to_reader};
-use crate::cli::Failure;
+use super::{check, configure, from_environment, import, not_written, paint, read, say, tell, to_reader};
 use crate::cli::snapshot::{NOT_DONE, Snapshot as Asked, Task};
-use crate::system::Missing;
+use crate::cli::{Failure, Program};
+use crate::codegen;
+use crate::diag::{Diagnostics, Source};
+use crate::emit::Dumps;
+use crate::probes::Env;
+use crate::settings::Settings;
+use crate::syntax::{self, ast};
 use crate::system::snapshot::{self, Contents, Snapshot, capture};
+use crate::system::{Missing, System};
 
 /// Gives the exit status.
 pub fn snapshot(asked: &Asked) -> Result<u8, Failure> {
     match &asked.task {
-        Task::Make { to, quiet } => make(to.as_deref(), *quiet, asked.color),
+        Task::Make { from, scripts, to, quiet } => make(from.as_deref(), scripts, to.as_deref(), *quiet, asked.color),
         Task::Show(files) => {
             let mut status = 0;
             for (n, file) in files.iter().enumerate() {
@@ -41,10 +47,62 @@ fn failure(missing: Missing) -> Failure {
     }
 }
 
-fn make(to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
+fn make(from: Option<&Path>, scripts: &[Program], to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
     let mut progress = Progress::new();
-    let contents = capture::capture(&mut |what| progress.at(&format!("reading {what}")));
+    let whole = match from {
+        Some(file) => open(file)?,
+        None => {
+            let contents = capture::capture(&mut |what| progress.at(&format!("reading {what}")));
+            if scripts.is_empty() {
+                return write(&contents, to, quiet, color, &mut progress);
+            }
+            Snapshot::of(&contents).map_err(failure)?
+        }
+    };
+    let contents = if scripts.is_empty() { whole.contents().map_err(failure)? } else { asked(whole, scripts, &mut progress)? };
     write(&contents, to, quiet, color, &mut progress)
+}
+
+/// What these scripts ask of a kernel.
+fn asked(whole: Snapshot, scripts: &[Program], progress: &mut Progress) -> Result<Contents, Failure> {
+    let whole = whole.noting();
+    for script in scripts {
+        let source = read(script).map_err(|failure| failure.status(NOT_DONE))?;
+        progress.at(&source.name);
+        ask(script, source, &whole);
+    }
+    let of = if scripts.len() == 1 { "one script".to_owned() } else { format!("{} scripts", scripts.len()) };
+    whole.noted(&of).map_err(failure)
+}
+
+/// Takes a script through the stages, as a check does; what is wrong with it is for a check to tell.
+fn ask(program: &Program, source: Source, sys: &dyn System) {
+    let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
+    let mut sources = vec![source.clone()];
+    let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path));
+    let Ok(tree) = tree else { return };
+    let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
+    settings.script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+    let configured = configure(&tree, &mut settings).is_ok() && from_environment(&mut settings).is_ok();
+    if !configured || compiles(&tree, &settings, sys, &sources) {
+        return;
+    }
+    // one point that is not there keeps no other from being asked for
+    for (i, item) in tree.items.iter().enumerate() {
+        let ast::Item::Probe(probe) = item else { continue };
+        for point in &probe.points {
+            let alone = ast::Item::Probe(ast::Probe { points: vec![point.clone()], ..probe.clone() });
+            let others = tree.items.iter().enumerate().filter(|(n, other)| *n != i && !matches!(other, ast::Item::Probe(_)));
+            let items = others.map(|(_, other)| other.clone()).chain([alone]).collect();
+            compiles(&ast::Script { items, ..tree.clone() }, &settings, sys, &sources);
+        }
+    }
+}
+
+fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn System, sources: &[Source]) -> bool {
+    let Ok(checked) = check(tree, sys, settings.clone(), Diagnostics::default()) else { return false };
+    let script = codegen::lower(checked.script, &Env { sys, settings: &checked.settings });
+    codegen::compile(&script, &checked.settings, sys, sources, Dumps::default()).is_ok()
 }
 
 /// Packs it and puts it where it belongs; says what is in it and what is not.
@@ -212,6 +270,63 @@ impl Progress {
         if self.shown {
             say("\r\x1b[K");
             self.shown = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripts::SCRIPTS;
+
+    /// What a script becomes on a kernel: its instructions, or what is wrong with it.
+    fn told(text: &str, sys: &dyn System) -> String {
+        let source = Source { name: "test".into(), text: text.into() };
+        let settings = Settings { allow_unsafe: true, ..Settings::default() };
+        let checked = match super::super::check_text("test", text, sys, &settings) {
+            Ok(checked) => checked,
+            Err(wrong) => return crate::diag::render(&wrong, &[source], false),
+        };
+        let script = codegen::lower(checked.script, &Env { sys, settings: &checked.settings });
+        let dumps = Dumps { assembly: true, ..Dumps::default() };
+        match codegen::compile(&script, &checked.settings, sys, &[source], dumps) {
+            Ok(compiled) => compiled.assembly.unwrap_or_default(),
+            Err(e) => format!("{:?}", e.messages),
+        }
+    }
+
+    /// Of no more than what scripts ask, each becomes what it became of everything; and that is little.
+    #[test]
+    fn less_of_a_kernel_answers_the_same() {
+        let all = capture::capture(&mut |_| {});
+        if all.btf.is_empty() || all.events.is_none() {
+            return eprintln!("skipped: needs BTF and tracefs: {:?}", all.missing);
+        }
+        // between them they ask for lists, for members found through others, and for what is not there
+        let more = [
+            "rawtracepoint:sched_* { @[probe] = count(); }",
+            "kprobe:vfs_rea* { @ = count(); } fentry:tcp_* { @ = count(); }",
+            "kprobe:no_such_function { }",
+            "tracepoint:sched:sched_switch { print(*curtask.mm); @ = curtask.no_such_member; }",
+            "rawtracepoint:sched_switch { print(args.next.real_parent.comm); print(((struct sock *)0).__sk_common.skc_family); }",
+            "begin { print(kaddr(\"vfs_read\")); print(TCP_LISTEN); print(sizeof(struct task_struct)); }",
+        ];
+        let saved = SCRIPTS.iter().step_by(9).map(|s| s.text);
+        let scripts: Vec<&str> = saved.chain(more).collect();
+        let whole = Snapshot::of(&all).unwrap().noting();
+        for text in &scripts {
+            let source = Source { name: "test".into(), text: (*text).into() };
+            ask(&Program::Text((*text).into()), source, &whole);
+        }
+        let less = whole.noted("tests").unwrap();
+        let mut bytes = Vec::new();
+        snapshot::write(&less, &mut bytes).unwrap();
+        assert!(bytes.len() < 200_000, "{}", bytes.len());
+        let less = Snapshot::of(&less).unwrap();
+        for text in &scripts {
+            let without_near =
+                |told: String| told.lines().filter(|l| !l.contains("did you mean") && !l.contains("help:")).collect::<Vec<_>>().join("\n");
+            assert_eq!(without_near(told(text, &less)), without_near(told(text, &whole)), "{text}");
         }
     }
 }

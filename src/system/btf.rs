@@ -12,6 +12,7 @@
 #![allow(unsafe_code)] // a mapped file
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -348,10 +349,11 @@ impl Blob {
     }
 }
 
-/// Makes BTF: what [`Blob`] reads. For systems that are described in a test, not for speed.
+/// Makes BTF: what [`Blob`] reads. For systems that are described in a test, and for less of what a kernel has.
 pub struct Writer {
     types: Vec<u8>,
     strings: Vec<u8>,
+    known: BTreeMap<String, u32>,
     next_id: u32,
     first_string: u32,
 }
@@ -360,7 +362,8 @@ impl Writer {
     /// A kernel's, or what goes on where `base` ends.
     pub fn new(base: Option<&Blob>) -> Self {
         let (next_id, first_string) = base.map_or((1, 0), |b| (b.next_id(), b.next_string()));
-        Self { types: Vec::new(), strings: if base.is_none() { vec![0] } else { Vec::new() }, next_id, first_string }
+        let strings = if base.is_none() { vec![0] } else { Vec::new() };
+        Self { types: Vec::new(), strings, known: BTreeMap::new(), next_id, first_string }
     }
 
     /// The offset of a string, which is kept once.
@@ -368,15 +371,12 @@ impl Writer {
         if text.is_empty() {
             return 0;
         }
-        let mut from = 0;
-        for known in self.strings.split(|b| *b == 0) {
-            if known == text.as_bytes() {
-                return self.first_string + from;
-            }
-            from += known.len() as u32 + 1;
+        if let Some(known) = self.known.get(text) {
+            return *known;
         }
         let at = self.first_string + self.strings.len() as u32;
         self.strings.extend(text.bytes().filter(|b| *b != 0).chain([0]));
+        self.known.insert(text.to_owned(), at);
         at
     }
 

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use super::matches;
 
@@ -32,12 +33,22 @@ impl Traceable<'_> {
 
 /// The functions, sorted by name and module: lines of `name`, then where it applies `\tmodule`, then `\t!` for those without
 /// kprobes, `\t=name` for another name of that function.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Functions {
     text: String,
     /// Where the lines start: a header may come before.
     start: usize,
+    /// Names that were found by name or by pattern, if that is to be known.
+    noted: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
+
+impl PartialEq for Functions {
+    fn eq(&self, other: &Self) -> bool {
+        self.lines() == other.lines()
+    }
+}
+
+impl Eq for Functions {}
 
 /// The kernel itself, where a module's name is wanted: the name that its BTF has.
 pub const KERNEL: &str = "vmlinux";
@@ -79,12 +90,31 @@ impl Functions {
             }
             text.push('\n');
         }
-        Self { text, start: 0 }
+        Self { text, start: 0, noted: None }
     }
 
     /// From a header of so many bytes and the lines that [`Functions::lines`] gave.
     pub(super) fn from_index(text: String, start: usize) -> Self {
-        Self { text, start }
+        Self { text, start, noted: None }
+    }
+
+    /// From here on, notes what is found.
+    pub(super) fn noting(self) -> Self {
+        Self { noted: Some(Arc::default()), ..self }
+    }
+
+    /// What was found since, and no more than that.
+    pub(super) fn noted(&self) -> Self {
+        let found = self.noted.as_ref().and_then(|n| Some(n.lock().ok()?.clone())).unwrap_or_default();
+        let kept = self.lines().lines().filter(|line| found.contains(traceable(line).name));
+        Self::from_index(kept.flat_map(|line| [line, "\n"]).collect(), 0)
+    }
+
+    fn note<'a>(&self, found: Traceable<'a>) -> Traceable<'a> {
+        if let Some(mut noted) = self.noted.as_ref().and_then(|n| n.lock().ok()) {
+            noted.insert(found.name.to_owned());
+        }
+        found
     }
 
     /// All of it, as one text.
@@ -104,7 +134,7 @@ impl Functions {
 
     /// Those of this name, one for each module that has it.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Traceable<'a>> {
-        self.from(name).take_while(move |f| f.name == name)
+        self.from(name).take_while(move |f| f.name == name).map(|f| self.note(f))
     }
 
     /// Those whose names match, without the ones that no wildcard ever means.
@@ -114,11 +144,12 @@ impl Functions {
             .take_while(move |f| f.name.starts_with(head))
             .filter(move |f| matches(name, f.name) && (module == "*" || matches(module, f.module)))
             .filter(|f| f.alias_of.is_none() && !is_never_matched(f.name))
+            .map(|f| self.note(f))
     }
 
     /// Those whose names begin so.
     pub(super) fn starting<'a>(&'a self, head: &'a str) -> impl Iterator<Item = Traceable<'a>> {
-        self.from(head).take_while(move |f| f.name.starts_with(head))
+        self.from(head).take_while(move |f| f.name.starts_with(head)).map(|f| self.note(f))
     }
 
     /// From the first that is not less than this name.

@@ -8,6 +8,7 @@
 //! cycle gives no answer instead of no end.
 
 mod functions;
+mod noted;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -86,6 +87,8 @@ pub struct KernelTypes {
     /// How often a function was asked for, and the kernel's own by name: its string and its id.
     functions_asked: Cell<u32>,
     functions: OnceCell<Vec<(u32, u32)>>,
+    /// What was looked at, if that is to be known.
+    noted: Option<RefCell<noted::Noted>>,
 }
 
 impl KernelTypes {
@@ -137,6 +140,7 @@ impl KernelTypes {
             forwards: RefCell::default(),
             functions_asked: Cell::default(),
             functions: OnceCell::new(),
+            noted: None,
         }
     }
 
@@ -162,10 +166,11 @@ impl KernelTypes {
         let mut budget = FIELDS;
         let mut found = None;
         self.each_member(of.id, 0, 0, &mut budget, &mut |module, offset, member, flag| {
-            if self.string(module, member[0]) == Some(name) {
-                found = Some(self.field(module, offset, member, flag));
+            if self.string(module, member[0]) != Some(name) {
+                return Visit::Pass;
             }
-            found.is_none()
+            found = Some(self.field(module, offset, member, flag));
+            Visit::Stop
         })?;
         found?
     }
@@ -264,6 +269,12 @@ impl KernelTypes {
     }
 
     fn entry(&self, id: u32) -> Option<Entry<'_>> {
+        self.note(id);
+        self.plain_entry(id)
+    }
+
+    /// Without a note of it.
+    fn plain_entry(&self, id: u32) -> Option<Entry<'_>> {
         self.blob(id >> MODULE_SHIFT)?.entry(id & ((1 << MODULE_SHIFT) - 1))
     }
 
@@ -278,6 +289,9 @@ impl KernelTypes {
             return *known;
         }
         let id = self.search(name, kinds);
+        if let Some(id) = id {
+            self.note(id);
+        }
         self.found.borrow_mut().insert(key, id);
         id
     }
@@ -448,7 +462,7 @@ impl KernelTypes {
 
     // ── Members
 
-    /// Visits named members, those of anonymous members among them, until `visit` says no: (module, bytes before the struct
+    /// Visits named members, those of anonymous members among them, until `visit` says so: (module, bytes before the struct
     /// that holds the member, `struct btf_member`, its `kind_flag`).
     fn each_member(
         &self,
@@ -456,7 +470,7 @@ impl KernelTypes {
         offset: u32,
         depth: u32,
         budget: &mut u32,
-        visit: &mut dyn FnMut(u32, u32, [u32; 3], bool) -> bool,
+        visit: &mut dyn FnMut(u32, u32, [u32; 3], bool) -> Visit,
     ) -> Option<bool> {
         if depth > DEPTH {
             return None;
@@ -465,14 +479,20 @@ impl KernelTypes {
         if entry.kind.bit() & STRUCTS == 0 {
             return None;
         }
-        for member in entry.parts::<3>() {
+        for (n, member) in entry.parts::<3>().enumerate() {
             *budget = budget.checked_sub(1)?;
             if self.string(module, member[0]).is_some_and(|n| !n.is_empty()) {
-                if !visit(module, offset, member, entry.flag) {
-                    return Some(false);
+                match visit(module, offset, member, entry.flag) {
+                    Visit::Pass => {}
+                    Visit::Take => self.note_member(id, n),
+                    Visit::Stop => {
+                        self.note_member(id, n);
+                        return Some(false);
+                    }
                 }
                 continue;
             }
+            self.note_member(id, n);
             let (inner, _) = self.bare(self.within(module, member[1]))?;
             if inner == 0 || self.entry(inner)?.kind.bit() & STRUCTS == 0 {
                 continue; // an unnamed bit-field: padding
@@ -512,13 +532,23 @@ impl KernelTypes {
         self.each_member(of.id, 0, 0, budget, &mut |module, offset, member, flag| {
             // A member that cannot be described is left out: the others are worth having.
             fields.extend(self.field(module, offset, member, flag));
-            true
+            Visit::Take
         })?;
         for field in &mut fields {
             field.ty.deepen(&mut |inner| if depth + 1 < DEPTH { self.record(inner, depth + 1, budget) } else { None });
         }
         Some(Record { name: of.name.clone(), size: of.size, fields })
     }
+}
+
+/// What becomes of a member that is visited.
+enum Visit {
+    /// Not meant.
+    Pass,
+    /// Meant, and others may be.
+    Take,
+    /// Meant alone.
+    Stop,
 }
 
 /// The modules whose BTF is in a folder like `/sys/kernel/btf`, sorted.

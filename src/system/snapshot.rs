@@ -4,6 +4,7 @@
 //! is cheap: a file is read and digested as a whole, and a section is unpacked when the first question needs it.
 
 mod answers;
+mod asked;
 pub mod capture;
 mod file;
 mod parts;
@@ -64,6 +65,8 @@ pub struct Contents {
     pub untraceable: Option<Vec<String>>,
     /// Names of data in the symbol table, sorted: for `kaddr`.
     pub variables: Option<Vec<String>>,
+    /// Modules that are there, sorted, whether or not anything else is known of them.
+    pub modules: Option<Vec<String>>,
     /// Functions that may be made to return at once, sorted.
     pub error_injectable: Option<Vec<String>>,
     /// What its BPF can do; one that is absent is not known.
@@ -106,12 +109,24 @@ pub struct Snapshot {
     /// What the rest told of features that are not among those.
     told: RefCell<BTreeMap<Feature, bool>>,
     config: OnceCell<Option<String>>,
+    modules: OnceCell<Option<Functions>>,
+    /// What was asked, if that is to be known.
+    asked: Option<RefCell<asked::Asked>>,
 }
 
 impl Snapshot {
     /// Reads a file. Errors: it cannot be read, is none, is cut short, damaged, too large, or of a later format.
     pub fn open(path: &Path) -> Result<Self, Missing> {
-        let sections = Sections::open(path)?;
+        Self::from_sections(path, Sections::open(path)?)
+    }
+
+    /// Of contents at hand.
+    pub fn of(contents: &Contents) -> Result<Self, Missing> {
+        let path = Path::new("of this kernel");
+        Self::from_sections(path, Sections::unpacked(parts::sections(contents)))
+    }
+
+    fn from_sections(path: &Path, sections: Sections) -> Result<Self, Missing> {
         let about = parts::read_about(&sections).map_err(|why| Missing {
             what: format!("the snapshot {} is damaged: {why}", path.display()),
             help: Some("make it anew: `rbt snapshot -o FILE`".into()),
@@ -133,6 +148,8 @@ impl Snapshot {
             features: OnceCell::new(),
             told: RefCell::default(),
             config: OnceCell::new(),
+            modules: OnceCell::new(),
+            asked: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Functions, variables and raw tracepoints, as BTF describes them.
 
+use super::noted::CALLABLE;
 use super::{Entry, KernelTypes, Kind, MODULE_SHIFT, Prototype};
 
 impl KernelTypes {
@@ -33,7 +34,7 @@ impl KernelTypes {
 
     fn find_callable(&self, name: &str) -> Option<u32> {
         let id = self.function_id(name)?;
-        let tags = self.base.find_string("bpf_kfunc");
+        let tags = self.base.find_string(CALLABLE);
         let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
         let mut tagged = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).peekable();
         (tagged.peek().is_none() || tagged.any(|of| of == id)).then_some(id)
@@ -42,7 +43,7 @@ impl KernelTypes {
     /// Functions of the kernel proper that BPF programs may be made to call, with their ids, sorted: what is tagged so, or where
     /// nothing is, what has the prefix of such names.
     pub fn callable(&self) -> Vec<(String, u32)> {
-        let tags = self.base.find_string("bpf_kfunc");
+        let tags = self.base.find_string(CALLABLE);
         let is_tag = |e: &Entry| e.kind == Kind::DeclTag && tags.contains(&e.name);
         let tagged: Vec<u32> = self.base.entries().filter(|(_, e)| is_tag(e)).map(|(_, e)| e.size_or_type).collect();
         let name = |e: Entry| self.base.string(e.name).map(str::to_owned);

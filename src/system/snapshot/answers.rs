@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::asked::Asked;
 use super::{Snapshot, parts, told};
 use crate::system::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
@@ -53,6 +54,7 @@ impl System for Snapshot {
     }
 
     fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        self.note(|a| a.type_names = true);
         if let Ok(types) = self.types() {
             types.names(kind, each);
         }
@@ -71,10 +73,14 @@ impl System for Snapshot {
     }
 
     fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.note(|a| a.all_events = true);
         Ok(&self.events()?.names)
     }
 
     fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
+        self.note(|a| {
+            a.events.entry((category.to_owned(), name.to_owned())).or_default();
+        });
         Ok(self.event(category, name)?.is_some())
     }
 
@@ -84,6 +90,9 @@ impl System for Snapshot {
     }
 
     fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
+        self.note(|a| {
+            a.events.insert((category.to_owned(), name.to_owned()), true);
+        });
         let Some((from, to)) = self.event(category, name)? else { return Ok(None) };
         let formats = self.formats.get_or_init(|| parts::formats(&self.sections)).as_ref().map_err(|e| self.damaged(e))?;
         let text = formats.get(from..to).unwrap_or_default();
@@ -91,6 +100,7 @@ impl System for Snapshot {
     }
 
     fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        self.note(|a| a.all_raw_tracepoints = true);
         let all = self.raw_tracepoints.get_or_init(|| Ok(self.types()?.raw_tracepoints()));
         all.as_deref().map_err(Clone::clone)
     }
@@ -122,7 +132,7 @@ impl System for Snapshot {
 
     fn functions(&self) -> Result<&Functions, Missing> {
         let read = || match self.sections.text("functions") {
-            Ok(Some(text)) => Ok(Functions::from_index(text, 0)),
+            Ok(Some(text)) => Ok(self.list(text)),
             Ok(None) => Err(self.lacks("functions", "which functions can be traced")),
             Err(e) => Err(self.damaged(&e)),
         };
@@ -145,6 +155,7 @@ impl System for Snapshot {
     }
 
     fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.note(|a| a.described = true);
         if let Ok(types) = self.types() {
             types.functions(each);
         }
@@ -163,13 +174,15 @@ impl System for Snapshot {
     }
 
     fn error_injectable(&self, function: &str) -> Option<bool> {
-        let read = || self.sections.text("injectable").ok().flatten().map(|text| Functions::from_index(text, 0));
+        let read = || self.sections.text("injectable").ok().flatten().map(|text| self.list(text));
         Some(self.injectable.get_or_init(read).as_ref()?.named(function).next().is_some())
     }
 
     fn has_module(&self, name: &str) -> bool {
-        let described = || self.sections.sizes(&format!("{}{name}", parts::BTF)).is_some();
-        name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
+        self.note(|a| {
+            a.modules.insert(name.to_owned());
+        });
+        self.knows_module(name)
     }
 
     fn hidden_symbols(&self) -> Option<String> {
@@ -178,7 +191,7 @@ impl System for Snapshot {
 
     /// Whether there is one is known, and where it is not.
     fn kernel_symbol(&self, name: &str) -> Option<u64> {
-        let read = || self.sections.text("variables").ok().flatten().map(|text| Functions::from_index(text, 0));
+        let read = || self.sections.text("variables").ok().flatten().map(|text| self.list(text));
         let data = || self.variables.get_or_init(read).as_ref().is_some_and(|all| all.named(name).next().is_some());
         (self.text_symbols(name).whole || data() || self.kernel_variable(name).is_some()).then_some(SOMEWHERE)
     }
@@ -237,9 +250,32 @@ impl Snapshot {
             let modules = modules.map(str::to_owned).collect();
             let sections = self.sections.clone();
             let read = move |name: &str| sections.get(&format!("{}{name}", parts::BTF)).ok().flatten();
-            KernelTypes::kept(bytes, modules, Box::new(read)).map_err(|e| self.damaged(&format!("its types cannot be read: {e}")))
+            let types = KernelTypes::kept(bytes, modules, Box::new(read));
+            let types = types.map_err(|e| self.damaged(&format!("its types cannot be read: {e}")))?;
+            Ok(if self.asked.is_some() { types.noting() } else { types })
         };
         self.types.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    /// Of a module that is not listed, what was read of it tells.
+    pub(super) fn knows_module(&self, name: &str) -> bool {
+        let read = || self.sections.text("modules").ok().flatten().map(|text| Functions::from_index(text, 0));
+        if let Some(all) = self.modules.get_or_init(read) {
+            return name == KERNEL || all.named(name).next().is_some();
+        }
+        let described = || self.sections.sizes(&format!("{}{name}", parts::BTF)).is_some();
+        name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
+    }
+
+    fn note(&self, what: impl FnOnce(&mut Asked)) {
+        if let Some(asked) = &self.asked {
+            what(&mut asked.borrow_mut());
+        }
+    }
+
+    fn list(&self, text: String) -> Functions {
+        let list = Functions::from_index(text, 0);
+        if self.asked.is_some() { list.noting() } else { list }
     }
 
     fn events(&self) -> Result<&parts::EventIndex, Missing> {
@@ -258,8 +294,8 @@ impl Snapshot {
         Ok(at.ok().and_then(|at| all.places.get(at).copied()))
     }
 
-    fn untraceable(&self) -> Option<&Functions> {
-        let read = || self.sections.text("untraceable").ok().flatten().map(|text| Functions::from_index(text, 0));
+    pub(super) fn untraceable(&self) -> Option<&Functions> {
+        let read = || self.sections.text("untraceable").ok().flatten().map(|text| self.list(text));
         self.untraceable.get_or_init(read).as_ref()
     }
 
@@ -270,6 +306,9 @@ impl Snapshot {
 
     /// What an option of the configuration is set to; empty: it is not set. None: the configuration is not known.
     pub fn config(&self, option: &str) -> Option<&str> {
+        self.note(|a| {
+            a.options.insert(option.to_owned());
+        });
         let text = self.config.get_or_init(|| self.sections.text("config").ok().flatten()).as_ref()?;
         let value = text.lines().find_map(|line| line.strip_prefix(option)?.strip_prefix('='));
         Some(value.unwrap_or("").trim())
@@ -284,7 +323,7 @@ impl Snapshot {
         }
     }
 
-    fn damaged(&self, why: &str) -> Missing {
+    pub(super) fn damaged(&self, why: &str) -> Missing {
         Missing {
             what: format!("the snapshot {} is damaged: {why}", self.path.display()),
             help: Some("make it anew: `rbt snapshot -o FILE`".into()),

@@ -32,6 +32,17 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
     };
     told("types");
     types(&mut all);
+    let modules = std::fs::read_to_string("/proc/modules").map_err(|e| format!("/proc/modules: {}", elf::said(&e)));
+    match modules {
+        Ok(text) => {
+            let mut names: Vec<String> = text.lines().filter_map(|l| l.split(' ').next()).map(str::to_owned).collect();
+            names.sort_unstable();
+            all.modules = Some(names);
+        }
+        // a kernel without modules
+        Err(_) if !Path::new("/proc/modules").exists() => all.modules = Some(Vec::new()),
+        Err(why) => lacks(&mut all, "modules", why),
+    }
     told("events");
     match live.tracefs() {
         Ok(tracefs) => match events(tracefs, &live) {

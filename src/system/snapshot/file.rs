@@ -85,6 +85,18 @@ impl Sections {
         Self::of(bytes).map_err(|wrong| wrong.of(path))
     }
 
+    /// Of sections that are in no file.
+    pub fn unpacked(sections: Vec<(String, Vec<u8>)>) -> Self {
+        let (mut bytes, mut table) = (Vec::new(), Vec::new());
+        for (name, raw) in sections {
+            let from = bytes.len();
+            bytes.extend(&raw);
+            table.push(Section { name, how: STORED, from, to: bytes.len(), raw: raw.len() });
+        }
+        let index = table.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
+        Self { bytes, table, index, writer: env!("CARGO_PKG_VERSION").into() }
+    }
+
     fn of(bytes: Vec<u8>) -> Result<Self, Wrong> {
         let length = bytes.len() as u64;
         if !bytes.starts_with(MAGIC) {

@@ -8,7 +8,7 @@
 //! | `events` | category, name and bytes of the format, with tabs between |
 //! | `formats` | the formats, one after another |
 //! | `functions` | see [`Functions`] |
-//! | `untraceable`, `variables`, `injectable` | names |
+//! | `untraceable`, `variables`, `injectable`, `modules` | names |
 //! | `features` | name, a tab, 0 or 1 |
 //! | `callable` | a function's name, then types of program, with tabs between |
 //! | `config` | the kernel's own text |
@@ -33,6 +33,7 @@ pub fn sections(contents: &Contents) -> Vec<(String, Vec<u8>)> {
     text("missing", Some(missing).filter(|m| !m.is_empty()));
     text("config", contents.config.clone());
     text("callable", contents.callable.as_ref().map(callable));
+    text("modules", contents.modules.as_deref().map(lines));
     text("injectable", contents.error_injectable.as_deref().map(lines));
     text("functions", contents.functions.as_ref().map(|f| f.lines().to_owned()));
     text("untraceable", contents.untraceable.as_deref().map(lines));
@@ -76,6 +77,7 @@ pub fn contents(of: &Sections) -> Result<Contents, String> {
         functions: of.text("functions")?.map(|text| Functions::from_index(text, 0)),
         untraceable: names("untraceable")?,
         variables: names("variables")?,
+        modules: names("modules")?,
         error_injectable: names("injectable")?,
         features: features(of)?,
         callable: read_callable(of)?,

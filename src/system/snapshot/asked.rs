@@ -1,0 +1,99 @@
+//! Less of a kernel: what some scripts ask about, and no more, with each answer as it was.
+//!
+//! Suggestions are not answers: of a name that is not there, those that are near it are not kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Contents, Event, Snapshot};
+use crate::system::btf::Kind;
+use crate::system::functions::Functions;
+use crate::system::{Feature, Missing, System};
+
+/// What was asked for, but for types and lists of functions, which note that themselves.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// Events by category and name, and whether their records were asked for.
+    pub events: BTreeMap<(String, String), bool>,
+    pub all_events: bool,
+    pub all_raw_tracepoints: bool,
+    /// Names of types were gone through.
+    pub type_names: bool,
+    /// Names of described functions were gone through.
+    pub described: bool,
+    pub modules: BTreeSet<String>,
+    /// Of the configuration.
+    pub options: BTreeSet<String>,
+}
+
+/// Enums of what BPF has: types of programs, maps and links, and helpers.
+const BPF: &[&str] = &["bpf_attach_type", "bpf_func_id", "bpf_link_type", "bpf_map_type", "bpf_prog_type"];
+
+impl Snapshot {
+    /// From here on, notes what is asked.
+    pub fn noting(self) -> Self {
+        Self { asked: Some(Default::default()), ..self }
+    }
+
+    /// What was asked since. `of` is told in what it was made from: `2 scripts`.
+    pub fn noted(&self, of: &str) -> Result<Contents, Missing> {
+        let Some(asked) = &self.asked else { return self.contents() };
+        let asked = asked.take();
+        let whole = self.contents()?;
+        let functions = whole.functions.as_ref().and_then(|_| self.functions().ok()).map(Functions::noted);
+        let names = |list: Option<&Functions>| -> Vec<String> {
+            list.map(|l| l.noted().all().map(|f| f.name.to_owned()).collect()).unwrap_or_default()
+        };
+        if let Ok(types) = self.types() {
+            // what an object needs is looked for among these
+            types.note_all(Kind::Enum.bit(), &|name| BPF.contains(&name));
+            if asked.all_raw_tracepoints {
+                types.note_all(Kind::Typedef.bit(), &|name| name.starts_with("btf_trace_"));
+            }
+            if asked.described {
+                let all = functions.clone().unwrap_or_default();
+                types.note_all(Kind::Func.bit(), &|name| all.named(name).next().is_some());
+            }
+            // those whose names are gone through are the iterators'
+            if asked.type_names {
+                types.note_all(Kind::Struct.bit(), &|name| name.starts_with("bpf_iter__"));
+            }
+        }
+        let untraceable = whole.untraceable.is_some().then(|| names(self.untraceable()));
+        let events = whole.events.map(|all| all.into_iter().filter_map(|e| event(e, &asked)).collect());
+        let is_asked = |line: &&str| {
+            let option = line.trim_start_matches("# ").split(['=', ' ']).next().unwrap_or_default();
+            asked.options.contains(option)
+        };
+        let config = whole.config.map(|text| text.lines().filter(is_asked).flat_map(|l| [l, "\n"]).collect());
+        let modules = asked.modules.iter().filter(|m| self.knows_module(m)).cloned().collect();
+        let btf = self.types().map_or(Ok(Vec::new()), |types| types.noted()).map_err(|e| self.damaged(&e))?;
+        // last, since they look for what tells them; their answers are kept, and not that
+        let features = Feature::ALL.into_iter().map(|f| (f, self.has(f))).collect();
+        let mut about = whole.about;
+        about.source = format!("{}; what {of} ask", about.source);
+        Ok(Contents {
+            about,
+            btf,
+            events,
+            functions,
+            untraceable,
+            variables: whole.variables.is_some().then(|| names(self.variables.get().and_then(Option::as_ref))),
+            modules: Some(modules),
+            error_injectable: whole.error_injectable.is_some().then(|| names(self.injectable.get().and_then(Option::as_ref))),
+            features,
+            callable: whole.callable,
+            config,
+            missing: whole.missing,
+        })
+    }
+}
+
+/// Of all events only their names, where that is what was asked.
+fn event(event: Event, asked: &Asked) -> Option<Event> {
+    let key = (event.category.clone(), event.name.clone());
+    match asked.events.get(&key) {
+        Some(true) => Some(event),
+        Some(false) => Some(Event { format: String::new(), ..event }),
+        None => asked.all_events.then(|| Event { format: String::new(), ..event }),
+    }
+}
