@@ -139,7 +139,7 @@ pub fn start(
             let _ = say.send(Said::Failed(why));
         }
     };
-    std::thread::Builder::new().name("entry".into()).spawn(thread)?;
+    std::thread::Builder::new().name("rbt".into()).spawn(thread)?;
     let mut parts = Parts::default();
     loop {
         match said.recv() {

@@ -186,6 +186,9 @@ impl Line {
             let command = commands::find(name.trim_end())?;
             return Some(format!("{}  {}", command.takes, command.doc));
         }
+        if text.ends_with('\n') && super::headless(text.trim_end()) {
+            return Some("{ … }, or nothing: no block comes".to_owned());
+        }
         let from = |at: usize| text.get(at..).filter(|word| !word.is_empty());
         match scan::place(text) {
             Place::Nothing | Place::Command(_) | Place::Argument(..) | Place::Variable(_) => None,
