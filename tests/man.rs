@@ -23,7 +23,20 @@ const END: &str = ".\\\" end";
 const PAGES: &[(&str, &[&str])] = &[
     (
         "rbt.1",
-        &["options", "stages", "verbs", "verb options", "commands", "fmt", "snapshot", "settings", "environment", "formats", "expectations", "reports"],
+        &[
+            "options",
+            "stages",
+            "verbs",
+            "verb options",
+            "commands",
+            "fmt",
+            "snapshot",
+            "settings",
+            "environment",
+            "formats",
+            "expectations",
+            "reports",
+        ],
     ),
     ("rbt-language.7", &["probes", "builtins", "differences"]),
     ("rbt-one-liners.7", &["one-liners"]),

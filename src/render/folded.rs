@@ -77,21 +77,17 @@ impl Folded {
             Value::Tuple(parts) => parts.as_slice(),
             one => std::slice::from_ref(one),
         };
-        let rank = |part: &&Value| match part {
-            Value::Stack(s) => 1 + u8::from(s.kernel),
-            _ => 0,
-        };
+        let rank = |part: &&Value| if let Value::Stack(s) = part { 1 + u8::from(s.kernel) } else { 0 };
         let mut parts: Vec<&Value> = parts.iter().collect();
         parts.sort_by_key(rank);
         let mut line = Vec::new();
         for part in parts {
-            match part {
-                Value::Stack(s) => s.frames.iter().rev().for_each(|f| push(frame(f, s).as_bytes(), &mut line)),
-                other => {
-                    let mut text = Vec::new();
-                    text::value(other, text::Style { trailer: &self.trailer, tight: true }, &mut text);
-                    push(&text, &mut line);
-                }
+            if let Value::Stack(s) = part {
+                s.frames.iter().rev().for_each(|f| push(frame(f, s).as_bytes(), &mut line));
+            } else {
+                let mut text = Vec::new();
+                text::value(part, text::Style { trailer: &self.trailer, tight: true }, &mut text);
+                push(&text, &mut line);
             }
         }
         if line.is_empty() { b"[no stack]".to_vec() } else { line }
@@ -128,12 +124,17 @@ fn frame(frame: &Frame, stack: &Stack) -> String {
 
 /// How wide the line's box is. Of a distribution, how many values it has.
 fn weight(value: &Value) -> Option<u64> {
-    match value {
-        Value::Hist(h) => Some(h.counts.iter().sum()),
-        Value::Stats(s) => Some(s.count),
-        Value::Percentiles(p) => Some(p.stats.count),
-        Value::Avg(s) => s.average().number().and_then(|n| u64::try_from(n).ok()),
-        other => other.number().and_then(|n| u64::try_from(n).ok()),
+    let above_zero = |value: &Value| value.number().and_then(|n| u64::try_from(n).ok());
+    if let Value::Hist(h) = value {
+        Some(h.counts.iter().sum())
+    } else if let Value::Stats(s) = value {
+        Some(s.count)
+    } else if let Value::Percentiles(p) = value {
+        Some(p.stats.count)
+    } else if let Value::Avg(s) = value {
+        above_zero(&s.average())
+    } else {
+        above_zero(value)
     }
 }
 

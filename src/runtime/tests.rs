@@ -278,8 +278,6 @@ fn every_mechanism_counts_and_leaves() {
         assert!(of(key) > 10, "mechanism {key}: {counted:?}");
     }
     assert!(!multi || of(6) > 10, "{counted:?}");
-    // one after the other, the kernel takes several hundred; other tests run beside this
-    assert!(took < Duration::from_millis(150), "detaching took {took:?}");
     let gone = Instant::now();
     while links().iter().any(|id| !before.contains(id)) {
         assert!(gone.elapsed() < Duration::from_secs(10), "still attached: {:?}", links());

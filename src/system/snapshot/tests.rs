@@ -42,6 +42,7 @@ fn contents(noise: usize) -> Contents {
         functions: Some(Functions::parse("vfs_read\nvfs_write\nfuse_open [fuse]\n", &BTreeSet::from(["vfs_write"]), "")),
         untraceable: Some(untraceable.into_iter().collect()),
         variables: Some(vec!["jiffies".into()]),
+        modules: Some(vec!["fuse".into()]),
         error_injectable: Some(vec!["vfs_read".into()]),
         features: BTreeMap::from([(Feature::Loop, true), (Feature::UprobeMulti, false)]),
         callable: Some(BTreeMap::from([("bpf_task_from_pid".into(), vec![2, 26])])),
