@@ -62,7 +62,7 @@ pub const SNAPSHOT: &str = "rbts";
 )]
 struct Raw {
     /// Scripts, directories of *.bt, globs, names of saved scripts; `-` is standard input
-    #[arg(value_name = "FILE", required_unless_present = "rules", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     files: Vec<OsString>,
     /// Kernels: snapshots, directories of *.rbts, `here` for this machine; may be given several times
     #[arg(long, value_name = "KERNEL", num_args = 1.., value_hint = clap::ValueHint::AnyPath)]
@@ -136,10 +136,6 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let words = [OsString::from("rbt check")].into_iter().chain(args.iter().cloned());
     let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
         Ok(raw) => raw,
-        Err(e) if e.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
-            let help = "name files, folders or saved scripts; `rbt check --help` has examples";
-            return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
-        }
         Err(e) if e.use_stderr() => {
             let words: Vec<String> = ["check".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
             return Err(wrong(super::usage::usage_error(&e, &words)).help("`rbt check --help` explains the options"));
@@ -166,7 +162,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         }
     }
     if scripts.is_empty() {
-        let help = "put the scripts first: `rbt check FILES --against KERNELS`";
+        let help = "name files, folders or saved scripts: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
         return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
     }
     let color = super::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;

@@ -73,10 +73,7 @@ impl Folded {
     }
 
     fn line(&self, key: &Value) -> Vec<u8> {
-        let parts = match key {
-            Value::Tuple(parts) => parts.as_slice(),
-            one => std::slice::from_ref(one),
-        };
+        let parts = if let Value::Tuple(parts) = key { parts.as_slice() } else { std::slice::from_ref(key) };
         let rank = |part: &&Value| if let Value::Stack(s) = part { 1 + u8::from(s.kernel) } else { 0 };
         let mut parts: Vec<&Value> = parts.iter().collect();
         parts.sort_by_key(rank);

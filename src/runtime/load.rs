@@ -599,6 +599,17 @@ pub(super) fn left_out(program: RawFd) -> u64 {
     if failed == 0 { info.recursion_misses } else { 0 }
 }
 
+/// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
+pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
+    for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
+        let Some(fd) = *fd else { continue };
+        for site in program.sites.iter().filter(|site| site.attach == *which) {
+            run_once(fd, 0).with_context(|| format!("cannot run {}", site.name))?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10), and gives what it returns. `first` is the
 /// first argument that it gets.
 pub(super) fn run_once(program: RawFd, first: u64) -> std::io::Result<u32> {

@@ -94,7 +94,7 @@ impl Session<'_> {
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a child that cannot be run, output that cannot be
     /// written. A second SIGINT or SIGTERM ends the process at once.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
-        run_all(self.manifest, &self.loaded, &Attach::Begin)?;
+        load::run_all(self.manifest, &self.loaded, &Attach::Begin)?;
         let mut first = Vec::new();
         let start = Instant::now();
         if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
@@ -148,7 +148,7 @@ impl Session<'_> {
         let mut refreshed = Instant::now();
         loop {
             for _ in 0..self.signals.acknowledge() {
-                run_all(self.manifest, &self.loaded, &Attach::Signal)?;
+                load::run_all(self.manifest, &self.loaded, &Attach::Signal)?;
             }
             match self.signals.paused() {
                 Some(true) => self.loaded.state.stop(),
@@ -183,7 +183,7 @@ impl Session<'_> {
         source.finish(&mut desk);
         let status = desk.exit.take();
         if desk.broken.is_none() {
-            run_all(self.manifest, &self.loaded, &Attach::End)?;
+            load::run_all(self.manifest, &self.loaded, &Attach::End)?;
             desk.kept.ending = true;
             source.finish(&mut desk);
             if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
@@ -239,17 +239,6 @@ fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signal
             if !more {
                 break;
             }
-        }
-    }
-    Ok(())
-}
-
-/// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
-fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
-    for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
-        let Some(fd) = *fd else { continue };
-        for site in program.sites.iter().filter(|site| site.attach == *which) {
-            load::run_once(fd, 0).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())

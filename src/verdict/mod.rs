@@ -242,10 +242,10 @@ impl Report {
                         of.push(Told { subject, finding, against: Vec::new() });
                         of.len() - 1
                     });
-                    if let (Some(told), true) = (of.get_mut(index), several && !outcome.against.is_empty()) {
-                        if !told.against.contains(&outcome.against.as_str()) {
-                            told.against.push(&outcome.against);
-                        }
+                    if let (Some(told), true) = (of.get_mut(index), several && !outcome.against.is_empty())
+                        && !told.against.contains(&outcome.against.as_str())
+                    {
+                        told.against.push(&outcome.against);
                     }
                 }
             }

@@ -130,15 +130,14 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
             answer.lacks.push(Lack { rule: "no-program-type", message, help: None, site });
             continue;
         }
-        let lack = program.sites.first().and_then(|s| match &s.attach {
-            Attach::Kprobe { .. } if !sys.has(Feature::Kprobe) => {
-                Some(("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)"))
-            }
-            Attach::Trampoline { .. } if program.lowered.is_none() && !sys.has(Feature::Trampoline) => {
-                Some(("no-fentry", "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS)"))
-            }
-            _ => None,
-        });
+        let attach = program.sites.first().map(|s| &s.attach);
+        let lack = if matches!(attach, Some(Attach::Kprobe { .. })) && !sys.has(Feature::Kprobe) {
+            Some(("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)"))
+        } else if matches!(attach, Some(Attach::Trampoline { .. })) && program.lowered.is_none() && !sys.has(Feature::Trampoline) {
+            Some(("no-fentry", "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS)"))
+        } else {
+            None
+        };
         if let Some((rule, why)) = lack {
             let help = (rule == "no-fentry").then(|| "a kprobe or a tracepoint may do".to_string());
             answer.lacks.push(Lack { rule, message: format!("{name}: {why}"), help, site });

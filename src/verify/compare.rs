@@ -70,17 +70,29 @@ fn moved(what: &What, sys: &dyn System) -> Option<String> {
     if let Some(near) = fields.iter().find(|f| bare(&f.name) == bare(name) && !f.name.is_empty()) {
         return Some(format!("it is called `{}` there", near.name));
     }
-    let within = fields.iter().find_map(|f| match &f.ty {
-        Type::Struct(inner) if sys.member(inner, name).is_some() => Some(f.name.clone()),
-        Type::Record(inner) if inner.fields.iter().any(|f| f.name == *name) => Some(f.name.clone()),
-        _ => None,
-    });
+    let has = |ty: &Type| match ty {
+        Type::Struct(inner) => sys.member(inner, name).is_some(),
+        Type::Record(inner) => inner.fields.iter().any(|f| f.name == *name),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Array(..)
+        | Type::Tuple(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => false,
+    };
+    let within = fields.iter().find(|f| has(&f.ty)).map(|f| &f.name);
     within.map(|outer| format!("it is in `{outer}` there: `{outer}.{name}`"))
 }
 
 fn changed(was: &Use, now: &Use, name: &str) -> Option<Finding> {
     if let (What::Argument { index, all: before, .. }, What::Argument { all: after, .. }) = (&was.what, &now.what) {
-        return argument(was, now, *index as usize, (before, after), name);
+        return argument(was, now, *index as usize, [before, after], name);
     }
     let (Some(before), Some(after)) = (&was.ty, &now.ty) else { return None };
     let (rule, level) = change(before, after)?;
@@ -90,7 +102,7 @@ fn changed(was: &Use, now: &Use, name: &str) -> Option<Finding> {
 }
 
 /// `argN` goes by position.
-fn argument(was: &Use, now: &Use, index: usize, (before, after): (&[(String, Type)], &[(String, Type)]), name: &str) -> Option<Finding> {
+fn argument(was: &Use, now: &Use, index: usize, [before, after]: [&[(String, Type)]; 2], name: &str) -> Option<Finding> {
     let (old, ty) = before.get(index)?;
     let said = was.what.said();
     let Some((new, new_ty)) = after.get(index) else {

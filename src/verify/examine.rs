@@ -88,7 +88,7 @@ pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
             Err(failure) if failure.code == "not-text" => seen.findings.push(Finding {
                 rule: failure.code,
                 level: Level::Error,
-                message: failure.message,
+                message: failure.message.strip_prefix(&format!("{}, ", subject.name)).unwrap_or(&failure.message).to_owned(),
                 place: None,
                 related: Vec::new(),
                 help: failure.help,

@@ -46,12 +46,13 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     let given = if asked.against.is_empty() { &config.against } else { &asked.against };
     let mut places = Vec::new();
     for path in given {
-        match place(path) {
-            Place::File(dir) if dir.is_dir() => {
-                let found = snapshots(&dir)?;
-                places.extend(found.into_iter().map(Place::File));
-            }
-            place => places.push(place),
+        let place = place(path);
+        if let Place::File(dir) = &place
+            && dir.is_dir()
+        {
+            places.extend(snapshots(dir)?.into_iter().map(Place::File));
+        } else {
+            places.push(place);
         }
     }
     let mut all: Vec<Kernel> = Vec::new();
