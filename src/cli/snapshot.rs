@@ -24,10 +24,10 @@ pub struct Snapshot {
 /// See [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Read this machine's kernel.
+    /// Describe a kernel.
     Make {
-        /// `--from`: another snapshot, in place of this machine.
-        from: Option<PathBuf>,
+        /// Which one.
+        from: Origin,
         /// `--for`: keep what these ask for; none: everything.
         scripts: Vec<Program>,
         /// `-o`; none: named after the kernel; `-`: standard output.
@@ -39,16 +39,17 @@ pub enum Task {
     Show(Vec<PathBuf>),
 }
 
-/// Write what this machine's kernel offers into a file, so that scripts can be checked against it elsewhere.
+/// Write what a kernel offers into a file, so that scripts can be checked against it elsewhere.
 ///
 /// A snapshot holds the kernel's types (BTF) and those of its modules, its events with their formats, the functions that can
 /// be traced and those that cannot, what BPF programs can do and call, and the configuration: some megabytes, and nothing of
-/// what the machine does or of who uses it. It is for `rbt -l --against FILE`, which needs no root and no BPF.
+/// what the machine does or of who uses it. It is for `rbt check --against FILE` and `rbt -l --against FILE`, which need no root
+/// and no BPF.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt snapshot",
     bin_name = "rbt snapshot",
-    override_usage = "rbt snapshot [-o FILE] [--for SCRIPTS] [--from SNAPSHOT]
+    override_usage = "rbt snapshot [-o FILE] [--for SCRIPTS] [--from SNAPSHOT | --from-package DIR | --from-vmlinux FILE]
        rbt snapshot --show FILES",
     disable_version_flag = true,
     args_override_self = true,
@@ -62,10 +63,16 @@ struct Raw {
     #[arg(long = "for", value_name = "SCRIPTS", num_args = 1.., value_hint = clap::ValueHint::FilePath)]
     scripts: Vec<OsString>,
     /// Take it out of this snapshot instead of this machine's kernel, for --for
-    #[arg(long, value_name = "SNAPSHOT", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "SNAPSHOT", group = "place", value_hint = clap::ValueHint::FilePath)]
     from: Option<PathBuf>,
+    /// Read the files of a kernel's package, unpacked into this folder (dpkg-deb -x, rpm2cpio), instead of a kernel that runs
+    #[arg(long, value_name = "DIR", group = "place", value_hint = clap::ValueHint::DirPath)]
+    from_package: Option<PathBuf>,
+    /// Read a kernel's image, vmlinux or vmlinuz; it tells nothing of modules
+    #[arg(long, value_name = "FILE", group = "place", value_hint = clap::ValueHint::FilePath)]
+    from_vmlinux: Option<PathBuf>,
     /// Say what is in these snapshots instead of making one
-    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["output", "quiet", "scripts", "from"], value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["output", "quiet", "scripts", "place"], value_hint = clap::ValueHint::FilePath)]
     show: Vec<PathBuf>,
     /// Say nothing when all went well
     #[arg(short, long)]
@@ -76,12 +83,15 @@ struct Raw {
 }
 
 const EXAMPLES: &str = "What may be read is up to the kernel: everything as root; without it the types, the names of symbols and often the
-configuration. What could not be read is told, and is not known to whoever asks the snapshot.
+configuration. What could not be read is told, and is not known to whoever asks the snapshot. A kernel's files need no root and
+no such kernel; they tell all but which modules are loaded, events' ids, and which functions BPF programs may call.
 
 Examples:
   sudo rbt snapshot                          of this machine, into a file named after its kernel
   ssh root@host rbt snapshot -o - > k.rbts   of another one
   rbt snapshot --for *.bt -o small.rbts      as much as some scripts need, to be kept beside them
+  dpkg-deb -x linux-image-*.deb k && rbt snapshot --from-package k
+                                             of a kernel that has not been started
   rbt snapshot --show k.rbts                 of which kernel it is, and what it holds
   rbt -lv 'tracepoint:sched:*' --against k.rbts
                                              what that kernel has to trace
@@ -90,6 +100,19 @@ Exit status:
   0    done; what could not be read is told on standard error
   2    wrong use
   3    a file that cannot be read or written, or a snapshot that is damaged";
+
+/// Where a kernel is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This machine, whose kernel runs.
+    Machine,
+    /// Another snapshot.
+    Snapshot(PathBuf),
+    /// A kernel's image.
+    Vmlinux(PathBuf),
+    /// A folder that holds a kernel package's files.
+    Package(PathBuf),
+}
 
 /// Of the words after `rbt snapshot`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
@@ -106,7 +129,13 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
     let task = if raw.show.is_empty() {
-        Task::Make { from: raw.from, scripts: scripts(raw.scripts).map_err(wrong)?, to: raw.output, quiet: raw.quiet }
+        let from = match (raw.from, raw.from_package, raw.from_vmlinux) {
+            (Some(file), _, _) => Origin::Snapshot(file),
+            (_, Some(dir), _) => Origin::Package(dir),
+            (_, _, Some(file)) => Origin::Vmlinux(file),
+            (None, None, None) => Origin::Machine,
+        };
+        Task::Make { from, scripts: scripts(raw.scripts).map_err(wrong)?, to: raw.output, quiet: raw.quiet }
     } else {
         Task::Show(raw.show)
     };
@@ -157,14 +186,21 @@ mod tests {
 
     #[test]
     fn options_say_what_to_do() {
-        let plain = Task::Make { from: None, scripts: vec![], to: None, quiet: false };
+        let plain = Task::Make { from: Origin::Machine, scripts: vec![], to: None, quiet: false };
         assert_eq!(task(&[]), plain);
-        assert_eq!(task(&["-qo", "-"]), Task::Make { from: None, scripts: vec![], to: Some("-".into()), quiet: true });
+        assert_eq!(task(&["-qo", "-"]), Task::Make { from: Origin::Machine, scripts: vec![], to: Some("-".into()), quiet: true });
         let Task::Make { from, scripts, .. } = task(&["--for", "a.bt", "opensnoop", "--from", "k"]) else { panic!() };
-        assert_eq!((from, scripts.len(), &scripts[0]), (Some("k".into()), 2, &Program::File("a.bt".into())));
+        assert_eq!((from, scripts.len(), &scripts[0]), (Origin::Snapshot("k".into()), 2, &Program::File("a.bt".into())));
         assert!(matches!(scripts[1], Program::Saved(_)));
         assert_eq!(task(&["--show", "a", "b"]), Task::Show(vec!["a".into(), "b".into()]));
-        for args in [&["a"][..], &["--show"], &["--show", "a", "-o", "b"], &["--shwo", "a"], &["--for", "/sys"]] {
+        for args in [
+            &["a"][..],
+            &["--show"],
+            &["--show", "a", "-o", "b"],
+            &["--shwo", "a"],
+            &["--for", "/sys"],
+            &["--from", "a", "--from-package", "b"],
+        ] {
             let failure = parsed(args).unwrap_err();
             assert_eq!((failure.status, failure.help.is_some()), (2, true), "{args:?}: {failure:?}");
         }

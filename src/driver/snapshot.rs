@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::rewrite::place;
 use super::{check, configure, from_environment, import, not_written, paint, read, say, tell, to_reader};
-use crate::cli::snapshot::{NOT_DONE, Snapshot as Asked, Task};
+use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as Asked, Task};
 use crate::cli::{Failure, Program};
 use crate::codegen;
 use crate::diag::{Diagnostics, Source};
@@ -15,12 +15,12 @@ use crate::probes::Env;
 use crate::settings::Settings;
 use crate::syntax::{self, ast};
 use crate::system::snapshot::{self, Contents, Snapshot, capture};
-use crate::system::{Missing, System};
+use crate::system::{Missing, System, kernel_files};
 
 /// Gives the exit status.
 pub fn snapshot(asked: &Asked) -> Result<u8, Failure> {
     match &asked.task {
-        Task::Make { from, scripts, to, quiet } => make(from.as_deref(), scripts, to.as_deref(), *quiet, asked.color),
+        Task::Make { from, scripts, to, quiet } => make(from, scripts, to.as_deref(), *quiet, asked.color),
         Task::Show(files) => {
             let mut status = 0;
             for (n, file) in files.iter().enumerate() {
@@ -47,19 +47,18 @@ fn failure(missing: Missing) -> Failure {
     }
 }
 
-fn make(from: Option<&Path>, scripts: &[Program], to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
+fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
     let mut progress = Progress::new();
-    let whole = match from {
-        Some(file) => open(file)?,
-        None => {
-            let contents = capture::capture(&mut |what| progress.at(&format!("reading {what}")));
-            if scripts.is_empty() {
-                return write(&contents, to, quiet, color, &mut progress);
-            }
-            Snapshot::of(&contents).map_err(failure)?
-        }
+    let mut reading = |what: &str| progress.at(&format!("reading {what}"));
+    let mut contents = match from {
+        Origin::Snapshot(file) => open(file)?.contents().map_err(failure)?,
+        Origin::Machine => capture::capture(&mut reading),
+        Origin::Vmlinux(file) => kernel_files::from_vmlinux(file, &mut reading).map_err(failure)?,
+        Origin::Package(dir) => kernel_files::from_package(dir, &mut reading).map_err(failure)?,
     };
-    let contents = if scripts.is_empty() { whole.contents().map_err(failure)? } else { asked(whole, scripts, &mut progress)? };
+    if !scripts.is_empty() {
+        contents = asked(Snapshot::of(&contents).map_err(failure)?, scripts, &mut progress)?;
+    }
     write(&contents, to, quiet, color, &mut progress)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Told by a kernel's image: its types (BTF), the functions that can be traced, which of them have no kprobes and which may
 //! be made to return, its name and build. By its modules' files: the same of each module, whether or not it would be loaded.
-//! By its configuration: what is compiled in. What only a kernel that runs knows is told by [`unknown`].
+//! By its configuration: what is compiled in. What was not told is among [`Contents::missing`].
 //!
 //! - `unpack`: compressions, `bzImage`.
 //! - `image`: an ELF file as memory, linked or not.
@@ -46,19 +46,17 @@ pub fn from_package(dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Conten
     read(&Parts::of(dir)?, format!("a package's files in {}", dir.display()), progress)
 }
 
-/// What contents made here lack, for people; empty where all is there.
-pub fn unknown(contents: &Contents) -> Vec<&'static str> {
+/// Sections that the files did not tell, and why.
+fn unknown(contents: &Contents) -> BTreeMap<String, String> {
     let rows = [
-        (contents.btf.is_empty(), "types (BTF): the image has none"),
-        (contents.functions.is_none(), "which functions can be traced: the image's tables of them were not found"),
-        (contents.events.is_none(), "tracepoints: the image's table of them was not found, or not all of them can be read"),
-        (contents.error_injectable.is_none(), "which functions may be made to return at once"),
-        (contents.callable.is_none(), "which functions BPF programs may call"),
-        (contents.config.is_none(), "the configuration: no config-… beside the image and none in it"),
-        (true, "which modules are loaded: all are taken to be"),
-        (true, "ids of events, and how many CPUs there are"),
+        ("btf/vmlinux", contents.btf.is_empty(), "the image has none"),
+        ("functions", contents.functions.is_none(), "the image's tables of them were not found"),
+        ("events", contents.events.is_none(), "the image's table of them was not found, or not all of them can be read"),
+        ("injectable", contents.error_injectable.is_none(), "the image's table of them was not found"),
+        ("callable", contents.callable.is_none(), "only a kernel that runs tells"),
+        ("config", contents.config.is_none(), "there is no config-… beside the image and none in it"),
     ];
-    rows.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what).collect()
+    rows.into_iter().filter(|(_, missing, _)| *missing).map(|(section, _, why)| (section.into(), why.into())).collect()
 }
 
 /// Where a kernel's files are.
@@ -181,7 +179,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     if !btf.is_empty() {
         btf.extend(modules.into_iter().filter_map(|m| Some((m.name, m.btf?))));
     }
-    Ok(Contents {
+    let mut contents = Contents {
         about: About { release, machine: image.machine.clone(), build_id: image.build_id.clone(), source, possible_cpus: 0 },
         btf,
         events,
@@ -190,8 +188,11 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         error_injectable,
         features,
         config,
+        modules: parts.modules.is_some().then(|| files.into_keys().collect()),
         ..Contents::default()
-    })
+    };
+    contents.missing = unknown(&contents);
+    Ok(contents)
 }
 
 /// The kernel's symbols: its own table of them, as it is what the kernel goes by; else the file's, else `System.map`.
