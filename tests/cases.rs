@@ -179,8 +179,8 @@ fn examples() -> String {
         let long = if matches!(shown, Shown::Command(c) if c.contains(" -c ")) { 15 } else { 2 };
         let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
         match shown {
-            Shown::Command(c) if c.starts_with("fmt") => {
-                text += &format!("SH printf 'begin {{}}\\n' | tee old.bt > a.bt; \"$RBT\" {c}\n");
+            Shown::Command(c) if shown.of_files().is_some() => {
+                text += &format!("TIMEOUT 60\nSH {}; \"$RBT\" {c}\n", shown.of_files().unwrap_or_default());
             }
             Shown::Command(c) => text += &format!("SH {wait} {c}\n{}", shown.says()),
             Shown::Script(lines) => {
@@ -217,6 +217,17 @@ enum Shown {
 }
 
 impl Shown {
+    /// What is to be there where files are read and written, and nothing is attached.
+    fn of_files(&self) -> Option<&'static str> {
+        match self {
+            Self::Command(c) if c.starts_with("fmt") => Some("printf 'begin {}\\n' | tee old.bt > a.bt"),
+            Self::Command(c) if c.starts_with("snapshot") || c.starts_with("check") || c.contains(" --against ") => Some(
+                "mkdir scripts kernels; printf 'begin {}\\n' | tee a.bt > scripts/a.bt; $RBT snapshot -q -o k.rbts 2> told; cp k.rbts kernels",
+            ),
+            Self::Command(_) | Self::Script(_) => None,
+        }
+    }
+
     /// What it takes beside a kernel that traces.
     fn needs(&self) -> Option<&'static str> {
         match self {

@@ -21,6 +21,7 @@ const END: &str = ".\\\" end";
 
 /// Which tables are on which page.
 const PAGES: &[(&str, &[&str])] = &[
+    ("rbt-check.1", &["check", "rules", "reports"]),
     (
         "rbt.1",
         &[
@@ -125,6 +126,8 @@ fn section(name: &str) -> String {
     match name {
         "options" => options(&cli::command()),
         "fmt" => options(&cli::fmt::command()),
+        "check" => options(&cli::check::command()),
+        "rules" => verdict::RULES.iter().map(|r| item(r.name, &[rule(r)], "")).collect(),
         "snapshot" => options(&cli::snapshot::command()),
         "probes" => KINDS.iter().map(|k| item(k.usage(), &[k.doc().into()], k.example())).collect(),
         "builtins" => builtins(),
@@ -143,6 +146,12 @@ fn section(name: &str) -> String {
         }
         _ => panic!("no table is called {name}"),
     }
+}
+
+/// What it finds, and how bad that is.
+fn rule(rule: &verdict::Rule) -> String {
+    let level = format!("{:?}", rule.level).to_lowercase();
+    format!("{} ({level}).", sentence(rule.doc).trim_end_matches('.'))
 }
 
 /// A term, sentences about it, and a script in type of one width.

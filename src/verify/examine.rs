@@ -54,6 +54,11 @@ impl Seen {
         Self { state: State::Checked, findings: Vec::new(), facts: Vec::new(), seconds: 0.0, uses: Vec::new(), exceptions }
     }
 
+    /// Checked, and no errors.
+    pub fn is_well(&self) -> bool {
+        self.state == State::Checked && self.findings.iter().all(|f| f.level < Level::Error)
+    }
+
     /// One that could not be checked.
     pub fn unknown(why: &str) -> Self {
         Self { state: State::Unknown(why.into()), ..Self::new() }

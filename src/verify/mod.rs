@@ -26,7 +26,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::cli::Failure;
 use crate::cli::check::Check;
 use crate::driver;
-use crate::verdict::{self, ENVIRONMENT, Outcome, Report, Style, USAGE};
+use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
 use config::Config;
 use examine::{Ground, Seen};
@@ -79,6 +79,9 @@ fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kern
         let at = at.min(seen.len() / subjects.len().max(1));
         seen.splice(at * subjects.len()..at * subjects.len(), of_baseline);
     }
+    if asked.baseline.is_none() {
+        other_way(asked, config, subjects, kernels, &mut seen);
+    }
     let mut seen: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
     let mut outcomes = Vec::with_capacity(seen.len());
     for (i, subject) in subjects.iter().enumerate() {
@@ -90,6 +93,29 @@ fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kern
         }
     }
     outcomes
+}
+
+/// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one is compared
+/// with the first on which it is.
+fn other_way(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [Seen]) {
+    let Some(baseline) = kernels.baseline.as_ref() else { return };
+    let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
+    for (i, subject) in subjects.iter().enumerate() {
+        let of = |kernel: usize| kernel * subjects.len() + i;
+        if seen.get(of(first)).is_none_or(|s| s.state != State::Checked || s.is_well()) {
+            continue;
+        }
+        let Some((n, other)) = kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(Seen::is_well)) else { continue };
+        let Some(earlier) = seen.get_mut(of(n)).map(|s| std::mem::replace(s, Seen::unknown(""))) else { continue };
+        let earlier = [earlier];
+        let again = examined(asked, config, std::slice::from_ref(subject), std::slice::from_ref(baseline), Some((&other.name, &earlier)));
+        let [earlier] = earlier;
+        for (at, one) in [(n, Some(earlier)), (first, again.into_iter().next())] {
+            if let (Some(slot), Some(one)) = (seen.get_mut(of(at)), one) {
+                *slot = one;
+            }
+        }
+    }
 }
 
 /// Bytes of a thread's stack: what the first thread usually has, which deep scripts need.

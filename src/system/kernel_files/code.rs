@@ -56,6 +56,11 @@ impl Symbols {
     pub(super) fn code(&self) -> impl Iterator<Item = &Symbol> {
         self.all.iter().filter(|s| is_code(s))
     }
+
+    /// Names of what is no code.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().filter(|s| !is_code(s)).map(|s| s.name.as_str())
+    }
 }
 
 fn is_code(symbol: &Symbol) -> bool {

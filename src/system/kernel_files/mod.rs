@@ -161,6 +161,11 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     lines.extend(modules.iter().map(|m| m.symbols.as_str()));
     let functions = functions(&own, &modules, &lines);
     let untraceable = functions.as_ref().map(|functions| untraceable(functions, &lines));
+    let variables = functions.as_ref().map(|_| {
+        let of_modules = modules.iter().flat_map(|m| m.variables.iter().cloned());
+        let all: BTreeSet<String> = symbols.variables().map(str::to_owned).chain(of_modules).collect();
+        all.into_iter().collect()
+    });
     let error_injectable = own.error_injectable.map(|own| {
         let mut all: Vec<String> = modules.iter().flat_map(|m| m.code.error_injectable.iter().flatten().cloned()).chain(own).collect();
         all.sort();
@@ -185,6 +190,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
         events,
         functions,
         untraceable,
+        variables,
         error_injectable,
         features,
         config,

@@ -20,6 +20,8 @@ pub(super) struct Module {
     pub(super) code: Code,
     /// None where they cannot be read.
     pub(super) events: Option<Vec<Event>>,
+    /// Names of what is no code.
+    pub(super) variables: Vec<String>,
     /// Its functions, as lines of `/proc/kallsyms`; addresses are made up.
     pub(super) symbols: String,
 }
@@ -117,6 +119,7 @@ pub(super) fn of_file(name: &str, data: &[u8], base: u64, layout: Option<&Layout
         btf: image.btf.map(<[u8]>::to_vec),
         code: code::of_module(&image, &symbols),
         events: layout.and_then(|layout| events::of_module(&image, layout)),
+        variables: symbols.variables().filter(|name| !name.starts_with('.')).map(str::to_owned).collect(),
         symbols: text,
     })
 }

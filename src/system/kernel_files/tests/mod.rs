@@ -149,6 +149,7 @@ fn a_made_package_is_read() {
     assert!(told.iter().any(|t| t == "modules: 2 of 2"), "{told:?}");
     assert_eq!(contents.missing.keys().map(String::as_str).collect::<Vec<_>>(), ["callable"]);
     assert_eq!(contents.modules.as_ref().map(Vec::len), Some(2));
+    assert!(contents.variables.as_ref().unwrap().iter().any(|v| v == "sys_call_table"));
 }
 
 #[test]
