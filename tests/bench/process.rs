@@ -187,6 +187,11 @@ pub fn attached(args: &[&str], stdout: Stdio, stderr: Stdio) -> Child {
     child
 }
 
+/// Does the kernel let functions be traced by breakpoints?
+pub fn has_kprobes() -> bool {
+    std::fs::read_to_string("/sys/bus/event_source/devices/kprobe/type").is_ok()
+}
+
 pub fn count() {
     adopt();
     const PROGRAM: &str = "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }";
