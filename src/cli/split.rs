@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 
+use crate::builtins::options::ScriptOption;
+
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name.
-pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
+/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name. Last: does a program follow such a name?
+pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let (mut script, mut named) = (false, false);
+    let (mut script, mut named, mut twice) = (false, false, false);
     let mut args = std::mem::take(args).into_iter();
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
@@ -23,6 +25,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
         match option(command, &text) {
             Some(found) => {
                 script |= found.program;
+                twice |= named && found.program;
                 options.push(arg);
                 if found.wants_value {
                     options.extend(args.next());
@@ -36,7 +39,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
             }
         }
     }
-    (options, rest)
+    (options, rest, twice)
 }
 
 /// Where the first word is that is no option of ours, nor an option's value: a script's name or a verb. None where there is a program
@@ -77,6 +80,11 @@ fn option(command: &clap::Command, text: &str) -> Option<Found> {
         }
     }
     Some(Found { wants_value: false, program: false })
+}
+
+/// The options whose value may be the next argument.
+pub fn valued(options: &[ScriptOption]) -> Vec<&str> {
+    options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect()
 }
 
 /// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands. Of an option in

@@ -80,6 +80,11 @@ pub(super) struct Desk<'a> {
     pub(super) problems: u64,
     /// Something was lost.
     incomplete: bool,
+    /// Records that were done, and which was the last that told something, from 1.
+    records: u64,
+    telling: u64,
+    /// A map has told something at the end.
+    maps_tell: bool,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
@@ -191,6 +196,9 @@ impl Session<'_> {
                 desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
             }
             desk.close(&mut source.events);
+            if let Some(asked) = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0) {
+                desk.nothing_of(asked);
+            }
             if let Some(wanted) = self.options.on_end.take() {
                 (wanted.tell)(desk.last(&self.not_attached)?);
             }
@@ -381,6 +389,7 @@ fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
 
 /// Does what a record says. Is the next one to be done at once?
 fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
+    desk.records += 1;
     events.take(record, desk);
     desk.after_record();
     desk.goes_on() && !std::mem::take(&mut desk.slow)
@@ -413,6 +422,9 @@ impl<'a> Desk<'a> {
             counted_at: None,
             problems: 0,
             incomplete: false,
+            records: 0,
+            telling: 0,
+            maps_tell: false,
             notes: Vec::new(),
             kept: Kept::default(),
             counts: Vec::new(),
@@ -519,7 +531,10 @@ impl<'a> Desk<'a> {
             for map in order {
                 match self.map(map) {
                     Ok(view) if view.keyed && view.entries.is_empty() => {}
-                    Ok(view) => self.say(Output::Map(view)),
+                    Ok(view) => {
+                        self.maps_tell |= view.tells();
+                        self.say(Output::Map(view));
+                    }
                     Err(why) => {
                         let msg = format!("{why:#}");
                         self.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
@@ -528,6 +543,17 @@ impl<'a> Desk<'a> {
             }
         }
         self.flush(true);
+    }
+
+    /// Where nothing has come of the run but what `begin` said, which comes before all else: says so.
+    fn nothing_of(&mut self, asked: &str) {
+        let of_begin = |p: &&Program| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin));
+        let said_first: u64 = self.manifest.programs.iter().filter(of_begin).map(|p| self.loaded.state.tally(&p.probes).sent).sum();
+        if !self.incomplete && !self.maps_tell && self.telling <= said_first && self.settings.warning_level > 0 {
+            let note = format!("note: nothing to show with {asked}: nothing came by that fits\n");
+            self.rendered.err.extend_from_slice(note.as_bytes());
+            self.flush(true);
+        }
     }
 
     /// A map is about to be emptied.
@@ -560,6 +586,9 @@ impl<'a> Desk<'a> {
 impl Host for Desk<'_> {
     fn say(&mut self, output: Output) {
         self.problems += u64::from(output.is_error());
+        if output.tells() {
+            self.telling = self.records;
+        }
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order
