@@ -32,7 +32,7 @@ use crate::verbs::{self as table, Made};
 use crate::verdict;
 pub use completions::completions;
 use raw::Raw;
-pub use split::{script_args, valued};
+pub use split::{misspelt_option, own_letter, script_args, valued};
 use usage::{EXAMPLES, STATUS, short_usage, usage_error};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
@@ -362,22 +362,6 @@ pub fn command() -> clap::Command {
 
 fn quoted(text: &str) -> String {
     if text.contains(|c: char| !c.is_alphanumeric() && c != '_') { format!("\"{text}\"") } else { text.to_string() }
-}
-
-/// One of our options of one letter, other than `-e`, as this word begins with it: after `--` it is none of ours.
-pub fn own_letter(word: &str) -> Option<String> {
-    let letter = word.strip_prefix('-')?.chars().next()?;
-    let own = Raw::command().get_arguments().any(|a| a.get_short() == Some(letter) && a.get_id() != "program");
-    own.then(|| format!("-{letter}"))
-}
-
-/// An option after the script, which has none, that was likely meant for us.
-pub fn misspelt_option(name: &str) -> Option<Failure> {
-    let command = Raw::command();
-    let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
-    let near = nearest(name, ours)?;
-    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
-    Some(failure.help(format!("did you mean `--{near}`?")))
 }
 
 fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {

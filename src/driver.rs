@@ -223,7 +223,12 @@ impl<'a> Front<'a> {
             }
             None => {
                 let mut said: Vec<String> = Vec::new();
-                diagnostics.0.retain(|d| !said.contains(&d.message) && { said.push(d.message.clone()); true });
+                diagnostics.0.retain(|d| {
+                    !said.contains(&d.message) && {
+                        said.push(d.message.clone());
+                        true
+                    }
+                });
                 self.wrong(diagnostics)
             }
         }
@@ -497,7 +502,11 @@ fn check_script_args(run: &Run, front: &Front, tree: &ast::Script) -> Result<(),
         return Ok(());
     }
     let options = check::options(tree);
-    let (params, _) = cli::script_args(&run.words, &cli::valued(&options));
+    let (params, given) = cli::script_args(&run.words, &cli::valued(&options));
+    // what follows an option that is not there may be its value
+    if given.iter().any(|(name, _)| !options.iter().any(|o| o.name == *name)) {
+        return Ok(());
+    }
     if let (Program::Saved(script), Some(word)) = (&run.program, params.first()) {
         let name = script.name;
         let failure = Failure::new(format!("{name} takes options only, and `{word}` is none of them"));

@@ -3,8 +3,8 @@
 //! Between `.\" from the tables: NAME` and `.\" end` a page is written by this test; all else is written by hand.
 //! `UPDATE=1 cargo test --test man` writes it anew.
 
-use rbt::builtins::options::list;
 use rbt::builtins::Builtin;
+use rbt::builtins::options::list;
 use rbt::diag::Source;
 use rbt::expect::FUNCTIONS;
 use rbt::probes::{Caps, KINDS};

@@ -2,7 +2,12 @@
 
 use std::ffi::OsString;
 
+use clap::CommandFactory;
+
+use super::Failure;
+use super::raw::Raw;
 use crate::builtins::options::ScriptOption;
+use crate::diag::nearest;
 
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
@@ -104,4 +109,20 @@ pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(Strin
         }
     }
     (params, options)
+}
+
+/// One of our options of one letter, other than `-e`, as this word begins with it: after `--` it is none of ours.
+pub fn own_letter(word: &str) -> Option<String> {
+    let letter = word.strip_prefix('-')?.chars().next()?;
+    let own = Raw::command().get_arguments().any(|a| a.get_short() == Some(letter) && a.get_id() != "program");
+    own.then(|| format!("-{letter}"))
+}
+
+/// An option after the script, which has none, that was likely meant for us.
+pub fn misspelt_option(name: &str) -> Option<Failure> {
+    let command = Raw::command();
+    let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
+    let near = nearest(name, ours)?;
+    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
+    Some(failure.help(format!("did you mean `--{near}`?")))
 }

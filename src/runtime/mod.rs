@@ -52,6 +52,7 @@ mod run;
 mod signals;
 mod sweep;
 pub mod symbolize;
+mod telling;
 mod trials;
 mod unhit;
 mod untaken;

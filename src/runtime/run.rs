@@ -17,6 +17,7 @@ use super::mappings::Tape;
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
+use super::telling::Telling;
 use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::host::Host;
@@ -80,11 +81,7 @@ pub(super) struct Desk<'a> {
     pub(super) problems: u64,
     /// Something was lost.
     incomplete: bool,
-    /// Records that were done, and which was the last that told something, from 1.
-    records: u64,
-    telling: u64,
-    /// A map has told something at the end.
-    maps_tell: bool,
+    telling: Telling,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
@@ -197,7 +194,10 @@ impl Session<'_> {
             }
             desk.close(&mut source.events);
             if let Some(asked) = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0) {
-                desk.nothing_of(asked);
+                let note = desk.telling.nothing_of(asked, desk.manifest, &desk.loaded.state);
+                let told = note.filter(|_| !desk.incomplete && desk.settings.warning_level > 0);
+                desk.rendered.err.extend_from_slice(told.unwrap_or_default().as_bytes());
+                desk.flush(true);
             }
             if let Some(wanted) = self.options.on_end.take() {
                 (wanted.tell)(desk.last(&self.not_attached)?);
@@ -389,7 +389,7 @@ fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
 
 /// Does what a record says. Is the next one to be done at once?
 fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
-    desk.records += 1;
+    desk.telling.record();
     events.take(record, desk);
     desk.after_record();
     desk.goes_on() && !std::mem::take(&mut desk.slow)
@@ -422,9 +422,7 @@ impl<'a> Desk<'a> {
             counted_at: None,
             problems: 0,
             incomplete: false,
-            records: 0,
-            telling: 0,
-            maps_tell: false,
+            telling: Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
             counts: Vec::new(),
@@ -515,6 +513,7 @@ impl<'a> Desk<'a> {
         self.tell_lost(true);
         events.finish(self);
         let counts = self.counts();
+        self.telling.over();
         self.incomplete = counts.iter().any(|of| !of.complete());
         self.say(Output::Counts(counts.clone()));
         self.counts = counts;
@@ -531,10 +530,7 @@ impl<'a> Desk<'a> {
             for map in order {
                 match self.map(map) {
                     Ok(view) if view.keyed && view.entries.is_empty() => {}
-                    Ok(view) => {
-                        self.maps_tell |= view.tells();
-                        self.say(Output::Map(view));
-                    }
+                    Ok(view) => self.say(Output::Map(view)),
                     Err(why) => {
                         let msg = format!("{why:#}");
                         self.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
@@ -543,17 +539,6 @@ impl<'a> Desk<'a> {
             }
         }
         self.flush(true);
-    }
-
-    /// Where nothing has come of the run but what `begin` said, which comes before all else: says so.
-    fn nothing_of(&mut self, asked: &str) {
-        let of_begin = |p: &&Program| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin));
-        let said_first: u64 = self.manifest.programs.iter().filter(of_begin).map(|p| self.loaded.state.tally(&p.probes).sent).sum();
-        if !self.incomplete && !self.maps_tell && self.telling <= said_first && self.settings.warning_level > 0 {
-            let note = format!("note: nothing to show with {asked}: nothing came by that fits\n");
-            self.rendered.err.extend_from_slice(note.as_bytes());
-            self.flush(true);
-        }
     }
 
     /// A map is about to be emptied.
@@ -586,9 +571,7 @@ impl<'a> Desk<'a> {
 impl Host for Desk<'_> {
     fn say(&mut self, output: Output) {
         self.problems += u64::from(output.is_error());
-        if output.tells() {
-            self.telling = self.records;
-        }
+        self.telling.said(&output);
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order
