@@ -72,7 +72,7 @@ pub(super) fn start(
         on_end: budget.map(Budget::on_end),
         on_attached: None,
         blocks: if let Program::Saved(_) = run.program { blocks(&checked.script) } else { Vec::new() },
-        asked: (!run.quiet).then(|| asked(run, &checked.settings)).flatten(),
+        asked: (!run.quiet && run.warnings).then(|| asked(run, &checked.settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;

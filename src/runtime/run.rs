@@ -17,8 +17,7 @@ use super::mappings::Tape;
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
-use super::telling::Telling;
-use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, unhit};
+use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -81,7 +80,7 @@ pub(super) struct Desk<'a> {
     pub(super) problems: u64,
     /// Something was lost.
     incomplete: bool,
-    telling: Telling,
+    telling: telling::Telling,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
@@ -193,10 +192,9 @@ impl Session<'_> {
                 desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
             }
             desk.close(&mut source.events);
-            if let Some(asked) = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0) {
-                let note = desk.telling.nothing_of(asked, desk.manifest, &desk.loaded.state);
-                let told = note.filter(|_| !desk.incomplete && desk.settings.warning_level > 0);
-                desk.rendered.err.extend_from_slice(told.unwrap_or_default().as_bytes());
+            let asked = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0 && !desk.incomplete);
+            if let Some(note) = asked.and_then(|asked| desk.telling.nothing_of(asked, desk.manifest, &desk.loaded.state)) {
+                desk.rendered.err.extend_from_slice(note.as_bytes());
                 desk.flush(true);
             }
             if let Some(wanted) = self.options.on_end.take() {
@@ -422,7 +420,7 @@ impl<'a> Desk<'a> {
             counted_at: None,
             problems: 0,
             incomplete: false,
-            telling: Telling::default(),
+            telling: telling::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
             counts: Vec::new(),
