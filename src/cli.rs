@@ -32,7 +32,7 @@ use crate::verbs::{self as table, Made};
 use crate::verdict;
 pub use completions::completions;
 use raw::Raw;
-pub use split::script_args;
+pub use split::{misspelt_option, own_letter, script_args, valued};
 use usage::{EXAMPLES, STATUS, short_usage, usage_error};
 
 /// Why nothing is run (any more): a message, what to do about it, and the exit status.
@@ -321,7 +321,11 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     let long_help = args.iter().any(|a| a == "--help");
     let command = if long_help { command() } else { Raw::command() };
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let (options, rest) = split::split(&command, &mut args);
+    let (options, rest, twice) = split::split(&command, &mut args);
+    if let (true, Some(name)) = (twice, rest.first().map(|name| name.to_string_lossy())) {
+        return Err(Failure::new(format!("{name} is a script already, and -e PROGRAM is another"))
+            .help(format!("`rbt {name} --help` has its own options; what follows `--` is never rbt's")));
+    }
     let parsed = command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options));
     let raw = match parsed.and_then(|m| <Raw as clap::FromArgMatches>::from_arg_matches(&m)) {
         Ok(raw) => raw,
@@ -358,15 +362,6 @@ pub fn command() -> clap::Command {
 
 fn quoted(text: &str) -> String {
     if text.contains(|c: char| !c.is_alphanumeric() && c != '_') { format!("\"{text}\"") } else { text.to_string() }
-}
-
-/// An option after the script, which has none, that was likely meant for us.
-pub fn misspelt_option(name: &str) -> Option<Failure> {
-    let command = Raw::command();
-    let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
-    let near = nearest(name, ours)?;
-    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
-    Some(failure.help(format!("did you mean `--{near}`?")))
 }
 
 fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
@@ -463,6 +458,9 @@ fn one_liners(words: &[OsString]) -> Result<Command, Failure> {
     }
     let failure = Failure::new(format!("there is no one-liner `{word}`, nor a subject of that name")).code("unknown-script");
     let known = scripts::SCRIPTS.iter().map(|s| s.name).chain(scripts::SUBJECTS.iter().map(|(s, _)| *s));
+    if let Some(here) = scripts::elsewhere(&word) {
+        return Err(failure.help(format!("what other tools call so is `{here}` here")));
+    }
     Err(failure.help(match nearest(&word, known) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("`rbt one-liners` lists them; `rbt help {word}` looks for the word everywhere"),

@@ -178,8 +178,12 @@ impl<'a> Front<'a> {
     fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
         let options = check::options(tree);
-        let valued: Vec<&str> = options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect();
-        (settings.params, settings.options) = cli::script_args(&self.run.words, &valued);
+        (settings.params, settings.options) = cli::script_args(&self.run.words, &cli::valued(&options));
+        if let (Program::Saved(_), Some((_, Some(given)))) = (&self.program, settings.options.iter().rev().find(|(name, _)| name == "pid"))
+            && let Ok(pid @ 1..) = given.parse()
+        {
+            alive("--pid", pid)?;
+        }
         if let Program::File(path) = &self.run.program {
             settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }
@@ -193,7 +197,7 @@ impl<'a> Front<'a> {
 
     fn check(&mut self, tree: &ast::Script, sys: &dyn System) -> Result<Checked, Failure> {
         let (settings, warnings) = self.settings(tree)?;
-        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong(d))?;
+        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong_or_misused(d))?;
         // what its options leave out is nothing that whoever gives them wrote
         if let Program::Saved(_) = self.run.program {
             checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
@@ -206,6 +210,28 @@ impl<'a> Front<'a> {
             dump("hir", &check::dump::dump(&checked.script))?;
         }
         Ok(checked)
+    }
+
+    /// What is wrong with the script; of one that is part of rbt, it is what was asked of it, and no place in it.
+    fn wrong_or_misused(&self, mut diagnostics: Diagnostics) -> Failure {
+        let Program::Saved(script) = self.run.program else { return self.wrong(diagnostics) };
+        diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
+        match diagnostics.0.iter().find(|d| check::DECISIVE.contains(&d.code)) {
+            Some(d) => {
+                let help = d.help.clone().unwrap_or_else(|| format!("`rbt {} --help` has its options", script.name));
+                Failure::new(format!("{}: {}", script.name, d.message)).code(d.code).help(help)
+            }
+            None => {
+                let mut said: Vec<String> = Vec::new();
+                diagnostics.0.retain(|d| {
+                    !said.contains(&d.message) && {
+                        said.push(d.message.clone());
+                        true
+                    }
+                });
+                self.wrong(diagnostics)
+            }
+        }
     }
 
     /// What is wrong with the script, as a failure that has been told.
@@ -244,10 +270,10 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
         budget.read(&mut front)?;
     }
     if let Some(pid) = run.settings.pid {
-        alive(pid)?;
+        alive("-p", pid)?;
     }
     let tree = front.parse()?;
-    check_script_args(run, &front);
+    check_script_args(run, &front, &tree)?;
     if let Some(text) = help_of_script(&front, &tree) {
         to_reader(|out| out.write_all(text.as_bytes()))?;
         // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
@@ -460,6 +486,9 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");
         let verbs = verbs::VERBS.iter().map(|v| v.name);
         let known = cli::SUBCOMMANDS.iter().copied().chain(verbs).chain(scripts::SCRIPTS.iter().map(|s| s.name));
+        if let Some(here) = scripts::elsewhere(&word) {
+            return missing.help(format!("what other tools call so is `{here}` here"));
+        }
         match diag::nearest(&word, known) {
             Some(near) => missing.help(format!("did you mean `rbt {near}`?")),
             None => missing.help("`rbt one-liners` lists what can be run by name; `rbt -l PATTERN` lists probes"),
@@ -467,14 +496,34 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Arguments that look like options, of a script that uses no arguments, are likely slips.
-fn check_script_args(run: &Run, front: &Front) {
-    let uses = |s: &Source| s.text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'));
-    let uses_params = front.sources.iter().any(uses);
-    let slip = run.settings.params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
-    if let (Some(slip), false) = (slip, uses_params) {
+/// Arguments that look like options, of a script that uses no arguments, are likely slips; to a saved script all are.
+fn check_script_args(run: &Run, front: &Front, tree: &ast::Script) -> Result<(), Failure> {
+    if front.sources.iter().any(|s| scripts::takes_arguments(&s.text)) {
+        return Ok(());
+    }
+    let options = check::options(tree);
+    let (params, given) = cli::script_args(&run.words, &cli::valued(&options));
+    // what follows an option that is not there may be its value
+    if given.iter().any(|(name, _)| !options.iter().any(|o| o.name == *name)) {
+        return Ok(());
+    }
+    if let (Program::Saved(script), Some(word)) = (&run.program, params.first()) {
+        let name = script.name;
+        let failure = Failure::new(format!("{name} takes options only, and `{word}` is none of them"));
+        if let Some(own) = cli::own_letter(word) {
+            return Err(failure.help(format!("rbt's own {own} stands before `--`; `rbt {name} --help` has the script's options")));
+        }
+        let near = diag::nearest(word.trim_start_matches('-'), options.iter().map(|o| o.name.as_str()));
+        return Err(match near {
+            Some(near) => failure.help(format!("did you mean `--{near}`? `rbt {name} --help` has them all")),
+            None => failure.help(format!("a command to watch follows -c: rbt {name} -c 'COMMAND'; `rbt {name} --help` has the options")),
+        });
+    }
+    let slip = params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
+    if let Some(slip) = slip {
         front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
     }
+    Ok(())
 }
 
 /// `-- --help`: the script's own options, unless it has one of this name.
@@ -505,15 +554,15 @@ fn within(run: &Run) -> Result<Option<Within>, Failure> {
     }
 }
 
-fn alive(pid: u32) -> Result<(), Failure> {
+fn alive(option: &str, pid: u32) -> Result<(), Failure> {
     // A thread that is not a process has a directory too, but is not listed: its Tgid differs.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     match status {
         Ok(text) if text.contains(&format!("\nTgid:\t{pid}\n")) => Ok(()),
-        Ok(_) => Err(Failure::new(format!("-p {pid}: this is a thread, not a process"))
+        Ok(_) => Err(Failure::new(format!("{option} {pid}: this is a thread, not a process"))
             .code("no-process")
             .help("give the process it belongs to: Tgid in /proc/PID/status")),
-        Err(_) => Err(Failure::new(format!("-p {pid}: there is no such process"))
+        Err(_) => Err(Failure::new(format!("{option} {pid}: there is no such process"))
             .code("no-process")
             .help("`pgrep NAME` finds the id of a running program")),
     }
@@ -659,8 +708,8 @@ mod tests {
 
     #[test]
     fn processes_are_looked_up() {
-        assert!(alive(std::process::id()).is_ok());
-        assert!(alive(4_194_000).unwrap_err().message.contains("no such process"));
+        assert!(alive("-p", std::process::id()).is_ok());
+        assert!(alive("-p", 4_194_000).unwrap_err().message.contains("no such process"));
     }
 
     #[test]

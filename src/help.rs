@@ -7,7 +7,7 @@ use crate::cli::{self, Failure};
 use crate::diag::{Source, nearest};
 use crate::expect::FUNCTIONS;
 use crate::probes::{Caps, KINDS};
-use crate::scripts::{self, Header, SCRIPTS, SUBJECTS};
+use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
@@ -70,6 +70,10 @@ pub fn entries() -> Vec<Entry> {
             scripts::help(s.name, s.text, &options)
         };
         Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "one-liner", Header::of(s.text).line(), text)
+    }));
+    all.extend(ELSEWHERE.iter().map(|(other, here)| {
+        let text = move || format!("What other tools call {other} is `{here}` here; `{here} --help` tells more of it.\n");
+        Entry::new(vec![(*other).into()], "elsewhere", format!("here it is {here}"), text)
     }));
     all.extend(SUBJECTS.iter().map(|(subject, doc)| {
         let text = move || format!("{doc}\n\n{}", scripts::list(Some(subject), false));

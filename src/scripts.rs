@@ -48,6 +48,30 @@ pub fn near(word: &str) -> Option<&'static str> {
     nearest(word, SCRIPTS.iter().map(|s| s.name))
 }
 
+/// Tools that people know from elsewhere under other names, and what to type here; each is a command line that runs.
+pub const ELSEWHERE: &[(&str, &str)] = &[
+    ("ltrace", "rbt libtrace"),
+    ("ftrace", "rbt funcgraph"),
+    ("trace-cmd", "rbt funcgraph"),
+    ("function_graph", "rbt funcgraph"),
+    ("truss", "rbt strace"),
+    ("perf", "rbt profile"),
+    ("funccount", "rbt count"),
+    ("argdist", "rbt hist"),
+    ("funclatency", "rbt latency"),
+    ("stackcount", "rbt stack"),
+    ("faults", "rbt pagefaults"),
+    ("pyflow", "rbt pyfunctions"),
+    ("pythonflow", "rbt pyfunctions"),
+    ("pythongc", "rbt pygc"),
+    ("dbslower", "rbt pgquery"),
+];
+
+/// What to type here for the tool of another name.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(other, _)| *other == name).map(|(_, here)| *here)
+}
+
 /// What a script says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header<'a> {
@@ -155,10 +179,16 @@ pub fn list(only: Option<&str>, color: bool) -> String {
     out
 }
 
+/// Does a script's text ask for arguments without a name: `$1`, `$#`?
+pub fn takes_arguments(text: &str) -> bool {
+    text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'))
+}
+
 /// The help of a script: how it is called, what it says of itself, and its options.
 pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
     let header = Header::of(text);
-    let mut out = format!("Usage: rbt {call} -- [OPTIONS] [ARGUMENTS]\n");
+    let arguments = if takes_arguments(text) { " [ARGUMENTS]" } else { "" };
+    let mut out = format!("Usage: rbt {call} -- [OPTIONS]{arguments}\n");
     let mut paragraph = |title: &str, indent: &str, lines: &[&str]| {
         if lines.is_empty() {
             return;
@@ -214,6 +244,15 @@ mod tests {
         assert!(!all.contains('\x1b') && list(None, true).contains('\x1b'));
         assert_eq!(near("opensnop"), Some("opensnoop"));
         assert_eq!(find("nosuch"), None);
+    }
+
+    #[test]
+    fn other_names_lead_to_what_there_is() {
+        for (other, here) in ELSEWHERE {
+            let word = here.strip_prefix("rbt ").unwrap_or_default();
+            assert!(find(word).is_some() || crate::verbs::find(word).is_some(), "{other}: {here}");
+            assert!(find(other).is_none() && crate::verbs::find(other).is_none(), "{other}");
+        }
     }
 
     #[test]

@@ -307,7 +307,28 @@ pub enum Output {
     Trial(Trial),
 }
 
+impl MapView {
+    /// Is there anything in it? (A map without keys has its one entry even where that is an empty histogram.)
+    pub fn tells(&self) -> bool {
+        let empty = |value: &Value| {
+            matches!(value, Value::Hist(hist) if hist.counts.iter().all(|n| *n == 0))
+                || matches!(value, Value::Percentiles(of) if of.stats.count == 0)
+        };
+        self.entries.iter().any(|(_, value)| !empty(value))
+    }
+}
+
 impl Output {
+    /// Is it what somebody looks for? (A time of day over what follows and a map without entries are not.)
+    pub fn tells(&self) -> bool {
+        match self {
+            Output::Text { kind, .. } => *kind != "time",
+            Output::Map(view) => view.tells(),
+            Output::Value(_) | Output::Problem { .. } | Output::Trial(_) => true,
+            Output::Attached { .. } | Output::Lost { .. } | Output::Counts(_) | Output::End => false,
+        }
+    }
+
     /// Does it say that something went wrong? (A warning of the script's own does not.)
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Problem { kind, .. } if *kind != "warnf")

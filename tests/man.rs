@@ -3,17 +3,16 @@
 //! Between `.\" from the tables: NAME` and `.\" end` a page is written by this test; all else is written by hand.
 //! `UPDATE=1 cargo test --test man` writes it anew.
 
+use rbt::builtins::Builtin;
 use rbt::builtins::options::list;
-use rbt::builtins::{Accepts, Builtin, Param, Returns};
 use rbt::diag::Source;
 use rbt::expect::FUNCTIONS;
 use rbt::probes::{Caps, KINDS};
 use rbt::repl::commands::{Command, TABLE};
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
-use rbt::types::Type;
 use rbt::verbs::{self, VERBS, Verb, VerbOption};
-use rbt::{builtins, check, cli, render, syntax, verdict};
+use rbt::{builtins, check, cli, help, render, syntax, verdict};
 use std::path::{Path, PathBuf};
 
 const FROM: &str = ".\\\" from the tables: ";
@@ -210,46 +209,7 @@ fn builtin(row: &'static Builtin, also: &[&'static Builtin]) -> String {
         about.push("Wants --unsafe.".into());
     }
     let names: String = also.iter().map(|r| format!(", {}", r.name)).collect();
-    item(&format!("{}{names}", signature(row)), &about, row.example)
-}
-
-/// `str(address[, length])`, `uint64 pid(init|curr_ns)`.
-fn signature(row: &Builtin) -> String {
-    let mut text = String::new();
-    if let Returns::Always(ty) = &row.returns
-        && *ty != Type::Void
-    {
-        text += &format!("{ty} ");
-    }
-    text += row.name;
-    // what is always written without parentheses has none here
-    if !row.params.is_empty() || row.example.contains(&format!("{}(", row.name)) {
-        text += "(";
-        let mut close = String::new();
-        for (i, p) in row.params.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            if p.optional {
-                text += &format!("[{comma}{}", param(p));
-                close.push(']');
-            } else {
-                text += &format!("{comma}{}", param(p));
-            }
-        }
-        text += &close;
-        text.push(')');
-    }
-    text
-}
-
-fn param(p: &Param) -> String {
-    let name = if let Accepts::Word(words) = p.accepts {
-        words.join("|")
-    } else if let Accepts::WordOrInt(words) = p.accepts {
-        format!("{}|n", words.join("|"))
-    } else {
-        p.name.to_string()
-    };
-    if p.rest { format!("{name}...") } else { name }
+    item(&format!("{}{names}", help::signature(row)), &about, row.example)
 }
 
 fn setting(s: &rbt::settings::Setting) -> String {

@@ -202,6 +202,7 @@ fn check_with(
     let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
     let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
+    let incomplete = failed(&diags);
 
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
     let mut unused = vec![State::default(); world.functions.len()];
@@ -260,7 +261,9 @@ fn check_with(
     if sys.has(Feature::ShortKeys) {
         diags.extend(map_table.iter().filter_map(key_too_long));
     }
-    let diags = tidy(diags);
+    // a probe that is not there may be the one that assigns them
+    diags.retain(|d| !incomplete || d.code != "undefined-map");
+    let diags = tidy(decisive(diags));
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
 }
 
@@ -299,6 +302,23 @@ fn circular(job: &Job, bodies: &[Checked], diags: &mut Vec<Diagnostic>) {
 
 fn failed(diags: &[Diagnostic]) -> bool {
     diags.iter().any(|d| d.severity == Severity::Error)
+}
+
+/// Codes of what was asked of a script and does not suit it, or of what it says itself: all else may follow from it.
+pub const DECISIVE: &[&str] = &["unknown-option", "bad-option", "assertion"];
+
+/// Where there is something decisive, that alone, each once: the code that it leaves out defines maps and variables that the rest
+/// is then missing.
+fn decisive(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    if diags.iter().any(|d| DECISIVE.contains(&d.code)) {
+        let mut said: Vec<(&str, String)> = Vec::new();
+        diags.retain(|d| {
+            let new = DECISIVE.contains(&d.code) && !said.iter().any(|(code, text)| *code == d.code && *text == d.message);
+            said.extend(new.then(|| (d.code, d.message.clone())));
+            new
+        });
+    }
+    diags
 }
 
 /// In order of place; what was said of a place for one site is not said again for another.

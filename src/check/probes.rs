@@ -2,6 +2,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
+use std::borrow::Cow;
+
 use regex::Regex;
 
 use super::{Tables, World, options, uses};
@@ -163,7 +165,56 @@ fn expand_point(
     tables: &Tables,
     diags: &mut Vec<Diagnostic>,
 ) -> Result<Vec<ProbeSite>, Diagnostic> {
-    let Some(point) = with_given(point, options, env.settings, diags) else { return Ok(Vec::new()) };
+    let mut sites = Vec::new();
+    for settings in one_by_one(point, options, env.settings) {
+        if let Some(point) = with_given(point, options, &settings, diags) {
+            sites.extend(expand_given(point, env, tables)?);
+        }
+    }
+    Ok(sites)
+}
+
+/// An option in an attach point may be a list, commas between what each is to stand there for itself (within quotes they part
+/// nothing): the settings as they are for each.
+fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], settings: &'s Settings) -> Vec<Cow<'s, Settings>> {
+    let mut all = vec![Cow::Borrowed(settings)];
+    let named = |o: &&ScriptOption| {
+        let asks = |s: &Segment| s.text.split('$').skip(1).any(|t| t.strip_prefix(o.name.as_str()).is_some_and(ends_name));
+        point.segments.iter().any(|s| !s.quoted && asks(s))
+    };
+    for option in options.iter().filter(named) {
+        let values = option.written(settings).map(|text| listed(&text)).unwrap_or_default();
+        if values.len() < 2 {
+            continue;
+        }
+        let each = |with: Cow<'s, Settings>| {
+            let one = |value: &String| {
+                let mut with = with.clone().into_owned();
+                with.options.push((option.name.clone(), Some(value.clone())));
+                Cow::Owned(with)
+            };
+            values.iter().map(one).collect::<Vec<_>>()
+        };
+        all = all.into_iter().flat_map(each).collect();
+    }
+    all
+}
+
+fn ends_name(after: &str) -> bool {
+    !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// What stands between commas, which do not count within quotes; nothing of what is empty.
+fn listed(text: &str) -> Vec<String> {
+    let mut open = false;
+    let parts = text.split(|c: char| {
+        open ^= c == '"';
+        c == ',' && !open
+    });
+    parts.map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
+}
+
+fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<ProbeSite>, Diagnostic> {
     let Some(provider) = point.segments.first() else {
         return Err(Diagnostic::error("unknown-probe", point.span, "an attach point starts with a probe kind"));
     };

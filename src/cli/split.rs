@@ -2,12 +2,19 @@
 
 use std::ffi::OsString;
 
+use clap::CommandFactory;
+
+use super::Failure;
+use super::raw::Raw;
+use crate::builtins::options::ScriptOption;
+use crate::diag::nearest;
+
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name.
-pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>) {
+/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name. Last: does a program follow such a name?
+pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
-    let (mut script, mut named) = (false, false);
+    let (mut script, mut named, mut twice) = (false, false, false);
     let mut args = std::mem::take(args).into_iter();
     while let Some(arg) = args.next() {
         let text = arg.to_string_lossy();
@@ -23,6 +30,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
         match option(command, &text) {
             Some(found) => {
                 script |= found.program;
+                twice |= named && found.program;
                 options.push(arg);
                 if found.wants_value {
                     options.extend(args.next());
@@ -36,7 +44,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
             }
         }
     }
-    (options, rest)
+    (options, rest, twice)
 }
 
 /// Where the first word is that is no option of ours, nor an option's value: a script's name or a verb. None where there is a program
@@ -79,6 +87,11 @@ fn option(command: &clap::Command, text: &str) -> Option<Found> {
     Some(Found { wants_value: false, program: false })
 }
 
+/// The options whose value may be the next argument.
+pub fn valued(options: &[ScriptOption]) -> Vec<&str> {
+    options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect()
+}
+
 /// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands. Of an option in
 /// `valued`, the next argument is the value where none follows a `=`.
 pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(String, Option<String>)>) {
@@ -96,4 +109,20 @@ pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(Strin
         }
     }
     (params, options)
+}
+
+/// One of our options of one letter, other than `-e`, as this word begins with it: after `--` it is none of ours.
+pub fn own_letter(word: &str) -> Option<String> {
+    let letter = word.strip_prefix('-')?.chars().next()?;
+    let own = Raw::command().get_arguments().any(|a| a.get_short() == Some(letter) && a.get_id() != "program");
+    own.then(|| format!("-{letter}"))
+}
+
+/// An option after the script, which has none, that was likely meant for us.
+pub fn misspelt_option(name: &str) -> Option<Failure> {
+    let command = Raw::command();
+    let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
+    let near = nearest(name, ours)?;
+    let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
+    Some(failure.help(format!("did you mean `--{near}`?")))
 }

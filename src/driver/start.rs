@@ -6,13 +6,14 @@ use std::os::fd::AsFd;
 
 use super::budget::Budget;
 use super::{Checked, Front, not_written, say, span_at, with_remedy};
-use crate::cli::{Failure, Run};
+use crate::check::hir;
+use crate::cli::{Failure, Program, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
 use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Options, Refused, Unserved};
-use crate::settings::{MapLayout, Mechanism, Mode};
+use crate::settings::{MapLayout, Mechanism, Mode, Settings};
 use crate::system::System;
 use crate::value::Pos;
 
@@ -70,6 +71,8 @@ pub(super) fn start(
         maps: Vec::new(),
         on_end: budget.map(Budget::on_end),
         on_attached: None,
+        blocks: if let Program::Saved(_) = run.program { blocks(&checked.script) } else { Vec::new() },
+        asked: (!run.quiet && run.warnings).then(|| asked(run, &checked.settings)).flatten(),
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
@@ -109,6 +112,39 @@ pub(super) fn start(
         Some(child) if run.propagate_status && exit.status == 0 => child.status() as u8,
         _ => exit.status,
     })
+}
+
+/// The probes of a script, each by the names of its sites. One that does nothing here has left its work to another.
+fn blocks(script: &hir::Script) -> Vec<Vec<String>> {
+    let mut blocks: Vec<(Span, Vec<String>)> = Vec::new();
+    for probe in script.probes.iter().filter(|p| !p.body.is_empty()) {
+        let names = probe.sites.iter().map(|s| s.name.clone());
+        match blocks.iter_mut().find(|(span, _)| *span == probe.span) {
+            Some((_, known)) => known.extend(names),
+            None => blocks.push((probe.span, names.collect())),
+        }
+    }
+    blocks.into_iter().map(|(_, names)| names).collect()
+}
+
+/// What narrows a saved script's or a verb's view, as it was given. Of other scripts nobody but their author knows what they show.
+fn asked(run: &Run, settings: &Settings) -> Option<String> {
+    let mut words: Vec<String> = Vec::new();
+    match &run.program {
+        Program::Saved(_) => {
+            let option = |(name, value): &(String, Option<String>)| match value {
+                Some(value) => format!("--{name} {value}"),
+                None => format!("--{name}"),
+            };
+            words.extend(settings.options.iter().map(option));
+        }
+        Program::Made(made) => words.extend(made.condition().map(|text| format!("--if '{text}'"))),
+        Program::Text(_) | Program::File(_) | Program::Stdin => return None,
+    }
+    words.extend(settings.pid.map(|pid| format!("-p {pid}")));
+    words.extend(run.cgroup.as_ref().map(|path| format!("--cgroup {path}")));
+    words.extend(run.container.as_ref().map(|name| format!("--container {name}")));
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it

@@ -52,6 +52,7 @@ mod run;
 mod signals;
 mod sweep;
 pub mod symbolize;
+mod telling;
 mod trials;
 mod unhit;
 mod untaken;
@@ -117,6 +118,10 @@ pub struct Options {
     pub on_end: Option<OnEnd>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
+    /// Names of sites that serve one another: of which none can be attached is told even where `missing_probes` has it ignored.
+    pub blocks: Vec<Vec<String>>,
+    /// What the user asked for, in his words: told at the end where nothing came of it.
+    pub asked: Option<String>,
     /// Where `-v` goes, a line at a time, without its end. None: nowhere.
     pub log: Option<Log>,
 }
@@ -282,6 +287,7 @@ impl Session<'_> {
             child.settle();
         }
         let (settings, sys) = (self.settings, self.sys);
+        let mut ignored: Vec<AttachFailed> = Vec::new();
         for index in attach::order(self.manifest) {
             if self.signals.end().is_some() {
                 break;
@@ -298,7 +304,10 @@ impl Session<'_> {
                 not_attached.insert(failed.probe.clone());
                 match settings.missing_probes {
                     MissingProbes::Error => Err(failed.into()),
-                    MissingProbes::Ignore => Ok(()),
+                    MissingProbes::Ignore => {
+                        ignored.push(failed);
+                        Ok(())
+                    }
                     MissingProbes::Warn => {
                         let (msg, pos) = (failed.to_string(), failed.pos);
                         say(Output::Problem { kind: "runtime_error", msg, helper: None, pos, line: String::new() });
@@ -325,12 +334,33 @@ impl Session<'_> {
         if lowered {
             return Ok(());
         }
+        self.unserved(&ignored).into_iter().for_each(say);
         let sites = || self.manifest.programs.iter().flat_map(|p| &p.sites);
         let by_hand = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
         if self.links.sites == by_hand && sites().any(|s| !run_by_hand(&s.attach)) && self.signals.end().is_none() {
             return Err(NothingAttached.into());
         }
         Ok(())
+    }
+
+    /// What to say of blocks that nothing serves, once for each reason.
+    fn unserved(&self, ignored: &[AttachFailed]) -> Vec<Output> {
+        let of = |name: &String| ignored.iter().find(|f| f.probe == *name);
+        let lost = self.options.blocks.iter().filter(|names| names.iter().all(|name| of(name).is_some()));
+        let mut told: Vec<(&AttachFailed, Vec<&str>)> = Vec::new();
+        for failed in lost.filter_map(|names| of(names.first()?)) {
+            match told.iter_mut().find(|(first, _)| first.reason == failed.reason) {
+                Some((_, names)) => names.push(&failed.probe),
+                None => told.push((failed, vec![&failed.probe])),
+            }
+        }
+        let message = |(first, names): (&AttachFailed, Vec<&str>)| {
+            let (shown, rest) = names.split_at(names.len().min(3));
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            let msg = format!("cannot attach {}{more}, and nothing stands for it: {}", shown.join(", "), first.reason);
+            Output::Problem { kind: "runtime_error", msg, helper: None, pos: first.pos.clone(), line: String::new() }
+        };
+        told.into_iter().map(message).collect()
     }
 
     /// Is there a probe that something may fire?

@@ -17,7 +17,7 @@ use super::mappings::Tape;
 use super::ring::{Drained, Ring};
 use super::signals::Signals;
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, unhit};
+use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -80,6 +80,7 @@ pub(super) struct Desk<'a> {
     pub(super) problems: u64,
     /// Something was lost.
     incomplete: bool,
+    telling: telling::Telling,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
@@ -191,6 +192,11 @@ impl Session<'_> {
                 desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
             }
             desk.close(&mut source.events);
+            let asked = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0 && !desk.incomplete);
+            if let Some(note) = asked.and_then(|asked| desk.telling.nothing_of(asked, desk.manifest, &desk.loaded.state)) {
+                desk.rendered.err.extend_from_slice(note.as_bytes());
+                desk.flush(true);
+            }
             if let Some(wanted) = self.options.on_end.take() {
                 (wanted.tell)(desk.last(&self.not_attached)?);
             }
@@ -381,6 +387,7 @@ fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
 
 /// Does what a record says. Is the next one to be done at once?
 fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
+    desk.telling.record();
     events.take(record, desk);
     desk.after_record();
     desk.goes_on() && !std::mem::take(&mut desk.slow)
@@ -413,6 +420,7 @@ impl<'a> Desk<'a> {
             counted_at: None,
             problems: 0,
             incomplete: false,
+            telling: telling::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
             counts: Vec::new(),
@@ -503,6 +511,7 @@ impl<'a> Desk<'a> {
         self.tell_lost(true);
         events.finish(self);
         let counts = self.counts();
+        self.telling.over();
         self.incomplete = counts.iter().any(|of| !of.complete());
         self.say(Output::Counts(counts.clone()));
         self.counts = counts;
@@ -560,6 +569,7 @@ impl<'a> Desk<'a> {
 impl Host for Desk<'_> {
     fn say(&mut self, output: Output) {
         self.problems += u64::from(output.is_error());
+        self.telling.said(&output);
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
             self.flush(true); // where both are the same terminal, they come in order

@@ -62,6 +62,11 @@ impl Made {
         Diagnostics(said)
     }
 
+    /// What `--if` asks.
+    pub fn condition(&self) -> Option<&str> {
+        self.words.iter().find(|w| w.name == "--if").map(|w| w.text.as_str())
+    }
+
     fn in_word(&self, span: Span) -> Span {
         if span.source != 0 {
             return span;
@@ -89,6 +94,8 @@ impl Made {
         // one that is noticed after the expression is about its end
         let end = made.parts.first().map_or(0, |p| p.at + p.len);
         for d in &mut diags.0 {
+            // what stands after it is not the user's
+            d.message = d.message.replace(", found `]`", ", found its end");
             d.span = Span { start: d.span.start.min(end.saturating_sub(1)), end: d.span.end.min(end), ..d.span };
         }
         Some(made.in_words(diags))

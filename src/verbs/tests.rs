@@ -109,7 +109,17 @@ fn formats_may_be_quoted_or_bare() {
     assert!(text("trace x").contains("comm, probe);"));
     assert!(text("trace 'vfs_*' '%d' pid").contains("%s  %d\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm, probe, pid);"));
     // what is not closed is the parser's to tell
-    assert!(text("trace x '\"%d'").contains("%d\\n\""));
+    assert!(text("trace x '\"%d' pid").contains("%d\\n\""));
+    // and so is how wide a star is
+    assert!(text("trace x '%*d' pid").contains("%*d"));
+    for (line, part) in [
+        ("trace x '%s'", "`%s` has 1 conversion, and no EXPR is given"),
+        ("trace x '%d of 9%%'", "1 conversion, and no EXPR is given"),
+        ("trace x '%d %d' pid", "2 conversions, and 1 EXPR is given"),
+        ("trace x '9%%' pid tid", "no conversion, and 2 EXPRs are given"),
+    ] {
+        assert!(failure(line).message.contains(part), "{line}: {:?}", failure(line));
+    }
 }
 
 #[test]

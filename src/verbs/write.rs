@@ -182,6 +182,9 @@ pub(super) fn trace(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
     };
     script.put(&format!("  printf(\"%s %7d %7d %-15s  {}", column(each, "%s  ")));
     let more = literal(format, asked.words.len() > 2, script);
+    if more.is_none() {
+        agree(format, asked.words.len().saturating_sub(2))?;
+    }
     script.put(&format!("\\n\", strftime(\"%H:%M:%S\", nsecs), pid, tid, comm{}", column(each, ", probe")));
     if let Some((from, to)) = more {
         script.put(", ");
@@ -193,6 +196,35 @@ pub(super) fn trace(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
     }
     script.put(");\n}\n");
     script.stop(asked)
+}
+
+/// A format without a value for each conversion would be told of with those that the script has before it.
+fn agree(format: &str, values: usize) -> Result<(), Failure> {
+    let mut conversions = 0;
+    let mut chars = format.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek()) {
+            ('%', Some('%')) => _ = chars.next(),
+            // how wide it is stands in a value, or what it means is for the check to say
+            ('%', Some('*') | None) => return Ok(()),
+            ('%', Some(_)) => conversions += 1,
+            _ => {}
+        }
+    }
+    let (left, right) = (counted(conversions, "conversion"), counted(values, "EXPR"));
+    if conversions == values {
+        return Ok(());
+    }
+    Err(Failure::new(format!("rbt trace: FORMAT `{format}` has {left}, and {right} {} given", if values < 2 { "is" } else { "are" }))
+        .help("each conversion such as %d, %s or %x takes one value, and `%s` shows any"))
+}
+
+fn counted(n: usize, what: &str) -> String {
+    match n {
+        0 => format!("no {what}"),
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
 }
 
 /// A line of values as they are, or of the probe alone.
@@ -275,6 +307,6 @@ pub(super) fn latency(asked: &Asked, script: &mut Script) -> Result<(), Failure>
     let each = several(&starts) && !asked.has("by");
     let keyed = script.keys(if each { &["probe"] } else { &[] });
     script.put(&format!(" = {}({time});\n    delete(@start, (tid, $depth));\n  }}\n", distribution(asked)));
-    script.put("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    delete(@depth, tid);\n  }\n}\n");
+    script.put("  if ($depth > 1) {\n    @depth[tid] = $depth - 1;\n  } else {\n    _ = delete(@depth, tid);\n  }\n}\n");
     script.ends(asked, &format!("@{unit}"), keyed, true)
 }

@@ -1,0 +1,44 @@
+//! Did anything come of a run that somebody looks for?
+
+use super::load::Shared;
+use crate::codegen::artifact::Manifest;
+use crate::probes::Attach;
+use crate::value::Output;
+
+/// What of a run told something.
+#[derive(Default)]
+pub(super) struct Telling {
+    /// Records that were done, and which was the last that told something, from 1.
+    records: u64,
+    last: u64,
+    /// No more records come; and something was told since.
+    over: bool,
+    after: bool,
+}
+
+impl Telling {
+    /// A record is about to be done.
+    pub fn record(&mut self) {
+        self.records += 1;
+    }
+
+    /// All records are done.
+    pub fn over(&mut self) {
+        self.over = true;
+    }
+
+    /// This is said.
+    pub fn said(&mut self, output: &Output) {
+        if output.tells() {
+            self.last = self.records;
+            self.after |= self.over;
+        }
+    }
+
+    /// What to say where nothing has come of `asked` but what `begin` said, whose records come before all others.
+    pub fn nothing_of(&self, asked: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
+        let begins = manifest.programs.iter().filter(|p| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin)));
+        let first: u64 = begins.map(|p| state.tally(&p.probes).sent).sum();
+        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {asked}: nothing came by that fits\n"))
+    }
+}
