@@ -70,16 +70,17 @@ fn asked(whole: Snapshot, scripts: &[Program], progress: &mut Progress) -> Resul
         progress.at(&source.name);
         ask(script, source, &whole);
     }
-    let of = if scripts.len() == 1 { "one script".to_owned() } else { format!("{} scripts", scripts.len()) };
+    let of = if scripts.len() == 1 { "one script asks".to_owned() } else { format!("{} scripts ask", scripts.len()) };
     whole.noted(&of).map_err(failure)
 }
 
 /// Takes a script through the stages, as a check does; what is wrong with it is for a check to tell.
-fn ask(program: &Program, source: Source, sys: &dyn System) {
+fn ask(program: &Program, source: Source, sys: &Snapshot) {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
     let mut sources = vec![source.clone()];
     let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path));
     let Ok(tree) = tree else { return };
+    sys.note_script(snapshot::script_digest(&sources));
     let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
     settings.script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
     let configured = configure(&tree, &mut settings).is_ok() && from_environment(&mut settings).is_ok();

@@ -3,7 +3,7 @@
 use super::{Level, Place, Report, State, Style};
 
 /// A command for each finding, and a last line in words.
-pub fn render(report: &Report, _style: &Style) -> String {
+pub fn render(report: &Report, style: &Style) -> String {
     let mut out = String::new();
     for outcome in &report.outcomes {
         if let State::Unknown(why) = &outcome.state {
@@ -28,15 +28,15 @@ pub fn render(report: &Report, _style: &Style) -> String {
             Level::Warning => "warning",
             Level::Error => "error",
         };
-        out += &command(word, finding.place.as_ref(), finding.rule, &message);
+        out += &command(word, finding.place.as_ref().map(|at| (at, style.from_root(&at.file))), finding.rule, &message);
     }
     out + &report.sums() + "\n"
 }
 
-fn command(word: &str, place: Option<&Place>, title: &str, message: &str) -> String {
+fn command(word: &str, place: Option<(&Place, String)>, title: &str, message: &str) -> String {
     let mut properties = Vec::new();
-    if let Some(at) = place {
-        properties.push(format!("file={}", property(at.file.strip_prefix("./").unwrap_or(&at.file))));
+    if let Some((at, file)) = place {
+        properties.push(format!("file={}", property(&file)));
         properties.push(format!("line={}", at.line));
         properties.push(format!("endLine={}", at.end_line));
         properties.push(format!("col={}", at.column));

@@ -1,5 +1,6 @@
 //! Which kernels scripts are checked against: files that describe one, and this machine's own.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::cli::Failure;
@@ -28,6 +29,8 @@ pub struct Kernel {
     pub place: Place,
     /// `uname -r`; empty where it is not known.
     pub release: String,
+    /// The scripts that alone it was described for, by their digests; none: all is described.
+    pub scripts: Option<BTreeSet<u64>>,
 }
 
 /// All of them.
@@ -90,13 +93,13 @@ fn kernel(place: Place) -> Kernel {
     match place {
         Place::Here => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-            Kernel { name: HERE.into(), place: Place::Here, release }
+            Kernel { name: HERE.into(), place: Place::Here, release, scripts: None }
         }
         Place::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // what is wrong with it is told when it is asked
-            let release = Snapshot::open(&path).map_or(String::new(), |s| s.about().release.clone());
-            Kernel { name, release, place: Place::File(path) }
+            let (release, scripts) = Snapshot::open(&path).map_or(Default::default(), |s| (s.about().release.clone(), s.scripts()));
+            Kernel { name, release, scripts, place: Place::File(path) }
         }
     }
 }

@@ -171,7 +171,8 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
             return numbers.map(|_| Seen::unknown(&driver::without_number(&why))).collect();
         }
     };
-    let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load && part.kernel.place == kernels::Place::Here };
+    let load = asked.load && part.kernel.place == kernels::Place::Here;
+    let ground = Ground { sys: &*sys, release: &part.kernel.release, scripts: part.kernel.scripts.as_ref(), load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
         let mut seen = examine::examine(subject, &ground, config);
@@ -187,7 +188,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
 /// The format to where it is to go; text, unless that is the format, to standard output.
 fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
-    let style = Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host };
+    let style = Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host, root: verdict::repository() };
     let Some(format) = verdict::find(&asked.format) else {
         return Err(Failure::new(format!("there is no format `{}`", asked.format)).status(USAGE));
     };

@@ -36,7 +36,7 @@ fn config() -> Config {
 
 fn seen_on(script: &str, sys: &Fake, release: &str) -> Seen {
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
-    let mut seen = examine::examine(&subject, &Ground { sys, release, load: false }, &config());
+    let mut seen = examine::examine(&subject, &Ground { sys, release, scripts: None, load: false }, &config());
     seen.settle();
     seen
 }
