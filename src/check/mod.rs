@@ -202,6 +202,7 @@ fn check_with(
     let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
     let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
+    let probes_lack = failed(&diags);
 
     let mut states: Vec<Vec<State>> = jobs.iter().map(|j| vec![State::default(); j.contexts.len()]).collect();
     let mut unused = vec![State::default(); world.functions.len()];
@@ -259,6 +260,10 @@ fn check_with(
     let map_table = maps.finish(settings, &mut diags);
     if sys.has(Feature::ShortKeys) {
         diags.extend(map_table.iter().filter_map(key_too_long));
+    }
+    if probes_lack {
+        // it may well be assigned, in a probe that is not there
+        diags.retain(|d| d.code != "undefined-map");
     }
     let diags = tidy(diags);
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }

@@ -27,7 +27,10 @@ const REMEDIES: &[(&str, &str)] = &[
     ("size-changed", "if the script's values fit into less, say so: `// check: allow size-changed WHY`"),
     ("syntax", "`man rbt-language` and `rbt one-liners NAME` show how it is written"),
     ("too-deep", "put parts of it in variables or macros"),
-    ("type-changed", "if it makes no difference to the script, say so: `// check: allow type-changed WHY`; or leave such kernels out: `// check: kernels …`"),
+    (
+        "type-changed",
+        "if it makes no difference to the script, say so: `// check: allow type-changed WHY`; or leave such kernels out: `// check: kernels …`",
+    ),
     ("type-conflict", "use another name for the other type, or cast one: `(uint64)x`"),
     ("type-mismatch", "convert the value: `str(p)` reads a string, `(uint64)x` makes a number"),
     ("undefined-map", "assign it in some probe: `@x = 1` or `@x = count()`"),

@@ -81,8 +81,14 @@ impl Budget {
         }
         for path in &front.run.expected.files {
             let name = path.display().to_string();
-            let text = std::fs::read_to_string(path)
+            let bytes = std::fs::read(path)
                 .map_err(|e| Failure::new(format!("cannot read the expectations {name}: {}", reason(&e))).code("not-readable"))?;
+            let text = String::from_utf8(bytes).map_err(|e| {
+                let at = e.utf8_error().valid_up_to();
+                let line = e.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1;
+                let failure = Failure::new(format!("{name}, line {line}: the expectations are not UTF-8 text")).code("not-text");
+                failure.help("write one per line: count(@calls) <= 200")
+            })?;
             let source = Source { name, text };
             for (line, range) in lines(&source.text) {
                 let column = source.line_col(range.start as u32).1;

@@ -7,8 +7,13 @@ pub fn render(report: &Report, style: &Style) -> String {
     let mut out = String::new();
     for outcome in &report.outcomes {
         if let State::Unknown(why) = &outcome.state {
+            let all = report.all_unknown(&outcome.against);
+            if all && report.outcomes.iter().find(|o| o.against == outcome.against) != Some(outcome) {
+                continue;
+            }
+            let subject = if all { "all" } else { &outcome.subject };
             let against = if outcome.against.is_empty() { String::new() } else { format!(" ({})", outcome.against) };
-            out += &command("error", None, "not checked", &format!("{}{against}: {why}", outcome.subject));
+            out += &command("error", None, "not checked", &format!("{subject}{against}: {why}"));
         }
     }
     for told in report.told() {

@@ -256,6 +256,14 @@ impl Report {
         distinct(self.outcomes.iter().map(|o| o.against.as_str()))
     }
 
+    /// Is it for one and the same reason that none of several subjects could be checked against this?
+    pub fn all_unknown(&self, against: &str) -> bool {
+        let mut of = self.outcomes.iter().filter(|o| o.against == against).map(|o| &o.state);
+        let first = of.next();
+        let mut others = of.peekable();
+        matches!(first, Some(State::Unknown(_))) && others.peek().is_some() && others.all(|state| Some(state) == first)
+    }
+
     /// Each finding once, by subject, in the order of the text.
     pub fn told(&self) -> Vec<Told<'_>> {
         let several = self.againsts().len() > 1;

@@ -14,6 +14,7 @@ const GONE: &[(&str, &str)] = &[
     ("unknown-function", "probe-gone"),
     ("unknown-tracepoint", "probe-gone"),
     ("unknown-module", "probe-gone"),
+    ("unknown-probe-name", "probe-gone"),
     ("no-match", "probe-gone"),
     ("inlined", "function-inlined"),
     ("not-traceable", "not-traceable"),

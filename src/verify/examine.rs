@@ -35,6 +35,9 @@ pub struct Ground<'a> {
     pub load: bool,
 }
 
+/// The code of what has to be allowed when a script is run, and is no fault of it.
+const UNSAFE: &str = "unsafe";
+
 /// Codes of what is said of things that are not there.
 const ABSENT: &[&str] = &[
     "inlined",
@@ -45,6 +48,7 @@ const ABSENT: &[&str] = &[
     "unknown-function",
     "unknown-module",
     "unknown-name",
+    "unknown-probe-name",
     "unknown-tracepoint",
     "unknown-type",
 ];
@@ -75,6 +79,19 @@ impl Seen {
     /// Checked, and no errors.
     pub fn is_well(&self) -> bool {
         self.state == State::Checked && self.findings.iter().all(|f| f.level < Level::Error)
+    }
+
+    /// Is there an error here that the other has not at that place?
+    pub fn lacks_more_than(&self, other: &Seen) -> bool {
+        let has = |f: &Finding| other.findings.iter().any(|o| o.level == Level::Error && o.place == f.place);
+        self.findings.iter().any(|f| f.level == Level::Error && !has(f))
+    }
+
+    /// Without what the other's findings say from their side.
+    pub fn without_changes_of(mut self, other: &Seen) -> Self {
+        let changed = |f: &Finding| f.level < Level::Error && other.findings.iter().any(|o| (o.rule, &o.place) == (f.rule, &f.place));
+        self.findings.retain(|f| !(verdict::rule(f.rule).is_some() && changed(f)));
+        self
     }
 
     /// One that could not be checked.
@@ -152,7 +169,7 @@ impl Work<'_> {
             return self.compiled(checked, self.ground.load);
         }
         // what is wrong in one probe hides nothing of what has changed for the others
-        let Some(rest) = self.rest(tree, &settings) else { return };
+        let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }) else { return };
         self.seen.uses = uses::uses(&rest.script, self.ground.sys, &self.sources);
         self.compiled(rest, false);
         self.seen.facts.clear();
@@ -180,7 +197,7 @@ impl Work<'_> {
         }
         // a function of the script's own has the code that one of the kernel has
         let of_script = |f: &Finding| f.rule == "unknown-function" && !f.place.as_ref().is_some_and(at_point);
-        let absent = |f: &Finding| ABSENT.contains(&f.rule) && !of_script(f);
+        let absent = |f: &Finding| f.level > Level::Note && ABSENT.contains(&f.rule) && !of_script(f);
         let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
         self.seen.findings = told;
         let open: Vec<Finding> = open;
@@ -204,7 +221,7 @@ impl Work<'_> {
             }
         }
         // without arguments and options: what those decide is not the script's fault
-        let mut quiet = vec!["missing-parameter"];
+        let mut quiet = vec!["missing-parameter", "no-child"];
         if matches!(self.program, Program::Saved(_)) || !check::options(tree).is_empty() {
             quiet.extend(["unreachable", "unused-map"]);
         }
@@ -217,6 +234,16 @@ impl Work<'_> {
                 Err(diags) => (None, diags),
             };
             diags.0.retain(|d| !quiet.contains(&d.code));
+            if !settings.allow_unsafe && diags.0.iter().any(|d| d.code == UNSAFE) {
+                diags.0.retain(|d| d.code == UNSAFE);
+                for d in diags.0 {
+                    let help = Some("run it with --unsafe; its first line may say so: #!/usr/bin/env -S rbt --unsafe".into());
+                    let note = Finding { level: Level::Note, help, ..self.finding(d) };
+                    self.seen.findings.push(note);
+                }
+                settings.allow_unsafe = true;
+                continue;
+            }
             let lacked = self.lacked(tree, &mut diags);
             if checked.is_some() || lacked.is_empty() {
                 self.find_all(diags);
@@ -305,16 +332,15 @@ impl Work<'_> {
                     return self.find_all(diags);
                 }
             };
-            if load
-                && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys)
-            {
+            if load && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys) {
                 // the kernel will not have what was chosen in place of what the script names: as a run does, without that
                 let without = driver::start::unserved(&e, &compiled);
                 if !without.is_empty() {
                     settings.no_features.extend(without);
                     continue;
                 }
-                self.refused(&e);
+                self.asks(&compiled, &script, &settings);
+                return self.refused(&e);
             } else if load {
                 self.seen.facts.push(("verifier".into(), "loads".into()));
             }
@@ -332,7 +358,10 @@ impl Work<'_> {
             let help = "with `config = { missing_probes = warn; }` the other probes are attached".to_string();
             ("attach", format!("{} cannot be loaded: {}", failed.probe, failed.reason), Some(failed.pos.clone()), help)
         } else {
-            self.seen.state = State::Unknown(format!("{error:#}"));
+            // what is known to be lacking is reason enough
+            if self.seen.findings.iter().all(|f| f.level < Level::Error) {
+                self.seen.state = State::Unknown(format!("{error:#}"));
+            }
             return;
         };
         let span = pos.map(|pos| driver::start::place(&pos, &self.sources));

@@ -44,7 +44,7 @@ pub struct Kernels {
     pub named: bool,
 }
 
-/// Errors: a folder without snapshots.
+/// Errors: a folder without snapshots. One that cannot be read stands for a kernel that is not known.
 pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     let given = if asked.against.is_empty() { &config.against } else { &asked.against };
     let mut places = Vec::new();
@@ -52,8 +52,9 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
         let place = place(path);
         if let Place::File(dir) = &place
             && dir.is_dir()
+            && let Ok(listed) = std::fs::read_dir(dir)
         {
-            places.extend(snapshots(dir)?.into_iter().map(Place::File));
+            places.extend(snapshots(dir, listed)?.into_iter().map(Place::File));
         } else {
             places.push(place);
         }
@@ -105,11 +106,7 @@ fn kernel(place: Place) -> Kernel {
 }
 
 /// Snapshots of a folder, by name.
-fn snapshots(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let listed = std::fs::read_dir(dir).map_err(|e| {
-        let why = crate::driver::reason(&e);
-        Failure::new(format!("cannot read the folder {}: {why}", dir.display())).code("not-readable")
-    })?;
+fn snapshots(dir: &Path, listed: std::fs::ReadDir) -> Result<Vec<PathBuf>, Failure> {
     let mut found: Vec<PathBuf> = listed.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == SNAPSHOT)).collect();
     found.sort();
     if found.is_empty() {
