@@ -179,6 +179,11 @@ impl Snapshot {
         parts::scripts(&self.sections).ok().flatten()
     }
 
+    /// Does it tell which functions BPF programs may call? Only a kernel that runs does.
+    pub fn tells_callable(&self) -> bool {
+        self.sections.sizes("callable").is_some()
+    }
+
     /// The version of rbt that wrote the file.
     pub fn writer(&self) -> &str {
         &self.sections.writer

@@ -33,7 +33,7 @@ pub fn render(report: &Report, style: &Style) -> String {
             Level::Warning => "warning",
             Level::Error => "error",
         };
-        out += &command(word, finding.place.as_ref().map(|at| (at, style.from_root(&at.file))), finding.rule, &message);
+        out += &command(word, finding.place.as_ref().map(|at| (at, style.rooted(&at.file))), finding.rule, &message);
     }
     out + &report.sums() + "\n"
 }

@@ -70,7 +70,7 @@ pub fn repository() -> Option<PathBuf> {
 
 impl Style {
     /// A file's path from the root; as it is where it is not below that, or no file.
-    fn from_root(&self, file: &str) -> String {
+    fn rooted(&self, file: &str) -> String {
         let path = Path::new(file);
         let (Some(root), Some(name), true) = (&self.root, path.file_name(), path.is_file()) else {
             return file.strip_prefix("./").unwrap_or(file).to_owned();

@@ -179,7 +179,7 @@ fn location(at: &Place, text: Option<&str>, style: &Style) -> Location {
         snippet: (at.end_line == at.line).then(|| Message { text: at.text.clone() }),
     };
     Location {
-        physical_location: Physical { artifact_location: Artifact { uri: uri(&style.from_root(&at.file)) }, region },
+        physical_location: Physical { artifact_location: Artifact { uri: uri(&style.rooted(&at.file)) }, region },
         message: text.map(|t| Message { text: t.into() }),
     }
 }

@@ -31,12 +31,17 @@ pub struct Ground<'a> {
     pub release: &'a str,
     /// The scripts that alone the kernel was described for; none: all is described.
     pub scripts: Option<&'a BTreeSet<u64>>,
+    /// It is known which functions BPF programs may call.
+    pub tells_callable: bool,
     /// It is the running one, and its verifier is to be asked.
     pub load: bool,
 }
 
 /// The code of what has to be allowed when a script is run, and is no fault of it.
 const UNSAFE: &str = "unsafe";
+
+/// The code of what is not done because BPF programs may not call the function for it.
+const NO_CALL: &str = "no-kfunc";
 
 /// Codes of what is said of things that are not there.
 const ABSENT: &[&str] = &[
@@ -390,6 +395,10 @@ impl Work<'_> {
             if d.code == "missing" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
                 self.seen.state = State::Unknown(driver::without_number(&why));
+            } else if d.code == NO_CALL && !self.ground.tells_callable {
+                let mut note = Finding { level: Level::Note, ..self.finding(d) };
+                note.message += "; a kernel that does not run does not tell";
+                self.seen.findings.push(note);
             } else {
                 self.find(d);
             }

@@ -31,6 +31,8 @@ pub struct Kernel {
     pub release: String,
     /// The scripts that alone it was described for, by their digests; none: all is described.
     pub scripts: Option<BTreeSet<u64>>,
+    /// It is known which functions BPF programs may call.
+    pub tells_callable: bool,
 }
 
 /// All of them.
@@ -94,13 +96,14 @@ fn kernel(place: Place) -> Kernel {
     match place {
         Place::Here => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-            Kernel { name: HERE.into(), place: Place::Here, release, scripts: None }
+            Kernel { name: HERE.into(), place: Place::Here, release, scripts: None, tells_callable: true }
         }
         Place::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // what is wrong with it is told when it is asked
-            let (release, scripts) = Snapshot::open(&path).map_or(Default::default(), |s| (s.about().release.clone(), s.scripts()));
-            Kernel { name, release, scripts, place: Place::File(path) }
+            let told = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
+            let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), told);
+            Kernel { name, release, scripts, tells_callable, place: Place::File(path) }
         }
     }
 }

@@ -175,7 +175,8 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
         }
     };
     let load = asked.load && part.kernel.place == kernels::Place::Here;
-    let ground = Ground { sys: &*sys, release: &part.kernel.release, scripts: part.kernel.scripts.as_ref(), load };
+    let Kernel { release, scripts, tells_callable, .. } = part.kernel;
+    let ground = Ground { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
         let mut seen = examine::examine(subject, &ground, config);

@@ -37,7 +37,7 @@ fn config() -> Config {
 
 fn seen_on(script: &str, sys: &Fake, release: &str) -> Seen {
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
-    let mut seen = examine::examine(&subject, &Ground { sys, release, scripts: None, load: false }, &config());
+    let mut seen = examine::examine(&subject, &Ground { sys, release, scripts: None, tells_callable: true, load: false }, &config());
     seen.settle();
     seen
 }
@@ -162,7 +162,11 @@ fn described_for_certain_scripts() {
         let digest = |text: &&str| script_digest(&[crate::diag::Source { name: "a".into(), text: (*text).into() }]);
         let scripts = those.iter().map(digest).collect();
         let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
-        examine::examine(&subject, &Ground { sys: &sys, release: "6.1.0", scripts: Some(&scripts), load: false }, &config())
+        examine::examine(
+            &subject,
+            &Ground { sys: &sys, release: "6.1.0", scripts: Some(&scripts), tells_callable: true, load: false },
+            &config(),
+        )
     };
     let (gone, there) = ("kprobe:no_such { }", "kprobe:helper { }");
     assert!(matches!(&seen(gone, &[there]).state, verdict::State::Unknown(why) if why.contains("a.bt:1:1: ") || why.contains("no_such")));
@@ -171,6 +175,20 @@ fn described_for_certain_scripts() {
     // what is wrong on any kernel is known
     let wrong = seen("begin { prnt(1); }", &[]);
     assert_eq!((wrong.state, wrong.findings.len()), (verdict::State::Checked, 1));
+}
+
+/// Which functions BPF programs may call, a kernel that does not run does not tell.
+#[test]
+fn what_programs_may_call_may_not_be_known() {
+    let sys = kernel(KERNEL);
+    let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text("kprobe:helper { print(comm(1)); }".into())) };
+    let level = |tells_callable| {
+        let ground = Ground { sys: &sys, release: "6.12.0", scripts: None, tells_callable, load: false };
+        let seen = examine::examine(&subject, &ground, &config());
+        seen.findings.iter().map(|f| (f.rule, f.level)).collect::<Vec<_>>()
+    };
+    assert_eq!(level(true), [("no-kfunc", Level::Warning)]);
+    assert_eq!(level(false), [("no-kfunc", Level::Note)]);
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn damage_is_told() {
 fn other_versions() {
     let file = File::new("versions");
     let mut newer = bytes(&contents(0));
-    newer[8] = 7;
+    (newer[8], newer[10]) = (7, 0);
     newer[16..20].copy_from_slice(b"99.1");
     let missing = file.open(&newer).err().unwrap();
     assert!(missing.what.contains("has the format 7.0") && missing.what.contains(env!("CARGO_PKG_VERSION")), "{missing:?}");
