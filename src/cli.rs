@@ -296,8 +296,10 @@ pub fn nothing_to_run() -> Failure {
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let args: Vec<OsString> = args.into_iter().skip(1).collect();
     // a pipeline tells by the status what was wrong
-    let expects =
-        |a: &OsString| a.to_str().is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file"));
+    let expects = |a: &OsString| {
+        a.to_str()
+            .is_some_and(|a| a == "--expect" || a.starts_with("--expect=") || a.starts_with("--expect-file") || a.starts_with("--report"))
+    };
     let verdict = args.iter().take_while(|a| *a != "--").any(expects);
     parse_words(args).map_err(|failure| if verdict { failure.status(verdict::USAGE) } else { failure })
 }

@@ -2,6 +2,7 @@
 
 /// By code.
 const REMEDIES: &[(&str, &str)] = &[
+    ("argument-moved", "`argN` goes by place: `args.NAME` goes by name"),
     ("attach", "`rbt info` says what this kernel offers"),
     ("bad-address", "write one such as \"192.0.2.1\" or \"2001:db8::1\""),
     ("bad-cast", "cast between integers, pointers and enums, or to an array of the same size"),
@@ -13,13 +14,23 @@ const REMEDIES: &[(&str, &str)] = &[
     ("in-loop", "move it out of the loop"),
     ("map-kind", "a map holds one kind of aggregation: use another map"),
     ("misplaced-aggregation", "assign it to a map: `@x = count()`"),
+    ("no-kprobes", "a tracepoint may do; or leave such kernels out: `// check: kernels …`"),
+    ("no-map-type", "leave such kernels out: `// check: kernels >= …`"),
+    ("no-program-type", "leave such kernels out: `// check: kernels >= …`"),
     ("not-assignable", "only `$variable`, `@map` and `@map[key]` can be assigned to"),
     ("not-constant", "write a number or a constant expression"),
     ("not-in-loop", "use `return` to leave the probe"),
     ("out-of-range", "choose a value within these bounds"),
     ("redeclared", "use another name, or assign without `let`"),
+    ("return-changed", "if it makes no difference to the script, say so: `// check: allow return-changed WHY`"),
+    ("sign-changed", "a cast makes both the same, `(int64)x`; if it makes no difference: `// check: allow sign-changed WHY`"),
+    ("size-changed", "if the script's values fit into less, say so: `// check: allow size-changed WHY`"),
     ("syntax", "`man rbt-language` and `rbt one-liners NAME` show how it is written"),
     ("too-deep", "put parts of it in variables or macros"),
+    (
+        "type-changed",
+        "if it makes no difference to the script, say so: `// check: allow type-changed WHY`; or leave such kernels out: `// check: kernels …`",
+    ),
     ("type-conflict", "use another name for the other type, or cast one: `(uint64)x`"),
     ("type-mismatch", "convert the value: `str(p)` reads a string, `(uint64)x` makes a number"),
     ("undefined-map", "assign it in some probe: `@x = 1` or `@x = count()`"),

@@ -81,8 +81,14 @@ impl Budget {
         }
         for path in &front.run.expected.files {
             let name = path.display().to_string();
-            let text = std::fs::read_to_string(path)
+            let bytes = std::fs::read(path)
                 .map_err(|e| Failure::new(format!("cannot read the expectations {name}: {}", reason(&e))).code("not-readable"))?;
+            let text = String::from_utf8(bytes).map_err(|e| {
+                let at = e.utf8_error().valid_up_to();
+                let line = e.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1;
+                let failure = Failure::new(format!("{name}, line {line}: the expectations are not UTF-8 text")).code("not-text");
+                failure.help("write one per line: count(@calls) <= 200")
+            })?;
             let source = Source { name, text };
             for (line, range) in lines(&source.text) {
                 let column = source.line_col(range.start as u32).1;
@@ -204,7 +210,7 @@ impl Budget {
         let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
         let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
-        let style = Style { color: false, quiet: false, verbose: true, began, host };
+        let style = Style { color: false, quiet: false, verbose: true, began, host, root: verdict::repository() };
         let at_hand = self.reports.iter().any(|to| to.file.is_none());
         if !at_hand && let Some(text) = verdict::FORMATS.first() {
             say(&(text.render)(&report, &Style { color: run.color, ..style.clone() }));

@@ -48,6 +48,12 @@ fn failure(missing: Missing) -> Failure {
 }
 
 fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, color: bool) -> Result<u8, Failure> {
+    // before the work, which takes a while
+    let whereto = |path: &&Path| *path != Path::new("-") && path.parent().is_some_and(|dir| !dir.as_os_str().is_empty() && !dir.is_dir());
+    if let Some(path) = to.filter(whereto) {
+        let failure = not_written(&path.display().to_string(), &io::Error::from_raw_os_error(libc::ENOENT));
+        return Err(failure.status(NOT_DONE));
+    }
     let mut progress = Progress::new();
     let mut reading = |what: &str| progress.at(&format!("reading {what}"));
     let mut contents = match from {
@@ -57,34 +63,40 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
         Origin::Package(dir) => kernel_files::from_package(dir, &mut reading).map_err(failure)?,
     };
     if !scripts.is_empty() {
-        contents = asked(Snapshot::of(&contents).map_err(failure)?, scripts, &mut progress)?;
+        contents = asked(Snapshot::of(&contents).map_err(failure)?, scripts, color, &mut progress)?;
     }
     write(&contents, to, quiet, color, &mut progress)
 }
 
 /// What these scripts ask of a kernel.
-fn asked(whole: Snapshot, scripts: &[Program], progress: &mut Progress) -> Result<Contents, Failure> {
+fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progress) -> Result<Contents, Failure> {
     let whole = whole.noting();
     for script in scripts {
         let source = read(script).map_err(|failure| failure.status(NOT_DONE))?;
         progress.at(&source.name);
-        ask(script, source, &whole);
+        let name = source.name.clone();
+        if !ask(script, source, &whole) {
+            progress.end();
+            let warning = paint("warning:", "33", color);
+            say(&format!("{warning} {name} asks for nothing, since it does not parse: `rbt check {name}` tells why\n"));
+        }
     }
-    let of = if scripts.len() == 1 { "one script".to_owned() } else { format!("{} scripts", scripts.len()) };
+    let of = if scripts.len() == 1 { "one script asks".to_owned() } else { format!("{} scripts ask", scripts.len()) };
     whole.noted(&of).map_err(failure)
 }
 
-/// Takes a script through the stages, as a check does; what is wrong with it is for a check to tell.
-fn ask(program: &Program, source: Source, sys: &dyn System) {
+/// Takes a script through the stages, as a check does; what is wrong with it is for a check to tell. Does it parse?
+fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
     let mut sources = vec![source.clone()];
     let tree = syntax::parse(&source).and_then(|tree| import::resolve(tree, &mut sources, path));
-    let Ok(tree) = tree else { return };
+    let Ok(tree) = tree else { return false };
+    sys.note_script(snapshot::script_digest(&sources));
     let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
     settings.script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
     let configured = configure(&tree, &mut settings).is_ok() && from_environment(&mut settings).is_ok();
     if !configured || compiles(&tree, &settings, sys, &sources) {
-        return;
+        return true;
     }
     // one point that is not there keeps no other from being asked for
     for (i, item) in tree.items.iter().enumerate() {
@@ -96,6 +108,7 @@ fn ask(program: &Program, source: Source, sys: &dyn System) {
             compiles(&ast::Script { items, ..tree.clone() }, &settings, sys, &sources);
         }
     }
+    true
 }
 
 fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn System, sources: &[Source]) -> bool {

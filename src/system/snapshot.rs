@@ -13,15 +13,17 @@ mod tests;
 pub(super) mod told;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::functions::Functions;
+use super::index::digest;
 use super::kernel_types::KernelTypes;
 use super::live::Live;
 use super::{Feature, Missing};
+use crate::diag::Source;
 use file::Sections;
 
 /// What is known of the kernel as such.
@@ -75,8 +77,17 @@ pub struct Contents {
     pub callable: Option<BTreeMap<String, Vec<u32>>>,
     /// Its configuration: the text of `/boot/config-…`.
     pub config: Option<String>,
+    /// Digests of the scripts that it was made for (see [`script_digest`]): it holds what these ask about, and of other things it
+    /// does not tell whether they are there. None: it holds all of the kernel.
+    pub scripts: Option<BTreeSet<u64>>,
     /// What could not be had, and why: by the name of its section (see `parts`).
     pub missing: BTreeMap<String, String>,
+}
+
+/// What stands for a script, as it is with all that it imports.
+pub fn script_digest(sources: &[Source]) -> u64 {
+    let all: String = sources.iter().map(|s| format!("{} {}", s.text.len(), s.text)).collect();
+    digest(all.as_bytes())
 }
 
 /// Writes a snapshot.
@@ -161,6 +172,16 @@ impl Snapshot {
     /// The kernel as such.
     pub fn about(&self) -> &About {
         &self.about
+    }
+
+    /// See [`Contents::scripts`].
+    pub fn scripts(&self) -> Option<BTreeSet<u64>> {
+        parts::scripts(&self.sections).ok().flatten()
+    }
+
+    /// Does it tell which functions BPF programs may call? Only a kernel that runs does.
+    pub fn tells_callable(&self) -> bool {
+        self.sections.sizes("callable").is_some()
     }
 
     /// The version of rbt that wrote the file.

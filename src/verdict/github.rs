@@ -3,12 +3,17 @@
 use super::{Level, Place, Report, State, Style};
 
 /// A command for each finding, and a last line in words.
-pub fn render(report: &Report, _style: &Style) -> String {
+pub fn render(report: &Report, style: &Style) -> String {
     let mut out = String::new();
     for outcome in &report.outcomes {
         if let State::Unknown(why) = &outcome.state {
+            let all = report.all_unknown(&outcome.against);
+            if all && report.outcomes.iter().find(|o| o.against == outcome.against) != Some(outcome) {
+                continue;
+            }
+            let subject = if all { "all" } else { &outcome.subject };
             let against = if outcome.against.is_empty() { String::new() } else { format!(" ({})", outcome.against) };
-            out += &command("error", None, "not checked", &format!("{}{against}: {why}", outcome.subject));
+            out += &command("error", None, "not checked", &format!("{subject}{against}: {why}"));
         }
     }
     for told in report.told() {
@@ -28,15 +33,15 @@ pub fn render(report: &Report, _style: &Style) -> String {
             Level::Warning => "warning",
             Level::Error => "error",
         };
-        out += &command(word, finding.place.as_ref(), finding.rule, &message);
+        out += &command(word, finding.place.as_ref().map(|at| (at, style.rooted(&at.file))), finding.rule, &message);
     }
     out + &report.sums() + "\n"
 }
 
-fn command(word: &str, place: Option<&Place>, title: &str, message: &str) -> String {
+fn command(word: &str, place: Option<(&Place, String)>, title: &str, message: &str) -> String {
     let mut properties = Vec::new();
-    if let Some(at) = place {
-        properties.push(format!("file={}", property(at.file.strip_prefix("./").unwrap_or(&at.file))));
+    if let Some((at, file)) = place {
+        properties.push(format!("file={}", property(&file)));
         properties.push(format!("line={}", at.line));
         properties.push(format!("endLine={}", at.end_line));
         properties.push(format!("col={}", at.column));

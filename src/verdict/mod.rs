@@ -13,6 +13,8 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 pub use rules::{RULES, Rule, rule};
@@ -54,6 +56,30 @@ pub struct Style {
     pub began: i128,
     /// The machine that it ran on.
     pub host: String,
+    /// The repository's root: what readers of a report count paths from, wherever in it this ran.
+    pub root: Option<PathBuf>,
+}
+
+/// The root of the repository that this runs in: as GitHub's runner names it, or the nearest folder above that git has marked.
+pub fn repository() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let named = std::env::var_os("GITHUB_WORKSPACE").and_then(|dir| std::fs::canonicalize(dir).ok());
+    let named = named.filter(|root| here.starts_with(root));
+    named.or_else(|| here.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned))
+}
+
+impl Style {
+    /// A file's path from the root; as it is where it is not below that, or no file.
+    fn rooted(&self, file: &str) -> String {
+        let path = Path::new(file);
+        let (Some(root), Some(name), true) = (&self.root, path.file_name(), path.is_file()) else {
+            return file.strip_prefix("./").unwrap_or(file).to_owned();
+        };
+        let folder = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        let below = folder.strip_prefix(root).map(|folder| folder.join(name).display().to_string());
+        below.unwrap_or_else(|_| file.strip_prefix("./").unwrap_or(file).to_owned())
+    }
 }
 
 /// The exit statuses of a check: all well.
@@ -228,6 +254,14 @@ impl Report {
     /// What it was checked against, in order.
     pub fn againsts(&self) -> Vec<&str> {
         distinct(self.outcomes.iter().map(|o| o.against.as_str()))
+    }
+
+    /// Is it for one and the same reason that none of several subjects could be checked against this?
+    pub fn all_unknown(&self, against: &str) -> bool {
+        let mut of = self.outcomes.iter().filter(|o| o.against == against).map(|o| &o.state);
+        let first = of.next();
+        let mut others = of.peekable();
+        matches!(first, Some(State::Unknown(_))) && others.peek().is_some() && others.all(|state| Some(state) == first)
     }
 
     /// Each finding once, by subject, in the order of the text.

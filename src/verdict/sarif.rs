@@ -116,7 +116,7 @@ struct Region {
 }
 
 /// The report as a log.
-pub fn render(report: &Report, _style: &Style) -> String {
+pub fn render(report: &Report, style: &Style) -> String {
     let told = report.told();
     let mut rules: Vec<Rule> = Vec::new();
     let results = told
@@ -129,7 +129,7 @@ pub fn render(report: &Report, _style: &Style) -> String {
                 rules.len() - 1
             });
             let properties = Properties { subject: t.subject.into(), against: t.against.iter().map(|a| (*a).into()).collect() };
-            result(t.finding, rule_index, t.message(), properties)
+            result(t.finding, rule_index, t.message(), properties, style)
         })
         .collect();
     let notifications = report.outcomes.iter().filter_map(|o| {
@@ -151,7 +151,7 @@ pub fn render(report: &Report, _style: &Style) -> String {
     super::pretty(&Log { schema: SCHEMA, version: "2.1.0", runs: [run] })
 }
 
-fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Properties) -> Found {
+fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Properties, style: &Style) -> Found {
     if let Some(help) = &finding.help {
         text += &format!("\nhelp: {help}");
     }
@@ -164,13 +164,13 @@ fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Pr
             Level::Error => "error",
         },
         message: Message { text },
-        locations: finding.place.iter().map(|p| location(p, None)).collect(),
-        related_locations: finding.related.iter().map(|(p, text)| location(p, Some(text))).collect(),
+        locations: finding.place.iter().map(|p| location(p, None, style)).collect(),
+        related_locations: finding.related.iter().map(|(p, text)| location(p, Some(text), style)).collect(),
         properties,
     }
 }
 
-fn location(at: &Place, text: Option<&str>) -> Location {
+fn location(at: &Place, text: Option<&str>, style: &Style) -> Location {
     let region = Region {
         start_line: at.line.max(1),
         start_column: at.column.max(1),
@@ -179,7 +179,7 @@ fn location(at: &Place, text: Option<&str>) -> Location {
         snippet: (at.end_line == at.line).then(|| Message { text: at.text.clone() }),
     };
     Location {
-        physical_location: Physical { artifact_location: Artifact { uri: uri(&at.file) }, region },
+        physical_location: Physical { artifact_location: Artifact { uri: uri(&style.rooted(&at.file)) }, region },
         message: text.map(|t| Message { text: t.into() }),
     }
 }

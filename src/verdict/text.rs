@@ -8,9 +8,7 @@ pub fn render(report: &Report, style: &Style) -> String {
     let mut out = String::new();
     let ink = Ink { color: style.color };
     table(&mut out, report, style, &ink);
-    for outcome in &report.outcomes {
-        why(&mut out, report, outcome, style, &ink);
-    }
+    whys(&mut out, report, style, &ink);
     for told in report.told().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
         finding(&mut out, told, style);
     }
@@ -88,6 +86,21 @@ fn table(out: &mut String, report: &Report, style: &Style, ink: &Ink) {
         out.push('\n');
     }
     out.push('\n');
+}
+
+/// Why what was not checked; what a kernel is to blame for once for all.
+fn whys(out: &mut String, report: &Report, style: &Style, ink: &Ink) {
+    let mut told: Vec<&str> = Vec::new();
+    for outcome in &report.outcomes {
+        if report.all_unknown(&outcome.against) {
+            if !told.contains(&outcome.against.as_str()) {
+                told.push(&outcome.against);
+                why(out, report, &Outcome { subject: "all".into(), ..outcome.clone() }, style, ink);
+            }
+        } else {
+            why(out, report, outcome, style, ink);
+        }
+    }
 }
 
 /// Why something was not checked.

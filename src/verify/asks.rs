@@ -31,6 +31,19 @@ pub struct Answer {
 const MOST_INSTRUCTIONS: usize = 1_000_000;
 /// Bytes of maps over which a script is likely mistaken.
 const MUCH_MEMORY: u64 = 1 << 30;
+/// Helpers that not all supported kernels have: the version that brought them (history of include/uapi/linux/bpf.h), and what of a
+/// script asks for them.
+const SINCE: &[(&str, &str, &str)] = &[
+    ("copy_from_user", "5.10", "reading user memory that may not be there yet"),
+    ("d_path", "5.10", "path()"),
+    ("for_each_map_elem", "5.13", "a loop over a map"),
+    ("get_attach_cookie", "5.15", "telling several functions of one program apart"),
+    ("get_current_task_btf", "5.11", "the current task as a typed pointer"),
+    ("get_func_ip", "5.15", "`func` of a probe of several functions"),
+    ("ktime_get_tai_ns", "6.1", "nsecs(tai)"),
+    ("loop", "5.17", "a loop of unknown length"),
+    ("map_lookup_percpu_elem", "5.19", "reading what other processors counted"),
+];
 /// So many sites of a program are named.
 const MOST_NAMED: usize = 3;
 
@@ -69,9 +82,10 @@ fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn S
         let Some(name) = helper_name(*number) else { continue };
         if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
             let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
-            let help = Some(format!(
-                "`rbt help {name}` may know a builtin that does without; or leave such kernels out: `// check: kernels >= …`"
-            ));
+            let help = Some(match SINCE.iter().find(|(helper, ..)| *helper == name) {
+                Some((_, since, what)) => format!("{what} takes Linux {since}; leave older ones out: `// check: kernels >= {since}`"),
+                None => "leave such kernels out: `// check: kernels >= …`".into(),
+            });
             answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
         }
     }

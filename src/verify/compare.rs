@@ -1,5 +1,6 @@
 //! What a script uses, as another kernel has it: what changed, and how. What no longer checks is told with what it was.
 
+use crate::diag::remedy;
 use crate::system::{System, TypeName};
 use crate::types::Type;
 use crate::verdict::{self, Finding, Level};
@@ -13,6 +14,7 @@ const GONE: &[(&str, &str)] = &[
     ("unknown-function", "probe-gone"),
     ("unknown-tracepoint", "probe-gone"),
     ("unknown-module", "probe-gone"),
+    ("unknown-probe-name", "probe-gone"),
     ("no-match", "probe-gone"),
     ("inlined", "function-inlined"),
     ("not-traceable", "not-traceable"),
@@ -131,7 +133,8 @@ fn argument(was: &Use, now: &Use, index: usize, [before, after]: [&[(String, Typ
 }
 
 fn finding(rule: &'static str, level: Level, of: &Use, message: String, help: Option<String>) -> Finding {
-    Finding { rule, level, message, place: Some(of.place.clone()), related: Vec::new(), help }
+    let general = (level > Level::Note).then(|| remedy(rule)).flatten().map(str::to_owned);
+    Finding { rule, level, message, place: Some(of.place.clone()), related: Vec::new(), help: help.or(general) }
 }
 
 /// How a type differs, as far as a script can tell; none: not at all.

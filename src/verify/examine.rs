@@ -1,5 +1,6 @@
 //! One script on one kernel: the stages in their order, as far as an object, and what is found on the way.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::check::{self, hir};
@@ -12,6 +13,7 @@ use crate::probes::{self, Caps, Env};
 use crate::runtime::{self, AttachFailed, Refused};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::{self, ast};
+use crate::system::snapshot::script_digest;
 use crate::system::{Feature, System};
 use crate::verdict::{self, Finding, Level, Place, State};
 
@@ -27,9 +29,34 @@ pub struct Ground<'a> {
     pub sys: &'a dyn System,
     /// `uname -r`.
     pub release: &'a str,
+    /// The scripts that alone the kernel was described for; none: all is described.
+    pub scripts: Option<&'a BTreeSet<u64>>,
+    /// It is known which functions BPF programs may call.
+    pub tells_callable: bool,
     /// It is the running one, and its verifier is to be asked.
     pub load: bool,
 }
+
+/// The code of what has to be allowed when a script is run, and is no fault of it.
+const UNSAFE: &str = "unsafe";
+
+/// The code of what is not done because BPF programs may not call the function for it.
+const NO_CALL: &str = "no-kfunc";
+
+/// Codes of what is said of things that are not there.
+const ABSENT: &[&str] = &[
+    "inlined",
+    "no-kernel-function",
+    "no-match",
+    "not-traceable",
+    "unknown-field",
+    "unknown-function",
+    "unknown-module",
+    "unknown-name",
+    "unknown-probe-name",
+    "unknown-tracepoint",
+    "unknown-type",
+];
 
 /// What became of a script.
 #[derive(Debug)]
@@ -57,6 +84,19 @@ impl Seen {
     /// Checked, and no errors.
     pub fn is_well(&self) -> bool {
         self.state == State::Checked && self.findings.iter().all(|f| f.level < Level::Error)
+    }
+
+    /// Is there an error here that the other has not at that place?
+    pub fn lacks_more_than(&self, other: &Seen) -> bool {
+        let has = |f: &Finding| other.findings.iter().any(|o| o.level == Level::Error && o.place == f.place);
+        self.findings.iter().any(|f| f.level == Level::Error && !has(f))
+    }
+
+    /// Without what the other's findings say from their side.
+    pub fn without_changes_of(mut self, other: &Seen) -> Self {
+        let changed = |f: &Finding| f.level < Level::Error && other.findings.iter().any(|o| (o.rule, &o.place) == (f.rule, &f.place));
+        self.findings.retain(|f| !(verdict::rule(f.rule).is_some() && changed(f)));
+        self
     }
 
     /// One that could not be checked.
@@ -87,6 +127,7 @@ pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
             Ok(source) => {
                 let mut work = Work { ground, program, sources: vec![source], seen };
                 work.all();
+                work.not_described();
                 seen = work.seen;
             }
             // there to be read, and no script
@@ -124,13 +165,19 @@ impl Work<'_> {
             self.seen.state = State::Skipped(why);
             return;
         }
-        let (tree, settings) = match self.parsed(&source) {
+        let (mut tree, settings) = match self.parsed(&source) {
             Ok(both) => both,
             Err(diags) => return self.find_all(diags),
         };
-        let Some(checked) = self.checked(tree, settings) else { return };
-        self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
-        self.compiled(checked);
+        if let Some(checked) = self.checked(&mut tree, settings.clone()) {
+            self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
+            return self.compiled(checked, self.ground.load);
+        }
+        // what is wrong in one probe hides nothing of what has changed for the others
+        let Some(rest) = self.rest(tree, &Settings { allow_unsafe: true, ..settings }) else { return };
+        self.seen.uses = uses::uses(&rest.script, self.ground.sys, &self.sources);
+        self.compiled(rest, false);
+        self.seen.facts.clear();
     }
 
     /// The script with what it imports, and the settings that it runs with.
@@ -148,8 +195,29 @@ impl Work<'_> {
         Ok((tree, settings))
     }
 
+    /// Of a kernel that was described for other scripts it is not known whether what this one asks for is there.
+    fn not_described(&mut self) {
+        if self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources))) {
+            return;
+        }
+        // a function of the script's own has the code that one of the kernel has
+        let of_script = |f: &Finding| f.rule == "unknown-function" && !f.place.as_ref().is_some_and(at_point);
+        let absent = |f: &Finding| f.level > Level::Note && ABSENT.contains(&f.rule) && !of_script(f);
+        let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
+        self.seen.findings = told;
+        let open: Vec<Finding> = open;
+        if let (Some(first), State::Checked) = (open.first(), &self.seen.state) {
+            let at = first.place.as_ref().map_or(String::new(), |p| format!("{}:{}:{}: ", p.file, p.line, p.column));
+            self.seen.state = State::Unknown(format!(
+                "the snapshot holds what other scripts ask, or what this one asked before it changed, and does not tell this: {at}{}; \
+                 make it anew for this script too: `rbt snapshot --for SCRIPTS`",
+                first.message
+            ));
+        }
+    }
+
     /// The script as checked. Points that may be missing, and are, are left out of it.
-    fn checked(&mut self, mut tree: ast::Script, mut settings: Settings) -> Option<Checked> {
+    fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings) -> Option<Checked> {
         match driver::from_environment(&mut settings) {
             Ok(said) => self.seen.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
             Err(failure) => {
@@ -158,12 +226,12 @@ impl Work<'_> {
             }
         }
         // without arguments and options: what those decide is not the script's fault
-        let mut quiet = vec!["missing-parameter"];
-        if matches!(self.program, Program::Saved(_)) || !check::options(&tree).is_empty() {
+        let mut quiet = vec!["missing-parameter", "no-child"];
+        if matches!(self.program, Program::Saved(_)) || !check::options(tree).is_empty() {
             quiet.extend(["unreachable", "unused-map"]);
         }
         loop {
-            let (checked, mut diags) = match driver::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
+            let (checked, mut diags) = match driver::check(tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
                 Ok(checked) => {
                     let warnings = checked.warnings.clone();
                     (Some(checked), warnings)
@@ -171,7 +239,17 @@ impl Work<'_> {
                 Err(diags) => (None, diags),
             };
             diags.0.retain(|d| !quiet.contains(&d.code));
-            let lacked = self.lacked(&tree, &mut diags);
+            if !settings.allow_unsafe && diags.0.iter().any(|d| d.code == UNSAFE) {
+                diags.0.retain(|d| d.code == UNSAFE);
+                for d in diags.0 {
+                    let help = Some("run it with --unsafe; its first line may say so: #!/usr/bin/env -S rbt --unsafe".into());
+                    let note = Finding { level: Level::Note, help, ..self.finding(d) };
+                    self.seen.findings.push(note);
+                }
+                settings.allow_unsafe = true;
+                continue;
+            }
+            let lacked = self.lacked(tree, &mut diags);
             if checked.is_some() || lacked.is_empty() {
                 self.find_all(diags);
                 return checked;
@@ -183,6 +261,36 @@ impl Work<'_> {
             }
             tree.items.retain(|i| !matches!(i, ast::Item::Probe(p) if p.points.is_empty()));
             if !tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
+                return None;
+            }
+        }
+    }
+
+    /// The script without the probes that are wrong; none where nothing is left of it, or where it is not a probe that is wrong.
+    fn rest(&self, mut tree: ast::Script, settings: &Settings) -> Option<Checked> {
+        loop {
+            let diags = match driver::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
+                Ok(checked) => return Some(checked),
+                Err(diags) => diags,
+            };
+            let wrong: Vec<Span> = diags.0.iter().filter(|d| d.severity == Severity::Error).map(|d| d.span).collect();
+            let left = |p: &ast::Probe| {
+                let elsewhere = |span: &&Span| within(**span, p.span) && !p.points.iter().any(|point| within(**span, point.span));
+                !p.points.is_empty() && !wrong.iter().any(|span| elsewhere(&span))
+            };
+            let points = |tree: &ast::Script| -> usize {
+                tree.items.iter().map(|i| if let ast::Item::Probe(p) = i { p.points.len() } else { 0 }).sum()
+            };
+            let before = points(&tree);
+            tree.items.retain(|i| if let ast::Item::Probe(p) = i { left(p) } else { true });
+            for item in &mut tree.items {
+                if let ast::Item::Probe(probe) = item {
+                    probe.points.retain(|point| !wrong.iter().any(|span| within(*span, point.span)));
+                }
+            }
+            tree.items.retain(|i| !matches!(i, ast::Item::Probe(p) if p.points.is_empty()));
+            let after = points(&tree);
+            if after == 0 || after == before {
                 return None;
             }
         }
@@ -214,7 +322,7 @@ impl Work<'_> {
     }
 
     /// Compiles, and looks at what came of it.
-    fn compiled(&mut self, checked: Checked) {
+    fn compiled(&mut self, checked: Checked, load: bool) {
         let Checked { script, mut settings, .. } = checked;
         let sys = self.ground.sys;
         if !sys.has(Feature::Trampoline) {
@@ -229,17 +337,16 @@ impl Work<'_> {
                     return self.find_all(diags);
                 }
             };
-            if self.ground.load
-                && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys)
-            {
+            if load && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys) {
                 // the kernel will not have what was chosen in place of what the script names: as a run does, without that
                 let without = driver::start::unserved(&e, &compiled);
                 if !without.is_empty() {
                     settings.no_features.extend(without);
                     continue;
                 }
-                self.refused(&e);
-            } else if self.ground.load {
+                self.asks(&compiled, &script, &settings);
+                return self.refused(&e);
+            } else if load {
                 self.seen.facts.push(("verifier".into(), "loads".into()));
             }
             return self.asks(&compiled, &script, &settings);
@@ -256,7 +363,10 @@ impl Work<'_> {
             let help = "with `config = { missing_probes = warn; }` the other probes are attached".to_string();
             ("attach", format!("{} cannot be loaded: {}", failed.probe, failed.reason), Some(failed.pos.clone()), help)
         } else {
-            self.seen.state = State::Unknown(format!("{error:#}"));
+            // what is known to be lacking is reason enough
+            if self.seen.findings.iter().all(|f| f.level < Level::Error) {
+                self.seen.state = State::Unknown(format!("{error:#}"));
+            }
             return;
         };
         let span = pos.map(|pos| driver::start::place(&pos, &self.sources));
@@ -272,7 +382,8 @@ impl Work<'_> {
             let sites = || script.probes.iter().flat_map(|p| &p.sites);
             let site = lack.site.and_then(|name| sites().find(|s| s.name == name));
             let place = site.and_then(|s| place(s.span, &self.sources));
-            let (message, help) = (lack.message, lack.help);
+            let help = lack.help.or_else(|| remedy(lack.rule).map(str::to_owned));
+            let message = lack.message;
             self.seen.findings.push(Finding { rule: lack.rule, level, message, place, related: Vec::new(), help });
         }
         self.seen.facts.extend(facts);
@@ -284,6 +395,10 @@ impl Work<'_> {
             if d.code == "missing" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
                 self.seen.state = State::Unknown(driver::without_number(&why));
+            } else if d.code == NO_CALL && !self.ground.tells_callable {
+                let mut note = Finding { level: Level::Note, ..self.finding(d) };
+                note.message += "; a kernel that does not run does not tell";
+                self.seen.findings.push(note);
             } else {
                 self.find(d);
             }
@@ -344,6 +459,12 @@ fn own_options(source: &Source) -> Result<Settings, Diagnostics> {
             Err(failure.help.map_or(d.clone(), |help| d.help(help)).into())
         }
     }
+}
+
+/// Is this an attach point?
+fn at_point(place: &Place) -> bool {
+    let text: String = place.text.chars().skip(place.column.saturating_sub(1) as usize).collect();
+    text.split_once(':').is_some_and(|(kind, _)| probes::find(kind).is_some())
 }
 
 fn within(inner: Span, outer: Span) -> bool {

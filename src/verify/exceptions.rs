@@ -97,12 +97,21 @@ impl Exceptions {
 
     /// Conditions, commas between them.
     pub fn add_kernels(&mut self, text: &str) -> Result<(), Wrong> {
+        if text.trim().is_empty() {
+            return Err(("`kernels` names none".into(), "write such as `kernels >= 5.15`".into()));
+        }
         for one in text.split(',') {
             let one = one.trim();
             let Some(wanted) = wanted(one) else {
                 let help = "write such as `>= 5.15`, `< 6.6`, `!= 6.1`, `5.10..6.1`, with commas between several";
                 return Err((format!("`{one}` says no kernels"), help.into()));
             };
+            if let Wanted::Within(from, to) = &wanted
+                && from > to
+            {
+                let help = "write the older one first: `5.10..6.1`";
+                return Err((format!("there are no kernels in `{one}`"), help.into()));
+            }
             self.kernels.push((wanted, one.to_string()));
         }
         Ok(())

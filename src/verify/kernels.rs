@@ -1,5 +1,6 @@
 //! Which kernels scripts are checked against: files that describe one, and this machine's own.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::cli::Failure;
@@ -28,6 +29,10 @@ pub struct Kernel {
     pub place: Place,
     /// `uname -r`; empty where it is not known.
     pub release: String,
+    /// The scripts that alone it was described for, by their digests; none: all is described.
+    pub scripts: Option<BTreeSet<u64>>,
+    /// It is known which functions BPF programs may call.
+    pub tells_callable: bool,
 }
 
 /// All of them.
@@ -41,7 +46,7 @@ pub struct Kernels {
     pub named: bool,
 }
 
-/// Errors: a folder without snapshots.
+/// Errors: a folder without snapshots. One that cannot be read stands for a kernel that is not known.
 pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     let given = if asked.against.is_empty() { &config.against } else { &asked.against };
     let mut places = Vec::new();
@@ -49,8 +54,9 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
         let place = place(path);
         if let Place::File(dir) = &place
             && dir.is_dir()
+            && let Ok(listed) = std::fs::read_dir(dir)
         {
-            places.extend(snapshots(dir)?.into_iter().map(Place::File));
+            places.extend(snapshots(dir, listed)?.into_iter().map(Place::File));
         } else {
             places.push(place);
         }
@@ -90,23 +96,20 @@ fn kernel(place: Place) -> Kernel {
     match place {
         Place::Here => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-            Kernel { name: HERE.into(), place: Place::Here, release }
+            Kernel { name: HERE.into(), place: Place::Here, release, scripts: None, tells_callable: true }
         }
         Place::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // what is wrong with it is told when it is asked
-            let release = Snapshot::open(&path).map_or(String::new(), |s| s.about().release.clone());
-            Kernel { name, release, place: Place::File(path) }
+            let told = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
+            let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), told);
+            Kernel { name, release, scripts, tells_callable, place: Place::File(path) }
         }
     }
 }
 
 /// Snapshots of a folder, by name.
-fn snapshots(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let listed = std::fs::read_dir(dir).map_err(|e| {
-        let why = crate::driver::reason(&e);
-        Failure::new(format!("cannot read the folder {}: {why}", dir.display())).code("not-readable")
-    })?;
+fn snapshots(dir: &Path, listed: std::fs::ReadDir) -> Result<Vec<PathBuf>, Failure> {
     let mut found: Vec<PathBuf> = listed.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == SNAPSHOT)).collect();
     found.sort();
     if found.is_empty() {
@@ -121,7 +124,12 @@ impl Kernel {
     pub fn open(&self, asked: &Check) -> Result<Box<dyn System>, Missing> {
         let live = Live::new().with_files(asked.root.clone(), asked.binaries.clone());
         Ok(match &self.place {
-            Place::Here => Box::new(live.told()),
+            Place::Here => {
+                let live = live.told();
+                // who attaches may find out later whether a function can be traced; what is wrong with the list is told when it is asked
+                let _ = live.functions();
+                Box::new(live)
+            }
             Place::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),
         })
     }

@@ -96,21 +96,24 @@ fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kern
 }
 
 /// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one is compared
-/// with the first on which it is.
+/// with the first on which it is, or which at least has something that is not there.
 fn other_way(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [Seen]) {
     let Some(baseline) = kernels.baseline.as_ref() else { return };
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
     for (i, subject) in subjects.iter().enumerate() {
         let of = |kernel: usize| kernel * subjects.len() + i;
-        if seen.get(of(first)).is_none_or(|s| s.state != State::Checked || s.is_well()) {
+        let Some(of_first) = seen.get(of(first)).filter(|s| s.state == State::Checked && !s.is_well()) else { continue };
+        let with = |fine: &dyn Fn(&Seen) -> bool| kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(fine));
+        let Some((n, other)) = with(&Seen::is_well).or_else(|| with(&|s| s.state == State::Checked && of_first.lacks_more_than(s))) else {
             continue;
-        }
-        let Some((n, other)) = kernels.all.iter().enumerate().find(|(n, _)| seen.get(of(*n)).is_some_and(Seen::is_well)) else { continue };
+        };
         let Some(earlier) = seen.get_mut(of(n)).map(|s| std::mem::replace(s, Seen::unknown(""))) else { continue };
         let earlier = [earlier];
         let again = examined(asked, config, std::slice::from_ref(subject), std::slice::from_ref(baseline), Some((&other.name, &earlier)));
         let [earlier] = earlier;
-        for (at, one) in [(n, Some(earlier)), (first, again.into_iter().next())] {
+        // what differs is told of the other one already
+        let again = again.into_iter().next().map(|seen| seen.without_changes_of(&earlier));
+        for (at, one) in [(n, Some(earlier)), (first, again)] {
             if let (Some(slot), Some(one)) = (seen.get_mut(of(at)), one) {
                 *slot = one;
             }
@@ -171,7 +174,9 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
             return numbers.map(|_| Seen::unknown(&driver::without_number(&why))).collect();
         }
     };
-    let ground = Ground { sys: &*sys, release: &part.kernel.release, load: asked.load && part.kernel.place == kernels::Place::Here };
+    let load = asked.load && part.kernel.place == kernels::Place::Here;
+    let Kernel { release, scripts, tells_callable, .. } = part.kernel;
+    let ground = Ground { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
         let mut seen = examine::examine(subject, &ground, config);
@@ -187,7 +192,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
 /// The format to where it is to go; text, unless that is the format, to standard output.
 fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
-    let style = Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host };
+    let style = Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host, root: verdict::repository() };
     let Some(format) = verdict::find(&asked.format) else {
         return Err(Failure::new(format!("there is no format `{}`", asked.format)).status(USAGE));
     };

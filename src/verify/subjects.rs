@@ -63,7 +63,17 @@ pub fn subjects(words: &[OsString]) -> Result<Vec<Subject>, Failure> {
 }
 
 fn of_file(path: PathBuf) -> Subject {
-    Subject { name: path.display().to_string(), program: Ok(Program::File(path)) }
+    Subject { name: shown(&path), program: Ok(Program::File(path)) }
+}
+
+/// A path, so that no two look the same: what is not UTF-8 as `\xff`.
+fn shown(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    let chunks = bytes.utf8_chunks().map(|c| {
+        let odd: String = c.invalid().iter().map(|b| format!("\\x{b:02x}")).collect();
+        c.valid().to_owned() + &odd
+    });
+    chunks.collect()
 }
 
 /// All `*.bt` of a folder and of those in it, but for hidden ones. Links to folders are not followed: they may lead back.
@@ -73,7 +83,7 @@ fn folder(path: &Path, found: &mut Vec<Subject>) {
         Ok(entries) => entries,
         Err(e) => {
             let why = format!("the folder cannot be read: {}", driver::reason(&e));
-            found.push(Subject { name: path.display().to_string(), program: Err(why) });
+            found.push(Subject { name: shown(path), program: Err(why) });
             return;
         }
     };

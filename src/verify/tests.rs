@@ -1,6 +1,7 @@
 use super::*;
 use crate::cli::Program;
 use crate::system::fake::Fake;
+use crate::system::snapshot::script_digest;
 use crate::verdict::{Finding, Level};
 
 /// What compiled scripts ask of any kernel's BPF.
@@ -36,7 +37,7 @@ fn config() -> Config {
 
 fn seen_on(script: &str, sys: &Fake, release: &str) -> Seen {
     let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
-    let mut seen = examine::examine(&subject, &Ground { sys, release, load: false }, &config());
+    let mut seen = examine::examine(&subject, &Ground { sys, release, scripts: None, tells_callable: true, load: false }, &config());
     seen.settle();
     seen
 }
@@ -87,7 +88,7 @@ fn fields_that_change() {
     assert!(message.contains("has no field `state`, which old has (`int64`); it is called `__state` there"), "{message}");
     let (rule, level, message, _) = field("long state", "unsigned int state", "state");
     assert_eq!((rule, level), ("size-changed", Level::Warning));
-    assert_eq!(message, "`state` of `struct task` is `uint32`, and `int64` on old");
+    assert!(message.starts_with("`state` of `struct task` is `uint32`, and `int64` on old; if the script's values fit"), "{message}");
     assert_eq!(field("int pid", "long pid", "pid").1, Level::Note);
     assert_eq!(field("int pid", "unsigned int pid", "pid").0, "sign-changed");
     assert_eq!(field("struct task *parent", "struct inner *parent", "parent").0, "type-changed");
@@ -129,6 +130,65 @@ fn functions_that_change() {
     assert_eq!(read("args.count", "unsigned long count", "unsigned long size").0, "field-gone");
     let result = one("kretprobe:vfs_read { @ = retval; }", "function long vfs_read", "function int vfs_read");
     assert_eq!((result.0, result.1), ("return-changed", Level::Warning));
+}
+
+/// What is wrong in one probe hides neither what changed for another, nor what that lacks.
+#[test]
+fn one_error_hides_no_other() {
+    let script = "kprobe:vfs_read { $t = (struct task *)arg0; @a = $t->pid; }\nkprobe:helper { @b = arg0; }\nbegin { @c = nsecs; }";
+    let without = format!("{BPF}{KERNEL}").replace("int pid; char", "char").replace("helper(int x)", "helper(long x)");
+    let sys = Fake::new(&without.replace("BPF_FUNC_ktime_get_boot_ns,", "").replace("BPF_FUNC_ktime_get_ns,", "")).unwrap();
+    let earlier = seen(script, KERNEL);
+    let mut now = seen_on(script, &sys, "6.12.0");
+    compare::compare(&mut now, &earlier, "old", &sys);
+    now.settle();
+    let mut rules: Vec<_> = now.findings.iter().map(|f| f.rule).collect();
+    rules.sort_unstable();
+    assert_eq!(rules, ["field-gone", "no-helper", "size-changed"], "{now:?}");
+    assert!(now.facts.is_empty(), "what is known of a part is not of the whole: {now:?}");
+    // nor is that told from both sides
+    let mut back = seen(script, KERNEL);
+    compare::compare(&mut back, &now, "new", &kernel(KERNEL));
+    assert!(back.findings.iter().any(|f| f.rule == "size-changed"));
+    assert!(back.without_changes_of(&now).findings.is_empty());
+    assert!(now.lacks_more_than(&earlier) && !earlier.lacks_more_than(&now));
+}
+
+/// Of a kernel that was described for other scripts, what is not there is not known.
+#[test]
+fn described_for_certain_scripts() {
+    let sys = kernel(KERNEL);
+    let seen = |script: &str, those: &[&str]| {
+        let digest = |text: &&str| script_digest(&[crate::diag::Source { name: "a".into(), text: (*text).into() }]);
+        let scripts = those.iter().map(digest).collect();
+        let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text(script.into())) };
+        examine::examine(
+            &subject,
+            &Ground { sys: &sys, release: "6.1.0", scripts: Some(&scripts), tells_callable: true, load: false },
+            &config(),
+        )
+    };
+    let (gone, there) = ("kprobe:no_such { }", "kprobe:helper { }");
+    assert!(matches!(&seen(gone, &[there]).state, verdict::State::Unknown(why) if why.contains("a.bt:1:1: ") || why.contains("no_such")));
+    assert_eq!(seen(gone, &[there, gone]).findings.first().map(|f| f.rule), Some("unknown-function"));
+    assert!(seen(there, &[]).is_well());
+    // what is wrong on any kernel is known
+    let wrong = seen("begin { prnt(1); }", &[]);
+    assert_eq!((wrong.state, wrong.findings.len()), (verdict::State::Checked, 1));
+}
+
+/// Which functions BPF programs may call, a kernel that does not run does not tell.
+#[test]
+fn what_programs_may_call_may_not_be_known() {
+    let sys = kernel(KERNEL);
+    let subject = Subject { name: "a.bt".into(), program: Ok(Program::Text("kprobe:helper { print(comm(1)); }".into())) };
+    let level = |tells_callable| {
+        let ground = Ground { sys: &sys, release: "6.12.0", scripts: None, tells_callable, load: false };
+        let seen = examine::examine(&subject, &ground, &config());
+        seen.findings.iter().map(|f| (f.rule, f.level)).collect::<Vec<_>>()
+    };
+    assert_eq!(level(true), [("no-kfunc", Level::Warning)]);
+    assert_eq!(level(false), [("no-kfunc", Level::Note)]);
 }
 
 #[test]
@@ -200,7 +260,7 @@ fn exceptions_are_heeded() {
 #[test]
 fn settings_of_the_script_count() {
     let rules = |script| seen(script, KERNEL).findings.into_iter().map(|f| (f.rule, f.level)).collect::<Vec<_>>();
-    assert_eq!(rules("kprobe:helper { system(\"true\"); }"), [("unsafe", Level::Error)]);
+    assert_eq!(rules("kprobe:helper { system(\"true\"); }"), [("unsafe", Level::Note)]);
     assert_eq!(rules("#!/usr/bin/env -S rbt --unsafe\nkprobe:helper { system(\"true\"); }"), []);
     assert_eq!(rules("#!/usr/bin/rbt --unsaef\nkprobe:helper { }"), [("bad-first-line", Level::Error)]);
     assert_eq!(rules("config = { missing_probes = \"ignore\"; } kprobe:nothing, kprobe:helper { @ = 1; }"), []);

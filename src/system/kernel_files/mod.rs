@@ -135,8 +135,12 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     let shown = parts.image.display();
     let missing = |what: String, help: &str| Missing { what, help: Some(help.into()) };
     progress("the kernel's image");
-    let whole = std::fs::read(&parts.image).map_err(|e| missing(format!("cannot read {shown}: {}", said(&e)), "check the path"))?;
     let is_kernel = "name a kernel's image, vmlinux or vmlinuz, that is whole";
+    // a device may have no end
+    if std::fs::metadata(&parts.image).is_ok_and(|m| !m.is_file()) {
+        return Err(missing(format!("{shown} is not a file"), is_kernel));
+    }
+    let whole = std::fs::read(&parts.image).map_err(|e| missing(format!("cannot read {shown}: {}", said(&e)), "check the path"))?;
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
     let data = unpack::elf(whole).map_err(cannot)?;
     let mut image = Image::linked(&data).map_err(cannot)?;

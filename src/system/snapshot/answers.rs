@@ -267,7 +267,7 @@ impl Snapshot {
         name == KERNEL || described() || self.functions().is_ok_and(|all| all.all().any(|f| f.module == name))
     }
 
-    fn note(&self, what: impl FnOnce(&mut Asked)) {
+    pub(super) fn note(&self, what: impl FnOnce(&mut Asked)) {
         if let Some(asked) = &self.asked {
             what(&mut asked.borrow_mut());
         }

@@ -23,6 +23,8 @@ pub(super) struct Asked {
     pub modules: BTreeSet<String>,
     /// Of the configuration.
     pub options: BTreeSet<String>,
+    /// Digests of those that asked.
+    pub scripts: BTreeSet<u64>,
 }
 
 /// Enums of what BPF has: types of programs, maps and links, and helpers.
@@ -34,7 +36,14 @@ impl Snapshot {
         Self { asked: Some(Default::default()), ..self }
     }
 
-    /// What was asked since. `of` is told in what it was made from: `2 scripts`.
+    /// A script of this digest has asked.
+    pub fn note_script(&self, digest: u64) {
+        self.note(|a| {
+            a.scripts.insert(digest);
+        });
+    }
+
+    /// What was asked since. `of` is told in what it was made from: `2 scripts ask`.
     pub fn noted(&self, of: &str) -> Result<Contents, Missing> {
         let Some(asked) = &self.asked else { return self.contents() };
         let asked = asked.take();
@@ -70,7 +79,7 @@ impl Snapshot {
         // last, since they look for what tells them; their answers are kept, and not that
         let features = Feature::ALL.into_iter().map(|f| (f, self.has(f))).collect();
         let mut about = whole.about;
-        about.source = format!("{}; what {of} ask", about.source);
+        about.source = format!("{}; no more than {of}", about.source);
         Ok(Contents {
             about,
             btf,
@@ -83,6 +92,11 @@ impl Snapshot {
             features,
             callable: whole.callable,
             config,
+            // where it was not whole, only those are answered that it was made for
+            scripts: Some(match whole.scripts {
+                Some(before) => before.intersection(&asked.scripts).copied().collect(),
+                None => asked.scripts,
+            }),
             missing: whole.missing,
         })
     }

@@ -26,7 +26,7 @@ use crate::system::{Missing, elf};
 
 const MAGIC: &[u8; 8] = b"\x89rbts\r\n\x1a";
 /// Major and minor.
-pub const VERSION: (u16, u16) = (1, 0);
+pub const VERSION: (u16, u16) = (1, 1);
 const HEAD: usize = 48;
 const WRITER: usize = 16;
 /// The most bytes of a file: a distribution's kernel with all its modules has a twentieth.

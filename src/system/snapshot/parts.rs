@@ -12,8 +12,9 @@
 //! | `features` | name, a tab, 0 or 1 |
 //! | `callable` | a function's name, then types of program, with tabs between |
 //! | `config` | the kernel's own text |
+//! | `scripts` | digests of the scripts that it was made for, in hexadecimal |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::Sections;
 use super::{About, Contents, Event};
@@ -32,6 +33,7 @@ pub fn sections(contents: &Contents) -> Vec<(String, Vec<u8>)> {
     let missing = contents.missing.iter().map(|(what, why)| format!("{what}\t{}\n", why.replace('\n', " "))).collect::<String>();
     text("missing", Some(missing).filter(|m| !m.is_empty()));
     text("config", contents.config.clone());
+    text("scripts", contents.scripts.as_ref().map(|all| all.iter().map(|digest| format!("{digest:016x}\n")).collect()));
     text("callable", contents.callable.as_ref().map(callable));
     text("modules", contents.modules.as_deref().map(lines));
     text("injectable", contents.error_injectable.as_deref().map(lines));
@@ -82,6 +84,7 @@ pub fn contents(of: &Sections) -> Result<Contents, String> {
         features: features(of)?,
         callable: read_callable(of)?,
         config: of.text("config")?,
+        scripts: scripts(of)?,
         missing: missing(of)?,
     })
 }
@@ -151,6 +154,12 @@ pub struct EventIndex {
     pub names: Vec<(String, String)>,
     /// For each, where its format begins and ends in the section of formats.
     pub places: Vec<(usize, usize)>,
+}
+
+/// See [`Contents::scripts`]. A line that is no digest stands for no script.
+pub fn scripts(of: &Sections) -> Result<Option<BTreeSet<u64>>, String> {
+    let text = of.text("scripts")?;
+    Ok(text.map(|text| text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()))
 }
 
 /// See [`EventIndex`].

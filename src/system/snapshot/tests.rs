@@ -47,6 +47,7 @@ fn contents(noise: usize) -> Contents {
         features: BTreeMap::from([(Feature::Loop, true), (Feature::UprobeMulti, false)]),
         callable: Some(BTreeMap::from([("bpf_task_from_pid".into(), vec![2, 26])])),
         config: Some("CONFIG_BPF=y\n# CONFIG_FPROBE is not set\nCONFIG_BPF_KPROBE_OVERRIDE=y\n".into()),
+        scripts: Some(BTreeSet::from([7, u64::MAX])),
         missing: BTreeMap::from([("injectable".into(), "a reason".into())]),
     }
 }
@@ -85,6 +86,7 @@ fn what_is_written_is_read() {
         let is = snapshot.contents().unwrap();
         assert_eq!((&is.about, &is.events, &is.untraceable, &is.config), (&was.about, &was.events, &was.untraceable, &was.config));
         assert_eq!((&is.features, &is.callable, &is.missing), (&was.features, &was.callable, &was.missing));
+        assert_eq!(is.scripts, was.scripts);
         assert_eq!((&is.functions, &is.variables, &is.error_injectable), (&was.functions, &was.variables, &was.error_injectable));
         assert_eq!(is.btf, was.btf);
         assert_eq!(bytes(&is), bytes(&was));
@@ -183,7 +185,7 @@ fn damage_is_told() {
 fn other_versions() {
     let file = File::new("versions");
     let mut newer = bytes(&contents(0));
-    newer[8] = 7;
+    (newer[8], newer[10]) = (7, 0);
     newer[16..20].copy_from_slice(b"99.1");
     let missing = file.open(&newer).err().unwrap();
     assert!(missing.what.contains("has the format 7.0") && missing.what.contains(env!("CARGO_PKG_VERSION")), "{missing:?}");
