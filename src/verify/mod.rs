@@ -95,8 +95,8 @@ fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kern
     outcomes
 }
 
-/// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one is compared
-/// with the first on which it is, or which at least has something that is not there.
+/// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one and those that
+/// are not well either are compared with the first on which it is, or which at least has something that is not there.
 fn other_way(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [Seen]) {
     let Some(baseline) = kernels.baseline.as_ref() else { return };
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
@@ -108,13 +108,16 @@ fn other_way(asked: &Check, config: &Config, subjects: &[Subject], kernels: &ker
             continue;
         };
         let Some(earlier) = seen.get_mut(of(n)).map(|s| std::mem::replace(s, Seen::unknown(""))) else { continue };
+        let unwell = |k: &usize| *k != n && seen.get(of(*k)).is_some_and(|s| s.state == State::Checked && !s.is_well());
+        let unwell: Vec<(usize, Kernel)> = kernels.all.iter().cloned().enumerate().filter(|(k, _)| unwell(k)).collect();
         let earlier = [earlier];
-        let again = examined(asked, config, std::slice::from_ref(subject), std::slice::from_ref(baseline), Some((&other.name, &earlier)));
+        let compared: Vec<Kernel> = unwell.iter().map(|(_, kernel)| kernel.clone()).collect();
+        let again = examined(asked, config, std::slice::from_ref(subject), &compared, Some((&other.name, &earlier)));
         let [earlier] = earlier;
         // what differs is told of the other one already
-        let again = again.into_iter().next().map(|seen| seen.without_changes_of(&earlier));
-        for (at, one) in [(n, Some(earlier)), (first, again)] {
-            if let (Some(slot), Some(one)) = (seen.get_mut(of(at)), one) {
+        let again: Vec<Seen> = again.into_iter().map(|seen| seen.without_changes_of(&earlier)).collect();
+        for (at, one) in unwell.into_iter().map(|(k, _)| k).zip(again).chain([(n, earlier)]) {
+            if let Some(slot) = seen.get_mut(of(at)) {
                 *slot = one;
             }
         }
