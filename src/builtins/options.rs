@@ -22,9 +22,8 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
-        doc: "What was given after -- as --name=value or --name value, else the default, whose type it has (false without one). In an \
-          attach point $name stands for it; one whose option is empty or 0 is left out, and one with commas is an attach point for each \
-          part. -- --help lists a script's options.",
+        doc: "What was given after -- as --name=value or --name value, else the default, whose type it has (false without one). In attach \
+          points $name stands for it: commas make several points, empty or 0 none. -- --help lists a script's options.",
         example: "begin { printf(\"%d\\n\", getopt(\"depth\", 3, \"how deep to look\")); }",
     },
     Builtin {
