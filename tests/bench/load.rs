@@ -191,20 +191,30 @@ impl<R: Read> Read for Slow<R> {
     }
 }
 
-/// What a probe adds to what it is in, as it is written and by what serves it: perf and a raw tracepoint, a breakpoint and a
-/// trampoline.
+/// What a tracepoint adds to what it is in, by perf and by the raw one that serves it.
 pub fn lowered() {
-    for (what, call, feature, program) in [
+    against(&[
         ("a system call", "", "raw_syscalls", "tracepoint:syscalls:sys_enter_openat { @ = count() }"),
         ("an event", RENAME, "raw_tracepoint", "tracepoint:task:task_rename { @ = count() }"),
-        ("a function", "", "fentry", "kprobe:do_sys_openat2 { @ = count() }"),
-        ("a function's return", "", "fentry", "kretprobe:do_sys_openat2 { @ = count() }"),
-    ] {
+    ]);
+}
+
+/// What a probe on a function of the kernel adds to it, by a breakpoint and by the trampoline that serves it.
+pub fn kprobe() {
+    if !has_kprobes() {
+        println!("  not measured: the kernel has no kprobes (tests/vm/vmrun.sh runs this on one that has)");
+        return;
+    }
+    against(&[
+        ("a function", RENAME, "fentry", "kprobe:__set_task_comm { @ = count() }"),
+        ("its return", RENAME, "fentry", "kretprobe:__set_task_comm { @ = count() }"),
+    ]);
+}
+
+/// A load, what serves the probe unless that is turned off, and the script.
+fn against(rows: &[(&str, &str, &str, &str)]) {
+    for (what, call, feature, program) in rows {
         println!("  {what}: {program}");
-        if program.starts_with('k') && !has_kprobes() {
-            println!("  not measured: the kernel has no kprobes (tests/vm/vmrun.sh runs this on one that has)");
-            continue;
-        }
         let [mut bare, mut perf, mut raw]: [Samples; 3] = Default::default();
         let once = || finish(again(&[WORD, &CALLS.to_string(), "0", call]), CALLS);
         let traced = |args: &[&str]| {

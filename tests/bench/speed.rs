@@ -29,6 +29,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("printf", "a million printf events to a file", load::printf),
     ("burst", "ten million printf events from all CPUs at once, with a slow reader: none lost in silence", load::burst),
     ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
+    ("kprobe", "a function of the kernel by breakpoint, and by the trampoline that serves it", load::kprobe),
     ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),
 ];
 

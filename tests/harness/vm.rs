@@ -121,7 +121,7 @@ impl Batch {
             .args(["-k", &self.kernel, "--"])
             .arg(std::env::current_exe().map_err(fail)?)
             .env("RBT_TEST_VM_BATCH", &list)
-            .env("VM_TIMEOUT", std::env::var("VM_TIMEOUT").unwrap_or_else(|_| "900".into()))
+            .env("VM_TIMEOUT", std::env::var("VM_TIMEOUT").unwrap_or_else(|_| "1800".into()))
             .stdin(Stdio::null())
             .output()
             .map_err(fail)?;
