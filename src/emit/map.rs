@@ -21,6 +21,25 @@ pub enum MapKind {
     Ringbuf = 27,
 }
 
+impl MapKind {
+    /// Each with the constant of the enum, and whether every processor has values of its own.
+    const ROWS: &[(Self, &'static str, bool)] = &[
+        (Self::Hash, "BPF_MAP_TYPE_HASH", false),
+        (Self::Array, "BPF_MAP_TYPE_ARRAY", false),
+        (Self::ProgArray, "BPF_MAP_TYPE_PROG_ARRAY", false),
+        (Self::PercpuHash, "BPF_MAP_TYPE_PERCPU_HASH", true),
+        (Self::PercpuArray, "BPF_MAP_TYPE_PERCPU_ARRAY", true),
+        (Self::LruHash, "BPF_MAP_TYPE_LRU_HASH", false),
+        (Self::LruPercpuHash, "BPF_MAP_TYPE_LRU_PERCPU_HASH", true),
+        (Self::Ringbuf, "BPF_MAP_TYPE_RINGBUF", false),
+    ];
+
+    /// Of the kind with this number, the constant and whether it is per processor; none: no object of ours has such.
+    pub fn numbered(number: u32) -> Option<(&'static str, bool)> {
+        Self::ROWS.iter().find(|(kind, ..)| *kind as u32 == number).map(|(_, constant, per_cpu)| (*constant, *per_cpu))
+    }
+}
+
 /// A map's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapDef {

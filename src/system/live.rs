@@ -308,6 +308,10 @@ impl System for Live {
 
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
         let homes = |all: &Functions| all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect();
+        if self.told {
+            // nothing will be attached, which would tell; where the list cannot be read it is as below
+            let _ = self.functions();
+        }
         if let Some(all) = self.indexed() {
             return Ok(homes(all));
         }

@@ -3,7 +3,6 @@
 //! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Snapshot` from a file, `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
-pub mod asked;
 pub mod btf;
 pub mod cgroup;
 pub mod dwarf;

@@ -1,7 +1,7 @@
 //! What an object asks of a kernel, and whether that has it.
 
 use crate::codegen::artifact::{Artifact, Program, Site};
-use crate::emit::helper_name;
+use crate::emit::{MapKind, helper_name};
 use crate::probes::{Attach, ProgramType};
 use crate::settings::Settings;
 use crate::system::object_needs::{NeededMap, Needs, needs};
@@ -97,27 +97,12 @@ fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn S
         }
     }
     for map in &needs.maps {
-        let Some(name) = map_type(map.kind) else { continue };
+        let Some((name, _)) = MapKind::numbered(map.kind) else { continue };
         if sys.enumerator(name).is_none() {
             let message = format!("the kernel has no maps of type {}, which the script needs", plain(name, "BPF_MAP_TYPE_"));
             answer.lacks.push(Lack { rule: "no-map-type", message, help: None, site: site_of("", programs) });
         }
     }
-}
-
-/// Constants of `enum bpf_map_type`, by number.
-fn map_type(kind: u32) -> Option<&'static str> {
-    Some(match kind {
-        1 => "BPF_MAP_TYPE_HASH",
-        2 => "BPF_MAP_TYPE_ARRAY",
-        3 => "BPF_MAP_TYPE_PROG_ARRAY",
-        5 => "BPF_MAP_TYPE_PERCPU_HASH",
-        6 => "BPF_MAP_TYPE_PERCPU_ARRAY",
-        9 => "BPF_MAP_TYPE_LRU_HASH",
-        10 => "BPF_MAP_TYPE_LRU_PERCPU_HASH",
-        27 => "BPF_MAP_TYPE_RINGBUF",
-        _ => return None,
-    })
 }
 
 /// Constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of a type go by.
@@ -182,7 +167,7 @@ fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn Syst
 
 /// Bytes of a map that is full, without what the kernel adds to each element.
 fn memory(map: &NeededMap, cpus: u64) -> u64 {
-    let per_cpu = matches!(map.kind, 5 | 6 | 10);
+    let per_cpu = MapKind::numbered(map.kind).is_some_and(|(_, per_cpu)| per_cpu);
     let value = u64::from(map.value.next_multiple_of(8)) * if per_cpu { cpus } else { 1 };
     u64::from(map.entries).saturating_mul(u64::from(map.key.next_multiple_of(8)) + value)
 }

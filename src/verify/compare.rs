@@ -22,6 +22,11 @@ const GONE: &[(&str, &str)] = &[
     ("unknown-name", "constant-gone"),
 ];
 
+/// Is this code said of something that is not there?
+pub fn is_absence(code: &str) -> bool {
+    code == "no-kernel-function" || GONE.iter().any(|(absent, _)| *absent == code)
+}
+
 /// Adds to what was seen of a script how that differs from what was seen of it on the kernel `name`.
 pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn System) {
     if !matches!(earlier.state, verdict::State::Checked) {

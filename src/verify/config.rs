@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Config, Failure> {
-        Config::read(text, Path::new("/work/dir/rbt-check.toml"))
+        Config::read(text, Path::new("/srv/scripts/rbt-check.toml"))
     }
 
     #[test]
@@ -181,12 +181,12 @@ mod tests {
         let text = "against = [\"k.rbts\", \"/abs\"]\ndeny = \"warnings\"\n[[script]]\nfiles = \"net/*.bt\"\nkernels = \">= 5.15, != 6.6\"\n\
                     optional = [\"kprobe:foo*\"]\n[[script]]\nfiles = [\"**\"]\nallow = [\"sign-changed\"]\nreason = \"why\"\n";
         let config = read(text).unwrap();
-        assert_eq!(config.against, [PathBuf::from("/work/dir/k.rbts"), "/abs".into()]);
+        assert_eq!(config.against, [PathBuf::from("/srv/scripts/k.rbts"), "/abs".into()]);
         assert!(config.deny_warnings);
         let of = |path: &str| config.exceptions(&Subject { name: path.into(), program: Ok(Program::File(path.into())) });
-        let net = of("/work/dir/net/a.bt");
+        let net = of("/srv/scripts/net/a.bt");
         assert!(net.skips("5.4").is_some() && net.may_lack("kprobe:foo_x") && net.allows("sign-changed") == Some("why"));
-        let other = of("/work/dir/a.bt");
+        let other = of("/srv/scripts/a.bt");
         assert!(other.skips("5.4").is_none() && other.allows("sign-changed").is_some());
     }
 

@@ -17,11 +17,11 @@ use crate::system::snapshot::script_digest;
 use crate::system::{Feature, System};
 use crate::verdict::{self, Finding, Level, Place, State};
 
-use super::asks;
 use super::config::Config;
 use super::exceptions::Exceptions;
 use super::subjects::Subject;
 use super::uses::{self, Use};
+use super::{asks, compare};
 
 /// A kernel, as a script meets it.
 pub struct Ground<'a> {
@@ -42,21 +42,6 @@ const UNSAFE: &str = "unsafe";
 
 /// The code of what is not done because BPF programs may not call the function for it.
 const NO_CALL: &str = "no-kfunc";
-
-/// Codes of what is said of things that are not there.
-const ABSENT: &[&str] = &[
-    "inlined",
-    "no-kernel-function",
-    "no-match",
-    "not-traceable",
-    "unknown-field",
-    "unknown-function",
-    "unknown-module",
-    "unknown-name",
-    "unknown-probe-name",
-    "unknown-tracepoint",
-    "unknown-type",
-];
 
 /// What became of a script.
 #[derive(Debug)]
@@ -202,7 +187,7 @@ impl Work<'_> {
         }
         // a function of the script's own has the code that one of the kernel has
         let of_script = |f: &Finding| f.rule == "unknown-function" && !f.place.as_ref().is_some_and(at_point);
-        let absent = |f: &Finding| f.level > Level::Note && ABSENT.contains(&f.rule) && !of_script(f);
+        let absent = |f: &Finding| f.level > Level::Note && compare::is_absence(f.rule) && !of_script(f);
         let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
         self.seen.findings = told;
         let open: Vec<Finding> = open;
@@ -254,12 +239,7 @@ impl Work<'_> {
                 self.find_all(diags);
                 return checked;
             }
-            for item in &mut tree.items {
-                if let ast::Item::Probe(probe) = item {
-                    probe.points.retain(|p| !lacked.contains(&p.span));
-                }
-            }
-            tree.items.retain(|i| !matches!(i, ast::Item::Probe(p) if p.points.is_empty()));
+            keep_points(tree, |p| !lacked.contains(&p.span));
             if !tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
                 return None;
             }
@@ -283,12 +263,7 @@ impl Work<'_> {
             };
             let before = points(&tree);
             tree.items.retain(|i| if let ast::Item::Probe(p) = i { left(p) } else { true });
-            for item in &mut tree.items {
-                if let ast::Item::Probe(probe) = item {
-                    probe.points.retain(|point| !wrong.iter().any(|span| within(*span, point.span)));
-                }
-            }
-            tree.items.retain(|i| !matches!(i, ast::Item::Probe(p) if p.points.is_empty()));
+            keep_points(&mut tree, |point| !wrong.iter().any(|span| within(*span, point.span)));
             let after = points(&tree);
             if after == 0 || after == before {
                 return None;
@@ -465,6 +440,15 @@ fn own_options(source: &Source) -> Result<Settings, Diagnostics> {
 fn at_point(place: &Place) -> bool {
     let text: String = place.text.chars().skip(place.column.saturating_sub(1) as usize).collect();
     text.split_once(':').is_some_and(|(kind, _)| probes::find(kind).is_some())
+}
+
+/// Leaves attach points out of a script, and probes that have none then.
+fn keep_points(tree: &mut ast::Script, keep: impl Fn(&ast::AttachPoint) -> bool) {
+    tree.items.retain_mut(|item| {
+        let ast::Item::Probe(probe) = item else { return true };
+        probe.points.retain(&keep);
+        !probe.points.is_empty()
+    });
 }
 
 fn within(inner: Span, outer: Span) -> bool {
