@@ -103,7 +103,9 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
             return Err(Diagnostic::error("out-of-range", f.span(at), message));
         }
     };
-    Ok(Tagged::with(tag, size, [mode as u32, limit], ""))
+    let mode_word = MODES.get(mode).filter(|_| mode != 0).map(|(word, _)| (*word).to_owned());
+    let written: Vec<String> = mode_word.into_iter().chain((limit != USUAL_FRAMES).then(|| limit.to_string())).collect();
+    Ok(Tagged::with(tag, size, [mode as u32, limit], &written.join(", ")))
 }
 
 /// Frames that are kept of a stack of this type.

@@ -191,6 +191,9 @@ impl Session<'_> {
                 let target = self.settings.pid;
                 desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
             }
+            if self.settings.warning_level > 0 {
+                desk.notes.extend(self.files.notes());
+            }
             desk.close(&mut source.events);
             let asked = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0 && !desk.incomplete);
             if let Some(note) = asked.and_then(|asked| desk.telling.nothing_of(asked, desk.manifest, &desk.loaded.state)) {
