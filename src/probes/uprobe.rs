@@ -13,7 +13,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::registers::{ARGS, AX, GO_ARGS, IP, SP};
-use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing};
+use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing, mangled};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
 
@@ -139,6 +139,13 @@ impl ProbeKind for Uprobe {
         let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
         let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
         let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
+            if let [_, language, _] = *parts.as_slice() {
+                let error =
+                    Diagnostic::error("bad-probe", point.span, format!("`{language}` is no language whose functions are known by name"));
+                return Err(
+                    error.help(format!("one of {}; or quote a name that has a colon", mangled::languages().collect::<Vec<_>>().join(", ")))
+                );
+            }
             let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
             return Err(error.help(format!("write {}", self.usage())));
         };

@@ -52,9 +52,14 @@ impl fmt::Display for Name {
     }
 }
 
+/// The words for languages.
+pub fn languages() -> impl Iterator<Item = &'static str> {
+    LANGUAGES.iter().map(|(name, _)| *name)
+}
+
 /// The language of this name, in any case.
 pub fn language(word: &str) -> Option<&'static str> {
-    LANGUAGES.iter().map(|(name, _)| *name).find(|name| name.eq_ignore_ascii_case(word))
+    languages().find(|name| name.eq_ignore_ascii_case(word))
 }
 
 /// Does a pattern look as if it were of such a name rather than of a symbol?

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{Env, missing};
+use super::super::{Env, MIDST, missing, well_placed};
 use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
@@ -289,23 +289,8 @@ impl Uprobe {
     }
 }
 
-/// What may come of a probe in the wrong place, and how it is had all the same.
-const MIDST: &str =
-    "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check";
-
 fn check(binary: &Binary, Found { function: f, by, .. }: &Found, point: &AttachPoint) -> Result<(), Diagnostic> {
-    let refused = |message: String, help: &str| Err(Diagnostic::error("bad-offset", point.span, message).help(help));
-    if *by == 0 {
-        return Ok(());
-    }
-    if *by >= f.size {
-        let message = format!("offset {by} is outside `{}`, which has {} bytes", f.name, f.size);
-        return refused(message, "an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check");
-    }
-    if instructions::starts_at(&binary.path, f.offset, *by) != Some(true) {
-        return refused(format!("no instruction of `{}` is known to start at offset {by}", f.name), MIDST);
-    }
-    Ok(())
+    well_placed(instructions::placed(&binary.path, f, *by), &f.name, *by, point.span)
 }
 
 /// Decimal or hexadecimal.
