@@ -124,19 +124,21 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
     let Some(mount) = mount() else {
         return Err(Missing { what: format!("container `{name}` cannot be found"), help: Some(NOT_MOUNTED.into()) });
     };
-    let known = id_of(name, Path::new("/"));
-    let wanted = known.as_deref().unwrap_or(name);
+    let known = ids_of(name, Path::new("/"));
     let mut found = Vec::new();
-    search(&mount, wanted, DEPTH, &mut found);
+    for wanted in known.iter().map(String::as_str).chain(known.is_empty().then_some(name)) {
+        search(&mount, wanted, DEPTH, &mut found);
+    }
     match found.as_slice() {
         [one] => at(one.clone()),
         [] => Err(Missing {
-            what: match &known {
+            what: match known.first() {
                 Some(id) => format!("container `{name}` ({}) is not running: it has no cgroup", id.get(..12).unwrap_or(id)),
                 None => format!("there is no running container `{name}`"),
             },
             help: Some(format!(
-                "give the cgroup itself, a path below {}: --cgroup PATH; /proc/PID/cgroup tells a process's",
+                "give its id (names are known of docker's and podman's own folders only), or the cgroup itself, a path below {}: \
+                 --cgroup PATH; /proc/PID/cgroup tells a process's",
                 mount.display()
             )),
         }),
@@ -152,10 +154,7 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
 
 /// Folders of that container, outermost ones only, in order of name.
 fn search(folder: &Path, wanted: &str, depth: u32, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut folders: Vec<PathBuf> = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect();
-    folders.sort();
-    for path in folders {
+    for path in folders_in(folder) {
         let parent = folder.file_name().and_then(|n| n.to_str()).unwrap_or("");
         if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| is_of(n, parent, wanted)) {
             found.push(path);
@@ -178,22 +177,31 @@ fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
     })
 }
 
-/// The id of a container that docker or podman knows by this name; `root` is the machine's.
-fn id_of(name: &str, root: &Path) -> Option<String> {
+/// The ids of containers that docker or podman knows by this name, running or not: several users may have one each. `root` is
+/// the machine's.
+fn ids_of(name: &str, root: &Path) -> Vec<String> {
     // docker: a folder for each container, and in it what it is: `…"Name":"/web"…`
-    let folders = fs::read_dir(root.join("var/lib/docker/containers")).ok().into_iter().flatten().flatten();
-    let docker = folders.filter_map(|folder| {
-        let text = fs::read_to_string(folder.path().join("config.v2.json")).ok()?;
-        text.contains(&format!("\"Name\":\"/{name}\"")).then(|| folder.file_name().into_string().ok())?
+    let docker = folders_in(&root.join("var/lib/docker/containers")).into_iter().filter_map(|folder| {
+        let text = fs::read_to_string(folder.join("config.v2.json")).ok()?;
+        text.contains(&format!("\"Name\":\"/{name}\"")).then(|| folder.file_name()?.to_str().map(str::to_owned))?
     });
-    // podman: a list, `[{"id":"…","names":["web"],…},…]`
-    let podman = ["var/lib/containers/storage", "run/containers/storage"].into_iter().filter_map(|storage| {
-        let list = root.join(storage).join("overlay-containers/containers.json");
-        let text = fs::read_to_string(list).ok()?;
+    // podman: a list, `[{"id":"…","names":["web"],…},…]`, and one for each user who runs it without root
+    let homes = folders_in(&root.join("home")).into_iter().chain([root.join("root")]).map(|home| home.join(".local/share"));
+    let stores = [root.join("var/lib"), root.join("run")].into_iter().chain(homes);
+    let podman = stores.filter_map(|store| {
+        let text = fs::read_to_string(store.join("containers/storage/overlay-containers/containers.json")).ok()?;
         let of_name = |each: &&str| each.split_once("\"names\":[").is_some_and(|(_, n)| n.starts_with(&format!("\"{name}\"")));
         Some(text.split("\"id\":\"").skip(1).find(of_name)?.split('"').next()?.to_owned())
     });
-    docker.chain(podman).next()
+    docker.chain(podman).collect()
+}
+
+/// The folders in this one, in order of name.
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).ok().into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect();
+    folders.sort();
+    folders
 }
 
 #[cfg(test)]
@@ -227,15 +235,18 @@ mod tests {
     #[test]
     fn names_lead_to_ids() {
         let root = std::env::temp_dir().join(format!("rbt-containers-{}", std::process::id()));
-        let (docker, podman) = (root.join("var/lib/docker/containers/aaaa"), root.join("var/lib/containers/storage/overlay-containers"));
-        for folder in [&docker, &podman] {
+        let docker = root.join("var/lib/docker/containers/aaaa");
+        let podman = root.join("var/lib/containers/storage/overlay-containers");
+        let own = root.join("home/ann/.local/share/containers/storage/overlay-containers");
+        for folder in [&docker, &podman, &own] {
             fs::create_dir_all(folder).unwrap();
         }
         fs::write(docker.join("config.v2.json"), r#"{"ID":"aaaa","Name":"/web","Driver":"overlay2"}"#).unwrap();
         fs::write(podman.join("containers.json"), r#"[{"id":"bbbb","names":["db"],"image":"x"},{"id":"cccc","names":["web2","y"]}]"#)
             .unwrap();
-        let ids = ["web", "db", "web2", "we", "y"].map(|n| id_of(n, &root));
+        fs::write(own.join("containers.json"), r#"[{"id":"dddd","names":["db"],"image":"x"}]"#).unwrap();
+        let ids = ["web", "db", "web2", "we", "y"].map(|n| ids_of(n, &root).join(" "));
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(ids, [Some("aaaa".into()), Some("bbbb".into()), Some("cccc".into()), None, None]);
+        assert_eq!(ids, ["aaaa", "bbbb dddd", "cccc", "", ""]);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::process::{adopt, attached, command, interrupt, ms};
+use crate::process::{adopt, attached, command, has_kprobes, interrupt, ms};
 use crate::stats::{Samples, rounds};
 
 const NUMBERS: [usize; 3] = [1, 100, 1000];
@@ -25,6 +25,9 @@ const KINDS: &[Kind] = &[
     ("usdt", &[], |file, n| in_file("usdt", file, "bench:m", n)),
     ("profile", &[], |_, n| timed("profile", n)),
     ("interval", &[], |_, n| timed("interval", n)),
+    ("kprobe by perf", &["--no-feature", "fentry,kprobe_multi"], |_, n| functions("kprobe", n)),
+    ("kprobe as it is", &[], |_, n| functions("kprobe", n)),
+    ("fentry", &[], |_, n| functions("fentry", n)),
     ("software", &[], |_, n| (0..n).map(|i| format!("software:page-faults:{}", 1_000_000 + i)).collect()),
 ];
 
@@ -32,6 +35,12 @@ const KINDS: &[Kind] = &[
 fn listed(pattern: &str, n: usize) -> Vec<String> {
     let out = command(&["-l", pattern]).output().expect("rbt").stdout;
     String::from_utf8_lossy(&out).lines().filter(|l| !l.ends_with(":irq_work_exit")).take(n).map(str::to_owned).collect()
+}
+
+/// Functions that answer reads of sysfs: there are thousands, and next to nothing calls them. None where no program may be
+/// attached to a function.
+fn functions(kind: &str, n: usize) -> Vec<String> {
+    if has_kprobes() { listed(&format!("{kind}:*_show"), n) } else { Vec::new() }
 }
 
 fn in_file(kind: &str, file: &Path, prefix: &str, n: usize) -> Vec<String> {

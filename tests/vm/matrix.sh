@@ -14,6 +14,7 @@
 #
 # MATRIX_CARGO       what to give to cargo besides (default: --no-default-features --features dynamic-llvm)
 # RBT_TEST_MACHINES  virtual machines at a time (default 1)
+# RBT_TEST_BIN       another rbt than cargo's of that kind: a release build takes half the time in emulation
 # The status is 1 where a case failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
