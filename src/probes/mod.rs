@@ -117,6 +117,8 @@ pub enum Place {
     Argument(ArgumentPlace),
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
     Object,
+    /// Where no BPF program reads, as in a register of floating point: there to be told of.
+    Unreadable,
 }
 
 /// What a site offers to the script.

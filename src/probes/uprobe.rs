@@ -121,7 +121,14 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
             let at = register(e, n);
             Operand::at(ty, at, Space::User)
         }
-        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::SyscallArg(_) | Place::SyscallNumber | Place::Object => {
+        Place::Record
+        | Place::DataLoc
+        | Place::RelLoc
+        | Place::RawArg(_)
+        | Place::SyscallArg(_)
+        | Place::SyscallNumber
+        | Place::Object
+        | Place::Unreadable => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
     }
@@ -216,13 +223,17 @@ impl ProbeKind for Uprobe {
         };
         let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
         let mut offset = 0u32;
-        let fields = known.ok_or_else(unknown)?.into_iter().filter_map(|a| {
+        let fields = known.ok_or_else(unknown)?.into_iter().map(|a| {
+            let Some(place) = a.place.map(Place::Argument) else {
+                let decl = format!("{}, which cannot be read", a.name);
+                let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
+                return Rc::new(ContextField { field, place: Place::Unreadable, decl });
+            };
             let decl = format!("{} {}", a.ty, a.name);
             offset = offset.next_multiple_of(a.ty.align());
             let field = Field { name: a.name, offset, bits: None, ty: a.ty };
             offset = offset.saturating_add(field.ty.size());
-            // what cannot be read (floating point) is not offered
-            Some(Rc::new(ContextField { field, place: Place::Argument(a.place?), decl }))
+            Rc::new(ContextField { field, place, decl })
         });
         Ok(fields.collect())
     }
