@@ -16,7 +16,8 @@ use crate::types::{Int, Space, Type};
 /// Errors: nothing matches, or the kernel's lists cannot be read.
 pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
-    for pattern in split(patterns.unwrap_or("*"), ',').iter().map(|p| p.trim()).filter(|p| !p.is_empty()) {
+    let patterns = patterns.filter(|p| !p.trim().is_empty()).unwrap_or("*");
+    for pattern in split(patterns, ',').iter().map(|p| p.trim()).filter(|p| !p.is_empty()) {
         let before = page.written;
         match type_pattern(pattern) {
             Some((kind, word, name)) => list_types(kind, word, name, &mut page)?,

@@ -430,7 +430,7 @@ pub const ENV_ONLY: &[(&str, &str)] = &[
     ("color", "auto, always or never: colour in messages; --color wins"),
     ("kernel_build", "Kernel headers, generated part; only with RBT_KERNEL_SOURCE"),
     ("kernel_source", "Kernel headers"),
-    ("vmlinux", "The kernel's uncompressed image, to check kprobe offsets with"),
+    ("vmlinux", "The kernel's uncompressed image, with symbols, to check kprobes' offsets with"),
 ];
 
 /// The value of `RBT_<NAME>` or, failing that, of `BPFTRACE_<NAME>`.

@@ -88,7 +88,7 @@ pub struct Tagged {
     pub size: u32,
     /// What the row wants to remember per use: a stack's mode and limit, say.
     pub params: [u32; 2],
-    /// The same for text: a time's format, say; else empty.
+    /// The same for text: a time's format, say, or a stack's mode and limit as they are written; else empty.
     #[serde(default)]
     pub text: String,
 }
@@ -271,7 +271,8 @@ impl Type {
     }
 }
 
-/// As the script's author writes it: `uint64`, `string[16]`, `struct task_struct *`.
+/// As the script's author writes it: `uint64`, `string[16]`, `struct task_struct *`. With `{:#}`, what tells types of one name
+/// apart too: `ustack(perf, 2)`.
 impl std::fmt::Display for Type {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -292,7 +293,8 @@ impl std::fmt::Display for Type {
                 write!(f, "{} {}", if s.union { "union" } else { "struct" }, if s.name.is_empty() { "(anonymous)" } else { &s.name })
             }
             Type::Record(r) if r.name.is_empty() => {
-                let fields: Vec<String> = r.fields.iter().map(|m| format!("{}: {}", m.name, m.ty)).collect();
+                let written = |ty: &Type| if f.alternate() { format!("{ty:#}") } else { ty.to_string() };
+                let fields: Vec<String> = r.fields.iter().map(|m| format!("{}: {}", m.name, written(&m.ty))).collect();
                 write!(f, "{{ {} }}", fields.join(", "))
             }
             Type::Record(r) => write!(f, "struct {}", r.name),
@@ -302,10 +304,11 @@ impl std::fmt::Display for Type {
                     if i > 0 {
                         f.write_str(", ")?;
                     }
-                    write!(f, "{e}")?;
+                    e.fmt(f)?;
                 }
                 f.write_str(")")
             }
+            Type::Tagged(t) if f.alternate() && !t.text.is_empty() => write!(f, "{}({})", t.tag, t.text),
             Type::Tagged(t) => f.write_str(&t.tag),
             Type::Agg(a) => write!(f, "{}_t", a.function),
             Type::Args => f.write_str("args"),

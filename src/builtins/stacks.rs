@@ -21,7 +21,8 @@ const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
 /// Frames kept beyond the limit, of which [`decode`] drops as many: on the way from a raw tracepoint to its program there
-/// may be a function `__bpf_trace_…`, or the compiler has made a jump of it (include/trace/bpf_probe.h).
+/// may be a function `__bpf_trace_…`, or the compiler has made a jump of it (include/trace/bpf_probe.h). Only there do they
+/// tell stacks apart: elsewhere, what is not shown makes no difference.
 const SPARE_FRAMES: u32 = 1;
 /// Different stacks that are kept.
 const MOST_STACKS: u32 = 65536;
@@ -103,12 +104,19 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
             return Err(Diagnostic::error("out-of-range", f.span(at), message));
         }
     };
-    Ok(Tagged::with(tag, size, [mode as u32, limit], ""))
+    let mode_word = MODES.get(mode).filter(|_| mode != 0).map(|(word, _)| (*word).to_owned());
+    let written: Vec<String> = mode_word.into_iter().chain((limit != USUAL_FRAMES).then(|| limit.to_string())).collect();
+    Ok(Tagged::with(tag, size, [mode as u32, limit], &written.join(", ")))
 }
 
 /// Frames that are kept of a stack of this type.
 fn limit_of(ty: &Type) -> u32 {
     if let Type::Tagged(t) = ty { kept(t) } else { 0 }
+}
+
+/// Frames that are shown of it at most.
+fn shown_of(ty: &Type) -> u32 {
+    if let Type::Tagged(t) = ty { t.params[1] } else { 0 }
 }
 
 fn kept(t: &Tagged) -> u32 {
@@ -129,7 +137,7 @@ fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
     let known = format!("{name}_{limit}");
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, size);
-        let id = e.stack_id(limit, flags);
+        let id = e.stack_id(limit, shown_of(&u.ty), flags);
         e.store(at, 0, 8, id);
         if size > 8 {
             let both = e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
@@ -186,9 +194,9 @@ impl<'c> Emit<'c> {
         self.offset_by(room, start)
     }
 
-    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the
-    /// hash; 0 when there are no frames.
-    fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
+    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of those that are shown, and
+    /// gives the hash; 0 when there are no frames.
+    fn stack_id(&mut self, limit: u32, shown: u32, flags: u64) -> IntValue<'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
         // one before them is for a frame that the kernel may leave out
@@ -207,7 +215,8 @@ impl<'c> Emit<'c> {
         let zero = self.int(0);
         self.store(hash, 0, 8, zero);
         // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
-        self.count(limit.into(), |e, i| {
+        let hashed = if self.in_raw_tracepoint() { limit } else { shown };
+        self.count(hashed.into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
             let frame = e.load(at, 0, U64);
             let end = e.cmp(Cmp::Eq, frame, e.int(0));
@@ -256,7 +265,7 @@ pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
     e.store(depth, 0, 8, zero);
     let found = e.not_null(frames);
     e.if_(found, |e| {
-        e.count(limit.into(), |e, i| {
+        e.count(shown_of(&stack.ty).into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
             let frame = e.load(at, 0, U64);
             let end = e.cmp(Cmp::Eq, frame, e.int(0));

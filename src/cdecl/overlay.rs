@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::types::{TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
+use crate::system::instructions::Placed;
 use crate::system::kernel_types::Prototype;
 use crate::system::programs::ProgramFunction;
 use crate::system::{
@@ -200,6 +201,10 @@ impl System for Declarations<'_> {
 
     fn hidden_symbols(&self) -> Option<String> {
         self.sys.hidden_symbols()
+    }
+
+    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
+        self.sys.kernel_place(module, function, by)
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

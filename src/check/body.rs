@@ -335,9 +335,9 @@ impl<'a> Body<'a> {
         match self.coerce(value, &target.ty) {
             Some(value) => value,
             None => {
-                let d = Diagnostic::error("type-conflict", span, format!("`{name}` is {} and cannot hold {ty}", target.ty));
+                let d = Diagnostic::error("type-conflict", span, format!("`{name}` is {:#} and cannot hold {ty:#}", target.ty));
                 let place = if fixed { "declared here" } else { "it got its type here" };
-                self.report(d.related(target.span, format!("{place}: {}", target.ty)));
+                self.report(d.related(target.span, format!("{place}: {:#}", target.ty)));
                 poison(span)
             }
         }

@@ -246,8 +246,7 @@ impl Body<'_> {
             ArgRef::Index(n) => match self.context.arg_types.get(*n as usize) {
                 Some(Some(ty)) => ty.clone(),
                 Some(None) => {
-                    let d = Diagnostic::error("bad-arg", span, format!("{}'s `{}` cannot be read", self.site.name, row.name));
-                    self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
+                    self.unreadable(row.name, span);
                     return poison(span);
                 }
                 None => ty,

@@ -169,8 +169,8 @@ impl Body<'_> {
         match self.coerce(key, &merged.ty) {
             Some(key) => key,
             None => {
-                let d = Diagnostic::error("type-conflict", span, format!("`@{name}` has keys of {} and this key is {ty}", merged.ty));
-                self.report(d.related(merged.span, format!("keys got their type here: {}", merged.ty)));
+                let d = Diagnostic::error("type-conflict", span, format!("`@{name}` has keys of {:#} and this key is {ty:#}", merged.ty));
+                self.report(d.related(merged.span, format!("keys got their type here: {:#}", merged.ty)));
                 poison(span)
             }
         }
@@ -263,8 +263,8 @@ impl Body<'_> {
                 None => Expr { kind: ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)), ty: m.ty, span },
             },
             _ => {
-                let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at} and the other is {bt}"));
-                self.report(d.related(places.0, format!("this is {at}")));
+                let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at:#} and the other is {bt:#}"));
+                self.report(d.related(places.0, format!("this is {at:#}")));
                 poison(span)
             }
         }

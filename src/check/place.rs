@@ -82,9 +82,19 @@ impl Body<'_> {
         poison(name.span)
     }
 
+    /// Says that an argument is there, but not for us.
+    pub fn unreadable(&mut self, name: &str, span: Span) {
+        let d = Diagnostic::error("bad-arg", span, format!("{}'s `{name}` cannot be read", self.site.name));
+        self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
+    }
+
     fn args_field(&mut self, name: &ast::Ident, span: Span) -> Expr {
         let context = self.context;
         match context.fields.iter().find(|f| f.field.name == name.name) {
+            Some(field) if field.place == Place::Unreadable => {
+                self.unreadable(&name.name, name.span);
+                poison(span)
+            }
             Some(field) => {
                 let ty = self.context_type(&field.field.ty);
                 Expr { kind: ExprKind::Context(ArgRef::Named(field.clone())), ty, span }

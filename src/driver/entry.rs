@@ -121,7 +121,7 @@ impl Among<'_> {
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
         let mechanisms = start::unserved(why, compiled);
         if mechanisms.is_empty() {
-            return Err(start::explain(why, 1, compiled, &self.front(entry)));
+            return Err(start::explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
         }
         entry.checked.settings.no_features.extend(mechanisms);
         Ok(())

@@ -77,7 +77,7 @@ pub(super) fn start(
     };
     let settings = &checked.settings;
     let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled) {
-        mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, front).into(),
+        mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
         mechanisms => {
             if run.verbose {
                 say(&format!("by the mechanisms that the script names: {e:#}\n"));
@@ -103,7 +103,7 @@ pub(super) fn start(
             session.try_out(&mut *listener, &mut *renderer, &mut out, &mut io::stderr())
         }
     };
-    let exit = exit.map_err(|e| explain(&e, 1, compiled, front))?;
+    let exit = exit.map_err(|e| explain(&e, 1, compiled, &checked.script, front))?;
     front.clock.stage("run");
     if let Some(budget) = budget {
         budget.ran(exit.child);
@@ -169,8 +169,13 @@ fn output(run: &Run) -> Result<File, Failure> {
 }
 
 /// What went wrong, at its place in the script where it has one. `other` is the status of what is not known here.
-pub(super) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, front: &Front) -> Failure {
-    let at = |pos: &Pos| place(pos, &front.sources);
+pub(super) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, script: &hir::Script, front: &Front) -> Failure {
+    // where an attach point begins, it is what is meant
+    let at = |pos: &Pos| {
+        let rest = place(pos, &front.sources);
+        let mut points = script.probes.iter().flat_map(|p| &p.sites).map(|s| s.span);
+        points.find(|p| (p.source, p.start) == (rest.source, rest.start)).unwrap_or(rest)
+    };
     if let Some(refused) = error.downcast_ref::<Refused>() {
         if front.run.verbose {
             say(&format!("{}\n", refused.log.trim_end()));

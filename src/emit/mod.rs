@@ -430,6 +430,11 @@ impl<'c> Emit<'c> {
         ["fentry/", "fexit/"].iter().any(|s| self.fun_ref().section.starts_with(s))
     }
 
+    /// Is this a program that a raw tracepoint calls?
+    pub fn in_raw_tracepoint(&self) -> bool {
+        self.own_frames() > 0 && !self.in_trampoline()
+    }
+
     /// With so many frames of its own does a kernel stack start that is taken here.
     pub fn own_frames(&self) -> u64 {
         self.fun_ref().own_frames

@@ -124,6 +124,10 @@ impl ProbeKind for Kprobe {
         }
         let (function, place) = self.offset(what, point)?;
         let home = kernel::find(self, Named { module, function, probed_otherwise: true }, point, env)?;
+        if place != 0 && !env.settings.allow_unsafe {
+            let placed = env.sys.kernel_place(&home.module, &home.function, place).map_err(|m| missing(point.span, m))?;
+            super::well_placed(placed, function, place, point.span)?;
+        }
         let name = if module.is_some() { format!("{}:{what}", module.unwrap_or("")) } else { what.to_owned() };
         let module = (home.module != KERNEL).then_some(home.module);
         let attach = Attach::Kprobe { module, function: home.function, place, ret: self.ret, many: false };

@@ -18,6 +18,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
+use crate::system::instructions::Placed;
 pub use crate::system::matches;
 use crate::system::{Abi, ArgumentPlace, Feature, Missing, System};
 use crate::types::{Field, Space, Type};
@@ -116,6 +117,8 @@ pub enum Place {
     Argument(ArgumentPlace),
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
     Object,
+    /// Where no BPF program reads, as in a register of floating point: there to be told of.
+    Unreadable,
 }
 
 /// What a site offers to the script.
@@ -573,6 +576,25 @@ fn perf_context<'c>(e: &mut Emit<'c>, site: &ProbeSite, which: &ArgRef, ty: &Typ
 fn no_parts(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<(), Diagnostic> {
     parts::<0>(kind, point).map(|_| ())
 }
+
+/// Refuses an offset that is not where an instruction of a function starts.
+fn well_placed(placed: Placed, function: &str, by: u64, span: Span) -> Result<(), Diagnostic> {
+    match placed {
+        Placed::Instruction | Placed::Unknown => Ok(()),
+        Placed::Outside(size) => {
+            let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size} bytes"));
+            Err(d.help("an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check"))
+        }
+        Placed::Midst => {
+            let message = format!("no instruction of `{function}` is known to start at offset {by}");
+            Err(Diagnostic::error("bad-offset", span, message).help(MIDST))
+        }
+    }
+}
+
+/// What may come of a probe in the wrong place, and how it is had all the same.
+const MIDST: &str =
+    "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check";
 
 /// What the machine lacks, as a diagnostic.
 fn missing(span: Span, m: Missing) -> Diagnostic {

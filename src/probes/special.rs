@@ -98,7 +98,10 @@ impl ProbeKind for Special {
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         if self.attach != Attach::Signal {
-            each(self.name());
+            // a bare name: what is more than any text is not in it
+            if pattern.iter().all(|p| super::matches(p, "")) {
+                each(self.name());
+            }
         } else if pattern.iter().zip(SIGNAL).all(|(p, name)| super::matches(p, name)) {
             each(self.usage());
         }

@@ -123,11 +123,14 @@ impl ProbeKind for Tracepoint {
     }
 
     fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+        if sites.iter().any(|s| matches!(s.attach, Attach::Syscall { .. })) {
+            return Choice::literal("");
+        }
         if env.settings.refuses(Mechanism::RawTracepoint) {
             return Choice::literal("the raw form is turned off");
         }
-        if sites.iter().any(|s| matches!(s.attach, Attach::Syscall { .. })) {
-            return Choice::literal("");
+        if sites.iter().any(|s| Self::names_of(s).0 == SYSCALLS) {
+            return Choice::literal("no raw tracepoint is of one system call alone");
         }
         if sites.len() > 1 && !env.sys.has(Feature::RawTracepointCookie) {
             return Choice::literal("this kernel does not tell raw tracepoints apart");
@@ -242,7 +245,7 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
                 Operand::at(ty, at, Space::Kernel)
             }
         },
-        Place::Argument(_) | Place::Object => crate::bug!("a record's field is not at {:?}", f.place),
+        Place::Argument(_) | Place::Object | Place::Unreadable => crate::bug!("a record's field is not at {:?}", f.place),
         Place::DataLoc | Place::RelLoc => {
             let word = e.load_ctx(f.field.offset, Int { bytes: 4, signed: false });
             let from = e.and(word, e.int(0xffff));

@@ -13,7 +13,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::registers::{ARGS, AX, GO_ARGS, IP, SP};
-use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing};
+use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing, mangled};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
 
@@ -121,7 +121,14 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
             let at = register(e, n);
             Operand::at(ty, at, Space::User)
         }
-        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::SyscallArg(_) | Place::SyscallNumber | Place::Object => {
+        Place::Record
+        | Place::DataLoc
+        | Place::RelLoc
+        | Place::RawArg(_)
+        | Place::SyscallArg(_)
+        | Place::SyscallNumber
+        | Place::Object
+        | Place::Unreadable => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
     }
@@ -139,6 +146,13 @@ impl ProbeKind for Uprobe {
         let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
         let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
         let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
+            if let [_, language, _] = *parts.as_slice() {
+                let error =
+                    Diagnostic::error("bad-probe", point.span, format!("`{language}` is no language whose functions are known by name"));
+                return Err(
+                    error.help(format!("one of {}; or quote a name that has a colon", mangled::languages().collect::<Vec<_>>().join(", ")))
+                );
+            }
             let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
             return Err(error.help(format!("write {}", self.usage())));
         };
@@ -209,13 +223,17 @@ impl ProbeKind for Uprobe {
         };
         let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
         let mut offset = 0u32;
-        let fields = known.ok_or_else(unknown)?.into_iter().filter_map(|a| {
+        let fields = known.ok_or_else(unknown)?.into_iter().map(|a| {
+            let Some(place) = a.place.map(Place::Argument) else {
+                let decl = format!("{}, which cannot be read", a.name);
+                let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
+                return Rc::new(ContextField { field, place: Place::Unreadable, decl });
+            };
             let decl = format!("{} {}", a.ty, a.name);
             offset = offset.next_multiple_of(a.ty.align());
             let field = Field { name: a.name, offset, bits: None, ty: a.ty };
             offset = offset.saturating_add(field.ty.size());
-            // what cannot be read (floating point) is not offered
-            Some(Rc::new(ContextField { field, place: Place::Argument(a.place?), decl }))
+            Rc::new(ContextField { field, place, decl })
         });
         Ok(fields.collect())
     }

@@ -98,7 +98,7 @@ impl ProbeKind for Usdt {
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let Attach::Usdt { path, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
-        let binary = if args.contains("(%rip)") { env.sys.binary(path).ok() } else { None };
+        let binary = if args::names_symbols(args) { env.sys.binary(path).ok() } else { None };
         let arg_types = args::types(args, binary.as_deref());
         Ok(Context { caps: self.offers(), args: arg_types.len() as u32, arg_types, space: Some(Space::User), ..Context::default() })
     }

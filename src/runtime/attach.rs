@@ -405,6 +405,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
     let text = why.to_string();
     let Some(errno) = why.raw_os_error() else { return text };
     let text = match errno {
+        libc::EILSEQ => "EILSEQ".to_owned(),                         // whose text is of characters
         524 => "not supported by this kernel (ENOTSUPP)".to_owned(), // the kernel's own, unknown to strerror
         _ => text,
     };
@@ -439,6 +440,9 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
             "not the start of an instruction, or one that cannot be probed".into()
         }
         (Attach::Kprobe { .. }, libc::EADDRNOTAVAIL) => "several functions have that name: give the module, or use fentry".into(),
+        (Attach::Kprobe { function, .. }, libc::ENOENT | libc::ESRCH) if function.is_empty() => {
+            "the kernel has no code at that address".into()
+        }
         (Attach::Kprobe { function, .. }, libc::ENOENT | libc::ESRCH) => match sys.text_symbols(function).parts.first() {
             Some(part) => format!("the compiler left no such function: it was inlined, or is `{part}` now"),
             None => "the kernel has no such function that can be probed".into(),

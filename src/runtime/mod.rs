@@ -7,7 +7,7 @@
 //! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
 //! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `privileges`: what is not permitted
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `changed`: files that were replaced meanwhile; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
 //! - `ring`, `collect`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end
 //! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
@@ -31,6 +31,7 @@ use crate::types::Type;
 use crate::value::{Last, Output};
 
 mod attach;
+mod changed;
 pub mod child;
 mod collect;
 pub mod cost;
@@ -197,6 +198,7 @@ pub struct Session<'a> {
     boot_to_unix_ns: u64,
     /// Names of sites that could not be attached.
     not_attached: BTreeSet<String>,
+    files: changed::Files,
 }
 
 /// Loads a compiled script. From here on SIGINT and SIGTERM end the run and not the process, until the session is dropped.
@@ -259,6 +261,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         child: None,
         boot_to_unix_ns,
         not_attached: BTreeSet::new(),
+        files: changed::Files::of(manifest),
     };
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
     session.loaded.state.stop();

@@ -188,9 +188,9 @@ impl Session<'_> {
             desk.kept.ending = true;
             source.finish(&mut desk);
             if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
-                let target = self.settings.pid;
-                desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, target, self.sys);
+                desk.notes = unhit::notes(self.manifest, hits, &self.not_attached, self.settings.pid, self.sys);
             }
+            desk.notes.extend(self.files.notes().into_iter().filter(|_| self.settings.warning_level > 0));
             desk.close(&mut source.events);
             let asked = self.options.asked.as_deref().filter(|_| status.or(desk.exit).unwrap_or(0) == 0 && !desk.incomplete);
             if let Some(note) = asked.and_then(|asked| desk.telling.nothing_of(asked, desk.manifest, &desk.loaded.state)) {

@@ -250,6 +250,14 @@ pub fn symbols(kallsyms: &str, name: &str) -> Symbols {
     found
 }
 
+/// Bytes of a function, by lines of `/proc/kallsyms`: up to the next one. None where addresses are hidden, and of the last.
+pub fn length(kallsyms: &str, module: &str, name: &str) -> Option<u64> {
+    let home = if module == KERNEL { "" } else { module };
+    let start = code(kallsyms).find(|s| s.name == name && s.module == home && s.address != 0)?.address;
+    let next = code(kallsyms).filter(|s| s.address > start && !s.name.starts_with(".L")).map(|s| s.address).min()?;
+    Some(next - start)
+}
+
 /// Names in `/proc/kallsyms`, without what compiler and linker add for themselves: of code, or of data.
 pub(super) fn names(kallsyms: &str, of_code: bool) -> BTreeSet<&str> {
     // what compilers and the kernel's own macros make names of: a number follows, or the name of what it is for
@@ -292,6 +300,17 @@ mod tests {
 
     fn functions() -> Functions {
         Functions::parse(LIST, &BTreeSet::from(["vfs_write"]), "")
+    }
+
+    #[test]
+    fn a_function_ends_where_the_next_begins() {
+        let text = "ffffffff81000000 T one\nffffffff81000000 t alias\nffffffff81000008 t .L1\nffffffff81000040 T two\nffffffff81000020 D data\n\
+                    ffffffffc0000100 t one\t[odd]\nffffffffc0000180 t last\t[odd]\n";
+        assert_eq!((length(text, KERNEL, "one"), length(text, "odd", "one")), (Some(0x40), Some(0x80)));
+        assert_eq!(
+            (length(text, "odd", "last"), length(text, KERNEL, "none"), length("0 T one\n0 T two\n", KERNEL, "one")),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -4,10 +4,34 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::Function;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// The longest function that is looked through, bytes.
 const LONGEST: u64 = 16 << 20;
+
+/// What is so many bytes from a function's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// An instruction starts there.
+    Instruction,
+    /// As far as can be told, none does.
+    Midst,
+    /// Another function: this one has so many bytes.
+    Outside(u64),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What is `by` bytes from the start of a function of this binary. In the midst of an instruction, too, where that cannot be told.
+pub fn placed(path: &Path, function: &Function, by: u64) -> Placed {
+    match by {
+        0 => Placed::Instruction,
+        _ if by >= function.size => Placed::Outside(function.size),
+        _ if starts_at(path, function.offset, by) == Some(true) => Placed::Instruction,
+        _ => Placed::Midst,
+    }
+}
 
 /// Does an instruction start `by` bytes into the function at byte `offset` of the file? Instructions are decoded from the
 /// function's start, as x86-64's; none on a machine of another kind, where a file cannot be read, or where what

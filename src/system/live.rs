@@ -15,6 +15,7 @@ use super::dwarf::BinaryTypes;
 use super::features::Features;
 use super::functions::{self, Functions};
 use super::index::Index;
+use super::instructions::{self, Placed};
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
 use super::snapshot::told;
 use super::tracefs::{self, Tracefs};
@@ -29,6 +30,9 @@ const BINARY_IDS: u32 = 0xf800_0000;
 const BINARY_SHIFT: u32 = 21;
 /// The most binaries whose types are read.
 const BINARIES: u32 = 64;
+
+/// What names the kernel's uncompressed image.
+const IMAGES: [&str; 2] = ["RBT_VMLINUX", "BPFTRACE_VMLINUX"];
 
 /// A binary's own types, or why there are none.
 type OwnTypes = Result<Rc<BinaryTypes>, Missing>;
@@ -349,6 +353,21 @@ impl System for Live {
 
     fn hidden_symbols(&self) -> Option<String> {
         rights::hidden_symbols()
+    }
+
+    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
+        // an image of the kernel, without its modules
+        if let Some(path) = IMAGES.iter().find_map(std::env::var_os).filter(|p| !p.is_empty() && module == functions::KERNEL) {
+            let image = self.binary(Path::new(&path)).map_err(|m| Missing {
+                what: format!("the kernel's image cannot be read: {}", m.what),
+                help: Some("RBT_VMLINUX names an uncompressed one, with symbols; without it, only a function's length is checked".into()),
+            })?;
+            if let Some(f) = image.functions_named(function).next() {
+                return Ok(instructions::placed(&image.path, f, by));
+            }
+        }
+        let length = functions::length(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), module, function);
+        Ok(length.filter(|length| by >= *length).map_or(Placed::Unknown, Placed::Outside))
     }
 
     fn kernel_symbol(&self, name: &str) -> Option<u64> {

@@ -85,8 +85,7 @@ fn has_ended(pid: u32) -> bool {
 
 /// Another user's (proc(5), ptrace(2): PTRACE_MODE_READ).
 fn hidden(pid: u32) -> Missing {
-    let help = format!("CAP_SYS_PTRACE is missing: run as root, or {}", rights::grant(&["CAP_SYS_PTRACE"]));
-    Missing { what: format!("cannot see what process {pid} runs: permission denied"), help: Some(help) }
+    Missing { what: format!("cannot see what process {pid} runs: permission denied"), help: Some(rights::lacking("CAP_SYS_PTRACE")) }
 }
 
 fn ended(pid: u32) -> Missing {

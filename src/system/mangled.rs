@@ -52,9 +52,14 @@ impl fmt::Display for Name {
     }
 }
 
+/// The words for languages.
+pub fn languages() -> impl Iterator<Item = &'static str> {
+    LANGUAGES.iter().map(|(name, _)| *name)
+}
+
 /// The language of this name, in any case.
 pub fn language(word: &str) -> Option<&'static str> {
-    LANGUAGES.iter().map(|(name, _)| *name).find(|name| name.eq_ignore_ascii_case(word))
+    languages().find(|name| name.eq_ignore_ascii_case(word))
 }
 
 /// Does a pattern look as if it were of such a name rather than of a symbol?
@@ -73,8 +78,8 @@ pub fn name(symbol: &str) -> Option<Name> {
 
 /// Can a symbol be of a function that a pattern means? Far cheaper than [`name`]: identifiers are in symbols as they are written.
 pub fn may_be(symbol: &str, pattern: &str) -> bool {
-    // what the ABI has shorter forms for, and what is no identifier
-    const SHORTENED: [&str; 3] = ["operator", "alloc", "basic_"];
+    // what the ABIs have shorter forms for, and what is no identifier
+    const SHORTENED: [&str; 6] = ["operator", "alloc", "basic_", "lambda", "unnamed", "closure"];
     let named = pattern.split(['(', '<']).next().unwrap_or("");
     let identifier = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let last = named.trim_end_matches(|c| !identifier(c)).rsplit(|c| !identifier(c)).next().unwrap_or("");
@@ -145,6 +150,9 @@ mod tests {
         // ns::A::get() const, ns::A::A(), ns::A::operator()(int)
         assert!(is("_ZNK2ns1A3getEv", "ns::A::get") && is("_ZN2ns1AC2Ev", "ns::A::A") && is("_ZN2ns1AclEi", "ns::A::operator()"));
         assert!(is("_ZN12_GLOBAL__N_16hiddenEi", "(anonymous namespace)::hidden"));
+        // main::{lambda(int)#1}::operator()(int) const
+        let lambda = "_ZZ4mainENKUliE_clEi";
+        assert!(is(lambda, "*lambda*") && is(lambda, "main::*") && is(lambda, "*{lambda(int)#1}*(int) const"), "{:?}", name(lambda));
         assert!(!may_be("_ZN12_GLOBAL__N_16hiddenEi", "ns::f") && is("_ZNSaIcED1Ev", "std::allocator<char>::~allocator"));
         assert!(is("_ZN2ns1fEi.isra.0", "ns::f"), "{:?}", name("_ZN2ns1fEi.isra.0"));
         assert_eq!((name("_ZN2ns1fEi.cold"), name("main"), name("_Z"), name("_ZN2ns1fEi.part.0")), (None, None, None, None));
@@ -157,6 +165,9 @@ mod tests {
         assert!(is(old, "demo::*::inner") && is(&format!("{old}.llvm.123"), "demo::outer::inner"));
         // demo::twice::<i32>
         let new = "_RINvCs1234_4demo5twicelEB2_";
+        // demo::main::{closure#0}
+        let closure = "_RNCNvCs1234_4demo4main0B3_";
+        assert!(is(closure, "demo::*closure*") && is(closure, "demo::main::{closure#0}"), "{:?}", name(closure));
         assert!(is(new, "demo::twice") && is(new, "demo::twice::<i32>"), "{:?}", name(new));
     }
 

@@ -330,6 +330,10 @@ pub trait System {
 
     /// Why the kernel keeps its symbols' addresses from us, and the remedy; none where it does not.
     fn hidden_symbols(&self) -> Option<String>;
+    /// What is so many bytes from the start of a function of this module.
+    fn kernel_place(&self, _module: &str, _function: &str, _by: u64) -> Result<instructions::Placed, Missing> {
+        Ok(instructions::Placed::Unknown)
+    }
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;
 

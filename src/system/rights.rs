@@ -38,6 +38,11 @@ pub fn grant(missing: &[&str]) -> String {
     format!("sudo setcap {}=ep {program}", names.join(","))
 }
 
+/// What to do about a capability that this process has not.
+pub fn lacking(capability: &str) -> String {
+    format!("{capability} is missing: run as root, or {}", grant(&[capability]))
+}
+
 /// Has the kernel's own names' addresses zeroed for this process? Then why, and what would help (`kallsyms_show_value` in
 /// kernel/ksyms_common.c).
 pub fn hidden_symbols() -> Option<String> {

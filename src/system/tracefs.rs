@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use super::kernel_types::c_int;
-use super::{DataLoc, Missing, Tracepoint, TracepointField, TypeName};
+use super::{DataLoc, Missing, Tracepoint, TracepointField, TypeName, rights};
 use crate::types::{Field, Int, Space, Type};
 
 /// Finds a type by name, as [`System::type_named`](super::System::type_named) does. Called only for types that need it.
@@ -37,7 +37,7 @@ impl Tracefs {
         let root = own_mount(c"tracefs").map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Missing {
                 what: format!("tracefs is not mounted, and this user may not mount it: {e}"),
-                help: Some("run as root or with CAP_SYS_ADMIN; or have root run: mount -t tracefs tracefs /sys/kernel/tracing".into()),
+                help: Some(format!("{}; or have root run: mount -t tracefs tracefs /sys/kernel/tracing", rights::lacking("CAP_SYS_ADMIN"))),
             },
             _ => Missing {
                 what: format!("this kernel has no tracefs: {e}"),
@@ -284,13 +284,13 @@ fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
 
 fn denied(what: &str, e: &io::Error) -> Missing {
     let help = match e.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            "tracefs is for root: run as root, or have root let a group read it: \
-            mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing"
-        }
-        _ => "is tracefs mounted whole? As root: mount -t tracefs tracefs /sys/kernel/tracing",
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "{}; or have root let a group read it: mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing",
+            rights::lacking("CAP_DAC_READ_SEARCH")
+        ),
+        _ => "is tracefs mounted whole? As root: mount -t tracefs tracefs /sys/kernel/tracing".into(),
     };
-    Missing { what: format!("{what} cannot be read: {e}"), help: Some(help.into()) }
+    Missing { what: format!("{what} cannot be read: {e}"), help: Some(help) }
 }
 
 fn open_at(folder: i32, path: &CStr, flags: i32) -> io::Result<OwnedFd> {

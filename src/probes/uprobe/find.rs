@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{Env, missing};
+use super::super::{Env, MIDST, missing, well_placed};
 use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
@@ -121,21 +121,13 @@ impl Uprobe {
             Target::Line(file, line, column) => return self.line(binary, (file, *line, *column), point, env),
             Target::Symbol(what) => what.as_str(),
         };
-        let span = point.span;
-        let shown = binary.path.display();
         // Go has functions with a star in their names
         if what.contains('*') && binary.functions_named(what).next().is_none() {
             let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::at(f, 0)).collect();
             return if all.is_empty() && mangled::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
         if let Some(addr) = number(what) {
-            let Some(offset) = binary.offset_of_addr(addr) else {
-                return Err(Diagnostic::error("unknown-address", span, format!("{shown} has nothing at address {addr:#x}")));
-            };
-            let near = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
-            let name = near.map_or(what, |f| f.name.as_str()).to_owned();
-            let abi = near.map_or(Abi::SystemV, |f| f.abi);
-            return Ok(vec![Found { function: Function { name, addr, size: 0, offset, abi }, by: 0, shown: format!(":{what}") }]);
+            return Ok(vec![self.at_address(binary, addr, point, env)?]);
         }
         let (name, by) = self.split(what, point)?;
         // aliases and local functions of one name: one place each
@@ -145,6 +137,33 @@ impl Uprobe {
             return self.plain(binary, None, what, point, env);
         }
         self.checked(binary, found.into_iter().map(|f| Found::at(f, by)).collect(), point, env)
+    }
+
+    /// An address, as the binary's sections have it.
+    fn at_address(&self, binary: &Binary, addr: u64, point: &AttachPoint, env: &Env) -> Result<Found, Diagnostic> {
+        let shown = binary.path.display();
+        let Some(offset) = binary.offset_of_addr(addr) else {
+            return Err(Diagnostic::error("unknown-address", point.span, format!("{shown} has nothing at address {addr:#x}")));
+        };
+        let around = binary.functions.iter().find(|f| addr >= f.addr && addr - f.addr < f.size.max(1));
+        let by = around.map_or(0, |f| addr - f.addr);
+        let function = around.cloned().unwrap_or_else(|| Function { name: format!("{addr:#x}"), addr, size: 0, offset, abi: Abi::SystemV });
+        let found = Found { function, by, shown: format!(":{addr}") };
+        if env.settings.allow_unsafe {
+            return Ok(found);
+        }
+        let refused = |message: String, help: &str| Err(Diagnostic::error("bad-offset", point.span, message).help(help));
+        match around {
+            None => refused(format!("no function of {shown} is known to be at address {addr:#x}"), MIDST),
+            Some(f) if self.ret && by != 0 => {
+                let message = format!("address {addr:#x} is within `{}`, and a return is of a whole function", f.name);
+                refused(message, "name the function, or use uprobe; --unsafe lifts this check")
+            }
+            Some(_) => {
+                check(binary, &found, point)?;
+                Ok(found)
+            }
+        }
     }
 
     /// Functions by what their authors called them, of one language or any: overloads and instances are many of one name.
@@ -185,7 +204,7 @@ impl Uprobe {
         Err(match near {
             Some(near) => error.help(format!("did you mean `{near}`?")),
             None if binary.functions.is_empty() => {
-                error.help("the file has no symbols at all: install its debug symbols, or probe by address")
+                error.help("the file has no symbols at all: install its debug symbols, or probe by address, with --unsafe")
             }
             None => {
                 error.help(format!("`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not", self.name()))
@@ -263,24 +282,15 @@ impl Uprobe {
 
     /// Offsets lie within their functions, where instructions start.
     fn checked(&self, binary: &Binary, found: Vec<Found>, point: &AttachPoint, env: &Env) -> Result<Vec<Found>, Diagnostic> {
-        if env.settings.allow_unsafe {
-            return Ok(found);
-        }
-        for Found { function: f, by, .. } in found.iter().filter(|f| f.by != 0) {
-            if *by >= f.size {
-                let message = format!("offset {by} is outside `{}`, which has {} bytes", f.name, f.size);
-                let error = Diagnostic::error("bad-offset", point.span, message);
-                return Err(error.help("an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check"));
-            }
-            if instructions::starts_at(&binary.path, f.offset, *by) != Some(true) {
-                let message = format!("no instruction of `{}` is known to start at offset {by}", f.name);
-                return Err(Diagnostic::error("bad-offset", point.span, message).help(
-                    "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check",
-                ));
-            }
+        if !env.settings.allow_unsafe {
+            found.iter().try_for_each(|f| check(binary, f, point))?;
         }
         Ok(found)
     }
+}
+
+fn check(binary: &Binary, Found { function: f, by, .. }: &Found, point: &AttachPoint) -> Result<(), Diagnostic> {
+    well_placed(instructions::placed(&binary.path, f, *by), &f.name, *by, point.span)
 }
 
 /// Decimal or hexadecimal.

@@ -6,6 +6,7 @@
 //! | `4@$-7` | a number |
 //! | `8@-16(%rbp)`, `8@(%rax,%rcx,8)` | memory, as the assembler addresses it |
 //! | `-4@counter(%rip)`, `8@table+8(%rip)` | memory at a symbol |
+//! | `4@table(,%rax,4)`, `4@counter` | the same in a program that is not position independent |
 //! | `8f@%xmm0` | floating point: no BPF program can read it |
 
 use super::super::{Attach, Env, ProbeSite};
@@ -29,13 +30,11 @@ enum At {
     Number(i64),
     /// Offset in `struct pt_regs`.
     Register(u32),
+    /// The sum of what is there; an index is scaled.
     Memory {
+        symbol: Option<String>,
         base: Option<u32>,
         index: Option<(u32, u32)>,
-        by: i64,
-    },
-    Symbol {
-        name: String,
         by: i64,
     },
     Unknown,
@@ -66,18 +65,17 @@ fn operand_at(text: &str) -> Option<At> {
         return register(name).map(At::Register);
     }
     let Some((by, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
-        // an address, or a symbol, without a register
-        return Some(match number_of(text) {
-            Some(by) => At::Memory { base: None, index: None, by },
-            None => symbol(text)?,
-        });
+        let (symbol, by) = displacement(text)?;
+        return Some(At::Memory { symbol, base: None, index: None, by });
     };
+    let (symbol, by) = if by.is_empty() { (None, 0) } else { displacement(by)? };
     let mut parts = inside.split(',').map(str::trim);
-    let base = parts.next()?;
-    if base == "%rip" {
-        return symbol(by);
-    }
-    let base = if base.is_empty() { None } else { Some(register(base.strip_prefix('%')?)?) };
+    let base = match parts.next()? {
+        "" => None,
+        // a symbol is there as many bytes away as the assembler found out
+        "%rip" => return symbol.map(|name| At::Memory { symbol: Some(name), base: None, index: None, by }),
+        name => Some(register(name.strip_prefix('%')?)?),
+    };
     let index = match parts.next() {
         Some(name) => {
             let scale: u32 = parts.next().map_or(Some(1), |s| s.parse().ok()).filter(|s| matches!(s, 1 | 2 | 4 | 8))?;
@@ -85,16 +83,19 @@ fn operand_at(text: &str) -> Option<At> {
         }
         None => None,
     };
-    let by = if by.is_empty() { 0 } else { number_of(by)? };
-    Some(At::Memory { base, index, by })
+    Some(At::Memory { symbol, base, index, by })
 }
 
-fn symbol(text: &str) -> Option<At> {
+/// A number, or a symbol and a number of bytes from it.
+fn displacement(text: &str) -> Option<(Option<String>, i64)> {
+    if let Some(by) = number_of(text) {
+        return Some((None, by));
+    }
     let cut = text.rfind(['+', '-']).filter(|at| *at > 0).unwrap_or(text.len());
     let (name, by) = text.split_at_checked(cut)?;
     let by = if by.is_empty() { 0 } else { number_of(by.strip_prefix('+').unwrap_or(by))? };
     (name.starts_with(|c: char| c.is_alphabetic() || "_.".contains(c)) && !name.contains(char::is_whitespace))
-        .then(|| At::Symbol { name: name.into(), by })
+        .then(|| (Some(name.to_owned()), by))
 }
 
 fn number_of(text: &str) -> Option<i64> {
@@ -122,11 +123,16 @@ fn register(name: &str) -> Option<u32> {
     }
 }
 
+/// Is there a symbol in the arguments, which the binary must tell the address of?
+pub fn names_symbols(text: &str) -> bool {
+    parse(text).iter().any(|a| matches!(a.at, At::Memory { symbol: Some(_), .. }))
+}
+
 /// The arguments' types; none for one that cannot be read.
 pub fn types(text: &str, binary: Option<&Binary>) -> Vec<Option<Type>> {
     let known = |a: &Arg| match &a.at {
-        At::Symbol { name, .. } => binary.is_some_and(|b| address(b, name).is_some()),
-        At::Number(_) | At::Register(_) | At::Memory { .. } | At::Unknown => true,
+        At::Memory { symbol: Some(name), .. } => binary.is_some_and(|b| address(b, name).is_some()),
+        At::Number(_) | At::Register(_) | At::Memory { symbol: None, .. } | At::Unknown => true,
     };
     parse(text).into_iter().map(|a| a.int.filter(|_| known(&a)).map(Type::Int)).collect()
 }
@@ -145,8 +151,16 @@ pub fn load<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, n: u32, ty: &Type
     let value = match at {
         At::Number(n) => e.int(n as u64),
         At::Register(at) => e.load_ctx(at, U64),
-        At::Memory { base, index, by } => {
+        At::Memory { symbol, base, index, by } => {
             let mut at = e.int(by as u64);
+            if let Some(name) = symbol {
+                // the marker's address now, less the one it has in the file, tells where the file was loaded
+                let found = env.sys.binary(path).ok().and_then(|b| address(&b, &name));
+                let ip = e.load_ctx(IP, U64);
+                let moved = e.sub(ip, e.int(*addr));
+                // one that is not there has no type: see `types`
+                at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(by as u64)));
+            }
             if let Some(base) = base {
                 let base = e.load_ctx(base, U64);
                 at = e.add(base, at);
@@ -156,15 +170,6 @@ pub fn load<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, n: u32, ty: &Type
                 let scaled = e.shl(index, e.int(scale.trailing_zeros().into()));
                 at = e.add(at, scaled);
             }
-            e.read_int(Space::User, at, int)
-        }
-        At::Symbol { name, by } => {
-            // the marker's address now, less the one it has in the file, tells where the file was loaded
-            let found = env.sys.binary(path).ok().and_then(|b| address(&b, &name));
-            let ip = e.load_ctx(IP, U64);
-            let moved = e.sub(ip, e.int(*addr));
-            // one that is not there has no type: see `types`
-            let at = e.add(moved, e.int(found.unwrap_or(0).wrapping_add(by as u64)));
             e.read_int(Space::User, at, int)
         }
         At::Unknown => crate::bug!("{} has no argument {n}", site.name),
@@ -191,13 +196,34 @@ mod tests {
         assert_eq!(at("4@%r8d").1, At::Register(72));
         assert_eq!(at("-4@$-7"), (Some((4, true)), At::Number(-7)));
         assert_eq!(at("8@$0xffffffffffffffff").1, At::Number(-1));
-        assert_eq!(at("8@-80(%rbx)").1, At::Memory { base: Some(40), index: None, by: -80 });
-        assert_eq!(at("8@(%rax,%rcx,8)").1, At::Memory { base: Some(80), index: Some((88, 8)), by: 0 });
-        assert_eq!(at("8@16(,%rcx,4)").1, At::Memory { base: None, index: Some((88, 4)), by: 16 });
-        assert_eq!(at("-4@counter(%rip)").1, At::Symbol { name: "counter".into(), by: 0 });
-        assert_eq!(at("8@table+8(%rip)").1, At::Symbol { name: "table".into(), by: 8 });
+        assert_eq!(at("8@-80(%rbx)").1, At::Memory { symbol: None, base: Some(40), index: None, by: -80 });
+        assert_eq!(at("8@(%rax,%rcx,8)").1, At::Memory { symbol: None, base: Some(80), index: Some((88, 8)), by: 0 });
+        assert_eq!(at("8@16(,%rcx,4)").1, At::Memory { symbol: None, base: None, index: Some((88, 4)), by: 16 });
+        let symbol = |name: &str, index, by| At::Memory { symbol: Some(name.into()), base: None, index, by };
+        assert_eq!(at("-4@counter(%rip)").1, symbol("counter", None, 0));
+        assert_eq!(at("8@table+8(%rip)").1, symbol("table", None, 8));
+        assert_eq!(at("-4@counter").1, symbol("counter", None, 0));
+        assert_eq!(at("-4@table-4(,%rcx,4)").1, symbol("table", Some((88, 4)), -4));
+        assert_eq!(at("1@names(%rbx)").1, At::Memory { symbol: Some("names".into()), base: Some(40), index: None, by: 0 });
+        assert_eq!(at("8@4096").1, At::Memory { symbol: None, base: None, index: None, by: 4096 });
+        assert!(names_symbols("8@%rax -4@table(,%rcx,4)") && !names_symbols("8@%rax -4@8(,%rcx,4)"));
         assert_eq!(at("%rdi"), (Some((8, false)), At::Register(112)));
-        for text in ["8f@%xmm0", "8@%xmm0", "3@%rax", "@", "8@", "8@(", "8@)(", "8@%ah", "8@(%rax,%rbx,3)", "-@%rax", "8@5(%rip)"] {
+        for text in [
+            "8f@%xmm0",
+            "8@%xmm0",
+            "3@%rax",
+            "@",
+            "8@",
+            "8@(",
+            "8@)(",
+            "8@%ah",
+            "8@(%rax,%rbx,3)",
+            "-@%rax",
+            "8@5(%rip)",
+            "8@(%rip)",
+            "-4@%fs:tls@tpoff",
+            "8@table(%zz)",
+        ] {
             assert_eq!(at(text), (None, At::Unknown), "{text}");
         }
         assert_eq!(parse("").len(), 0);

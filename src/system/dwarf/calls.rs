@@ -9,6 +9,8 @@ use crate::types::Type;
 
 /// Registers that integers are passed in.
 const REGISTERS: u32 = 6;
+/// Registers that floating point is passed in.
+const FLOAT_REGISTERS: u32 = 8;
 
 /// An argument of a function.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,9 +43,11 @@ pub enum ArgumentPlace {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Class {
     Integers(u32),
-    Float,
-    /// Both kinds of register: for a BPF program as unreadable as a float, but it takes an integer register.
+    /// In so many registers of floating point, which no BPF program reads.
+    Float(u32),
+    /// One of each kind of register: as unreadable, but it takes an integer register.
     Mixed,
+    /// So many bytes on the stack.
     Memory(u32),
     Reference,
 }
@@ -68,14 +72,15 @@ impl BinaryTypes {
         if matches!(self.class(self.attribute_type(function, &entry)), Some(Class::Memory(_) | Class::Reference)) {
             registers = 1;
         }
-        let mut stack = 0u32;
+        let (mut floats, mut stack) = (0u32, 0u32);
         let mut all = Vec::new();
         for (die, entry) in self.children(function) {
             if entry.tag() != gimli::DW_TAG_formal_parameter {
                 continue;
             }
             let ty = self.attribute_type(die, &entry);
-            let class = self.class(ty).unwrap_or(Class::Float);
+            let class = self.class(ty).unwrap_or(Class::Float(1));
+            let align = ty.map_or(8, |ty| self.stack_align(ty, 0));
             let take = |n: u32, registers: &mut u32| {
                 let first = *registers;
                 (first + n <= REGISTERS).then(|| {
@@ -84,18 +89,28 @@ impl BinaryTypes {
                 })
             };
             let push = |size: u32, stack: &mut u32| {
-                let at = *stack;
-                *stack = stack.saturating_add(size.max(1).next_multiple_of(8));
+                let at = stack.checked_next_multiple_of(align).unwrap_or(u32::MAX);
+                *stack = at.saturating_add(size.max(1).checked_next_multiple_of(8).unwrap_or(size));
                 ArgumentPlace::Stack(at)
             };
             let place = match class {
                 Class::Integers(n) => Some(take(n, &mut registers).unwrap_or_else(|| push(n * 8, &mut stack))),
                 Class::Memory(size) => Some(push(size, &mut stack)),
-                Class::Float => None,
-                Class::Mixed => {
-                    let _ = take(1, &mut registers);
+                Class::Float(n) if floats + n <= FLOAT_REGISTERS => {
+                    floats += n;
                     None
                 }
+                Class::Float(n) => {
+                    let _ = push(n * 8, &mut stack);
+                    None
+                }
+                Class::Mixed if floats < FLOAT_REGISTERS && registers < REGISTERS => {
+                    floats += 1;
+                    registers += 1;
+                    None
+                }
+                // whole or not at all: then it can be read
+                Class::Mixed => Some(push(16, &mut stack)),
                 Class::Reference => match take(1, &mut registers) {
                     Some(ArgumentPlace::Registers { first, .. }) => Some(ArgumentPlace::Reference(first)),
                     _ => {
@@ -149,8 +164,9 @@ impl BinaryTypes {
         );
         if !aggregate {
             return match (is_float(&entry), size.unwrap_or(8)) {
-                (true, 16..) => Some(Class::Memory(16)), // long double
-                (true, _) => Some(Class::Float),
+                (true, size @ 9..) if !self.is_in_registers(die, &entry) => Some(Class::Memory(size)),
+                (true, 9..) if is_complex(&entry) => Some(Class::Float(2)),
+                (true, _) => Some(Class::Float(1)),
                 (false, 0..=8) => Some(Class::Integers(1)),
                 (false, _) => Some(Class::Integers(2)),
             };
@@ -172,10 +188,44 @@ impl BinaryTypes {
         Some(match eights {
             [Some(Eight::Integer), Some(Eight::Integer)] => Class::Integers(2),
             [Some(Eight::Integer), None] => Class::Integers(1),
-            [Some(Eight::Float), None | Some(Eight::Float)] => Class::Float,
-            [None, _] => Class::Float, // empty
+            [Some(Eight::Float), Some(Eight::Float)] => Class::Float(2),
+            [Some(Eight::Float), None] => Class::Float(1),
+            [None, _] => Class::Float(0), // empty
             _ => Class::Mixed,
         })
+    }
+
+    /// Of floating point that is longer than eight bytes: not the x87's, `long double`.
+    fn is_in_registers(&self, die: Die, entry: &Entry) -> bool {
+        self.name(die, entry).is_some_and(|name| !name.windows(11).any(|part| part == b"long double"))
+    }
+
+    /// To a multiple of what is an argument of this type put on the stack, bytes: 8, or 16.
+    fn stack_align(&self, ty: Die, depth: u32) -> u32 {
+        let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH) else { return 8 };
+        let declared = Self::number(&entry, gimli::DW_AT_alignment).unwrap_or(0);
+        if declared >= 16 {
+            return 16;
+        }
+        match entry.tag() {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                let member = |(die, member): (Die, Entry)| {
+                    let is_one = matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance);
+                    let declared = Self::number(&member, gimli::DW_AT_alignment).unwrap_or(0);
+                    let own = self.referred(die, &member, DW_AT_type).filter(|_| is_one).map_or(8, |ty| self.stack_align(ty, depth + 1));
+                    if is_one && declared >= 16 { 16 } else { own }
+                };
+                self.children(die).into_iter().map(member).max().unwrap_or(8)
+            }
+            gimli::DW_TAG_array_type => self.referred(die, &entry, DW_AT_type).map_or(8, |ty| self.stack_align(ty, depth + 1)),
+            // complex numbers are two of half the size
+            gimli::DW_TAG_base_type => match Self::number(&entry, DW_AT_byte_size) {
+                Some(16..) if !is_complex(&entry) => 16,
+                Some(32..) => 16,
+                _ => 8,
+            },
+            _ => 8,
+        }
     }
 
     pub(super) fn bare(&self, ty: Die) -> Option<(Die, Entry)> {
@@ -229,19 +279,25 @@ impl BinaryTypes {
                 if size == 0 || u64::from(at) % size.min(8) != 0 {
                     return None;
                 }
-                let here = eights.get_mut(at as usize / 8)?;
-                if is_float(entry) {
-                    here.get_or_insert(Eight::Float);
-                } else {
-                    *here = Some(Eight::Integer);
+                if is_float(entry) && size > 8 && !self.is_in_registers(die, entry) {
+                    return None;
                 }
-                if size > 8 {
-                    *eights.get_mut(1)? = Some(Eight::Integer);
+                for here in eights.get_mut(at as usize / 8..)?.iter_mut().take(size.div_ceil(8) as usize) {
+                    if is_float(entry) {
+                        here.get_or_insert(Eight::Float);
+                    } else {
+                        *here = Some(Eight::Integer);
+                    }
                 }
                 Some(())
             }
         }
     }
+}
+
+fn is_complex(entry: &Entry) -> bool {
+    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
+    matches!(encoding, Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_complex_float)))
 }
 
 pub(super) fn is_float(entry: &Entry) -> bool {

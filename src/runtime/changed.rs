@@ -1,0 +1,46 @@
+//! Traced files that are not any more what was attached to. A probe sits on a file, not on its name: what starts from there
+//! after the file was replaced, as by a package's upgrade, has none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::codegen::artifact::Manifest;
+
+/// Files that probes are in, as they were.
+pub(super) struct Files(Vec<(PathBuf, State)>);
+
+/// Which file it is, and when it was written last: stat(2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State {
+    file: (u64, u64),
+    written: (i64, i64),
+}
+
+fn state(path: &Path) -> Option<State> {
+    let meta = fs::metadata(path).ok()?;
+    Some(State { file: (meta.dev(), meta.ino()), written: (meta.mtime(), meta.mtime_nsec()) })
+}
+
+impl Files {
+    /// As they are now.
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let paths: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
+        Self(paths.into_iter().filter_map(|path| Some((path.to_owned(), state(path)?))).collect())
+    }
+
+    /// What to say of those that have changed since. One that is gone is nothing to speak of: nobody can start it.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let note = |(path, before): &(PathBuf, State)| {
+            let now = state(path).filter(|now| now != before)?;
+            let path = path.display();
+            Some(if now.file != before.file {
+                format!("note: {path} was replaced while it was traced: what has started since runs another file, without these probes")
+            } else {
+                format!("note: {path} was rewritten while it was traced: its probes may be in the wrong places now")
+            })
+        };
+        self.0.iter().filter_map(note).collect()
+    }
+}
