@@ -20,10 +20,6 @@ const USER_STACK: u64 = 1 << 8;
 const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
-/// Frames kept beyond the limit, of which [`decode`] drops as many: on the way from a raw tracepoint to its program there
-/// may be a function `__bpf_trace_…`, or the compiler has made a jump of it (include/trace/bpf_probe.h). Only there do they
-/// tell stacks apart: elsewhere, what is not shown makes no difference.
-const SPARE_FRAMES: u32 = 1;
 /// Different stacks that are kept.
 const MOST_STACKS: u32 = 65536;
 /// The same where all have their memory beforehand, a kilobyte each: before Linux 6.1.
@@ -111,16 +107,7 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
 
 /// Frames that are kept of a stack of this type.
 fn limit_of(ty: &Type) -> u32 {
-    if let Type::Tagged(t) = ty { kept(t) } else { 0 }
-}
-
-/// Frames that are shown of it at most.
-fn shown_of(ty: &Type) -> u32 {
     if let Type::Tagged(t) = ty { t.params[1] } else { 0 }
-}
-
-fn kept(t: &Tagged) -> u32 {
-    t.params[1] + if t.tag == KERNEL { SPARE_FRAMES } else { 0 }
 }
 
 /// The map of stacks of this many frames.
@@ -137,7 +124,7 @@ fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
     let known = format!("{name}_{limit}");
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, size);
-        let id = e.stack_id(limit, shown_of(&u.ty), flags);
+        let id = e.stack_id(limit, flags);
         e.store(at, 0, 8, id);
         if size > 8 {
             let both = e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
@@ -194,29 +181,65 @@ impl<'c> Emit<'c> {
         self.offset_by(room, start)
     }
 
-    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of those that are shown, and
-    /// gives the hash; 0 when there are no frames.
-    fn stack_id(&mut self, limit: u32, shown: u32, flags: u64) -> IntValue<'c> {
+    /// On the way from a raw tracepoint to `bpf_trace_run…()`, which calls the program, there is a function `__bpf_trace_…`, or
+    /// the compiler has made a jump of its only call (include/trace/bpf_probe.h). Where it is, it is no frame of the event's:
+    /// then the return address that comes first follows a call of the function that the one before it lies in. `room` is
+    /// two frames, the first of them `bpf_trace_run…()`'s, then the stack's.
+    fn without_template(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
+        /// x86-64's `call`, with the distance in the four bytes that follow.
+        const CALL: u64 = 0xe8;
+        /// Bytes from the start of `bpf_trace_run…()`, or a thunk before it, to where it calls the program: some 150.
+        const ENTRY: u64 = 1024;
+        let start = self.scalar_home();
+        let usual = self.int(8);
+        self.store(start, 0, 8, usual);
+        let (run, first) = (self.load(room, 0, U64), self.load(room, 8, U64));
+        let some = self.cmp(Cmp::Ne, first, self.int(0));
+        self.if_(some, |e| {
+            let code = e.read_int(Space::Kernel, e.sub(first, e.int(8)), U64);
+            let is_call = e.cmp(Cmp::Eq, e.and(e.shr(code, e.int(24), false), e.int(0xff)), e.int(CALL));
+            let target = e.add(first, e.shr(code, e.int(32), true));
+            let near = e.cmp(Cmp::Ult, e.sub(run, target), e.int(ENTRY));
+            let between = e.and(is_call, near);
+            e.if_(between, |e| {
+                let next = e.int(16);
+                e.store(start, 0, 8, next);
+            });
+        });
+        let start = self.load(start, 0, U64);
+        let start = self.opaque(start);
+        self.offset_by(room, start)
+    }
+
+    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the hash;
+    /// 0 when there are no frames.
+    fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
-        // one before them is for a frame that the kernel may leave out
-        let room = self.alloc(limit * 8 + 8);
-        self.zero(room, limit * 8 + 8, 8);
-        let frames = self.offset(room, 8);
-        let (ctx, size, raw_flags) = (self.ctx(), self.int(u64::from(limit) * 8), self.int(flags));
-        self.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), raw_flags.into()]);
-        let frames = match flags & USER_STACK {
+        let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
+        // before them are frames that the kernel may leave out, or put in
+        let lead: u64 = if raw && of_kernel { 16 } else { 8 };
+        let room = self.alloc(limit * 8 + lead as u32);
+        self.zero(room, limit * 8 + lead as u32, 8);
+        let (taken, flags_given, size) = match raw && of_kernel {
+            // from bpf_trace_run…()'s on
+            true => (room, flags - 1, u64::from(limit) * 8 + lead),
+            false => (self.offset(room, 8), flags, u64::from(limit) * 8),
+        };
+        let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));
+        self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);
+        let frames = match of_kernel {
+            true if raw => self.without_template(room),
             // what the kernel may do there came long after such maps
-            0 if self.in_trampoline() && self.allocates => self.with_function(room),
-            USER_STACK if self.at_entry && limit > 1 => self.with_caller(room),
-            _ => frames,
+            true if self.in_trampoline() && self.allocates => self.with_function(room),
+            false if self.at_entry && limit > 1 => self.with_caller(room),
+            _ => taken,
         };
         let hash = self.scalar_home();
         let zero = self.int(0);
         self.store(hash, 0, 8, zero);
         // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
-        let hashed = if self.in_raw_tracepoint() { limit } else { shown };
-        self.count(hashed.into(), |e, i| {
+        self.count(limit.into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
             let frame = e.load(at, 0, U64);
             let end = e.cmp(Cmp::Eq, frame, e.int(0));
@@ -265,7 +288,7 @@ pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
     e.store(depth, 0, 8, zero);
     let found = e.not_null(frames);
     e.if_(found, |e| {
-        e.count(shown_of(&stack.ty).into(), |e, i| {
+        e.count(limit.into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
             let frame = e.load(at, 0, U64);
             let end = e.cmp(Cmp::Eq, frame, e.int(0));
@@ -280,12 +303,8 @@ pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
 fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
-    let addrs = if id == 0 { None } else { host.stack(kept(tag), id) };
+    let addrs = if id == 0 { None } else { host.stack(tag.params[1], id) };
     let mut addrs = addrs.unwrap_or_default();
-    if let (true, Some(first)) = (kernel, addrs.first()) {
-        let inner = host.kernel_symbol(*first).and_then(|f| f.symbol).is_some_and(|s| s.starts_with("__bpf_trace_"));
-        addrs.drain(..usize::from(inner));
-    }
     addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
     let mut frames =
