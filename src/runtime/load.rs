@@ -283,7 +283,7 @@ pub(super) fn load(
         }
         if left_out.len() == known {
             return Err(match why.downcast_ref::<libbpf_rs::Error>() {
-                Some(_) => explain(why, &said),
+                Some(_) => explain(why, &said, sys),
                 None => why,
             });
         }
@@ -564,10 +564,10 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
 }
 
 /// The rest of failures: no permission, or what libbpf said.
-fn explain(why: anyhow::Error, said: &[String]) -> anyhow::Error {
+fn explain(why: anyhow::Error, said: &[String], sys: &dyn System) -> anyhow::Error {
     let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
     if denied {
-        let missing = privileges::missing().unwrap_or_else(|| {
+        let missing = privileges::missing().or_else(|| privileges::memory_denied(sys)).unwrap_or_else(|| {
             let program = said.iter().find_map(|line| untaken::failed_program(line));
             match program {
                 Some(program) => format!("the kernel's policy forbids it to load {program}, a program of this type"),

@@ -1,6 +1,7 @@
 //! What the kernel asks for before it loads a program, and which of it is missing.
-#![allow(unsafe_code)] // geteuid(2), setrlimit(2)
+#![allow(unsafe_code)] // geteuid(2), getrlimit(2), setrlimit(2)
 
+use crate::system::System;
 use crate::system::rights::{self, CAPABILITIES};
 
 /// The kernel did not permit something.
@@ -36,6 +37,25 @@ pub(super) fn perf_denied() -> Option<String> {
         "with kernel.perf_event_paranoid = {level} this kernel asks for CAP_SYS_ADMIN: {grant}; \
          or, as root, sysctl kernel.perf_event_paranoid=2"
     ))
+}
+
+/// Why maps are denied to one who may load programs: kernels before 5.11 count them as the user's locked memory
+/// (RLIMIT_MEMLOCK of getrlimit(2)). That version came with the helper that is asked for.
+pub(super) fn memory_denied(sys: &dyn System) -> Option<String> {
+    if sys.types_missing().is_some() || sys.enumerator("BPF_FUNC_ktime_get_coarse_ns").is_some() {
+        return None;
+    }
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call fills a struct of ours.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then(|| {
+        format!(
+            "before Linux 5.11 maps count as locked memory, of which the user may have {} KiB. CAP_SYS_RESOURCE lifts that: {}; \
+             or, before this program is started, as root, prlimit --memlock=unlimited --pid $$",
+            limit.rlim_cur >> 10,
+            rights::grant(&["CAP_SYS_RESOURCE"])
+        )
+    })
 }
 
 /// CAP_SYS_ADMIN, or since Linux 5.8 these two.
