@@ -65,7 +65,9 @@ pub fn attach() {
                 continue;
             }
             let script = folder.join("script.bt");
-            std::fs::write(&script, format!("{} {{ @ = count() }}\n", points.join(",\n"))).expect("a script");
+            // several functions of one name are refused by perf
+            let text = format!("config = {{ missing_probes = warn; }}\n{} {{ @ = count() }}\n", points.join(",\n"));
+            std::fs::write(&script, text).expect("a script");
             let [mut start, mut attach, mut exit, mut detached]: [Samples; 4] = Default::default();
             // by perf a thousand take the kernel more than a minute
             for _ in 0..rounds(if n == 1000 { 1 } else { 5 }) {
