@@ -20,6 +20,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let one = e.int(1);
                 e.atomic_add(pointer(e, &slot), one);
             },
+            adds: true,
             merge: |_, slots| Value::Uint(total(slots, 0)),
             kind: "map",
             more: More::Raises,
@@ -37,6 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let n = number(e, args);
                 e.atomic_add(pointer(e, &slot), n);
             },
+            adds: true,
             merge: |agg, slots| signed(agg, total(slots, 0)),
             kind: "map",
             more: More::RaisesUnsigned,
@@ -51,6 +53,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
+            adds: false,
             merge: |agg, slots| extreme(agg, slots, false),
             kind: "map",
             more: More::Lowers,
@@ -70,6 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
+            adds: false,
             merge: |agg, slots| extreme(agg, slots, true),
             kind: "map",
             more: More::Raises,
@@ -89,6 +93,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| add_up(e, &slot, args),
+            adds: true,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             kind: "stats",
             more: More::Either,
@@ -119,6 +124,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| add_up(e, &slot, args),
+            adds: true,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             kind: "stats",
             more: More::Either,

@@ -25,6 +25,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let index = log2_index_code(e, number(e, args), k, signed);
                 bump(e, &slot, index);
             },
+            adds: true,
             merge: |agg, slots| {
                 let k = agg.params.first().map_or(0, |k| *k as u8);
                 Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
@@ -69,6 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let index = linear_index_code(e, number(e, args), [min, max, step], signed);
                 bump(e, &slot, index);
             },
+            adds: true,
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })

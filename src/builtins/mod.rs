@@ -460,6 +460,8 @@ pub struct Aggregate {
     pub layout: fn(&Facts) -> Result<Agg, Diagnostic>,
     /// Adds the operands to the slot (a pointer operand to this CPU's `Agg::size` bytes, zero at first).
     pub update: for<'c> fn(&mut Emit<'c>, &Use, Operand<'c>, &[Operand<'c>]),
+    /// The update is nothing but atomic additions: processors may share a slot.
+    pub adds: bool,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// JSON's `type` of such a map.

@@ -37,6 +37,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let signed = u.agg.as_ref().is_some_and(|a| a.signed);
             update(e, pointer(e, &slot), number(e, args), signed);
         },
+        adds: false,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
         kind: "percentiles",
         more: More::Either,

@@ -35,6 +35,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let (slot, v) = (pointer(e, &slot), number(e, args));
             update(e, agg, slot, v);
         },
+        adds: false,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         kind: "tseries",
         more: More::Either,

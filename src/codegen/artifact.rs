@@ -37,6 +37,7 @@ pub struct Manifest {
     pub stacks: Vec<u32>,
 }
 
+pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
     HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, Tally,
@@ -96,11 +97,14 @@ pub struct Map {
     pub name: String,
     /// None for a scalar: an array of one.
     pub key: Option<Type>,
-    /// An [`Type::Agg`] is per CPU, unless it is too large for that.
+    /// An [`Type::Agg`] is per CPU, unless it has slots or is too large for that.
     pub value: Type,
     /// The map is there twice (the second is `map_i_second` in the object): its bit in [`State::generations`].
     #[serde(default)]
     pub double: Option<u32>,
+    /// An aggregation in a plain map: where in its value the processors' slots are.
+    #[serde(default)]
+    pub slots: Option<Slots>,
 }
 
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, then the fields.

@@ -466,20 +466,36 @@ impl<'a, 'c> Gen<'a, 'c> {
             let first = self.e.int(first);
             self.e.store(*home, 0, 8, first);
         }
-        let cpus = self.env.sys.possible_cpus();
         let value = Type::Agg(agg);
-        self.e.count(cpus.into(), |e, cpu| {
-            let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), at.into(), cpu.into()]);
-            let there = e.not_null(slot);
-            e.if_(there, |e| {
-                let now = homes.map(|h| Operand::u64(e.load(h, 0, U64)));
-                let next = (read.step)(e, now, Operand::mem(value.clone(), slot));
-                for (home, v) in homes.iter().zip(&next) {
-                    let v = e.scalar(v);
-                    e.store(*home, 0, 8, v);
-                }
-            });
-        });
+        let step = |e: &mut crate::emit::Emit<'c>, slot: PointerValue<'c>| {
+            let now = homes.map(|h| Operand::u64(e.load(h, 0, U64)));
+            let next = (read.step)(e, now, Operand::mem(value.clone(), slot));
+            for (home, v) in homes.iter().zip(&next) {
+                let v = e.scalar(v);
+                e.store(*home, 0, 8, v);
+            }
+        };
+        match self.e.slots(map) {
+            Some(slots) => {
+                let element = self.e.lookup(handle, at);
+                let there = self.e.not_null(element);
+                self.e.if_(there, |e| {
+                    let first = e.offset(element, slots.first);
+                    e.count(slots.count.into(), |e, i| {
+                        let slot = e.offset_by(first, e.mul(i, e.int(slots.stride.into())));
+                        step(e, slot);
+                    });
+                });
+            }
+            None => {
+                let cpus = self.env.sys.possible_cpus();
+                self.e.count(cpus.into(), |e, cpu| {
+                    let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), at.into(), cpu.into()]);
+                    let there = e.not_null(slot);
+                    e.if_(there, |e| step(e, slot));
+                });
+            }
+        }
         let all = homes.map(|h| Operand::u64(self.e.load(h, 0, U64)));
         if let (Type::Tuple(parts), Some(quotient)) = (ty, read.quotient) {
             let pair = (quotient)(&mut self.e, all);

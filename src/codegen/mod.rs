@@ -5,6 +5,7 @@
 //!   bodies in pieces
 //! - `event.rs`: what is told to user space
 //! - `lower.rs`: the mechanism that serves each probe
+//! - `storage.rs`: the type and layout of each map
 //! - `moments.rs`: where a map is shown and emptied at once
 
 pub mod artifact;
@@ -17,12 +18,13 @@ mod moments;
 mod probe;
 mod session;
 mod stmt;
+mod storage;
 
 use std::collections::BTreeSet;
 
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
-use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
+use crate::emit::{Context, Dumps, Emit, EmitError, Slots};
 use crate::probes::Env;
 use crate::settings::{Mechanism, Settings};
 use crate::system::{Feature, System};
@@ -44,16 +46,6 @@ pub struct Compiled {
     /// BPF assembly.
     pub assembly: Option<String>,
 }
-
-/// Maps over so many bytes in all are allocated element by element, as keys come: then the kernel may have no memory at that
-/// moment, the more so the larger a value is and the busier the processors are.
-const PREALLOC_LIMIT: u64 = 4 << 20;
-/// The same for maps whose script says how many elements they have.
-const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
-
-/// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
-/// hashtab.c check against. The processors share what is larger.
-const PER_CPU_LIMIT: u32 = 32 << 10;
 
 /// The compiler at work on one script.
 struct Gen<'a, 'c> {
@@ -113,12 +105,13 @@ pub fn compile(
     e.counts_unread = settings.counts_unread;
     e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
-        e.declare_map(&format!("map_{i}"), map_def(m, sys));
+        let (def, slots) = storage::of(m, sys);
+        e.declare_script_map(i, def, slots);
     }
     let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
     for id in doubles {
         if let Some(m) = script.maps.get(id) {
-            e.double_script_map(id, map_def(m, sys));
+            e.double_script_map(id, storage::of(m, sys).0);
         }
     }
     let mut g = Gen {
@@ -156,7 +149,7 @@ pub fn compile(
     });
     let hits = hits.collect();
     let stacks = e.stacks.iter().copied().collect();
-    let double: Vec<Option<u32>> = (0..script.maps.len()).map(|id| e.double(id)).collect();
+    let kept: Vec<(Option<u32>, Option<Slots>)> = (0..script.maps.len()).map(|id| (e.double(id), e.slots(id))).collect();
     let built = e.build(dumps)?;
     for p in built.problems {
         let kind = match p.helper {
@@ -167,33 +160,17 @@ pub fn compile(
         events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
     }
     events.sort_by_key(|(i, _)| *i);
-    let map =
-        |(m, double): (&hir::Map, Option<u32>)| artifact::Map { name: m.name.clone(), key: m.key.clone(), value: m.value.clone(), double };
-    let maps = script.maps.iter().zip(double).map(map).collect();
+    let map = |(m, (double, slots)): (&hir::Map, (Option<u32>, Option<Slots>))| artifact::Map {
+        name: m.name.clone(),
+        key: m.key.clone(),
+        value: m.value.clone(),
+        double,
+        slots,
+    };
+    let maps = script.maps.iter().zip(kept).map(map).collect();
     let manifest =
         Manifest { hits, programs, maps, probes: script.probes.len(), events: events.into_iter().map(|(_, e)| e).collect(), stacks };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
-}
-
-/// A script's map as the kernel will have it. Aggregations are per CPU, but for very large ones; large maps are not allocated ahead.
-fn map_def(m: &hir::Map, sys: &dyn System) -> MapDef {
-    let value_size = m.value.size().max(1).next_multiple_of(8);
-    let per_cpu = m.value.aggregation().is_some() && value_size <= PER_CPU_LIMIT;
-    let Some(key) = &m.key else {
-        let kind = if per_cpu { MapKind::PercpuArray } else { MapKind::Array };
-        return MapDef { kind, key_size: 4, value_size, max_entries: 1, flags: 0 };
-    };
-    let kind = match (per_cpu, m.lru) {
-        (false, false) => MapKind::Hash,
-        (false, true) => MapKind::LruHash,
-        (true, false) => MapKind::PercpuHash,
-        (true, true) => MapKind::LruPercpuHash,
-    };
-    let copies = if per_cpu { u64::from(sys.possible_cpus()) } else { 1 };
-    let bytes = u64::from(m.max_entries) * (u64::from(key.size()) + u64::from(value_size) * copies);
-    let limit = if m.sized { SIZED_PREALLOC_LIMIT } else { PREALLOC_LIMIT };
-    let flags = if bytes > limit && !m.lru && sys.has(Feature::AllocatesAnywhere) { NO_PREALLOC } else { 0 };
-    MapDef { kind, key_size: key.size().max(1), value_size, max_entries: m.max_entries.max(1), flags }
 }
 
 /// A span as messages name it, and the text of its line.

@@ -484,10 +484,14 @@ impl<'a, 'c> Gen<'a, 'c> {
         let at = self.map_key(map, key);
         let change = self.e.begin_change(map);
         // that of a map without keys is always there
-        let slot = if key.is_some() { self.e.slot(change.map, at, agg.size) } else { self.e.lookup(change.map, at) };
-        let there = self.e.not_null(slot);
+        let size = self.e.script_map_def(map).value_size;
+        let element = if key.is_some() { self.e.element_of(change.map, at, size) } else { self.e.lookup(change.map, at) };
+        let there = self.e.not_null(element);
         let facts = call.to_use(Some(agg.clone()));
-        self.e.if_(there, |e| (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args));
+        self.e.if_(there, |e| {
+            let slot = e.own_slot(map, element);
+            (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args);
+        });
         self.e.end_change(change);
     }
 

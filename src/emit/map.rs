@@ -3,6 +3,8 @@
 use inkwell::module::Linkage;
 use inkwell::values::{IntValue, PointerValue};
 
+use serde::{Deserialize, Serialize};
+
 use super::shared::SCRATCH;
 use super::{Emit, Helper, Operand};
 use crate::types::Type;
@@ -55,6 +57,20 @@ pub struct MapDef {
     pub flags: u32,
 }
 
+/// Where in an element's value the slots are that an aggregation has in place of per-CPU values. A processor writes to the slot
+/// of its number, modulo their count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots {
+    /// Offset of the first, in bytes.
+    pub first: u32,
+    /// Bytes from one to the next.
+    pub stride: u32,
+    /// How many: a power of two.
+    pub count: u32,
+    /// Bytes of the whole value.
+    pub size: u32,
+}
+
 /// Elements are allocated as they come: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
 
@@ -73,6 +89,29 @@ impl<'c> Emit<'c> {
         g.set_initializer(&ty.const_zero());
         self.maps.insert(name.into(), (g, def));
         g.as_pointer_value()
+    }
+
+    /// Declares the script's map of this number.
+    pub fn declare_script_map(&mut self, id: usize, def: MapDef, slots: Option<Slots>) {
+        self.declare_map(&format!("map_{id}"), def);
+        self.slots.extend(slots.map(|s| (id, s)));
+    }
+
+    /// The slots of the elements of the script's map of this number, if they have any.
+    pub fn slots(&self, id: usize) -> Option<Slots> {
+        self.slots.get(&id).copied()
+    }
+
+    /// Of an element of the script's map of this number, which is there, the memory that this processor adds to.
+    pub fn own_slot(&mut self, id: usize, element: PointerValue<'c>) -> PointerValue<'c> {
+        let Some(slots) = self.slots(id) else { return element };
+        if slots.count == 1 {
+            return self.offset(element, slots.first);
+        }
+        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let number = self.and(cpu, self.int(u64::from(slots.count) - 1));
+        let at = self.offset_by(element, self.mul(number, self.int(slots.stride.into())));
+        self.offset(at, slots.first)
     }
 
     /// A map declared before.
@@ -145,8 +184,8 @@ impl<'c> Emit<'c> {
     }
 
     /// The address of an element of an aggregation's map, which is made, all zero, when it is not there; null when the map
-    /// is full, which is counted and reported.
-    pub fn slot(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32) -> PointerValue<'c> {
+    /// is full, which is counted and reported. `size`: of the value, on one processor.
+    pub fn element_of(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, size: u32) -> PointerValue<'c> {
         let home = self.scalar_home();
         let first = self.lookup(map, key);
         self.keep_ptr(home, first);

@@ -40,7 +40,7 @@ pub use helper::{Helper, helper_name};
 pub use inkwell::context::Context;
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use kernel::KernelType;
-pub use map::{MapDef, MapKind, NO_PREALLOC};
+pub use map::{MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::Mark;
 pub use mem::align_at;
 pub use moments::{Change, second};
@@ -141,6 +141,8 @@ pub struct Emit<'c> {
     errors: Box<object::Errors>,
     maps: BTreeMap<String, (GlobalValue<'c>, MapDef)>,
     data: BTreeMap<String, GlobalValue<'c>>,
+    /// By number of the script's map.
+    slots: BTreeMap<usize, Slots>,
     /// The script's maps that are there twice, and their bits.
     doubles: BTreeMap<usize, u32>,
     /// The program under construction may run on a CPU where it has begun and has not ended: its task was preempted, and another

@@ -187,6 +187,7 @@ impl<'c> Emit<'c> {
             errors,
             maps: BTreeMap::new(),
             data: BTreeMap::new(),
+            slots: BTreeMap::new(),
             doubles: BTreeMap::new(),
             overlaps: false,
             apart: false,

@@ -27,7 +27,7 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
             let (keys, values) = read_all(at).with_context(|| format!("reading {}", map.name))?;
             for (key, bytes) in keys.chunks_exact(at.key_size.max(1)).zip(values.chunks_exact(at.room().max(1))) {
                 let key = decoded(ty, key, host);
-                entries.push((key, value(&map.value, at, bytes, host)?));
+                entries.push((key, value(map, at, bytes, host)?));
             }
         }
     }
@@ -43,8 +43,8 @@ pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> 
         }
     }
     match lookup(at, &padded).with_context(|| format!("reading {}", map.name))? {
-        Some(bytes) => value(&map.value, at, &bytes, host),
-        None => value(&map.value, at, &vec![0u8; at.room()], host),
+        Some(bytes) => value(map, at, &bytes, host),
+        None => value(map, at, &vec![0u8; at.room()], host),
     }
 }
 
@@ -58,17 +58,11 @@ pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
     if at.array {
         return zero(map, at);
     }
+    if batches(at, true, &mut |_, _| ()).is_ok() {
+        return Ok(());
+    }
+    // no batches here (before Linux 5.6)
     let keys = keys(at).with_context(|| format!("clearing {}", map.name))?;
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let mut count = (keys.len() / at.key_size.max(1)) as u32;
-    // SAFETY: `count` keys of the map's size
-    let all = check(unsafe { libbpf_sys::bpf_map_delete_batch(at.fd, ptr(&keys), &mut count, std::ptr::null()) });
-    if all.is_ok() {
-        return Ok(());
-    }
-    // No batches here (before Linux 5.6), or a program has removed one of them in between.
     for key in keys.chunks_exact(at.key_size.max(1)) {
         // SAFETY: a key of the map's size
         match check(unsafe { libbpf_sys::bpf_map_delete_elem(at.fd, ptr(key)) }) {
@@ -128,11 +122,15 @@ fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {
     }
 }
 
-fn value(ty: &Type, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
-    let Type::Agg(agg) = ty else { return Ok(decoded(ty, bytes, host)) };
-    let stride = at.value_size.next_multiple_of(8).max(1);
+fn value(map: &Map, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
+    let Type::Agg(agg) = &map.value else { return Ok(decoded(&map.value, bytes, host)) };
+    let (first, stride) = match map.slots {
+        Some(slots) => (slots.first as usize, slots.stride as usize),
+        None => (0, at.value_size.next_multiple_of(8)),
+    };
     let size = agg.size as usize;
-    let slots: Vec<&[u8]> = bytes.chunks(stride).filter_map(|slot| slot.get(..size)).collect();
+    let slots = bytes.get(first..).unwrap_or_default();
+    let slots: Vec<&[u8]> = slots.chunks(stride.max(1)).filter_map(|slot| slot.get(..size)).collect();
     let mut value = (row(agg)?.merge)(agg, &slots);
     // in the kernel time counts from the start of the machine
     if let Value::Series(series) = &mut value {
@@ -162,42 +160,61 @@ fn read_all(at: MapFd) -> io::Result<Entries> {
 }
 
 fn read_batches(at: MapFd) -> io::Result<Entries> {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    batches(at, false, &mut |k, v| {
+        keys.extend_from_slice(k);
+        values.extend_from_slice(v);
+    })?;
+    Ok((keys, values))
+}
+
+/// Gives `each` all keys and values, some at a time; with `remove`, they are removed as they are read.
+fn batches(at: MapFd, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
+    let call = if remove { libbpf_sys::bpf_map_lookup_and_delete_batch } else { libbpf_sys::bpf_map_lookup_batch };
     // A bucket must fit in a batch, and most have an element or two. Elements are copied while their bucket is locked.
     let mut batch = at.max_entries.clamp(1, ((4 << 20) / (at.room() + at.key_size).max(1)).clamp(64, 65536) as u32);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut place = vec![0u8; at.key_size.max(8)];
+    let mut next = vec![0u8; place.len()];
     let mut first = true;
     loop {
-        let (have_keys, have_values) = (keys.len(), values.len());
-        keys.resize(have_keys + batch as usize * at.key_size, 0);
-        values.resize(have_values + batch as usize * at.room(), 0);
+        keys.resize(batch as usize * at.key_size, 0);
+        values.resize(batch as usize * at.room(), 0);
         let mut count = batch;
-        let mut next = vec![0u8; place.len()];
         // SAFETY: room for `batch` keys and values; the place is a u32 or a key
         let result = check(unsafe {
-            libbpf_sys::bpf_map_lookup_batch(
+            call(
                 at.fd,
                 if first { std::ptr::null_mut() } else { place.as_mut_ptr().cast() },
                 next.as_mut_ptr().cast(),
-                keys.as_mut_ptr().add(have_keys).cast(),
-                values.as_mut_ptr().add(have_values).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
                 &mut count,
                 std::ptr::null(),
             )
         });
         let full = matches!(&result, Err(why) if why.raw_os_error() == Some(libc::ENOSPC));
+        let end = matches!(&result, Err(why) if why.raw_os_error() == Some(libc::ENOENT));
+        if let Err(why) = result
+            && !full
+            && !end
+        {
+            return Err(why);
+        }
         let count = if full { 0 } else { count.min(batch) as usize };
-        keys.truncate(have_keys + count * at.key_size);
-        values.truncate(have_values + count * at.room());
-        match result {
-            Ok(()) => {
-                place = next;
-                first = false;
-            }
-            Err(why) if why.raw_os_error() == Some(libc::ENOENT) => return Ok((keys, values)),
+        each(keys.get(..count * at.key_size).unwrap_or_default(), values.get(..count * at.room()).unwrap_or_default());
+        if end {
+            return Ok(());
+        }
+        if full {
             // a bucket with more elements than the batch holds
-            Err(_) if full && batch < 1 << 24 => batch *= 2,
-            Err(why) => return Err(why),
+            if batch >= 1 << 24 {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            batch *= 2;
+        } else {
+            std::mem::swap(&mut place, &mut next);
+            first = false;
         }
     }
 }
