@@ -221,7 +221,7 @@ fn what_a_kernel_lacks() {
     let helper = lacking(count, "BPF_FUNC_get_current_comm,");
     assert_eq!(helper.first().map(|(rule, _)| *rule), Some("no-helper"), "{helper:?}");
     assert!(helper[0].1.contains("bpf_get_current_comm"), "{helper:?}");
-    assert_eq!(rules(count, "BPF_MAP_TYPE_PERCPU_HASH,"), ["no-map-type"]);
+    assert_eq!(rules("kprobe:vfs_read { @ = count(); }", "BPF_MAP_TYPE_PERCPU_ARRAY,"), ["no-map-type"]);
     assert_eq!(rules(count, "BPF_PROG_TYPE_TRACING,"), ["no-program-type"]);
     assert_eq!(rules("fentry:vfs_read { @ = args.count; }", "feature Trampoline;"), ["no-fentry"]);
     assert_eq!(rules("kprobe:vfs_read { @ = reg(\"ip\"); }", "feature Kprobe;"), ["no-kprobes"]);
