@@ -13,6 +13,7 @@ use crate::syntax::ast::AttachPoint;
 use crate::system::functions::Functions;
 use crate::system::kernel_types::Prototype;
 use crate::system::programs::ProgramFunction;
+use crate::system::trampolines::{self, Refusal};
 use crate::system::{Feature, Missing, matches};
 use crate::types::{Field, Int, Space, Type};
 
@@ -77,7 +78,8 @@ impl Fentry {
 
     /// Functions that are traceable, described, and of a form that a trampoline serves: module and name, sorted.
     fn matching<'f>(&self, all: &'f Functions, module: &str, what: &str, env: &Env) -> Vec<(String, &'f str)> {
-        let found: Vec<(&str, &str)> = all.matching(what, module).map(|f| (f.module, f.name)).collect();
+        let taken = |name: &str| trampolines::refused(name, self.exit).is_none();
+        let found: Vec<(&str, &str)> = all.matching(what, module).map(|f| (f.module, f.name)).filter(|(_, name)| taken(name)).collect();
         let mut described = std::collections::BTreeSet::new();
         // few are asked for one by one, many are gone through once
         if found.len() > 64 {
@@ -145,6 +147,15 @@ impl ProbeKind for Fentry {
             return Ok(found.iter().map(|(m, n)| self.site(m, n, point)).collect());
         }
         let home = kernel::find(self, Named { module, function: what, probed_otherwise: false }, point, env)?;
+        if let Some(why) = [what, &home.function].into_iter().find_map(|name| trampolines::refused(name, self.exit)) {
+            let message = format!("{} cannot be on `{what}`: {}", self.name(), why.said());
+            let instead = match why {
+                Refusal::Recursive if self.exit => "kretprobe",
+                Refusal::Recursive => "kprobe",
+                Refusal::NoReturn => FENTRY.name(),
+            };
+            return Err(Diagnostic::error("not-traceable", point.span, message).help(format!("use {instead}:{what}")));
+        }
         // BTF may describe a place by either of its names
         let described = [what, &home.function].into_iter().find_map(|n| Some((n, env.sys.prototype(Some(&home.module), n)?)));
         let Some((function, prototype)) = described else {

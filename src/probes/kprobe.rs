@@ -15,6 +15,7 @@ use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::functions::KERNEL;
 use crate::system::registers::{ARGS, AX, IP, SP};
+use crate::system::trampolines::{self, Refusal};
 use crate::system::{Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
 
@@ -173,6 +174,11 @@ impl ProbeKind for Kprobe {
         // a trampoline's begins in the function that returns
         if self.ret && asks.caps.has(Caps::STACK) {
             return Choice::literal("it takes a stack");
+        }
+        match trampolines::refused(function, self.ret) {
+            Some(Refusal::Recursive) => return Choice::literal("every trampoline runs the function itself"),
+            Some(Refusal::NoReturn) => return Choice::literal("the function does not return"),
+            None => {}
         }
         let Some(prototype) = env.sys.prototype(Some(module), function) else {
             return Choice::literal("the kernel's types do not describe the function");

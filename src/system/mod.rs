@@ -28,6 +28,7 @@ pub mod separate;
 pub mod snapshot;
 pub mod syscalls;
 pub mod tracefs;
+pub mod trampolines;
 pub mod usdt;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,234 @@
+#!/bin/bash
+# Looks for functions on which a probe hurts the kernel: attaches to many, batch by batch, in throw-away virtual machines
+# under load, with a program that counts and takes a stack. A batch in which the machine dies, hangs or complains is halved
+# until the function is found.
+#
+#   hunt.sh [-k 'NAME NAME ...'] [-m 'MODE MODE ...'] [-n NUMBER] [-s SEED] [-b SIZE] [-t SECONDS] [-f FILE] [-l FOLDER] [-r]
+#
+#   -k NAMES    kernels of tests/vm/kernels (default: 5.10 6.1 6.12 7.2)
+#   -m MODES    how to attach: kprobe, kretprobe (by breakpoints), multi, kretmulti (one link for all), fentry, fexit (by
+#               trampolines), lowered (kprobes as rbt places them by itself) (default: all but lowered)
+#   -n NUMBER   so many functions at random besides those of hunt-set.awk (default 3000)
+#   -s SEED     which ones (default 1)
+#   -b SIZE     functions attached at once (default 100)
+#   -t SECONDS  begin no other machine after this time (default: no limit)
+#   -f FILE     these functions instead, one a line
+#   -l FOLDER   where all is kept (default: target/hunt); a second run goes on where the first ended
+#   -r          run nothing: report what was found
+#
+# RBT   the rbt to run (default: target/debug/rbt); a release build takes half the time in emulation
+#
+# The functions are those that run within a trampoline's entry and exit, in the dispatch of probes, in the helpers that
+# programs call, at the kernel's entries and in NMIs, by the direct calls in the kernel's image (hunt-graph.awk,
+# hunt-set.awk; needs objdump), as far as rbt lists them for the kind of probe, and the random ones.
+# The status is 1 where something was found.
+set -euo pipefail
+export LC_ALL=C
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+# --- within the machine: each line of the file is ID MODE FUNCTION...
+if [[ ${1:-} == --inside ]]; then
+    tmp=$(mktemp -d)
+    mkdir -p /sys/kernel/tracing
+    mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+    while read -r id mode names; do
+        echo "begin $id"
+        case $mode in
+            kprobe | kretprobe) kind=$mode off=(--no-feature fentry,kprobe_multi,kprobe_session) ;;
+            multi) kind=kprobe off=(--no-feature fentry,kprobe_session) ;;
+            kretmulti) kind=kretprobe off=(--no-feature fentry,kprobe_session) ;;
+            fentry | fexit) kind=$mode off=() ;;
+            lowered) kind=kprobe off=() ;;
+        esac
+        if [[ $mode == lowered ]]; then
+            # one probe each: a list of functions is not lowered
+            for f in $names; do echo "kprobe:\"$f\" { @[kstack(3)] = count(); }"; done >"$tmp/script.bt"
+        else
+            { printf "$kind:\"%s\",\n" $names | sed '$s/,$//'; echo '{ @[kstack(3)] = count(); }'; } >"$tmp/script.bt"
+        fi
+        dmesg -C
+        rc=0
+        RBT_MISSING_PROBES=ignore timeout -k 5 -s INT 45 "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
+            >"$tmp/out" 2>"$tmp/err" || rc=$?
+        attached=$(sed -n 's/^Attached \([0-9]*\) probes*$/\1/p' "$tmp/err" | tail -1)
+        hits=$(grep -c '^\]: ' "$tmp/out") || true
+        bad=$(dmesg | grep -E 'BUG|WARNING:|Oops|lockup|stall|general protection|ftrace bug|scheduling while atomic|kernel NULL' | head -3 | tr '\n' ';') || true
+        echo "end $id $rc ${attached:-0} $hits ${bad// /_}"
+        ((rc == 0)) || sed "s/^/said $id /" "$tmp/err" | head -8
+        # a kernel that complained is not to be trusted
+        [[ -z $bad ]] || { dmesg | sed "s/^/dmesg $id /" | head -60; exit 0; }
+    done <"$2"
+    exit 0
+fi
+
+kernels='5.10 6.1 6.12 7.2' modes='kprobe kretprobe multi kretmulti fentry fexit' number=3000 seed=1 size=100 until='' file=''
+folder='' report=''
+while getopts :k:m:n:s:b:t:f:l:rh o; do
+    case $o in
+        k) kernels=$OPTARG ;;
+        m) modes=$OPTARG ;;
+        n) number=$OPTARG ;;
+        s) seed=$OPTARG ;;
+        b) size=$OPTARG ;;
+        t) until=$((SECONDS + OPTARG)) ;;
+        f) file=$OPTARG ;;
+        l) folder=$OPTARG ;;
+        r) report=1 ;;
+        *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | head -n -1 >&2; exit 2 ;;
+    esac
+done
+folder=${folder:-$here/../../target/hunt}
+mkdir -p "$folder"
+folder=$(realpath "$folder")
+export RBT=${RBT:-$(realpath "$here/../../target/debug/rbt")} LOAD=$folder/load
+cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
+# without a word for so many seconds a machine hangs
+silence=70
+# batches to a machine
+turns=12
+
+say() { echo "$(date +%T) $*" >&2; }
+
+glob_of() { awk -v name="$1" '$1 == name { print $2 }' "$here/kernels"; }
+
+# What the kernel has, by itself and by rbt, and the walk through its image.
+facts() { # NAME
+    local dir=$folder/$1 glob
+    glob=$(glob_of "$1")
+    mkdir -p "$dir"
+    if [[ ! -s $dir/kallsyms ]]; then
+        say "$1: symbols and lists"
+        "$here/vmrun.sh" -k "$glob" -w "$dir" -- bash -c '
+            mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+            cd "$1"
+            for kind in kprobe fentry fexit; do "$RBT" -l "$kind:vmlinux:*" >"list.$kind"; done
+            cat /proc/kallsyms >symbols' - "$dir"
+        for kind in kprobe fentry fexit; do sed -i 's/.*://' "$dir/list.$kind"; done
+        sort "$dir/symbols" >"$dir/kallsyms"
+    fi
+    if [[ ! -s $dir/set ]]; then
+        say "$1: calls"
+        local image
+        image=$(compgen -G "$cache/kernels/$glob/vmlinux" | sort -V | tail -1)
+        objdump -d "$image" | awk -f "$here/hunt-graph.awk" "$dir/kallsyms" - | sort >"$dir/edges"
+        awk -f "$here/hunt-set.awk" "$dir/edges" >"$dir/set.new" && mv "$dir/set.new" "$dir/set"
+    fi
+}
+
+# The batches of a mode: ID MODE FUNCTION...
+queue() { # NAME MODE
+    local dir=$folder/$1 mode=$2 list
+    case $mode in
+        fentry | fexit) list=$dir/list.$mode ;;
+        *) list=$dir/list.kprobe ;;
+    esac
+    [[ $1 != 5.10 && $1 != 6.1 || $mode != *multi ]] || return 0
+    {
+        if [[ -n $file ]]; then
+            grep -Fxf "$file" "$list" || true
+        else
+            awk 'FILENAME == ARGV[1] { listed[$1]; next } $1 in listed { print $1 }' "$list" "$dir/set"
+            awk 'FILENAME == ARGV[1] { known[$1]; next } !($1 in known)' "$dir/set" "$list" |
+                shuf -n "$number" --random-source=<(yes "$seed" 2>/dev/null)
+        fi
+    } | xargs -n "$size" | awk -v mode="$mode" '{ print mode "-" NR, mode, $0 }'
+}
+
+# One machine: runs batches of the queue until all are done, or it dies. False where nothing is left.
+machine() { # NAME
+    local dir=$folder/$1 pid last grown id rc=0 mode names
+    # the halves of what was bad come first
+    awk 'FILENAME == ARGV[1] { done[$1]; next } !($1 in done)' "$dir/done" "$dir/queue" |
+        awk '{ if ($1 ~ /[ab]$/) print; else rest[++n] = $0 } END { for (i = 1; i <= n; i++) print rest[i] }' |
+        head -n "$turns" >"$dir/now"
+    [[ -s $dir/now ]] || return 1
+    : >"$dir/out"
+    VM_TIMEOUT=3600 "$here/vmrun.sh" -k "$(glob_of "$1")" -- "$here/hunt.sh" --inside "$dir/now" >"$dir/out" 2>"$dir/console" &
+    pid=$!
+    last=-1 grown=$SECONDS
+    while kill -0 $pid 2>/dev/null; do
+        sleep 1
+        local is
+        is=$(stat -c %s "$dir/out")
+        ((is == last)) || { last=$is grown=$SECONDS; }
+        if ((SECONDS - grown > silence)); then
+            kill $pid 2>/dev/null || true
+            break
+        fi
+    done
+    wait $pid || rc=$?
+    sed -n 's/^end //p' "$dir/out" | while read -r id status attached hits bad; do
+        names=$(awk -v id="$id" '$1 == id' "$dir/now")
+        echo "$id $status $attached $hits ${bad:-ok}" >>"$dir/done"
+        if [[ -n $bad ]]; then
+            grep "^dmesg $id " "$dir/out" >"$dir/console.$id" || true
+            halves "$dir" "$names"
+        fi
+    done
+    id=$(awk '$1 == "begin" { last = $2 } $1 == "end" { last = "" } END { print last }' "$dir/out")
+    if [[ -n $id ]] && ((rc < 124)); then
+        say "$1: $id: hunt.sh itself failed in the machine: status $rc"
+        cat "$dir/console" >&2
+        exit 2
+    elif [[ -n $id ]]; then
+        cp "$dir/console" "$dir/console.$id"
+        echo "$id $rc 0 0 died" >>"$dir/done"
+        say "$1: the machine died in $id"
+        halves "$dir" "$(awk -v id="$id" '$1 == id' "$dir/now")"
+    elif ! grep -q '^begin' "$dir/out"; then
+        say "$1: no machine"
+        cat "$dir/console" >&2
+        return 1
+    fi
+}
+
+halves() { # FOLDER 'ID MODE FUNCTION...'
+    local id mode
+    read -r id mode names <<<"$2"
+    # shellcheck disable=SC2086
+    set -- "$1" $names
+    local dir=$1 n
+    shift
+    n=$#
+    ((n > 1)) || return 0
+    echo "${id}a $mode ${*:1:n / 2}" >>"$dir/queue"
+    echo "${id}b $mode ${*:n / 2 + 1}" >>"$dir/queue"
+}
+
+# What is known of a kernel: numbers by mode, then the findings.
+tell() { # NAME
+    local dir=$folder/$1
+    [[ -s $dir/done ]] || return 0
+    awk -v kernel="$1" '
+        FILENAME == ARGV[1] { names[$1] = NF - 2; what[$1] = $3; mode[$1] = $2; next }
+        { verdict[$1] = $5; order[++n] = $1
+          if ($5 == "ok") { attached[mode[$1]] += $3; batches[mode[$1]]++; if ($2 != 0) odd[mode[$1]]++ } }
+        END {
+            for (m in batches) printf "%-5s %-10s %5d attached in %d batches, %d of them not to the end of the load\n", kernel, m, attached[m], batches[m], odd[m]
+            for (i = 1; i <= n; i++) {
+                id = order[i]
+                if (verdict[id] == "ok") continue
+                if (names[id] == 1) printf "%-5s %-10s FOUND %s: %s\n", kernel, mode[id], what[id], verdict[id]
+                else if (verdict[id "a"] == "ok" && verdict[id "b"] == "ok") printf "%-5s %-10s TOGETHER, or by chance, %d functions (%s): %s\n", kernel, mode[id], names[id], id, verdict[id]
+            }
+        }' "$dir/queue" "$dir/done"
+}
+
+if [[ -z $report ]]; then
+    cc -O1 -pthread -o "$LOAD.new" "$here/hunt-load.c" && mv "$LOAD.new" "$LOAD"
+    for kernel in $kernels; do
+        facts "$kernel"
+        touch "$folder/$kernel/queue" "$folder/$kernel/done"
+        for mode in $modes; do
+            grep -q "^$mode-" "$folder/$kernel/queue" || queue "$kernel" "$mode" >>"$folder/$kernel/queue"
+            # by mode, so that a run that is cut short has gone through one whole
+            while [[ -z $until || $SECONDS -lt $until ]] && machine "$kernel"; do
+                say "$kernel: $(grep -c . "$folder/$kernel/done") of $(grep -c . "$folder/$kernel/queue") batches"
+            done
+        done
+    done
+fi
+found=0
+for kernel in $kernels; do tell "$kernel"; done | tee "$folder/report"
+! grep -qE ' (FOUND|TOGETHER)' "$folder/report" || found=1
+exit $found
