@@ -61,6 +61,7 @@
 //!   ([`probes::ProbeKind::cheaper`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
 //!   where the kernel will not have it the script is compiled once more without.
 //!   Functions that a trampoline itself runs take none, on any kernel: `system/trampolines.rs`.
+//!   Where the kernel does not keep a trampoline's program from calling itself, the program does (`Emit::enter_alone`).
 //! - Types come from four places: the script's C part (`cdecl`, put before the others as a `System` of its own), the traced
 //!   binary's debug information (`system/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
 //! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked

@@ -97,6 +97,7 @@ pub fn compile(
     let cx = Context::create();
     let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
     e.fetches = sys.has(Feature::Fetch);
+    e.checks_recursion = !sys.has(Feature::RecursionCheck);
     e.allocates = sys.has(Feature::AllocatesAnywhere);
     e.loops = sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop);
     e.may_sleep = sys.has(Feature::SleepingUprobes);

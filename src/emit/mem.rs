@@ -4,7 +4,7 @@ use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;
 use inkwell::values::{BasicValue, IntValue, PointerValue};
 
-use super::shared::{SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
+use super::shared::{BUSY_SECTION, MOST_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
 use super::{Cmp, Emit, Helper, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
@@ -188,6 +188,31 @@ impl<'c> Emit<'c> {
         }
         self.count_missed();
         ok(self.b.build_unconditional_branch(exit));
+    }
+
+    /// Leaves where a program of a trampoline is at work on this CPU already, for kernels that call it all the same: a
+    /// function that a helper calls would lead back to the helper without end. Gives the CPU's mark, to be cleared at the
+    /// exit. Such kernels run these programs with preemption off, so what comes in between is an interrupt's, which has
+    /// cleared the mark when it returns.
+    pub(super) fn enter_alone(&mut self) -> PointerValue<'c> {
+        let marks = self.data_global("busy", BUSY_SECTION, MOST_CPUS * 8);
+        // takes no trampoline: see `system/trampolines.rs`
+        let cpu = self.call(Helper::GetSmpProcessorId, &[]);
+        let cpu = self.opaque(cpu);
+        let cpu = self.and(cpu, self.int(u64::from(MOST_CPUS) - 1));
+        let mark = self.offset_by(marks, self.mul(cpu, self.int(8)));
+        let now = self.load_volatile(mark, U64);
+        let busy = self.cmp(Cmp::Ne, now, self.int(0));
+        self.if_(busy, |e| {
+            e.count_missed();
+            let nothing = e.int(0);
+            ok(e.b.build_return(Some(&nothing)));
+            let dead = e.new_block("dead");
+            e.b.position_at_end(dead);
+        });
+        let one = self.int(1);
+        self.store_volatile(mark, one);
+        mark
     }
 
     /// The entry block already ends in a branch here, so the key's alloca goes before it.

@@ -158,6 +158,8 @@ pub struct Emit<'c> {
     v4: bool,
     /// The kernel's atomic instructions give back what was there: see `acquire_scratch`.
     pub fetches: bool,
+    /// Trampolines do not keep a program from calling itself, so programs do: see `enter_alone`.
+    pub checks_recursion: bool,
     /// Maps may get memory for elements wherever a program runs.
     pub allocates: bool,
     /// The kernel makes a loop's turns: see [`Emit::turns`].
@@ -385,6 +387,8 @@ impl<'c> Emit<'c> {
         let zero = self.int(default);
         ok(self.b.build_store(result, zero));
         ok(self.b.build_store(slot, self.ptrt().const_null()));
+        let by_trampoline = ["fentry/", "fexit/"].iter().any(|kind| self.fun_ref().section.starts_with(kind));
+        let busy = (self.checks_recursion && by_trampoline).then(|| self.enter_alone());
         let first = self.first_acquire();
         ok(self.b.build_unconditional_branch(first));
         self.b.position_at_end(acquire);
@@ -396,6 +400,10 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(exit);
         if used {
             self.release_scratch();
+        }
+        if let Some(busy) = busy {
+            let free = self.int(0);
+            self.store_volatile(busy, free);
         }
         let value = ok(self.b.build_load(self.i64t(), result, "result"));
         ok(self.b.build_return(Some(&value)));

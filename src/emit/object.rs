@@ -197,6 +197,7 @@ impl<'c> Emit<'c> {
             scratch_size: 0,
             v4,
             fetches: true,
+            checks_recursion: false,
             allocates: true,
             loops: true,
             may_sleep: true,

@@ -11,6 +11,11 @@ pub const STATE_SECTION: &str = ".data.state";
 pub const TALLIES_SECTION: &str = ".data.tallies";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
+/// The section (and so the map) of words that say on which CPUs a program of a trampoline is at work; absent where the kernel
+/// looks after that.
+pub const BUSY_SECTION: &str = ".data.busy";
+/// As many CPUs as x86's kernels can have (CONFIG_NR_CPUS): a power of two.
+pub const MOST_CPUS: u32 = 8192;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.

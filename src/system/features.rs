@@ -53,6 +53,8 @@ fn ask(feature: Feature) -> bool {
         Feature::KprobeSession => kprobe_multi(TRACE_KPROBE_SESSION),
         // need a function's id: see `trampoline` and `takes_argument`
         Feature::Trampoline | Feature::NumberPointers => false,
+        // told by the kernel's types: see `Live`
+        Feature::RecursionCheck => false,
         // registered where CONFIG_KPROBE_EVENTS is set (kernel/events/core.c)
         Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),

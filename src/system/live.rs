@@ -423,6 +423,14 @@ impl System for Live {
             // where nothing is known, what is safe everywhere
             return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
+        if feature == Feature::RecursionCheck {
+            // how often it left one out is told since it does
+            let told = |types: &KernelTypes| match types.named(TypeName::Struct, "bpf_prog_info") {
+                Some(Type::Struct(info)) => types.member(&info, "recursion_misses").is_some(),
+                _ => false,
+            };
+            return self.types().is_ok_and(told);
+        }
         if feature == Feature::Trampoline {
             return *self.trampoline.get_or_init(|| {
                 // made for tests of just this (net/bpf/test_run.c): nothing else calls it

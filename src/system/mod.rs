@@ -170,11 +170,13 @@ pub enum Feature {
     Kprobe,
     /// Programs that a function of the kernel calls at its entry and exit.
     Trampoline,
+    /// The code around such a program leaves it out while it runs on that CPU already (Linux 5.12).
+    RecursionCheck,
 }
 
 impl Feature {
     /// Every one.
-    pub const ALL: [Feature; 19] = [
+    pub const ALL: [Feature; 20] = [
         Feature::UprobeMulti,
         Feature::PerfCookie,
         Feature::RawTracepointCookie,
@@ -194,6 +196,7 @@ impl Feature {
         Feature::KprobeSession,
         Feature::Kprobe,
         Feature::Trampoline,
+        Feature::RecursionCheck,
     ];
 
     /// By its name in this program's text, as snapshots and tests have it.

@@ -51,6 +51,8 @@ const ROWS: &[(&str, Refusal)] = &[
     ("preempt_count_sub", Refusal::Recursive),
     // the time that a program takes, where the kernel counts it (kernel.bpf_stats_enabled)
     ("sched_clock", Refusal::Recursive),
+    // what programs call to see whether they run already, where the kernel does not look: see `Emit::enter_alone`
+    ("bpf_get_smp_processor_id", Refusal::Recursive),
     // the ends of tasks and kernel threads, by their names since 5.17 and before
     ("do_exit", Refusal::NoReturn),
     ("do_group_exit", Refusal::NoReturn),

@@ -3,25 +3,29 @@
 # under load, with a program that counts and takes a stack. A batch in which the machine dies, hangs or complains is halved
 # until the function is found.
 #
-#   hunt.sh [-k 'NAME NAME ...'] [-m 'MODE MODE ...'] [-n NUMBER] [-s SEED] [-b SIZE] [-t SECONDS] [-f FILE] [-l FOLDER] [-r]
+#   hunt.sh [-k 'NAME NAME ...'] [-m 'MODE MODE ...'] [-n NUMBER] [-s SEED] [-b SIZE] [-t SECONDS] [-f FILE] [-l FOLDER] [-r | -c]
 #
 #   -k NAMES    kernels of tests/vm/kernels (default: 5.10 6.1 6.12 7.2)
 #   -m MODES    how to attach: kprobe, kretprobe (by breakpoints), multi, kretmulti (one link for all), fentry, fexit (by
-#               trampolines), lowered (kprobes as rbt places them by itself) (default: all but lowered)
+#               trampolines; by hunt-attach.c, since rbt compiles a program for each), lowered (kprobes as rbt places them by
+#               itself) (default: all but lowered)
 #   -n NUMBER   so many functions at random besides those of hunt-set.awk (default 3000)
 #   -s SEED     which ones (default 1)
 #   -b SIZE     functions attached at once (default 100)
 #   -t SECONDS  begin no other machine after this time (default: no limit)
 #   -f FILE     these functions instead, one a line
 #   -l FOLDER   where all is kept (default: target/hunt); a second run goes on where the first ended
-#   -r          run nothing: report what was found
+#   -r          report what was found, and attach nothing
+#   -c          compare src/system/trampolines.rs with the kernels' images, and attach nothing: no function that the code
+#               around a trampoline's programs calls may be one that rbt lists for fentry
 #
-# RBT   the rbt to run (default: target/debug/rbt); a release build takes half the time in emulation
+# RBT        the rbt to run (default: target/debug/rbt); a release build takes half the time in emulation
+# VM_APPEND  more kernel command line: with preempt=full, tasks are preempted within RCU's read-side sections
 #
 # The functions are those that run within a trampoline's entry and exit, in the dispatch of probes, in the helpers that
 # programs call, at the kernel's entries and in NMIs, by the direct calls in the kernel's image (hunt-graph.awk,
 # hunt-set.awk; needs objdump), as far as rbt lists them for the kind of probe, and the random ones.
-# The status is 1 where something was found.
+# A machine that a batch leaves without a word for over a minute counts as dead. The status is 1 where something was found.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -37,7 +41,7 @@ if [[ ${1:-} == --inside ]]; then
             kprobe | kretprobe) kind=$mode off=(--no-feature fentry,kprobe_multi,kprobe_session) ;;
             multi) kind=kprobe off=(--no-feature fentry,kprobe_session) ;;
             kretmulti) kind=kretprobe off=(--no-feature fentry,kprobe_session) ;;
-            fentry | fexit) kind=$mode off=() ;;
+            fentry | fexit) kind=$mode ;;
             lowered) kind=kprobe off=() ;;
         esac
         if [[ $mode == lowered ]]; then
@@ -48,8 +52,13 @@ if [[ ${1:-} == --inside ]]; then
         fi
         dmesg -C
         rc=0
-        RBT_MISSING_PROBES=ignore timeout -k 5 -s INT 45 "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
-            >"$tmp/out" 2>"$tmp/err" || rc=$?
+        if [[ $mode == f* ]]; then
+            # shellcheck disable=SC2086
+            timeout -k 5 45 "$ATTACH" "$mode" "$LOAD" 1 $names >"$tmp/out" 2>"$tmp/err" || rc=$?
+        else
+            RBT_MISSING_PROBES=ignore timeout -k 5 -s INT 45 "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
+                >"$tmp/out" 2>"$tmp/err" || rc=$?
+        fi
         attached=$(sed -n 's/^Attached \([0-9]*\) probes*$/\1/p' "$tmp/err" | tail -1)
         hits=$(grep -c '^\]: ' "$tmp/out") || true
         bad=$(dmesg | grep -E 'BUG|WARNING:|Oops|lockup|stall|general protection|ftrace bug|scheduling while atomic|kernel NULL' | head -3 | tr '\n' ';') || true
@@ -62,8 +71,8 @@ if [[ ${1:-} == --inside ]]; then
 fi
 
 kernels='5.10 6.1 6.12 7.2' modes='kprobe kretprobe multi kretmulti fentry fexit' number=3000 seed=1 size=100 until='' file=''
-folder='' report=''
-while getopts :k:m:n:s:b:t:f:l:rh o; do
+folder='' report='' compare=''
+while getopts :k:m:n:s:b:t:f:l:rch o; do
     case $o in
         k) kernels=$OPTARG ;;
         m) modes=$OPTARG ;;
@@ -74,13 +83,14 @@ while getopts :k:m:n:s:b:t:f:l:rh o; do
         f) file=$OPTARG ;;
         l) folder=$OPTARG ;;
         r) report=1 ;;
+        c) compare=1 ;;
         *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | head -n -1 >&2; exit 2 ;;
     esac
 done
 folder=${folder:-$here/../../target/hunt}
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-export RBT=${RBT:-$(realpath "$here/../../target/debug/rbt")} LOAD=$folder/load
+export RBT=${RBT:-$(realpath "$here/../../target/debug/rbt")} LOAD=$folder/load ATTACH=$folder/attach
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
 # without a word for so many seconds a machine hangs
 silence=70
@@ -214,8 +224,21 @@ tell() { # NAME
         }' "$dir/queue" "$dir/done"
 }
 
+if [[ -n $compare ]]; then
+    status=0
+    for kernel in $kernels; do
+        facts "$kernel"
+        bad=$(awk 'FILENAME == ARGV[1] { listed[$1]; next } $3 == "trampoline" && $2 <= 1 && $1 in listed { print $1 }' \
+            "$folder/$kernel/list.fentry" "$folder/$kernel/set")
+        echo "$kernel: $(awk '$3 == "trampoline" && $2 <= 1' "$folder/$kernel/set" | wc -l) functions around programs; taken by fentry: ${bad:-none}"
+        [[ -z $bad ]] || status=1
+    done
+    exit $status
+fi
 if [[ -z $report ]]; then
-    cc -O1 -pthread -o "$LOAD.new" "$here/hunt-load.c" && mv "$LOAD.new" "$LOAD"
+    for program in load attach; do
+        cc -O1 -pthread -o "$folder/$program.new" "$here/hunt-$program.c" && mv "$folder/$program.new" "$folder/$program"
+    done
     for kernel in $kernels; do
         facts "$kernel"
         touch "$folder/$kernel/queue" "$folder/$kernel/done"

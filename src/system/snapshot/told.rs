@@ -69,6 +69,8 @@ const SIGNS: &[(Feature, Sign)] = &[
     (Feature::AncestorCgroup, All(&[Constant("BPF_FUNC_timer_init"), Struct("cgroup")])),
     // compiled where CONFIG_BPF_KPROBE_OVERRIDE is set
     (Feature::Override, Any(&[Config("CONFIG_BPF_KPROBE_OVERRIDE"), Code("bpf_override_return")])),
+    // include/uapi/linux/bpf.h: how often it left a program out
+    (Feature::RecursionCheck, Member("bpf_prog_info", "recursion_misses")),
     // include/linux/bpf.h
     (Feature::SharedStacks, Enum("priv_stack_mode")),
 ];
