@@ -25,7 +25,7 @@
 # The functions are those that run within a trampoline's entry and exit, in the dispatch of probes, in the helpers that
 # programs call, at the kernel's entries and in NMIs, by the direct calls in the kernel's image (hunt-graph.awk,
 # hunt-set.awk; needs objdump), as far as rbt lists them for the kind of probe, and the random ones.
-# A machine that a batch leaves without a word for over a minute counts as dead. The status is 1 where something was found.
+# A machine that a batch leaves without a word for 160 seconds counts as dead. The status is 1 where something was found.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -54,9 +54,9 @@ if [[ ${1:-} == --inside ]]; then
         rc=0
         if [[ $mode == f* ]]; then
             # shellcheck disable=SC2086
-            timeout -k 5 45 "$ATTACH" "$mode" "$LOAD" 1 $names >"$tmp/out" 2>"$tmp/err" || rc=$?
+            timeout -k 5 120 "$ATTACH" "$mode" "$LOAD" 1 $names >"$tmp/out" 2>"$tmp/err" || rc=$?
         else
-            RBT_MISSING_PROBES=ignore timeout -k 5 -s INT 45 "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
+            RBT_MISSING_PROBES=ignore timeout -k 5 -s INT 120 "$RBT" ${off[@]+"${off[@]}"} "$tmp/script.bt" -c "$LOAD 1" \
                 >"$tmp/out" 2>"$tmp/err" || rc=$?
         fi
         attached=$(sed -n 's/^Attached \([0-9]*\) probes*$/\1/p' "$tmp/err" | tail -1)
@@ -93,7 +93,7 @@ folder=$(realpath "$folder")
 export RBT=${RBT:-$(realpath "$here/../../target/debug/rbt")} LOAD=$folder/load ATTACH=$folder/attach
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
 # without a word for so many seconds a machine hangs
-silence=70
+silence=160
 # batches to a machine
 turns=12
 
@@ -152,7 +152,7 @@ machine() { # NAME
         awk '{ if ($1 ~ /[ab]$/) print; else rest[++n] = $0 } END { for (i = 1; i <= n; i++) print rest[i] }' |
         head -n "$turns" >"$dir/now"
     [[ -s $dir/now ]] || return 1
-    : >"$dir/out"
+    rm -f "$dir/out"
     VM_TIMEOUT=3600 "$here/vmrun.sh" -k "$(glob_of "$1")" -- "$here/hunt.sh" --inside "$dir/now" >"$dir/out" 2>"$dir/console" &
     pid=$!
     last=-1 grown=$SECONDS
@@ -214,7 +214,7 @@ tell() { # NAME
         { verdict[$1] = $5; order[++n] = $1
           if ($5 == "ok") { attached[mode[$1]] += $3; batches[mode[$1]]++; if ($2 != 0) odd[mode[$1]]++ } }
         END {
-            for (m in batches) printf "%-5s %-10s %5d attached in %d batches, %d of them not to the end of the load\n", kernel, m, attached[m], batches[m], odd[m]
+            for (m in batches) printf "%-5s %-10s %5d attached in %d batches, of which %d ran out of time\n", kernel, m, attached[m], batches[m], odd[m]
             for (i = 1; i <= n; i++) {
                 id = order[i]
                 if (verdict[id] == "ok") continue
