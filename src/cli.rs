@@ -169,7 +169,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Of a word where a script is expected: a path, or, where there is no such file, the name of a saved script.
+    /// Of a word where a script is expected: the name of a saved script, or a path. See [`is_name`] for which comes first.
     pub fn of(word: OsString) -> Self {
         if word == OsStr::new("-") {
             return Self::Stdin;
@@ -181,11 +181,18 @@ impl Program {
     }
 }
 
-/// The saved script that a word means: paths win.
-fn saved(word: &OsStr) -> Option<&'static Script> {
+/// The saved script that a word means. Before a name no file counts: whoever may write to the current directory could else
+/// choose what root runs. Before `NAME.bt` one does.
+pub(crate) fn saved(word: &OsStr) -> Option<&'static Script> {
     let script = scripts::find(word.to_str()?)?;
-    let there = std::fs::metadata(word).is_ok_and(|m| !m.is_dir());
-    (!there).then_some(script)
+    let there = || std::fs::metadata(word).is_ok_and(|m| !m.is_dir());
+    (is_name(word) || !there()).then_some(script)
+}
+
+/// Has it neither a slash nor the ending of a script's file?
+fn is_name(word: &OsStr) -> bool {
+    let bytes = word.as_encoded_bytes();
+    !bytes.contains(&b'/') && !bytes.ends_with(b".bt")
 }
 
 /// A run, resolved.
@@ -425,12 +432,15 @@ fn listed(arg: OsString) -> Listed {
         return Listed::Script(Program::Stdin);
     }
     let text = arg.to_string_lossy().into_owned();
+    // `-l profile` was a pattern before there was a script of that name
+    if KINDS.iter().any(|k| k.names().contains(&text.as_str())) {
+        return Listed::Pattern(text);
+    }
+    if let Some(script) = saved(&arg) {
+        return Listed::Script(Program::Saved(script));
+    }
     if !text.contains([':', '*']) && std::path::Path::new(&arg).is_file() {
         return Listed::Script(Program::File(arg.into()));
-    }
-    // `-l profile` was a pattern before there was a script of that name
-    if let (Some(script), false) = (saved(&arg), KINDS.iter().any(|k| k.names().contains(&text.as_str()))) {
-        return Listed::Script(Program::Saved(script));
     }
     Listed::Pattern(text)
 }
@@ -544,7 +554,9 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     if let Some(command) = &raw.cmd {
         check_words(command)?;
     }
-    if let Some(path) = raw.traceable_functions.as_ref().filter(|p| std::fs::File::open(p).is_err()) {
+    if let Some(path) =
+        raw.traceable_functions.as_ref().filter(|p| std::fs::metadata(p).map_or(true, |m| m.is_file() && std::fs::File::open(p).is_err()))
+    {
         return Err(Failure::new(format!("--traceable-functions: cannot read {}", path.display())));
     }
     let settings = Settings {

@@ -4,7 +4,7 @@
 //! not, or the options are wrong; 1 or 255) and a panic (we are wrong; 2).
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
 use crate::diag::{self, Diagnostic, Diagnostics, PROGRAM_NAME, Source, Span};
 use crate::info;
+use crate::input;
 use crate::list;
 use crate::probes::Env;
 use crate::repl;
@@ -266,6 +267,12 @@ fn run(run: &Run) -> Result<u8, Failure> {
 fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let mut front = Front::new(run);
     front.read(&run.program)?;
+    if let Program::Saved(script) = &run.program
+        && run.verbose
+        && Path::new(script.name).is_file()
+    {
+        say(&format!("note: {0} is rbt's own; the file in this directory is ./{0}\n", script.name));
+    }
     if let Some(budget) = &mut budget {
         budget.read(&mut front)?;
     }
@@ -445,10 +452,9 @@ pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
         Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
         Program::Made(made) => return Ok(Source { name: made.name.clone(), text: made.text.clone() }),
         Program::Stdin => {
-            let mut bytes = Vec::new();
-            let read = io::stdin().lock().read_to_end(&mut bytes);
-            read.map_err(|e| Failure::new(format!("cannot read the script from standard input: {}", reason(&e))).code("not-readable"))?;
-            (PROGRAM_NAME.to_string(), bytes)
+            let read = input::read_from(io::stdin().lock(), input::TEXT);
+            let cannot = |e| Failure::new(format!("cannot read the script from standard input: {}", reason(&e))).code("not-readable");
+            (PROGRAM_NAME.to_string(), read.map_err(cannot)?)
         }
         Program::File(path) => (path.display().to_string(), read_file(path)?),
     };
@@ -470,7 +476,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     if path.is_dir() {
         return Err(cannot("it is a directory"));
     }
-    std::fs::read(path).map_err(|e| {
+    input::read(path, input::TEXT).map_err(|e| {
         if e.kind() != io::ErrorKind::NotFound {
             return cannot(&reason(&e));
         }

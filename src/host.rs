@@ -9,6 +9,8 @@ pub trait Host {
     fn say(&mut self, output: Output);
     /// A value as `%s` shows it in the chosen format.
     fn text(&self, value: &Value) -> Vec<u8>;
+    /// How often the run was told to end: a handler that waits for others gives up when there is one time more.
+    fn ending(&self) -> u32;
     /// Settings of the run.
     fn settings(&self) -> &Settings;
     /// Reads a whole map, merged across CPUs.

@@ -78,6 +78,7 @@
 pub mod decode;
 pub mod diag;
 pub mod host;
+pub mod input;
 pub mod settings;
 pub mod types;
 pub mod value;

@@ -24,6 +24,7 @@ use crate::diag::{Diagnostics, Source};
 use crate::driver::entry::{Among, Entry, Text, warn};
 use crate::driver::{paint, permitted, tell};
 use crate::emit::Dumps;
+use crate::input;
 use crate::probes::Attach;
 use crate::runtime::Parts;
 use crate::settings::Mode;
@@ -50,6 +51,8 @@ const ASKS: &str = "rbt> ";
 const CLOSED_PIPE: u8 = 141;
 /// Entries kept in the history file.
 const REMEMBERED: usize = 10_000;
+/// Bytes of an entry that standard input may have.
+const MOST_ENTRY: usize = 1 << 20;
 
 /// What the line editor and the entries both look at.
 struct World {
@@ -148,7 +151,7 @@ fn in_person(world: Rc<World>, file: Option<Arc<File>>) -> Result<u8, Failure> {
     // the editor knows terminals that it cannot edit on (TERM=dumb)
     let Ok(mut above) = editor.create_external_printer() else { return by_lines(world, file, true) };
     editor.set_helper(Some(Line::new(world.clone())));
-    let history = history_file();
+    let history = history_file().filter(|path| input::is_own(path));
     if let Some(path) = &history {
         recall(&mut editor, path);
     }
@@ -203,7 +206,7 @@ fn in_person(world: Rc<World>, file: Option<Arc<File>>) -> Result<u8, Failure> {
 /// Reads the history. What is no text in it is replaced, lest the rest of it be lost.
 fn recall(editor: &mut Editor<Line, FileHistory>, path: &Path) {
     // there is none the first time
-    let Ok(bytes) = std::fs::read(path) else { return };
+    let Ok(bytes) = input::read_regular(path, input::TEXT) else { return };
     if let Err(damaged) = String::from_utf8(bytes) {
         let _ = std::fs::write(path, String::from_utf8_lossy(damaged.as_bytes()).as_bytes());
     }
@@ -266,6 +269,9 @@ fn by_lines(world: Rc<World>, file: Option<Arc<File>>, asks: bool) -> Result<u8,
         };
         any |= !line.trim().is_empty();
         text.push_str(&line);
+        if text.len() > MOST_ENTRY {
+            return Err(cannot(too_long()));
+        }
         if unfinished(text.strip_suffix('\n').unwrap_or(&text)) {
             continue;
         }
@@ -300,6 +306,10 @@ enum Input {
     Interrupted,
 }
 
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("an entry has more than {MOST_ENTRY} bytes"))
+}
+
 fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
@@ -307,6 +317,10 @@ fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
             if interrupts::taken() {
                 return Ok(Input::Interrupted);
             }
+        }
+        // what never ends need not pause either
+        if interrupts::taken() {
+            return Ok(Input::Interrupted);
         }
         let some = match input.fill_buf() {
             Ok([]) => break,
@@ -317,6 +331,9 @@ fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
         let length = some.iter().position(|b| *b == b'\n').map_or(some.len(), |at| at + 1);
         line.extend_from_slice(some.get(..length).unwrap_or(some));
         input.consume(length);
+        if line.len() > MOST_ENTRY {
+            return Err(too_long());
+        }
     }
     Ok(if line.is_empty() { Input::End } else { Input::Line(line) })
 }

@@ -372,7 +372,7 @@ pub const SETTINGS: &[Setting] = &[
     number!(log_size, "bytes", 1, "Room for the verifier's log"),
     word!(map_layout, MAP_LAYOUTS, "list, table", "How maps with keys are printed as text: an entry per line, or in aligned columns"),
     number!(max_bpf_progs, "count", 1, "Most BPF programs a script may expand to"),
-    number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints"),
+    number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints, up to 128 MiB"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
     number!(max_probes, "count", 1, "Most places a script may attach to"),
     number!(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The layers, lowest first. A module may use lower layers, and its own where `peers` says so. A
 /// stage is used by no other stage: what passes between two stages is data, which has rows of its own.
 const LAYERS: &[Layer] = &[
-    Layer { name: "words", peers: true, modules: &["diag", "types", "value", "decode", "host", "settings", "caps"] },
+    Layer { name: "words", peers: true, modules: &["diag", "types", "value", "decode", "host", "input", "settings", "caps"] },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
     Layer { name: "system", peers: false, modules: &["system"] },
     Layer { name: "C declarations", peers: false, modules: &["cdecl"] },

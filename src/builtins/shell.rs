@@ -1,12 +1,18 @@
 //! Files and commands, at the user's end.
 
-use std::io::Read;
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::print::{FORMAT, formatter};
 use super::{Accepts, Arg, Builtin, Event, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Operand, Repr};
+use crate::host::Host;
+use crate::input::{self, Part};
 use crate::probes::Caps;
 use crate::types::{Int, Type};
 use crate::value::{Output, Value};
@@ -15,6 +21,8 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// Strings that `join` takes, and bytes of each (bpftrace's numbers).
 const JOINED: u64 = 16;
 const JOINED_BYTES: u32 = 1024;
+/// How long a file is waited for that has no more to read and no end, and a command once the run is told to end.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -31,18 +39,24 @@ pub(super) const ROWS: &[Builtin] = &[
                 let (pos, line) = (spec.pos.clone(), spec.line.clone());
                 Ok(Box::new(move |args, host| {
                     let path = path(args, host);
-                    match head(&path, host.settings().max_cat_bytes) {
-                        Ok(data) => host.say(Output::Text { kind: "cat", data, newline: false }),
-                        Err(e) => {
-                            let msg = format!("cannot read {}: {e}", String::from_utf8_lossy(&path));
-                            host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                    let problem = |host: &mut dyn Host, why: &str| {
+                        let msg = format!("cannot read {}: {why}", String::from_utf8_lossy(&path));
+                        host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                    };
+                    match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
+                        Ok(part) => {
+                            host.say(Output::Text { kind: "cat", data: part.bytes, newline: false });
+                            if part.left {
+                                problem(host, &format!("it did not end within {} s, and the rest is not waited for", PATIENCE.as_secs()));
+                            }
                         }
+                        Err(e) => problem(host, &e.to_string()),
                     }
                     Ok(())
                 }))
             },
         }),
-        doc: "Prints a file's first bytes (max_cat_bytes); its path is made as printf makes text.",
+        doc: "Prints a file's first bytes (max_cat_bytes); its path is made as printf makes text. What has no end, as a FIFO, is read for a second.",
         example: "begin { cat(\"/proc/loadavg\"); }",
     },
     Builtin {
@@ -59,12 +73,22 @@ pub(super) const ROWS: &[Builtin] = &[
                 let (pos, line) = (spec.pos.clone(), spec.line.clone());
                 Ok(Box::new(move |args, host| {
                     let command = command(args, host);
-                    match run(&command) {
-                        Ok(data) => host.say(Output::Text { kind: "syscall", data, newline: true }),
-                        Err(e) => {
-                            let msg = format!("cannot run {}: {e}", String::from_utf8_lossy(&command));
-                            host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                    let problem = |host: &mut dyn Host, what: &str, why: &str| {
+                        let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
+                        host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
+                    };
+                    match run(&command, &|| host.ending()) {
+                        Ok(part) => {
+                            let whole = part.bytes.len() as u64;
+                            host.say(Output::Text { kind: "syscall", data: part.bytes, newline: true });
+                            if whole == input::TEXT {
+                                problem(host, "the output was cut of", "it has more than 16 megabytes");
+                            }
+                            if part.left {
+                                problem(host, "no longer waiting for", "the run was told to end");
+                            }
                         }
+                        Err(e) => problem(host, "cannot run", &e.to_string()),
                     }
                     Ok(())
                 }))
@@ -144,28 +168,42 @@ fn joined(bytes: &[u8], separator: &[u8]) -> Vec<u8> {
     parts.join(separator)
 }
 
-fn head(path: &[u8], most: u64) -> std::io::Result<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
-    let mut data = Vec::new();
-    std::fs::File::open(std::ffi::OsStr::from_bytes(path))?.take(most).read_to_end(&mut data)?;
-    Ok(data)
+/// The first bytes of a file, or what there is of one without an end.
+fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<Part> {
+    let (since, before) = (Instant::now(), ending());
+    let go_on = || since.elapsed() < PATIENCE && ending() <= before;
+    input::read_while(Path::new(OsStr::from_bytes(path)), most.min(input::LIST), &go_on)
 }
 
-/// Standard output and standard error of a shell command, in the order they were written.
-fn run(command: &[u8]) -> std::io::Result<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
+/// Standard output and standard error of a shell command, in the order they were written. It is left to itself when the run is
+/// told to end while it runs, and it does not end soon after.
+fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<Part> {
+    let before = ending();
+    let told: Cell<Option<Instant>> = Cell::new(None);
+    let go_on = || {
+        if told.get().is_none() && ending() > before {
+            told.set(Some(Instant::now()));
+        }
+        told.get().is_none_or(|since| since.elapsed() < PATIENCE)
+    };
     let (mut reader, writer) = std::io::pipe()?;
     let mut child = {
         let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(std::ffi::OsStr::from_bytes(command));
+        shell.arg("-c").arg(OsStr::from_bytes(command));
         shell.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         shell.spawn()?
         // the command's ends of the pipe are closed here with `shell`, or reading would never end
     };
-    let mut data = Vec::new();
-    reader.read_to_end(&mut data)?;
-    child.wait()?;
-    Ok(data)
+    let part = input::read_open_while(&mut reader, input::TEXT, true, &go_on)?;
+    drop(reader);
+    // one that has closed its output may still run
+    while !part.left && child.try_wait()?.is_none() {
+        if !go_on() {
+            return Ok(Part { left: true, ..part });
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(part)
 }
 
 #[cfg(test)]
@@ -181,12 +219,27 @@ mod tests {
 
     #[test]
     fn commands_are_heard() {
-        assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))").unwrap(), b"out\nerr\n2");
+        let never = || 0;
+        assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))", &never).unwrap().bytes, b"out\nerr\n2");
+        let endless = run(b"yes", &never).unwrap();
+        assert_eq!((endless.bytes.len() as u64, endless.left), (input::TEXT, false));
+    }
+
+    #[test]
+    fn a_run_that_is_to_end_waits_for_no_command() {
+        let asked = Cell::new(0);
+        // asked before it starts, then each time that nothing came
+        let part = run(b"echo one; exec sleep 1000", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap();
+        assert_eq!(part, Part { bytes: b"one\n".to_vec(), left: true });
+        // in `end`, it has been told to before
+        assert!(!run(b"sleep 0.1", &|| 1).unwrap().left);
     }
 
     #[test]
     fn files_are_cut() {
-        assert_eq!(head(b"/proc/self/comm", 3).unwrap().len(), 3);
+        let head = |path: &[u8], most| head(path, most, &|| 0);
+        assert_eq!(head(b"/proc/self/comm", 3).unwrap().bytes.len(), 3);
         assert!(head(b"/nonexistent", 3).is_err());
+        assert_eq!(head(b"/dev/zero", u64::MAX).unwrap().bytes.len() as u64, input::LIST);
     }
 }

@@ -7,6 +7,7 @@ use crate::value::{Frame, MapView, Output};
 #[derive(Default)]
 struct Notes {
     settings: Settings,
+    ending: u32,
     said: Vec<Output>,
     done: Vec<String>,
 }
@@ -17,6 +18,9 @@ impl Host for Notes {
     }
     fn text(&self, value: &Value) -> Vec<u8> {
         format!("{value:?}").into_bytes()
+    }
+    fn ending(&self) -> u32 {
+        self.ending
     }
     fn settings(&self) -> &Settings {
         &self.settings

@@ -12,6 +12,7 @@ use super::{Checked, Front, not_written, reason, say, script, tell};
 use crate::cli::{Failure, Run};
 use crate::diag::{Diagnostics, Source};
 use crate::expect::{self, Expectation};
+use crate::input;
 use crate::runtime::{OnEnd, child};
 use crate::settings::MissingProbes;
 use crate::syntax::{self, ast};
@@ -81,7 +82,7 @@ impl Budget {
         }
         for path in &front.run.expected.files {
             let name = path.display().to_string();
-            let bytes = std::fs::read(path)
+            let bytes = input::read(path, input::TEXT)
                 .map_err(|e| Failure::new(format!("cannot read the expectations {name}: {}", reason(&e))).code("not-readable"))?;
             let text = String::from_utf8(bytes).map_err(|e| {
                 let at = e.utf8_error().valid_up_to();

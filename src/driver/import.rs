@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::reason;
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
+use crate::input;
 use crate::syntax::{self, ast};
 
 /// So many files may be taken in.
@@ -116,7 +117,7 @@ impl Work<'_> {
         if self.depth >= DEEPEST {
             return Err(fault(format!("imports are nested more than {DEEPEST} deep")));
         }
-        let bytes = std::fs::read(path).map_err(|e| fault(reason(&e)))?;
+        let bytes = input::read_regular(path, input::TEXT).map_err(|e| fault(reason(&e)))?;
         let text = String::from_utf8(bytes).map_err(|_| fault("it is not UTF-8 text".into()))?;
         let source = Source { name: path.display().to_string(), text };
         let tree = syntax::parse_as(&source, index);

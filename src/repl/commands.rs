@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::entries::{self, Running};
@@ -12,8 +13,9 @@ use crate::builtins;
 use crate::check::{dump, hir};
 use crate::cli::Failure;
 use crate::diag::{Source, Span, nearest};
-use crate::driver::entry::Text;
+use crate::driver::{self, entry::Text};
 use crate::emit::Dumps;
+use crate::input;
 use crate::list;
 use crate::probes::{self, Env};
 use crate::runtime::cost::{self, Cost};
@@ -535,7 +537,14 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     if file.is_empty() {
         return Err(wanted("a file", ":load mine.bt"));
     }
-    let text = std::fs::read_to_string(file).map_err(|e| Failure::new(format!("cannot read {file}: {e}")).code("not-readable"))?;
+    let cannot = |why: String| Failure::new(format!("cannot read {file}: {why}")).code("not-readable");
+    interrupts::forget();
+    let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(driver::reason(&e)))?;
+    if part.left {
+        return Err(cannot("Ctrl-C came before its end".into()));
+    }
+    let bytes = input::within(part.bytes, input::TEXT).map_err(|e| cannot(driver::reason(&e)))?;
+    let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))?;
     prompt.enter(&text, Some(file))?;
     Ok(Next::Go)
 }

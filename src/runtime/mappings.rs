@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::mmap_events::{Event, Recorder};
+use crate::input;
 
 /// A mapped file, each once however many processes have it.
 #[derive(Debug)]
@@ -163,8 +164,7 @@ impl Mappings {
 
     /// Holds a file that processes will map: what they ran is at hand though it be replaced.
     pub(super) fn keep(&mut self, path: &Path) {
-        let Ok(file) = File::open(path) else { return };
-        let Ok(meta) = file.metadata() else { return };
+        let Ok((file, meta)) = input::open_regular(path) else { return };
         // as the process names it, which may have another root
         let mut parts = path.components();
         let root: PathBuf = parts.by_ref().take(4).collect();
@@ -311,15 +311,8 @@ impl Mappings {
 /// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
 /// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
 fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
-    match path {
-        Some(path) => File::open(path).ok(),
-        None => {
-            let path = format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end);
-            // Opening a device may have consequences.
-            fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-            File::open(path).ok()
-        }
-    }
+    let by_mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
+    input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
 }
 
 /// A line of `/proc/PID/maps`: `start-end perms offset dev inode   path` (proc_pid_maps(5)).

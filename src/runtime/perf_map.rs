@@ -1,14 +1,20 @@
 //! Names of code that a just-in-time compiler made: `/tmp/perf-PID.map`, one `START SIZE NAME` a line, both in hex
 //! (Linux `tools/perf/Documentation/jit-interface.txt`).
+#![allow(unsafe_code)] // geteuid(2)
 
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::input;
 
 /// The contents of one map file.
 #[derive(Debug, Default)]
 pub(super) struct PerfMap {
     /// As last read; a compiler appends.
     len: u64,
+    /// The user whose process it is of.
+    owner: Option<u32>,
     /// Start, size, name, sorted by start; of the same start the last one written is last.
     symbols: Vec<(u64, u64, String)>,
 }
@@ -17,16 +23,15 @@ impl PerfMap {
     /// Reads the process's file again if it has grown. A process in a name space of its own writes the pid it sees, into
     /// its own /tmp; one that has exited may have left its file in ours.
     pub(super) fn refresh(&mut self, pid: u32) {
-        let Some((path, len)) = [of_namespace(pid), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))]
-            .into_iter()
-            .flatten()
-            .find_map(|path| fs::metadata(&path).ok().map(|meta| (path, meta.len())))
-        else {
-            return;
-        };
-        if len != self.len {
-            self.symbols = read(&path);
-            self.len = len;
+        // what belongs to a process's user is known while it is there, and what was believed once goes on to be
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        // its effective one: /proc/PID itself is root's where a process has changed its user
+        self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
+        let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
+        let Some((file, meta)) = places.into_iter().flatten().find_map(|path| open(&path, self.owner)) else { return };
+        if meta.len() != self.len {
+            self.symbols = read(file);
+            self.len = meta.len();
         }
     }
 
@@ -38,14 +43,26 @@ impl PerfMap {
     }
 }
 
-fn of_namespace(pid: u32) -> Option<PathBuf> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.to_owned();
+/// A line of proc_pid_status(5).
+fn of_status<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
+fn of_namespace(pid: u32, status: &str) -> Option<PathBuf> {
+    let inner = of_status(status, "NSpid:")?.split_whitespace().last()?;
     Some(PathBuf::from(format!("/proc/{pid}/root/tmp/perf-{inner}.map")))
 }
 
-fn read(path: &Path) -> Vec<(u64, u64, String)> {
-    let text = fs::read(path).unwrap_or_default();
+/// /tmp is everybody's: only what the process's own user wrote, root, or we, is believed (as perf has it), and no link is followed.
+fn open(path: &Path, owner: Option<u32>) -> Option<(File, Metadata)> {
+    let (file, meta) = input::open_itself(path).ok()?;
+    // SAFETY: takes nothing and cannot fail
+    let us = unsafe { libc::geteuid() };
+    (meta.uid() == 0 || meta.uid() == us || Some(meta.uid()) == owner).then_some((file, meta))
+}
+
+fn read(file: File) -> Vec<(u64, u64, String)> {
+    let text = input::read_from(file, input::LIST).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let mut symbols: Vec<_> = text.lines().filter_map(line).collect();
     symbols.sort_by_key(|(start, _, _)| *start);
@@ -64,11 +81,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn maps_of_other_users_are_not_believed() {
+        let path = std::env::temp_dir().join(format!("rbt-perf-{}.map", std::process::id()));
+        std::fs::write(&path, "10 4 forged\n").unwrap();
+        assert!(open(&path, None).is_some());
+        // only root can give a file away
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            assert!(open(&path, Some(54321)).is_none() && open(&path, None).is_none());
+            assert!(open(&path, Some(12345)).is_some());
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert!(open(&path, None).is_none());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn lines() {
         assert_eq!(line("7f00 1a LazyCompile:~f /x.js:1"), Some((0x7f00, 0x1a, "LazyCompile:~f /x.js:1".to_owned())));
         assert_eq!(line("0x10 0x2 g"), Some((16, 2, "g".to_owned())));
         assert_eq!(line("garbage"), None);
-        let map = PerfMap { len: 0, symbols: vec![(16, 4, "a".into()), (32, 4, "b".into())] };
+        let map = PerfMap { len: 0, owner: None, symbols: vec![(16, 4, "a".into()), (32, 4, "b".into())] };
         assert_eq!((map.find(15), map.find(19), map.find(20), map.find(32)), (None, Some((16, "a")), None, Some((32, "b"))));
     }
 }

@@ -57,6 +57,7 @@ pub(super) struct Desk<'a> {
     manifest: &'a Manifest,
     settings: &'a Settings,
     symbols: &'a Symbols,
+    signals: &'a Signals,
     boot_to_unix_ns: u64,
     renderer: &'a mut dyn Renderer,
     rendered: Rendered,
@@ -122,7 +123,12 @@ impl Session<'_> {
         }
         let waits = self.waits();
 
-        let mut desk = Desk::new((&self.loaded, self.manifest, self.settings), (&self.symbols, self.boot_to_unix_ns), renderer, (out, err));
+        let mut desk = Desk::new(
+            (&self.loaded, self.manifest, self.settings),
+            (&self.symbols, &self.signals, self.boot_to_unix_ns),
+            renderer,
+            (out, err),
+        );
         desk.buffering = self.options.buffering;
         if let Some(wanted) = &self.options.on_end {
             desk.kept = Kept::new(self.manifest, &wanted.maps);
@@ -396,7 +402,7 @@ fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
 impl<'a> Desk<'a> {
     pub(super) fn new(
         (loaded, manifest, settings): (&'a Loaded, &'a Manifest, &'a Settings),
-        (symbols, boot_to_unix_ns): (&'a Symbols, u64),
+        (symbols, signals, boot_to_unix_ns): (&'a Symbols, &'a Signals, u64),
         renderer: &'a mut dyn Renderer,
         (out, err): (&'a mut dyn Write, &'a mut dyn Write),
     ) -> Self {
@@ -405,6 +411,7 @@ impl<'a> Desk<'a> {
             manifest,
             settings,
             symbols,
+            signals,
             boot_to_unix_ns,
             renderer,
             rendered: Rendered::default(),
@@ -578,6 +585,10 @@ impl Host for Desk<'_> {
 
     fn text(&self, value: &Value) -> Vec<u8> {
         self.renderer.text(value)
+    }
+
+    fn ending(&self) -> u32 {
+        self.signals.ends()
     }
 
     fn settings(&self) -> &Settings {

@@ -116,6 +116,14 @@ impl Signals {
         }
     }
 
+    /// How often the end was asked for.
+    pub fn ends(&self) -> u32 {
+        match self {
+            Self::Caught(_) => ENDS.load(Ordering::Relaxed),
+            Self::Led(remote) => u32::from(remote.ended()),
+        }
+    }
+
     /// Is the run to pause, or to go on? Where that has changed since the last time.
     pub fn paused(&self) -> Option<bool> {
         match self {

@@ -117,7 +117,7 @@ impl Session<'_> {
         let (asked, failed) = (self.loaded.state.ended(), {
             let mut desk = Desk::new(
                 (&self.loaded, self.manifest, self.settings),
-                (&self.symbols, self.boot_to_unix_ns),
+                (&self.symbols, &self.signals, self.boot_to_unix_ns),
                 listener,
                 (&mut output, &mut problems),
             );

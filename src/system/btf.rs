@@ -14,9 +14,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
+
+use crate::input;
 
 /// What an entry is; the numbers are `BTF_KIND_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +152,7 @@ impl Blob {
     /// Reads a file below `/sys/kernel/btf`. Memory maps it where the kernel can (6.16 and later; 26 µs against 3–6 ms).
     pub fn open(path: &Path, base: Option<&Blob>) -> Result<Blob, String> {
         let shown = path.display();
-        let mut file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
+        let file = File::open(path).map_err(|e| format!("{shown}: {e}"))?;
         // Only sysfs's files cannot shrink below a mapping.
         let mapped = if path.starts_with("/sys") {
             // The kernel refuses a shared mapping (`btf_sysfs_vmlinux_mmap`).
@@ -162,11 +163,7 @@ impl Blob {
         };
         let bytes = match mapped {
             Some(map) => Bytes::Mapped(map),
-            None => {
-                let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes).map_err(|e| format!("{shown}: {e}"))?;
-                Bytes::Read(bytes)
-            }
+            None => Bytes::Read(input::read_from(file, input::TYPES).map_err(|e| format!("{shown}: {e}"))?),
         };
         let blob = Self::parse(bytes, base).map_err(|e| format!("{shown}: {e}"))?;
         // The kernel has checked its own.

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::Missing;
+use crate::input;
 
 /// A cgroup, as programs in the kernel know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,14 +183,14 @@ fn is_of(folder: &str, parent: &str, wanted: &str) -> bool {
 fn ids_of(name: &str, root: &Path) -> Vec<String> {
     // docker: a folder for each container, and in it what it is: `…"Name":"/web"…`
     let docker = folders_in(&root.join("var/lib/docker/containers")).into_iter().filter_map(|folder| {
-        let text = fs::read_to_string(folder.join("config.v2.json")).ok()?;
+        let text = input::text(&folder.join("config.v2.json"), input::TEXT).ok()?;
         text.contains(&format!("\"Name\":\"/{name}\"")).then(|| folder.file_name()?.to_str().map(str::to_owned))?
     });
     // podman: a list, `[{"id":"…","names":["web"],…},…]`, and one for each user who runs it without root
     let homes = folders_in(&root.join("home")).into_iter().chain([root.join("root")]).map(|home| home.join(".local/share"));
     let stores = [root.join("var/lib"), root.join("run")].into_iter().chain(homes);
     let podman = stores.filter_map(|store| {
-        let text = fs::read_to_string(store.join("containers/storage/overlay-containers/containers.json")).ok()?;
+        let text = input::text(&store.join("containers/storage/overlay-containers/containers.json"), input::TEXT).ok()?;
         let of_name = |each: &&str| each.split_once("\"names\":[").is_some_and(|(_, n)| n.starts_with(&format!("\"{name}\"")));
         Some(text.split("\"id\":\"").skip(1).find(of_name)?.split('"').next()?.to_owned())
     });

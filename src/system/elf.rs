@@ -6,7 +6,6 @@
 //! another process truncates meanwhile would end us with SIGBUS; binaries in use are replaced by renaming, not in place.
 #![allow(unsafe_code)]
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,7 @@ use object::{Endianness, FileKind, Object};
 
 pub use super::locate::resolve;
 use super::{Abi, Binary, Function, Missing, go, separate};
+use crate::input;
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
 /// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see [`separate::find`]), or else those
@@ -37,7 +37,7 @@ pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
 /// That a file is no ELF file, with what can be told from its first bytes.
 pub(super) fn not_elf(path: &Path) -> Missing {
     let mut start = Vec::new();
-    let _ = File::open(path).and_then(|file| file.take(256).read_to_end(&mut start));
+    let _ = input::open_regular(path).and_then(|(file, _)| file.take(256).read_to_end(&mut start));
     let text = String::from_utf8_lossy(&start);
     let help = match text.strip_prefix("#!").map(|rest| rest.lines().next().unwrap_or_default().trim()) {
         Some(interpreter) if !interpreter.is_empty() => format!("it is a script: probe its interpreter, {interpreter}"),
@@ -60,10 +60,13 @@ pub(super) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
         let help = if denied { "run as root, or check its permissions" } else { "check the path" };
         Missing { what: format!("cannot open {}: {}", path.display(), said(&why)), help: Some(help.into()) }
     };
-    let file = File::open(path).map_err(cannot)?;
-    let meta = file.metadata().map_err(cannot)?;
-    // An empty file cannot be mapped (EINVAL), and mapping a device may do anything.
-    if !meta.is_file() || meta.len() == 0 {
+    let (file, meta) = match input::open_regular(path) {
+        // mapping a device may do anything
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => return Err(not_elf(path)),
+        opened => opened.map_err(cannot)?,
+    };
+    // An empty file cannot be mapped (EINVAL).
+    if meta.len() == 0 {
         return Err(not_elf(path));
     }
     // SAFETY: see the module's note.

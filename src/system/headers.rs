@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::HeaderFolder;
+use crate::input;
 
 /// Variables that name the kernel's headers, and their generated part.
 pub const SOURCE: [&str; 2] = ["RBT_KERNEL_SOURCE", "BPFTRACE_KERNEL_SOURCE"];
@@ -13,10 +14,7 @@ pub const BUILD: [&str; 2] = ["RBT_KERNEL_BUILD", "BPFTRACE_KERNEL_BUILD"];
 
 /// A regular file's text; what is not text in it is replaced.
 pub fn text(path: &Path) -> Option<String> {
-    if !path.metadata().ok()?.is_file() {
-        return None;
-    }
-    Some(match String::from_utf8(std::fs::read(path).ok()?) {
+    Some(match String::from_utf8(input::read_regular(path, input::TEXT).ok()?) {
         Ok(text) => text,
         Err(other) => String::from_utf8_lossy(other.as_bytes()).into_owned(),
     })

@@ -8,10 +8,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use super::functions::Functions;
+use crate::input;
 
 const FORM: &str = "rbt-functions-1";
 /// No list is as long: what is longer is none of ours.
@@ -48,9 +49,8 @@ impl Index {
 
     /// The list, if it is there and whole.
     pub fn load(&self) -> Option<Functions> {
-        let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(self.path()).ok()?;
-        let about = file.metadata().ok()?;
-        if !about.is_file() || about.len() > MOST_BYTES || !trusted(about.uid(), about.mode()) {
+        let (mut file, about) = input::open_itself(&self.path()).ok()?;
+        if about.len() > MOST_BYTES || !input::is_trusted(&about) {
             return None;
         }
         let mut text = String::with_capacity(about.len() as usize + 1);
@@ -71,7 +71,7 @@ impl Index {
     fn try_save(&self, lines: &str) -> std::io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.folder)?;
         let about = fs::metadata(&self.folder)?;
-        if !trusted(about.uid(), about.mode()) {
+        if !input::is_trusted(&about) {
             return Ok(());
         }
         let new = self.folder.join(format!(".functions-{}.{}", self.key, std::process::id()));
@@ -105,13 +105,6 @@ impl Index {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// Written by nobody but this user or root?
-fn trusted(owner: u32, mode: u32) -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    let me = unsafe { libc::geteuid() };
-    (owner == me || owner == 0) && mode & 0o022 == 0
 }
 
 fn folder() -> Option<PathBuf> {

@@ -23,6 +23,7 @@ use super::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
 };
 use super::{cgroup, elf, headers, locate, programs, syscalls, usdt};
+use crate::input;
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -145,8 +146,9 @@ impl Live {
 
     fn read_functions(&self) -> Result<Functions, Missing> {
         if let Some(path) = &self.function_list {
-            let text = std::fs::read_to_string(path).map_err(|e| Missing {
-                what: format!("cannot read the traceable functions in {}: {e}", path.display()),
+            let read = input::read(path, input::LIST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let text = read.map_err(|e| Missing {
+                what: format!("cannot read the traceable functions in {}: {}", path.display(), super::elf::said(&e)),
                 help: Some("--traceable-functions names a file with a function's name in each line".into()),
             })?;
             return Ok(Functions::parse(&text, &BTreeSet::new(), ""));

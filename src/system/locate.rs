@@ -6,13 +6,14 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::{Missing, ldcache, rights};
+use crate::input;
 
 /// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
 /// mapped files first for a library's name; `*` is then all the files it executes from, and no name at all its program.
@@ -206,7 +207,7 @@ impl Root {
 
     /// The contents of a file within the root.
     pub(super) fn read(&self, path: &str) -> Option<Vec<u8>> {
-        self.find(Path::new(path)).and_then(|found| fs::read(found).ok())
+        self.find(Path::new(path)).and_then(|found| input::read_regular(&found, input::LIST).ok())
     }
 
     /// Names in a directory within the root, sorted.
@@ -358,8 +359,8 @@ fn mapped_files(pid: u32, root: &Root) -> Vec<PathBuf> {
 /// The file itself if it is ELF, or else why not.
 fn elf(path: PathBuf) -> Result<PathBuf, Missing> {
     let mut start = [0; 4];
-    File::open(&path)
-        .and_then(|mut file| file.read(&mut start))
+    input::open_regular(&path)
+        .and_then(|(mut file, _)| file.read(&mut start))
         .map_err(|why| missing(format!("cannot read {}: {}", path.display(), super::elf::said(&why)), "check its permissions"))?;
     if start == object::elf::ELFMAG { Ok(path) } else { Err(super::elf::not_elf(&path)) }
 }
@@ -376,7 +377,7 @@ fn is_native(path: &Path) -> bool {
 
 fn header(path: &Path) -> Option<[u8; 20]> {
     let mut header = [0; 20];
-    File::open(path).and_then(|mut file| file.read_exact(&mut header)).ok()?;
+    input::open_regular(path).and_then(|(mut file, _)| file.read_exact(&mut header)).ok()?;
     Some(header)
 }
 

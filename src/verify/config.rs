@@ -21,6 +21,7 @@ use super::subjects::{Subject, path_like};
 use crate::cli::{Failure, Program};
 use crate::diag::nearest;
 use crate::driver;
+use crate::input;
 
 /// How it is called, here or in a folder above.
 const NAME: &str = "rbt-check.toml";
@@ -61,7 +62,7 @@ impl Config {
                 }
             }
         };
-        let text = std::fs::read_to_string(&path)
+        let text = input::text(&path, input::TEXT)
             .map_err(|e| Failure::new(format!("cannot read {}: {}", path.display(), driver::reason(&e))).code("not-readable"))?;
         Self::read(&text, &path)
     }

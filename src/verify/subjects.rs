@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::cli::{Failure, Program};
+use crate::cli::{self, Failure, Program};
 use crate::driver;
 
 /// A script.
@@ -25,7 +25,7 @@ pub fn subjects(words: &[OsString]) -> Result<Vec<Subject>, Failure> {
     for word in words {
         let before = found.len();
         let path = Path::new(word);
-        if path.is_dir() {
+        if path.is_dir() && cli::saved(word).is_none() {
             folder(path, &mut found);
             if found.len() == before {
                 let failure = Failure::new(format!("there is no script below {}", path.display()));

@@ -27,6 +27,7 @@ use super::functions::{Functions, KERNEL};
 use super::kernel_types::KernelTypes;
 use super::snapshot::{About, Contents, Event};
 use super::{Feature, Missing};
+use crate::input;
 use abilities::Seen;
 use code::{Code, Symbols};
 use events::Layout;
@@ -136,11 +137,10 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     let missing = |what: String, help: &str| Missing { what, help: Some(help.into()) };
     progress("the kernel's image");
     let is_kernel = "name a kernel's image, vmlinux or vmlinuz, that is whole";
-    // a device may have no end
-    if std::fs::metadata(&parts.image).is_ok_and(|m| !m.is_file()) {
-        return Err(missing(format!("{shown} is not a file"), is_kernel));
-    }
-    let whole = std::fs::read(&parts.image).map_err(|e| missing(format!("cannot read {shown}: {}", said(&e)), "check the path"))?;
+    let whole = input::read_regular(&parts.image, input::IMAGE).map_err(|e| {
+        let help = if e.kind() == std::io::ErrorKind::InvalidInput { is_kernel } else { "check the path" };
+        missing(format!("cannot read {shown}: {}", said(&e)), help)
+    })?;
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
     let data = unpack::elf(whole).map_err(cannot)?;
     let mut image = Image::linked(&data).map_err(cannot)?;
@@ -214,7 +214,7 @@ fn symbols(image: &mut Image<'_>, parts: &Parts) -> Symbols {
     if !of_file.is_empty() {
         return Symbols::new(of_file, Vec::new());
     }
-    let map = parts.system_map.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let map = parts.system_map.as_ref().and_then(|path| input::text(path, input::LIST).ok()).unwrap_or_default();
     Symbols::new(map.lines().filter_map(system_map_line).collect(), Vec::new())
 }
 
@@ -278,7 +278,7 @@ fn config(parts: &Parts, image: &Image<'_>) -> Result<Option<String>, Missing> {
     if let Some(path) = &parts.config {
         let said =
             |e| Missing { what: format!("cannot read {}: {}", path.display(), said(&e)), help: Some("unpack the package again".into()) };
-        return std::fs::read(path).map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(said);
+        return input::read_regular(path, input::TEXT).map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(said);
     }
     let within = image.sections().iter().filter(|s| !s.code).find_map(|section| {
         let from = memchr::memmem::find(&section.bytes, b"IKCFG_ST")? + 8;

@@ -17,10 +17,10 @@
 //! is bounded by what it is.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
+use crate::input;
 use crate::system::index::digest;
 use crate::system::{Missing, elf};
 
@@ -70,18 +70,11 @@ impl Sections {
     /// Reads all of a file and looks whether it is as it was written. Nothing is decompressed yet.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let shown = path.display();
-        let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MOST_FILE + 1).read_to_end(&mut bytes));
-        read.map_err(|e| Missing {
+        let read = input::read(path, MOST_FILE);
+        let bytes = read.map_err(|e| Missing {
             what: format!("cannot read the snapshot {shown}: {}", elf::said(&e)),
             help: Some("`rbt snapshot -o FILE` makes one, on the machine whose kernel is meant".into()),
         })?;
-        if bytes.len() as u64 > MOST_FILE {
-            return Err(Missing {
-                what: format!("{shown} is too large for a snapshot: {} MB are the most", MOST_FILE >> 20),
-                help: Some(ANEW.into()),
-            });
-        }
         Self::of(bytes).map_err(|wrong| wrong.of(path))
     }
 

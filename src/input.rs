@@ -1,0 +1,247 @@
+//! Files that others name or may have made, read within bounds: none of them has rbt wait for ever, or fills memory.
+//!
+//! Files of the kernel's (/proc, /sys, tracefs) are read as they are.
+#![allow(unsafe_code)] // poll(2), fcntl(2), geteuid(2)
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The most bytes of a text that people write: a script, a C header, expectations, a configuration, a history.
+pub const TEXT: u64 = 16 << 20;
+/// Of a list with a line for each function or symbol: a kernel's has 2 to 12 MB, a JIT compiler's may have more.
+pub const LIST: u64 = 128 << 20;
+/// Of a kernel's types: 5 to 20 MB.
+pub const TYPES: u64 = 128 << 20;
+/// Of the image of a kernel or a module, which may have debug information.
+pub const IMAGE: u64 = 2 << 30;
+
+/// A pause between two looks at whether to go on, in milliseconds.
+const LOOK: libc::c_int = 50;
+
+/// All of a file, up to `most` bytes. A FIFO is read to its end, as the shell's `<(...)` needs it.
+///
+/// # Errors
+/// The system's, and [`ErrorKind::FileTooLarge`].
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_from(File::open(path)?, most)
+}
+
+/// The same of what is open already.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_from(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    within(bytes, most)
+}
+
+/// Bytes that are no more than `most`.
+///
+/// # Errors
+/// [`ErrorKind::FileTooLarge`]
+pub fn within(bytes: Vec<u8>, most: u64) -> io::Result<Vec<u8>> {
+    if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
+}
+
+/// All of a regular file, up to `most` bytes.
+///
+/// # Errors
+/// As [`read`]; [`ErrorKind::InvalidInput`]: it is something else, such as a FIFO.
+pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_from(open_regular(path)?.0, most)
+}
+
+/// [`read_regular`] of a text.
+///
+/// # Errors
+/// As there; [`ErrorKind::InvalidData`]: it is not UTF-8.
+pub fn text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read_regular(path, most)?).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
+/// Opens a regular file. Nothing else is waited for, as a FIFO would be until somebody writes to it.
+///
+/// # Errors
+/// The system's; [`ErrorKind::InvalidInput`]: it is something else.
+pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    open_with(path, 0)
+}
+
+/// [`open_regular`] of a file that is not reached by a symbolic link, which whoever may write to the directory could have set.
+///
+/// # Errors
+/// As there.
+pub fn open_itself(path: &Path) -> io::Result<(File, Metadata)> {
+    open_with(path, libc::O_NOFOLLOW)
+}
+
+fn open_with(path: &Path, flags: libc::c_int) -> io::Result<(File, Metadata)> {
+    // opening a device may have consequences
+    let irregular = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+    let meta = std::fs::symlink_metadata(path)?.file_type();
+    if !meta.is_symlink() && !meta.is_file() || meta.is_symlink() && !std::fs::metadata(path)?.is_file() {
+        return Err(irregular());
+    }
+    // it may have been replaced since
+    let file = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok((file, meta)) } else { Err(irregular()) }
+}
+
+/// Is a file, or one that is to be made here, nobody's but this user's? Its folder, or the nearest one above it that is there,
+/// belongs to the user or to root, and the file itself is a regular one. With another user's folder, who may replace what is in it
+/// with a link, a privileged run would read and write what that user chooses: root may have the environment of whoever called it.
+pub fn is_own(path: &Path) -> bool {
+    let file = path.symlink_metadata().map_or_else(|e| e.kind() == ErrorKind::NotFound, |m| m.is_file() && owned(&m));
+    let folder = path.ancestors().skip(1).find_map(|dir| dir.metadata().ok());
+    file && folder.is_some_and(|m| owned(&m) && m.mode() & libc::S_IWOTH == 0)
+}
+
+/// Does it belong to this user or to root?
+fn owned(meta: &Metadata) -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    let me = unsafe { libc::geteuid() };
+    meta.uid() == me || meta.uid() == 0
+}
+
+/// Does it belong to this user or to root, and may nobody else write to it?
+pub fn is_trusted(meta: &Metadata) -> bool {
+    owned(meta) && meta.mode() & (libc::S_IWGRP | libc::S_IWOTH) == 0
+}
+
+/// What came of [`read_while`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What was read.
+    pub bytes: Vec<u8>,
+    /// It was left before its end and before the bound.
+    pub left: bool,
+}
+
+/// The first bytes of a file, `most` of them, for as long as `go_on` says so. It is asked all the time that nothing comes, as from
+/// a FIFO or a terminal, or from files of the kernel's that wait for events.
+///
+/// # Errors
+/// The system's.
+pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Result<Part> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    // a FIFO that nobody has opened to write to looks as if it were at its end
+    let fifo = file.metadata()?.file_type().is_fifo();
+    read_open_while(&mut file, most, fifo, go_on)
+}
+
+/// The same of a descriptor that is open already, and which from now on does not block. `poll`: nothing is read before the kernel says that there is something.
+///
+/// # Errors
+/// The system's.
+pub fn read_open_while(file: &mut (impl Read + AsRawFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<Part> {
+    let mut bytes = Vec::new();
+    let mut ready = !poll;
+    // SAFETY: plain system calls on a descriptor that outlives them
+    unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 || libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let mut buffer = [0; 64 << 10];
+    while (bytes.len() as u64) < most {
+        if !go_on() {
+            return Ok(Part { bytes, left: true });
+        }
+        if !ready {
+            ready = readable(file);
+            continue;
+        }
+        let room = usize::try_from(most - bytes.len() as u64).unwrap_or(usize::MAX).min(buffer.len());
+        match file.read(buffer.get_mut(..room).unwrap_or_default()) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => ready = false,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(Part { bytes, left: false })
+}
+
+/// Waits a moment.
+fn readable(file: &impl AsRawFd) -> bool {
+    let mut polled = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: it outlives the call
+    unsafe { libc::poll(&raw mut polled, 1, LOOK) > 0 }
+}
+
+fn too_large(most: u64) -> io::Error {
+    let most = if most < 1 << 30 { format!("{} megabytes", most >> 20) } else { format!("{} gigabytes", most >> 30) };
+    io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {most}, the most that is read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    fn fifo(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("rbt-input-{name}-{}", std::process::id()));
+        let c_path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+        assert_eq!(unsafe { libc::mkfifo(c_path.as_ptr(), 0o600) }, 0);
+        path
+    }
+
+    #[test]
+    fn what_has_no_end_is_left_at_the_bound() {
+        let zero = Path::new("/dev/zero");
+        assert_eq!(read(zero, 100).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(read_regular(zero, 100).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(read_from([1u8; 10].as_slice(), 10).unwrap().len(), 10);
+        assert_eq!(read_from([1u8; 11].as_slice(), 10).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(read_while(zero, 100_000, &|| true).unwrap().bytes.len(), 100_000);
+        assert!(read_while(zero, u64::MAX, &|| false).unwrap().left);
+        assert!(too_large(TEXT).to_string().contains("16 megabytes") && too_large(IMAGE).to_string().contains("2 gigabytes"));
+    }
+
+    #[test]
+    fn fifos_are_not_waited_for_longer_than_wanted() {
+        let path = fifo("wait");
+        assert_eq!(open_regular(&path).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let asked = std::cell::Cell::new(0);
+        let part = read_while(&path, 10, &|| asked.replace(asked.get() + 1) < 3).unwrap();
+        assert_eq!((part, asked.get()), (Part { bytes: Vec::new(), left: true }, 4));
+        let to = path.clone();
+        let writer = std::thread::spawn(move || OpenOptions::new().write(true).open(to).unwrap().write_all(b"some").unwrap());
+        assert_eq!(read_while(&path, 10, &|| true).unwrap(), Part { bytes: b"some".to_vec(), left: false });
+        writer.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_others_may_replace_is_not_ones_own() {
+        let dir = std::env::temp_dir().join(format!("rbt-input-own-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let file = dir.join("new/history");
+        assert!(is_own(&file) && !is_own(&std::env::temp_dir().join("history")));
+        std::os::unix::fs::symlink("/etc/passwd", dir.join("link")).unwrap();
+        assert!(!is_own(&dir.join("link")));
+        // only root can give a folder away
+        if std::os::unix::fs::chown(&dir, Some(12345), None).is_ok() {
+            assert!(!is_own(&file));
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn links_are_followed_where_that_is_safe() {
+        let link = std::env::temp_dir().join(format!("rbt-input-link-{}", std::process::id()));
+        std::os::unix::fs::symlink("/proc/self/exe", &link).unwrap();
+        assert!(open_regular(&link).is_ok() && open_itself(&link).is_err());
+        std::fs::remove_file(&link).unwrap();
+        assert_eq!(text(Path::new("/proc/self/exe"), IMAGE).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+}
