@@ -57,6 +57,11 @@ impl Symbols {
         self.state.borrow_mut().mappings.record();
     }
 
+    /// [`Symbols::record`], and looks at what all processes have mapped already, in a thread of its own.
+    pub fn record_all(&self) {
+        self.state.borrow_mut().mappings.record_all();
+    }
+
     /// [`Symbols::record`], and keeps what this process has mapped already and the files themselves, should they be
     /// deleted. Call it before the process runs: after [`super::child::Child::prepare`]; or for `-p`.
     pub fn watch(&self, pid: u32) {
