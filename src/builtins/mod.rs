@@ -575,6 +575,11 @@ pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
     if let Lower::Aggregate(aggregate) = row.lower { Some((row, aggregate)) } else { None }
 }
 
+/// Does it stand for code in user space, whose names the process's mappings lead to?
+pub fn is_user_code(tag: &Tagged) -> bool {
+    stacks::is_of_user(tag) || symbols::is_of_user(tag)
+}
+
 /// Is it shown as a line of text (and no stack)?
 pub fn is_text(tag: &Tagged) -> bool {
     !stacks::is_tag(tag)

@@ -10,13 +10,10 @@ use crate::types::{Int, Space, Tagged, Type};
 use crate::value::Value;
 
 const U32: Int = Int { bytes: 4, signed: false };
-const U64: Int = Int { bytes: 8, signed: false };
 /// `TASK_COMM_LEN` of include/linux/sched.h.
 const COMM: u32 = 16;
 /// What the language has for the name of another process.
 const NAMED: u32 = 64;
-/// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
-const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
 
@@ -281,33 +278,17 @@ fn comm_of<'c>(e: &mut Emit<'c>, u: &Use, pid: IntValue<'c>) -> Operand<'c> {
     Operand::mem(u.ty.clone(), at)
 }
 
+/// Without `init`, keeps that the numbers are those of rbt's own namespace.
 fn in_namespace(f: &Facts) -> Result<Type, Diagnostic> {
     if f.word(0) != Some("init") {
-        use std::os::unix::fs::MetadataExt;
-        let ns = std::fs::metadata("/proc/self/ns/pid");
-        let ns = ns.map_err(|e| Diagnostic::error("no-namespace", f.span, format!("/proc/self/ns/pid: {e}")))?;
-        // there the numbers are those that come without asking
-        if ns.ino() != INITIAL_NAMESPACE {
-            f.keep(&[ns.dev() as i64, ns.ino() as i64]);
-        }
+        f.keep(&[1]);
     }
     Ok(Type::uint(4))
 }
 
 /// Process id << 32 | thread id.
 fn both_ids<'c>(e: &mut Emit<'c>, u: &Use) -> IntValue<'c> {
-    if u.consts.is_empty() {
-        return e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
-    }
-    e.once("ns_pid_tgid", |e| {
-        // struct bpf_pidns_info: u32 pid (of the thread), u32 tgid
-        let at = e.alloc_known("ns_pid_tgid", 8);
-        let zero = e.int(0);
-        e.store(at, 0, 8, zero);
-        let (dev, ino, size) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64), e.int(8));
-        e.call(Helper::GetNsCurrentPidTgid, &[dev.into(), ino.into(), at.into(), size.into()]);
-        e.load(at, 0, U64)
-    })
+    if u.consts.is_empty() { e.ids_in(None) } else { e.own_ids() }
 }
 
 /// Group id << 32 | user id.

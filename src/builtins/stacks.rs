@@ -127,7 +127,7 @@ fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
         let id = e.stack_id(limit, flags);
         e.store(at, 0, 8, id);
         if size > 8 {
-            let both = e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+            let both = e.own_ids();
             let pid = e.shr(both, e.int(32), false);
             e.store(at, 8, 8, pid);
         }
@@ -270,6 +270,11 @@ impl<'c> Emit<'c> {
 /// How many frames a stack has: what `len` of one gives; none when the type is no stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
     matches!(ty, Type::Tagged(t) if is_tag(t))
+}
+
+/// Does it stand for a stack of user space?
+pub(super) fn is_of_user(tag: &Tagged) -> bool {
+    tag.tag == USER
 }
 
 /// Does it stand for a stack?

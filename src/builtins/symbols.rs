@@ -1,7 +1,7 @@
 //! Addresses that are shown by name.
 
 use super::{Accepts, Builtin, Lower, Param, Returns, Tag};
-use crate::emit::{Emit, Helper, IntValue, Operand};
+use crate::emit::{Emit, IntValue, Operand};
 use crate::probes::{ArgRef, Caps, Env};
 use crate::types::{Space, Tagged, Type};
 use crate::value::{Frame, Value};
@@ -81,12 +81,17 @@ pub(super) const TAGS: &[Tag] = &[
     },
 ];
 
+/// Does it stand for an address in user space?
+pub(super) fn is_of_user(tag: &Tagged) -> bool {
+    tag.tag == USER
+}
+
 /// An address in one of the two forms, whichever `ty` is.
 pub fn operand<'c>(e: &mut Emit<'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'c> {
     let at = e.alloc(ty.size());
     e.store(at, 0, 8, addr);
     if ty.size() > 8 {
-        let both = e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+        let both = e.own_ids();
         let pid = e.shr(both, e.int(32), false);
         e.store(at, 8, 8, pid);
     }

@@ -274,6 +274,10 @@ impl System for Declarations<'_> {
         self.sys.has(feature)
     }
 
+    fn pid_namespace(&self) -> Option<(u64, u64)> {
+        self.sys.pid_namespace()
+    }
+
     fn possible_cpus(&self) -> u32 {
         self.sys.possible_cpus()
     }

@@ -100,6 +100,7 @@ pub fn compile(
     e.checks_recursion = !sys.has(Feature::RecursionCheck);
     e.allocates = sys.has(Feature::AllocatesAnywhere);
     e.loops = sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop);
+    e.namespace = sys.pid_namespace();
     e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;

@@ -7,6 +7,7 @@
 //! - `flow.rs`: branches, loops, what is computed once
 //! - `mem.rs`: allocation off the 512-byte stack, loads, stores; `text.rs`: strings
 //! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: what is counted; `helper.rs`: kernel helpers; `kernel.rs`: its functions
+//! - `task.rs`: the current task
 //! - `bits.rs`: bits and bounds; `callback.rs`: functions that helpers call; `call.rs`: functions that programs call
 //! - `chunk.rs`: pieces of long programs; `order.rs`: memory compared and searched
 //! - `object.rs`: the module's frame (target, debug information, ELF)
@@ -30,6 +31,7 @@ mod ring;
 mod session;
 pub mod shared;
 mod tally;
+mod task;
 mod text;
 
 pub use call::{IN_NUMBERS, Subprogram};
@@ -174,6 +176,8 @@ pub struct Emit<'c> {
     pub pad: bool,
     /// What the call under way gives is not looked at.
     pub discarded: bool,
+    /// See [`Emit::own_ids`].
+    pub namespace: Option<(u64, u64)>,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
     pub warning_level: u8,
     /// Reads of memory that fail are counted.

@@ -201,6 +201,7 @@ impl<'c> Emit<'c> {
             allocates: true,
             loops: true,
             may_sleep: true,
+            namespace: None,
             outlining: false,
             on_stack_limit: 32,
             pad: true,

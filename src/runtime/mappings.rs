@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::earlier::{Early, Look};
 use super::mmap_events::{Event, Recorder};
 use crate::input;
 
@@ -48,7 +49,7 @@ impl Object {
 /// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
 /// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
 /// ext4 at once).
-fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
+pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
     fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
 }
 
@@ -99,6 +100,8 @@ struct Process {
     mappings: Rc<Vec<Mapping>>,
     /// When /proc/PID/maps was last looked at.
     read: Option<Instant>,
+    /// What it had mapped before recording began is among its mappings, or it began after.
+    whole: bool,
 }
 
 impl Process {
@@ -118,6 +121,8 @@ impl Process {
     }
 }
 
+/// The process id of all that are not in rbt's pid namespace. They cannot be told apart, and are not in its /proc.
+const ELSEWHERE: u32 = 0;
 /// Of one process; a compiler that maps its output anew each time would otherwise grow without end.
 const MAPPINGS: usize = 8192;
 /// Processes that have exited and are still remembered.
@@ -142,6 +147,10 @@ pub(super) struct Mappings {
     recorder: Option<Tape>,
     /// Whether the kernel was asked for it.
     asked: bool,
+    /// A look at what was mapped before.
+    look: Option<Look>,
+    /// What it found, of processes that were not asked about yet.
+    earlier: HashMap<u32, Early>,
     held: usize,
     ids: usize,
 }
@@ -155,7 +164,13 @@ impl Mappings {
         }
     }
 
-    /// The same, and reads what this process has mapped already.
+    /// The same, and looks at what all processes have mapped already.
+    pub(super) fn record_all(&mut self) {
+        self.record();
+        self.look = Look::begin();
+    }
+
+    /// The same as [`Mappings::record`], and reads what this process has mapped already.
     pub(super) fn watch(&mut self, pid: u32) {
         self.record();
         self.watched.insert(pid);
@@ -170,13 +185,16 @@ impl Mappings {
         let root: PathBuf = parts.by_ref().take(4).collect();
         let named =
             if root.starts_with("/proc") && root.ends_with("root") { Path::new("/").join(parts.as_path()) } else { path.to_owned() };
-        let key = (named.clone(), meta.ino());
-        if self.held >= HELD || self.objects.contains_key(&key) {
+        self.keep_as((named, meta.ino()), file, SystemTime::now());
+    }
+
+    fn keep_as(&mut self, key: (PathBuf, u64), file: File, seen: SystemTime) {
+        if self.held >= HELD || self.objects.get(&key).is_some_and(|known| known.held.is_some()) {
             return;
         }
         self.held += 1;
         self.ids += 1;
-        let object = Object { id: self.ids, path: named, inode: meta.ino(), seen: SystemTime::now(), held: Some(file) };
+        let object = Object { id: self.ids, path: key.0.clone(), inode: key.1, seen, held: Some(file) };
         self.objects.insert(key, Rc::new(object));
     }
 
@@ -187,8 +205,12 @@ impl Mappings {
 
     /// Takes in what was recorded; without records, looks at the watched processes again.
     pub(super) fn refresh(&mut self) {
-        if self.recorder.is_some() {
-            self.drain();
+        if let Some(recorder) = &self.recorder {
+            // what happened since is told after what was found
+            match &self.look {
+                Some(look) if !look.has_ended() => recorder.lock().unwrap_or_else(PoisonError::into_inner).take_in(),
+                _ => self.drain(),
+            }
             return;
         }
         for pid in self.watched.clone() {
@@ -198,6 +220,9 @@ impl Mappings {
 
     /// The executable mapping that holds, or held, an address.
     pub(super) fn find(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
+        if pid == ELSEWHERE {
+            return None;
+        }
         let recorded = self.recorder.is_some();
         let known = self.processes.get(&pid);
         let age = known.and_then(|p| p.read).map(|read| read.elapsed());
@@ -206,11 +231,36 @@ impl Mappings {
             (Some(_), age) => !recorded && age.is_none_or(|age| age > STALE),
             (None, age) => age.is_none_or(|age| age > AGAIN),
         };
-        if !due {
+        let looking = self.look.is_some();
+        if !due && (found.is_some() || !looking) {
             return found;
+        }
+        self.complete(pid);
+        if looking {
+            self.drain();
         }
         self.read(pid);
         self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
+    }
+
+    /// Puts what a process had mapped before recording began before all that it mapped since.
+    fn complete(&mut self, pid: u32) {
+        if let Some(look) = self.look.take() {
+            let found = look.end();
+            self.earlier = found.processes;
+            found.held.into_iter().for_each(|(key, file)| self.keep_as(key, file, SystemTime::UNIX_EPOCH));
+        }
+        let process = self.processes.entry(pid).or_default();
+        if std::mem::replace(&mut process.whole, true) {
+            return;
+        }
+        let Some(early) = self.earlier.remove(&pid) else { return };
+        let since = std::mem::take(&mut process.mappings);
+        for line in early.maps.split(|b| *b == b'\n').filter_map(Line::parse) {
+            self.map(pid, &line, early.seen);
+        }
+        let process = self.processes.entry(pid).or_default();
+        since.iter().for_each(|mapping| process.add(mapping.clone()));
     }
 
     /// Where the vdso is in our own memory.
@@ -226,17 +276,21 @@ impl Mappings {
         let events = recorder.lock().unwrap_or_else(PoisonError::into_inner).drain();
         for event in events {
             match event {
+                Event::Mapped { pid: ELSEWHERE, .. } | Event::Forked { pid: ELSEWHERE, .. } | Event::Exited { pid: ELSEWHERE } => {}
                 Event::Mapped { pid, start, len, offset, inode, path, time } => {
                     let line = Line { start, end: start.saturating_add(len), executable: true, offset, inode, path: path.as_os_str() };
                     self.map(pid, &line, time);
                 }
                 Event::Forked { pid, parent } => {
                     // One that is older than the recording.
-                    if !self.processes.contains_key(&parent) {
+                    if !self.processes.get(&parent).is_some_and(|p| p.whole) {
+                        self.complete(parent);
                         self.read(parent);
                     }
                     let inherited = self.processes.get(&parent).cloned().unwrap_or_default();
-                    self.processes.insert(pid, inherited);
+                    // the process that had this id before has ended
+                    self.earlier.remove(&pid);
+                    self.processes.insert(pid, Process { whole: true, ..inherited });
                 }
                 Event::Exited { pid } => {
                     self.exited.push_back(pid);
@@ -282,11 +336,10 @@ impl Mappings {
     }
 
     fn object(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) -> Rc<Object> {
-        let name = line.path.as_bytes();
-        let deleted = name.strip_suffix(b" (deleted)");
-        let key = (PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(name))), line.inode);
+        let (path, deleted) = line.file().unwrap_or_default();
+        let key = (path, line.inode);
         // What is at a deleted file's path by now is certainly another.
-        let seen = if deleted.is_some() { SystemTime::UNIX_EPOCH } else { seen };
+        let seen = if deleted { SystemTime::UNIX_EPOCH } else { seen };
         let watched = self.watched.contains(&pid);
         // The inode of a file that is held is not used again.
         let known = self.objects.get(&key).filter(|known| known.held.is_some() || is_at(&key.0, key.1, known.seen));
@@ -310,24 +363,24 @@ impl Mappings {
 
 /// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
 /// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
-fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
+pub(super) fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
     let by_mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
     input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
 }
 
 /// A line of `/proc/PID/maps`: `start-end perms offset dev inode   path` (proc_pid_maps(5)).
 #[derive(Debug)]
-struct Line<'a> {
+pub(super) struct Line<'a> {
     start: u64,
     end: u64,
-    executable: bool,
+    pub(super) executable: bool,
     offset: u64,
-    inode: u64,
+    pub(super) inode: u64,
     path: &'a OsStr,
 }
 
 impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Self> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.splitn(6, |b| *b == b' ');
         let mut next = || parts.next();
         let (range, perms, offset, _dev, inode) = (text(next()?)?, next()?, text(next()?)?, next()?, text(next()?)?);
@@ -340,6 +393,14 @@ impl<'a> Line<'a> {
             inode: inode.parse().ok()?,
             path: OsStr::from_bytes(next().unwrap_or_default().trim_ascii_start()),
         })
+    }
+
+    /// The path of the file that is mapped, and whether it has been deleted; none for other memory.
+    pub(super) fn file(&self) -> Option<(PathBuf, bool)> {
+        let name = self.path.as_bytes();
+        let deleted = name.strip_suffix(b" (deleted)");
+        let path = || PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(name)));
+        (name.starts_with(b"/") && !name.starts_with(b"//")).then(|| (path(), deleted.is_some()))
     }
 }
 

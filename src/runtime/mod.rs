@@ -23,11 +23,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
+use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
 use crate::system::System;
-use crate::types::Type;
+use crate::types::{Tagged, Type};
 use crate::value::{Last, Output};
 
 mod attach;
@@ -35,6 +36,7 @@ mod changed;
 pub mod child;
 mod collect;
 pub mod cost;
+mod earlier;
 mod events;
 mod iter;
 mod kept;
@@ -234,11 +236,12 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     let keep = settings.cache_user_symbols != Some(CacheUserSymbols::None);
     let wanted = symbolize::Options { demangle: settings.cpp_demangle, lines: settings.show_debug_info, keep };
     let symbols = Symbols::new(wanted).debug_dirs(&settings.debug_dirs);
-    let watched = wants_symbols(manifest);
-    match settings.pid.or((child > 0).then_some(child)) {
-        Some(pid) if watched => symbols.watch(pid),
-        None if watched => symbols.record(),
-        _ => {}
+    let watched = wants(manifest, &builtins::is_user_code);
+    if let Some(pid) = settings.pid.or((child > 0).then_some(child)).filter(|_| watched) {
+        symbols.watch(pid);
+    }
+    if settings.pid.is_none() && watched {
+        symbols.record_all();
     }
     if watched {
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
@@ -407,14 +410,14 @@ fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
     }
 }
 
-/// May names of user-space addresses be asked for? Then mappings are kept from the start.
-fn wants_symbols(manifest: &Manifest) -> bool {
-    fn tagged(ty: &Type) -> bool {
+/// Is any value that may be shown one of these, or has one of them within?
+fn wants(manifest: &Manifest, these: &dyn Fn(&Tagged) -> bool) -> bool {
+    fn has(ty: &Type, these: &dyn Fn(&Tagged) -> bool) -> bool {
         match ty {
-            Type::Tagged(_) => true,
-            Type::Array(of, _) => tagged(of),
-            Type::Tuple(elems) => elems.iter().any(tagged),
-            Type::Record(record) => record.fields.iter().any(|f| tagged(&f.ty)),
+            Type::Tagged(tagged) => these(tagged),
+            Type::Array(of, _) => has(of, these),
+            Type::Tuple(elems) => elems.iter().any(|ty| has(ty, these)),
+            Type::Record(record) => record.fields.iter().any(|f| has(&f.ty, these)),
             Type::Void
             | Type::Bool
             | Type::Int(_)
@@ -428,12 +431,12 @@ fn wants_symbols(manifest: &Manifest) -> bool {
         }
     }
     let sent = manifest.events.iter().flat_map(|e| &e.args).any(|arg| match arg {
-        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => tagged(ty),
+        EventArg::Field { ty, .. } | EventArg::Var { ty, .. } => has(ty, these),
         EventArg::Int(_) | EventArg::Text(_) | EventArg::Word(_) | EventArg::Map(_) | EventArg::Taken { .. } | EventArg::Element { .. } => {
             false
         }
     });
-    sent || manifest.maps.iter().any(|m| tagged(&m.value) || m.key.as_ref().is_some_and(tagged))
+    sent || manifest.maps.iter().any(|m| has(&m.value, these) || m.key.as_ref().is_some_and(|ty| has(ty, these)))
 }
 
 /// The descriptor's number; -1, which poll(2) skips, for none.

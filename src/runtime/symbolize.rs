@@ -17,7 +17,7 @@ use blazesym::{MaybeDefault, Pid};
 use super::mappings::{Backing, Mappings, Object, Tape};
 use super::perf_map::PerfMap;
 use crate::system::elf::{self, Segment};
-use crate::system::{Function, separate};
+use crate::system::{Function, mangled, separate};
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -55,6 +55,11 @@ impl Symbols {
     /// Takes 0.1 ms and some memory, and the kernel's leave (CAP_PERFMON); without it, does nothing.
     pub fn record(&self) {
         self.state.borrow_mut().mappings.record();
+    }
+
+    /// [`Symbols::record`], and looks at what all processes have mapped already, in a thread of its own.
+    pub fn record_all(&self) {
+        self.state.borrow_mut().mappings.record_all();
     }
 
     /// [`Symbols::record`], and keeps what this process has mapped already and the files themselves, should they be
@@ -274,12 +279,13 @@ impl State {
         }
         let symbolizer = self.symbolizer.get_or_insert_with(|| {
             Symbolizer::builder()
-                .enable_demangling(options.demangle)
+                .enable_demangling(false) // it takes C names for C++ types: see `mangled`
                 .enable_code_info(options.lines)
                 .enable_inlined_fns(options.lines)
                 .build()
         });
-        match quietly(|| symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past)))) {
+        let found = || symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past, options.demangle)));
+        match quietly(found) {
             Ok(found) => found.flatten(),
             Err(Panicked) => {
                 // What it left behind cannot be trusted, not even to be dropped.
@@ -292,16 +298,17 @@ impl State {
 }
 
 /// Frames without addresses: `past` is how far the frame's address is past the one looked up.
-fn frames_of(sym: &Sym<'_>, past: u64) -> Vec<Frame> {
+fn frames_of(sym: &Sym<'_>, past: u64, demangle: bool) -> Vec<Frame> {
+    let named = |symbol: &str| Some(mangled::readable(symbol).filter(|_| demangle).unwrap_or_else(|| symbol.to_owned()));
     // blazesym lists a function that calls an inlined one first; a stack has the leaf first.
     let inlined = sym.inlined.iter().rev().map(|inlined| Frame {
-        symbol: Some(inlined.name.to_string()),
+        symbol: named(&inlined.name),
         source: inlined.code_info.as_ref().and_then(source_of),
         inlined: true,
         ..Frame::default()
     });
     let function = Frame {
-        symbol: Some(sym.name.to_string()),
+        symbol: named(&sym.name),
         offset: sym.offset as u64 + past,
         module: sym.module.as_ref().map(|m| m.to_string_lossy().into_owned()),
         source: sym.code_info.as_deref().and_then(source_of),

@@ -3,7 +3,7 @@
 //! C++: the Itanium ABI's mangling, symbols that begin with `_Z`. Rust: its own (RFC 2603), `_R`, and the one before, which looks
 //! like C++'s but ends in a hash.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use super::matches;
 
@@ -70,10 +70,25 @@ pub fn looks_plain(pattern: &str) -> bool {
 /// What a symbol is called in its language; none for C, and for the parts that the compiler splits off from a function
 /// (`.cold`, `.part.0`), which begin in its midst.
 pub fn name(symbol: &str) -> Option<Name> {
-    if !symbol.starts_with("_Z") && !symbol.starts_with("_R") || symbol.contains(".cold") || symbol.contains(".part.") {
+    if !is_mangled(symbol) || symbol.contains(".cold") || symbol.contains(".part.") {
         return None;
     }
     LANGUAGES.iter().find_map(|(_, read)| read(symbol))
+}
+
+/// What stacks call a function: its full name, with the suffixes that the compiler gave to copies and parts of it
+/// (`f(int) [clone .cold]`). None for C.
+pub fn readable(symbol: &str) -> Option<String> {
+    if !is_mangled(symbol) {
+        return None;
+    }
+    rust_name(symbol).or_else(|| cpp_name(&cpp_symbol(symbol)?, cpp_demangle::DemangleOptions::new()))
+}
+
+/// Does a symbol begin as mangled names do? The demanglers' own tests are not enough: they also take bare types (`i` is `int`),
+/// and the prefixes of other systems, which are ordinary C names in an ELF file.
+fn is_mangled(symbol: &str) -> bool {
+    symbol.starts_with("_Z") || symbol.starts_with("_R")
 }
 
 /// Can a symbol be of a function that a pattern means? Far cheaper than [`name`]: identifiers are in symbols as they are written.
@@ -98,14 +113,19 @@ fn squeezed(text: &str) -> String {
 }
 
 fn rust(symbol: &str) -> Option<Name> {
-    if !symbol.starts_with("_R") && !has_hash(symbol) {
-        return None;
-    }
-    let full = format!("{:#}", rustc_demangle::try_demangle(symbol).ok()?);
+    let full = rust_name(symbol)?;
     // what a generic function was made for
     let generic = full.strip_suffix('>').and_then(|f| f.find("::<")).and_then(|at| full.get(..at));
     let bare = std::iter::once(full.clone()).chain(generic.filter(|g| !g.is_empty()).map(str::to_owned)).collect();
     Some(Name { language: "rust", typed: full.clone(), bare, full })
+}
+
+/// Without the hash.
+fn rust_name(symbol: &str) -> Option<String> {
+    if !symbol.starts_with("_R") && !has_hash(symbol) {
+        return None;
+    }
+    bounded(|out| write!(out, "{:#}", rustc_demangle::try_demangle(symbol).map_err(|_| fmt::Error)?))
 }
 
 /// `_ZN` … `17h0123456789abcdefE`, perhaps with a suffix of LLVM's.
@@ -116,15 +136,46 @@ fn has_hash(symbol: &str) -> bool {
 }
 
 fn cpp(symbol: &str) -> Option<Name> {
-    let read = cpp_demangle::Symbol::new(symbol).ok()?;
-    let told = |options: cpp_demangle::DemangleOptions| read.demangle_with_options(&options).ok();
+    let read = cpp_symbol(symbol)?;
     let options = cpp_demangle::DemangleOptions::new;
-    let full = read.demangle().ok()?;
-    let typed = told(options().no_return_type())?;
-    let bare = told(options().no_params().no_return_type())?;
+    let full = cpp_name(&read, options())?;
+    let typed = cpp_name(&read, options().no_return_type())?;
+    let bare = cpp_name(&read, options().no_params().no_return_type())?;
     // with its result's type, as some write the names of templates
     let result = full.strip_suffix(typed.as_str()).map(|result| format!("{result}{bare}"));
     Some(Name { language: "cpp", bare: result.into_iter().chain([bare]).collect(), typed, full })
+}
+
+fn cpp_symbol(symbol: &str) -> Option<cpp_demangle::BorrowedSymbol<'_>> {
+    let (read, rest) = cpp_demangle::BorrowedSymbol::with_tail(symbol.as_bytes()).ok()?;
+    rest.is_empty().then_some(read)
+}
+
+fn cpp_name(read: &cpp_demangle::BorrowedSymbol<'_>, options: cpp_demangle::DemangleOptions) -> Option<String> {
+    bounded(|out| read.structured_demangle(out, &options))
+}
+
+/// Longer than any function's name that a compiler wrote. Names refer to their own parts, so that a few bytes can be made to
+/// say gigabytes.
+const LONGEST: usize = 1 << 16;
+
+/// What is written, unless it is too long.
+fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
+    let mut out = Bounded(String::new());
+    write(&mut out).ok()?;
+    Some(out.0)
+}
+
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -169,6 +220,51 @@ mod tests {
         let closure = "_RNCNvCs1234_4demo4main0B3_";
         assert!(is(closure, "demo::*closure*") && is(closure, "demo::main::{closure#0}"), "{:?}", name(closure));
         assert!(is(new, "demo::twice") && is(new, "demo::twice::<i32>"), "{:?}", name(new));
+    }
+
+    #[test]
+    fn stacks_show() {
+        let shown = [
+            ("_ZN2ns1fEiPKc", "ns::f(int, char const*)"),
+            ("_ZN2ns1fEi.isra.0.cold", "ns::f(int) [clone .isra.0] [clone .cold]"),
+            ("_ZN2ns1fEi.llvm.123", "ns::f(int) [clone .llvm.123]"),
+            ("_ZN2ns5twiceIiEET_S1_", "int ns::twice<int>(int)"),
+            ("_ZN4demo5outer5inner17h0123456789abcdefE", "demo::outer::inner"),
+            ("_ZN4demo5outer5inner17h0123456789abcdefE.llvm.123", "demo::outer::inner"),
+            ("_RINvCs1234_4demo5twicelEB2_", "demo::twice::<i32>"),
+        ];
+        for (symbol, name) in shown {
+            assert_eq!(readable(symbol).as_deref(), Some(name));
+        }
+    }
+
+    /// The demanglers would make `int` of `i`, `char*` of `Pc`, `std` of `St`, and take other systems' prefixes.
+    #[test]
+    fn names_of_c_are_their_own() {
+        let letters = || (b'A'..=b'Z').chain(b'a'..=b'z').chain([b'_', b'0', b'1']).map(char::from);
+        let short = letters().flat_map(|a| [a.to_string()].into_iter().chain(letters().map(move |b| format!("{a}{b}"))));
+        let mut names = 0;
+        for start in short {
+            for symbol in [start.clone()].into_iter().chain(letters().map(|c| format!("{start}{c}"))) {
+                names += 1;
+                if !is_mangled(&symbol) {
+                    assert_eq!((readable(&symbol), name(&symbol)), (None, None), "{symbol}");
+                }
+            }
+        }
+        assert!(names > 150_000, "{names}");
+        for symbol in ["__Z1fv", "ZN4demo1f17h0123456789abcdefE", "RNvC4demo1f", "_GLOBAL__I_main", "_GLOBAL__sub_I_main", "_Z", "_R", "_Ralf"] {
+            assert_eq!((readable(symbol), name(symbol)), (None, None), "{symbol}");
+        }
+    }
+
+    /// Each argument is a pair of the one before with itself.
+    #[test]
+    fn short_symbols_of_long_names() {
+        let symbol = "_Z1fSt4pairIiiES_IS0_S0_ES_IS1_S1_ES_IS2_S2_ES_IS3_S3_ES_IS4_S4_ES_IS5_S5_ES_IS6_S6_ES_IS7_S7_ES_IS8_S8_ES_IS9_S9_E\
+                      S_ISA_SA_ES_ISB_SB_ES_ISC_SC_ES_ISD_SD_ES_ISE_SE_ES_ISF_SF_ES_ISG_SG_ES_ISH_SH_ES_ISI_SI_ES_ISJ_SJ_E";
+        assert!(cpp_symbol(symbol).is_some());
+        assert_eq!((readable(symbol), name(symbol)), (None, None));
     }
 
     #[test]

@@ -251,6 +251,10 @@ pub trait System {
     fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
         None
     }
+    /// The pid namespace that rbt is in: device and inode, as `bpf_get_ns_current_pid_tgid` takes them. None in the initial one.
+    fn pid_namespace(&self) -> Option<(u64, u64)> {
+        None
+    }
     /// A member, found through anonymous structs and unions too; its offset counts from the start of `of`.
     fn member(&self, of: &Struct, name: &str) -> Option<Field>;
     /// All members, anonymous ones flattened: for printing by value and for suggestions.

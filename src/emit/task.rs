@@ -1,0 +1,32 @@
+//! The current task.
+
+use inkwell::values::IntValue;
+
+use super::{Emit, Helper};
+use crate::types::Int;
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+impl<'c> Emit<'c> {
+    /// The current task's ids as rbt and its user know them, in the pid namespace that rbt is in: process id << 32 | thread id.
+    /// 0 for a task that is not directly in it.
+    pub fn own_ids(&mut self) -> IntValue<'c> {
+        self.ids_in(self.namespace)
+    }
+
+    /// The same in this namespace (device and inode), or in the initial one.
+    pub fn ids_in(&mut self, namespace: Option<(u64, u64)>) -> IntValue<'c> {
+        let Some((dev, ino)) = namespace else {
+            return self.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+        };
+        self.once("ns_pid_tgid", |e| {
+            // struct bpf_pidns_info: u32 pid (of the thread), u32 tgid
+            let at = e.alloc_known("ns_pid_tgid", 8);
+            let zero = e.int(0);
+            e.store(at, 0, 8, zero);
+            let (dev, ino, size) = (e.int(dev), e.int(ino), e.int(8));
+            e.call(Helper::GetNsCurrentPidTgid, &[dev.into(), ino.into(), at.into(), size.into()]);
+            e.load(at, 0, U64)
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! What processes had mapped before recording began: of those that end before their stacks are printed, nothing else tells.
+//!
+//! A thread of its own reads `/proc/PID/maps` of all processes, the youngest first, while the script is loaded and attached:
+//! 0.1 ms each. Whatever ends sooner than its turn comes is lost.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use super::mappings::{Line, hold, is_at};
+
+/// Files that their paths do not lead to (deleted, replaced, of a container) are held open, at most so many.
+const HELD: usize = 256;
+
+/// What one process had mapped executable.
+#[derive(Debug)]
+pub(super) struct Early {
+    /// These lines of its `/proc/PID/maps`.
+    pub(super) maps: Vec<u8>,
+    pub(super) seen: SystemTime,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) processes: HashMap<u32, Early>,
+    /// By path and inode.
+    pub(super) held: Vec<((PathBuf, u64), File)>,
+}
+
+/// A look at all processes, under way.
+#[derive(Debug)]
+pub(super) struct Look(JoinHandle<Found>);
+
+impl Look {
+    /// Begins. None where no thread can be had.
+    pub(super) fn begin() -> Option<Self> {
+        std::thread::Builder::new().name("rbt-maps".into()).spawn(look).ok().map(Self)
+    }
+
+    /// Is there nothing to wait for?
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits for its end.
+    pub(super) fn end(self) -> Found {
+        self.0.join().unwrap_or_default()
+    }
+}
+
+fn look() -> Found {
+    let mut found = Found::default();
+    let mut files = HashSet::new();
+    let own = std::process::id();
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<u32> = names.filter(|pid| *pid != own).collect();
+    pids.sort_unstable_by(|a, b| b.cmp(a));
+    for pid in pids {
+        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let seen = SystemTime::now();
+        let mut maps = Vec::new();
+        for text in text.split(|b| *b == b'\n') {
+            let Some(line) = Line::parse(text).filter(|line| line.executable) else { continue };
+            maps.extend_from_slice(text);
+            maps.push(b'\n');
+            let Some((path, deleted)) = line.file() else { continue };
+            let key = (path, line.inode);
+            if found.held.len() < HELD && !files.contains(&key) {
+                if (deleted || !is_at(&key.0, key.1, seen)) && let Some(file) = hold(pid, &line, None) {
+                    found.held.push((key.clone(), file));
+                }
+                files.insert(key);
+            }
+        }
+        // threads of the kernel have none
+        if !maps.is_empty() {
+            found.processes.insert(pid, Early { maps, seen });
+        }
+    }
+    found
+}
