@@ -20,6 +20,7 @@ mod stmt;
 
 use std::collections::BTreeSet;
 
+use crate::builtins;
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, MapDef, MapKind, NO_PREALLOC};
@@ -114,6 +115,11 @@ pub fn compile(
     e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         e.declare_map(&format!("map_{i}"), map_def(m, sys));
+    }
+    if settings.shares_maps {
+        for ty in script.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
+            builtins::declare_stacks(&mut e, ty);
+        }
     }
     let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
     for id in doubles {
