@@ -30,7 +30,7 @@ use crate::runtime::Parts;
 use crate::settings::Mode;
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
-use entries::{Held, Running};
+use entries::{Held, Named, Running};
 use line::Line;
 use printer::{Printer, plainly};
 
@@ -59,6 +59,8 @@ struct World {
     run: Run,
     sys: Live,
     maps: RefCell<Vec<Held>>,
+    /// Where the stacks are that those maps name.
+    stacks: RefCell<Named>,
     /// Entries that define and run nothing, and their numbers.
     definitions: RefCell<Vec<(usize, Source)>>,
 }
@@ -66,6 +68,12 @@ struct World {
 impl World {
     fn given(&self) -> Vec<hir::Map> {
         self.maps.borrow().iter().map(|held| held.map.clone()).collect()
+    }
+
+    /// The maps themselves, and those behind them.
+    fn named(&self) -> Named {
+        let maps = self.maps.borrow();
+        maps.iter().map(|held| (held.map.name.clone(), held.fd.clone())).chain(self.stacks.borrow().iter().cloned()).collect()
     }
 
     fn defined(&self) -> Vec<Source> {
@@ -111,7 +119,8 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     }
     let person = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
-    let world = Rc::new(World { run: run.clone(), sys, maps: RefCell::default(), definitions: RefCell::default() });
+    let world =
+        Rc::new(World { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
     interrupts::catch();
     let file = match &run.output {
         Some(path) => {
@@ -435,9 +444,8 @@ impl Prompt {
     fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: What) -> Result<(), entries::Why> {
         let world = self.world.clone();
         let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
-        let held = world.maps.borrow().clone();
         if what == What::Value {
-            let (out, mut parts) = entries::evaluate(artifact, settings, &held, &world.run, &world.sys)?;
+            let (out, mut parts) = entries::evaluate(artifact, settings, world.named(), &world.run, &world.sys)?;
             self.keep(entry, &mut parts);
             self.printer.settle(PATIENCE);
             plainly(&self.value(entry, &out));
@@ -453,8 +461,14 @@ impl Prompt {
             (false, n) => format!("{label} {n} probes\n"),
         };
         let text = (number, entry.text.typed.clone());
-        let mut running =
-            entries::start(text, (artifact.clone(), settings.clone()), &held, &world.run, (&self.printer, self.file.clone()), announce)?;
+        let mut running = entries::start(
+            text,
+            (artifact.clone(), settings.clone()),
+            world.named(),
+            &world.run,
+            (&self.printer, self.file.clone()),
+            announce,
+        )?;
         self.keep(entry, &mut running.parts);
         if once {
             running.wait(PATIENCE);
@@ -475,6 +489,12 @@ impl Prompt {
             }
         }
         maps.sort_by(|a, b| a.map.name.cmp(&b.map.name));
+        let mut stacks = self.world.stacks.borrow_mut();
+        for (name, fd) in std::mem::take(&mut parts.stacks) {
+            if !stacks.iter().any(|(known, _)| *known == name) {
+                stacks.push((name, Arc::new(fd)));
+            }
+        }
     }
 
     /// A value as it is shown, with its type.

@@ -201,7 +201,6 @@ pub(super) fn may_call(f: &Facts, function: &str) -> bool {
 /// The message of `fail`, whose arguments must all be known.
 fn failure(f: &Facts) -> Result<String, Diagnostic> {
     let mut values = Vec::new();
-    let mut types = Vec::new();
     for a in f.args.iter().skip(1) {
         values.push(match &a.lit {
             Some(Lit::Int(n)) if a.ty == Type::Bool => Value::Bool(*n != 0),
@@ -211,10 +210,8 @@ fn failure(f: &Facts) -> Result<String, Diagnostic> {
                 return Err(Diagnostic::error("not-constant", a.span, format!("{} takes what is known before the program runs", f.name)));
             }
         });
-        types.push(a.ty.clone());
     }
-    let mut pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
-    format::bind(&mut pieces, &types);
+    let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     let text = |v: &Value| {
         if let Value::Str { bytes, .. } = v {
             return bytes.clone();

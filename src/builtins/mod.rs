@@ -585,6 +585,11 @@ pub fn is_text(tag: &Tagged) -> bool {
     !stacks::is_tag(tag)
 }
 
+/// Declares the maps of the stacks that values of this type stand for, which another program may have taken.
+pub fn declare_stacks(e: &mut Emit, ty: &Type) {
+    stacks::declare(e, ty);
+}
+
 /// The tag of this name.
 pub fn find_tag(name: &str) -> Option<&'static Tag> {
     TAGS.iter().flat_map(|f| f.iter()).find(|t| t.name == name)

@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[
             Operand::u64(e.call(Helper::GetSocketCookie, &[sock.into()]))
         }),
         doc: "A socket's cookie, a number of its own for as long as it lives; of a struct sock * that is the probe's argument.",
-        example: "fentry:tcp_connect { printf(\"%d\\n\", socket_cookie(args.sk)); }",
+        example: "fentry:tcp_connect { printf(\"%llu\\n\", socket_cookie(args.sk)); }",
     },
     Builtin {
         name: "ntop",

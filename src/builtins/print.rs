@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
-            let mut format = u.text(0).unwrap_or_default().to_vec();
+            let mut format = percents_doubled(u.text(0).unwrap_or_default());
             format.push(0);
             let (text, size) = (e.text(&format), e.int(format.len() as u64));
             let mut given: Vec<BasicMetadataValue> = vec![text.into(), size.into()];
@@ -163,7 +163,7 @@ fn sequence_format(f: &Facts) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A number's conversion in the kernel's words: all 64 bits, of which the rest is zero.
+/// A number's conversion in the kernel's words: of all 64 bits, to which its own were extended.
 fn sequence_number(spec: &Spec) -> Option<&'static str> {
     Some(match spec.conversion {
         Conversion::Signed => "lld",
@@ -186,9 +186,7 @@ fn sequence_number(spec: &Spec) -> Option<&'static str> {
 
 /// printf by the kernel (kernel/bpf/helpers.c, `bpf_bprintf_prepare`): each value is a word, a string's its address.
 fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: &[Operand<'c>]) {
-    let mut pieces = format::parse(u.text(0).unwrap_or_default()).unwrap_or_default();
-    let types: Vec<Type> = args.iter().skip(1).map(|a| a.ty.clone()).collect();
-    format::bind(&mut pieces, &types);
+    let pieces = format::parse(u.text(0).unwrap_or_default()).unwrap_or_default();
     let mut text = Vec::new();
     let words = e.alloc(8 * args.len() as u32);
     let mut values = args.iter().skip(1);
@@ -196,7 +194,7 @@ fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: 
     for piece in &pieces {
         let spec = match piece {
             Piece::Text(bytes) => {
-                bytes.iter().for_each(|b| text.extend_from_slice(if *b == b'%' { b"%%" } else { std::slice::from_ref(b) }));
+                double(bytes, &mut text);
                 continue;
             }
             Piece::Spec(spec) => spec,
@@ -218,8 +216,7 @@ fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: 
             e.addr(at)
         } else {
             let v = e.scalar(value);
-            let shown = spec.bits.min(if spec.conversion == Conversion::Signed { 64 } else { spec.natural });
-            e.fit(v, Int { bytes: (shown / 8) as u8, signed: spec.conversion == Conversion::Signed })
+            e.fit(v, Int { bytes: (spec.bits / 8) as u8, signed: spec.conversion == Conversion::Signed })
         };
         let words = e.fresh(words);
         e.store(words, given * 8, 8, word);
@@ -229,6 +226,23 @@ fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: 
     let (format, size) = (e.text(&text), e.int(text.len() as u64));
     let (words, bytes) = (e.fresh(words), e.int(u64::from(given) * 8));
     e.call(Helper::SeqPrintf, &[sequence.into(), format.into(), size.into(), words.into(), bytes.into()]);
+}
+
+/// A format for the kernel, which refuses a percent sign that starts no conversion.
+fn percents_doubled(format: &[u8]) -> Vec<u8> {
+    let pieces = format::parse(format).unwrap_or_default();
+    let mut to = Vec::new();
+    for piece in &pieces {
+        match piece {
+            Piece::Text(bytes) => double(bytes, &mut to),
+            Piece::Spec(spec) => to.extend_from_slice(spec.source.as_bytes()),
+        }
+    }
+    to
+}
+
+fn double(text: &[u8], to: &mut Vec<u8>) {
+    text.iter().for_each(|b| to.extend_from_slice(if *b == b'%' { b"%%" } else { std::slice::from_ref(b) }));
 }
 
 /// What `bpf_trace_printk` takes, which is less than what others do.
@@ -255,8 +269,7 @@ fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
 
 /// Makes text of a record's arguments, by the format that is argument 0.
 pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {
-    let mut pieces = format::parse(spec.text(0).unwrap_or_default()).map_err(|e| anyhow::anyhow!("{}", e.message))?;
-    format::bind(&mut pieces, spec.types.get(1..).unwrap_or_default());
+    let pieces = format::parse(spec.text(0).unwrap_or_default()).map_err(|e| anyhow::anyhow!("{}", e.message))?;
     Ok(move |args: &[Arg], host: &mut dyn Host| {
         let values: Vec<Value> = args
             .iter()

@@ -2,6 +2,7 @@
 
 use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
+use crate::emit::shared::stacks_name;
 use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, NO_PREALLOC, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::Caps;
@@ -115,7 +116,30 @@ fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
     e.stacks.insert(limit);
     let (max_entries, flags) = if e.allocates { (MOST_STACKS, NO_PREALLOC) } else { (MOST_STACKS_BEFOREHAND, 0) };
     let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries, flags };
-    e.declare_map(&format!("stacks_{limit}"), def)
+    e.declare_map(&stacks_name(limit), def)
+}
+
+/// See [`super::declare_stacks`].
+pub(super) fn declare(e: &mut Emit, ty: &Type) {
+    match ty {
+        Type::Tagged(tag) if is_tag(tag) => {
+            stacks(e, limit_of(ty));
+        }
+        Type::Array(of, _) => declare(e, of),
+        Type::Tuple(elems) => elems.iter().for_each(|ty| declare(e, ty)),
+        Type::Record(record) => record.fields.iter().for_each(|f| declare(e, &f.ty)),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Struct(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => {}
+    }
 }
 
 /// A stack does not change while a program runs: it is taken once.

@@ -117,11 +117,10 @@ pub(super) const TAGS: &[Tag] = &[Tag {
     decode: |tag, bytes, host| {
         let ns = super::word(bytes, 0);
         let unix = match ns {
-            0 => None,
-            n if n < LONGEST_UPTIME => Some(i128::from(n) + i128::from(host.boot_to_unix_ns())),
-            n => Some(i128::from(n) - tai_offset_ns()),
+            n if n < LONGEST_UPTIME => i128::from(n) + i128::from(host.boot_to_unix_ns()),
+            n => i128::from(n) - tai_offset_ns(),
         };
-        Value::Text(unix.and_then(|ns| strftime(&tag.text, ns)).unwrap_or_else(|| "(?)".into()))
+        Value::Text(strftime(&tag.text, unix).unwrap_or_else(|| "(?)".into()))
     },
 }];
 

@@ -22,6 +22,10 @@ impl Body<'_> {
             Ok(pieces) => pieces,
             Err(e) => return self.error("format", fact.span, e.message),
         };
+        if let Some(lone) = format::lone(text) {
+            let message = format!("`{lone}` is no conversion: the percent sign is printed");
+            self.report(Diagnostic::warning("format", fact.span, message).help("a percent sign is written `%%`"));
+        }
         let wanted = format::specs(&pieces).count();
         let have = given.facts.len() - at - 1;
         if wanted != have {

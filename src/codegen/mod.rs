@@ -22,6 +22,7 @@ mod storage;
 
 use std::collections::BTreeSet;
 
+use crate::builtins;
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, Slots};
@@ -109,6 +110,11 @@ pub fn compile(
     for (i, m) in script.maps.iter().enumerate() {
         let (def, slots) = storage::of(m, sys);
         e.declare_script_map(i, def, slots);
+    }
+    if settings.shares_maps {
+        for ty in script.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
+            builtins::declare_stacks(&mut e, ty);
+        }
     }
     let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
     for id in doubles {

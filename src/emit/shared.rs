@@ -2,6 +2,11 @@
 
 /// The object's ring buffer; absent when no record is ever written.
 pub const RING: &str = "ring";
+
+/// The map's name that keeps stacks of so many frames.
+pub fn stacks_name(limit: u32) -> String {
+    format!("stacks_{limit}")
+}
 /// The section (and so the map) of [`Start`].
 pub const START_SECTION: &str = ".rodata.start";
 /// The section (and so the map) of [`State`].

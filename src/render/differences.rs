@@ -3,16 +3,15 @@
 /// Topic, and what is done here.
 pub const DIFFERENCES: &[(&str, &str)] = &[
     (
-        "printf: %d without a length modifier",
-        "prints the whole value of up to 64 bits; bpftrace cuts it to 32 bits. hh and h cut, as in C. %x, %o and %u show a \
-         negative value of up to 32 bits as its 32-bit two's complement and a wider one in 64 bits.",
-    ),
-    (
         "printf: precision",
         "is that of C: %.5s prints at most five bytes, %.3d at least three digits, %.4r at most four bytes of a buffer; \
          bpftrace ignores it.",
     ),
-    ("printf: flags", "may stand in any order, and the space flag puts a space before a number that has no sign; as in C."),
+    (
+        "printf: flags",
+        "may stand in any order; the space flag puts a space before a number that has no sign; zeros that fill a number stand \
+         behind its sign, and none do where a minus asks for blanks; as in C.",
+    ),
     ("printf: *", "as a width or precision is an error; bpftrace accepts it without an argument and ignores it."),
     (
         "literals",

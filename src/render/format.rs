@@ -1,10 +1,10 @@
 //! `printf`'s format strings: parsed once, then applied to each event's arguments.
 //!
-//! Differences from C, beside the conversions `r`, `rx`, `rh`, `gr`, `T` and `B`: an integer is as wide as it is unless `hh` or
-//! `h` says otherwise; `%p` of zero is `0`; the `0` flag fills any conversion. Other differences from bpftrace:
-//! [`super::DIFFERENCES`].
+//! As in C, an integer conversion without a length modifier shows the low 32 bits of its argument. Differences from C, beside
+//! the conversions `r`, `rx`, `rh`, `gr`, `T` and `B`: `%p` of zero is `0`; the `0` flag fills any conversion. Differences
+//! from bpftrace: [`super::DIFFERENCES`].
 
-use crate::types::{Int, Type};
+use crate::types::Type;
 use crate::value::Value;
 
 use super::decimal::{self, Fraction};
@@ -42,12 +42,8 @@ pub struct Spec {
     pub width: usize,
     /// Most bytes of text or of a buffer, least digits of a number.
     pub precision: Option<usize>,
-    /// Bits of an integer that count: 8, 16 or 64 by the length modifier.
+    /// Low bits of an integer that count: 32, or 8, 16 or 64 by the length modifier.
     pub bits: u32,
-    /// A length modifier asks for all 64 bits, whatever the argument's type.
-    pub long: bool,
-    /// Bits in which a negative number is shown without a sign: 64 until [`bind`] knows better.
-    pub natural: u32,
     /// How the argument is shown.
     pub conversion: Conversion,
 }
@@ -101,26 +97,44 @@ const LIMIT: usize = 65_535;
 
 /// Splits a format string into pieces; texts are never empty, and two never follow one another.
 pub fn parse(format: &[u8]) -> Result<Vec<Piece>, FormatError> {
-    let mut pieces = Vec::new();
+    split(format).map(|(pieces, _)| pieces)
+}
+
+/// The first `%` that starts no conversion, as written up to what it fails at: `% y`. It stands for itself.
+pub fn lone(format: &[u8]) -> Option<String> {
+    split(format).ok()?.1
+}
+
+fn split(format: &[u8]) -> Result<(Vec<Piece>, Option<String>), FormatError> {
+    let (mut pieces, mut lone) = (Vec::new(), None);
     let mut literal = Vec::new();
     let mut cursor = Cursor { bytes: format, at: 0 };
     while let Some(b) = cursor.next() {
         if b != b'%' {
             literal.push(b);
-        } else if cursor.eat(b'%') {
-            literal.push(b'%');
-        } else {
-            let spec = spec(&mut cursor)?;
-            if !literal.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut literal)));
+            continue;
+        }
+        let start = cursor.at;
+        match conversion(&mut cursor)? {
+            Found::Spec(spec) => {
+                if !literal.is_empty() {
+                    pieces.push(Piece::Text(std::mem::take(&mut literal)));
+                }
+                pieces.push(Piece::Spec(spec));
             }
-            pieces.push(Piece::Spec(spec));
+            Found::Percent => literal.push(b'%'),
+            Found::Nothing => {
+                let written = format.get(start - 1..cursor.at).unwrap_or_default();
+                lone.get_or_insert_with(|| written.escape_ascii().to_string());
+                literal.push(b'%');
+                cursor.at = start;
+            }
         }
     }
     if !literal.is_empty() {
         pieces.push(Piece::Text(literal));
     }
-    Ok(pieces)
+    Ok((pieces, lone))
 }
 
 /// The conversions, in order: one per argument.
@@ -129,22 +143,6 @@ pub fn specs(pieces: &[Piece]) -> impl Iterator<Item = &Spec> {
         Piece::Spec(spec) => Some(spec),
         Piece::Text(_) => None,
     })
-}
-
-/// Tells the conversions their arguments' types, so that `%x` of a negative `int32` has eight digits as in C, and that
-/// of an `int64` sixteen. (Narrower ones count as `int32`: C's integer promotion.)
-pub fn bind(pieces: &mut [Piece], types: &[Type]) {
-    let specs = pieces.iter_mut().filter_map(|p| match p {
-        Piece::Spec(spec) => Some(spec),
-        Piece::Text(_) => None,
-    });
-    for (spec, ty) in specs.zip(types) {
-        if let Some(Int { bytes, signed: true }) = ty.as_int()
-            && !spec.long
-        {
-            spec.natural = (8 * u32::from(bytes)).clamp(32, 64);
-        }
-    }
 }
 
 /// The text of `pieces` with `args`; `text` is what `%s` shows.
@@ -300,18 +298,9 @@ impl Spec {
     /// `raw` is the argument's 64 bits, extended by its own sign.
     fn integer(&self, raw: u64, to: &mut Vec<u8>) {
         let start = to.len();
-        let signed = match self.bits {
-            8 => i64::from(raw as u8 as i8),
-            16 => i64::from(raw as u16 as i16),
-            _ => raw as i64,
-        };
-        let plain = match self.bits {
-            8 => raw & 0xff,
-            16 => raw & 0xffff,
-            // Only a value that fits its type's width loses bits here: those of its sign.
-            _ if self.natural == 32 && raw as i64 == i64::from(raw as i32) => raw & 0xffff_ffff,
-            _ => raw,
-        };
+        let unused = 64 - self.bits;
+        let signed = (raw << unused) as i64 >> unused;
+        let plain = raw << unused >> unused;
         match self.conversion {
             Conversion::Signed => {
                 if signed < 0 {
@@ -323,7 +312,8 @@ impl Spec {
             }
             Conversion::Unsigned => self.digits(start, plain, 10, to),
             Conversion::Octal => {
-                if self.alt && plain != 0 {
+                // in C the prefix is a digit like others: a zero that would have none has this one
+                if self.alt && (plain != 0 || self.precision == Some(0)) {
                     to.push(b'0');
                 }
                 self.digits(start, plain, 8, to);
@@ -392,7 +382,7 @@ impl Spec {
     }
 
     /// Is its precision a number of digits? Then C has no zeros fill the width.
-    fn counts_digits(&self) -> bool {
+    pub fn counts_digits(&self) -> bool {
         self.conversion.shows() == Shows::Integers && !matches!(self.conversion, Conversion::Char | Conversion::Gfp)
     }
 }
@@ -443,8 +433,16 @@ impl Cursor<'_> {
     }
 }
 
+/// What follows a `%`.
+enum Found {
+    Spec(Spec),
+    /// Another `%`: both are one.
+    Percent,
+    Nothing,
+}
+
 /// After the `%`.
-fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
+fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
     let offset = cursor.at - 1;
     let mut spec = Spec {
         offset,
@@ -456,9 +454,7 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
         zero: false,
         width: 0,
         precision: None,
-        bits: 64,
-        long: false,
-        natural: 64,
+        bits: 32,
         conversion: Conversion::Text,
     };
     loop {
@@ -475,25 +471,22 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
     let fail = |message: String| Err(FormatError { offset, message });
     spec.width = cursor.number();
     if cursor.eat(b'.') {
-        spec.precision = Some(if cursor.peek() == Some(b'-') { LIMIT + 1 } else { cursor.number() });
+        spec.precision = Some(cursor.number());
     }
     if cursor.peek() == Some(b'*') {
         return fail("`*` is not supported in a format string: write the number".into());
-    }
-    if spec.width > LIMIT || spec.precision.is_some_and(|p| p > LIMIT) {
-        return fail(format!("a width or precision must be a number from 0 to {LIMIT}"));
     }
     if cursor.eat(b'h') {
         spec.bits = if cursor.eat(b'h') { 8 } else { 16 };
     } else if cursor.eat(b'l') {
         cursor.eat(b'l');
-        spec.long = true;
+        spec.bits = 64;
+    } else if b"jzt".iter().any(|b| cursor.eat(*b)) {
+        spec.bits = 64;
     } else {
-        spec.long = b"Ljzt".iter().any(|b| cursor.eat(*b));
+        cursor.eat(b'L'); // of C's floating-point conversions: no integer is wider by it
     }
-    let Some(letter) = cursor.next() else {
-        return fail("the format string ends within a conversion; a percent sign is written `%%`".into());
-    };
+    let Some(letter) = cursor.next() else { return Ok(Found::Nothing) };
     spec.conversion = match letter {
         b'd' | b'i' => Conversion::Signed,
         b'u' => Conversion::Unsigned,
@@ -501,7 +494,10 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
         b'x' => Conversion::Hex,
         b'X' => Conversion::UpperHex,
         b'c' => Conversion::Char,
-        b'p' => Conversion::Pointer,
+        b'p' => {
+            spec.bits = 64;
+            Conversion::Pointer
+        }
         b's' => Conversion::Text,
         b'r' if cursor.eat(b'x') => Conversion::EscapedAll,
         b'r' if cursor.eat(b'h') => Conversion::HexBytes,
@@ -514,13 +510,14 @@ fn spec(cursor: &mut Cursor) -> Result<Spec, FormatError> {
             return fail(format!("`%{}` is not supported: decimals are shown by `%f`", char::from(letter)));
         }
         b'n' => return fail("`%n` is not supported: a format string only reads".into()),
-        other => {
-            let shown = if other.is_ascii_graphic() { char::from(other).to_string() } else { format!("\\x{other:02x}") };
-            return fail(format!("`%{shown}` is not a conversion; a percent sign is written `%%`"));
-        }
+        b'%' => return Ok(Found::Percent),
+        _ => return Ok(Found::Nothing),
     };
+    if spec.width > LIMIT || spec.precision.is_some_and(|p| p > LIMIT) {
+        return fail(format!("a width or precision must be a number from 0 to {LIMIT}"));
+    }
     spec.source = String::from_utf8_lossy(cursor.bytes.get(offset..cursor.at).unwrap_or_default()).into_owned();
-    Ok(spec)
+    Ok(Found::Spec(spec))
 }
 
 #[cfg(test)]
@@ -563,37 +560,84 @@ mod tests {
         // Each of these against the C library.
         for format in [
             "%d", "%5d", "%-5d|", "%05d", "%+d", "% d", "%+05d", "%.3d", "%8.3d", "%-8.3d|", "%08.3d", "%.0d", "%i", "%u", "%x", "%X",
-            "%#x", "%#X", "%#o", "%o", "%#.3o", "%#10x", "%#010x", "%-#10x|", "%hhd", "%hd", "%hhu", "%hu", "%hhx", "%ld", "%lld", "%jd",
-            "%zd", "%td", "%lu", "%lx", "%llx", "%08lx", "%5.0u",
+            "%#x", "%#X", "%#o", "%o", "%#.3o", "%#.o", "%#.0o", "%#5.o|", "%#.0x", "%+.0d", "%.u", "%#10x", "%#010x", "%-#10x|",
+            "%-010d|", "%-+010d|", "%+010d", "% 010d", "%hhd", "%hd", "%hhu", "%hu", "%hhx", "%hho", "%#hx", "%ld", "%lld", "%jd", "%zd",
+            "%td", "%lu", "%lx", "%llx", "%08lx", "%5.0u", "%c", "%3c", "%-3c|",
         ] {
-            for v in [0i64, 1, -1, 42, -42, 255, 256, 65535, 65536, 123_456, -123_456, i64::from(i32::MAX), i64::from(i32::MIN)] {
-                // Plain conversions take an int there; its 64 bits here, which for these values are the same number.
+            for v in [
+                0i64,
+                1,
+                -1,
+                -6,
+                42,
+                -42,
+                127,
+                128,
+                255,
+                256,
+                65535,
+                65536,
+                123_456,
+                -123_456,
+                i64::from(i32::MAX),
+                i64::from(i32::MIN),
+                i64::from(u32::MAX) - 5,
+                1 << 31,
+                1 << 32,
+                0x12_3456_7890,
+                -0x12_3456_7890,
+                i64::MAX,
+                i64::MIN,
+            ] {
+                // C's takes the low 32 bits of what is passed where the format has no modifier.
                 let mut expected = [0u8; 64];
                 let c = std::ffi::CString::new(format).unwrap();
                 let length = unsafe { libc::snprintf(expected.as_mut_ptr().cast(), 64, c.as_ptr(), v) };
-                let expected = std::str::from_utf8(&expected[..length as usize]).unwrap();
-                let mut pieces = parse(format.as_bytes()).unwrap();
-                if !format.contains(['l', 'j', 'z', 't']) {
-                    bind(&mut pieces, &[Type::int(4)]);
-                }
+                let expected = &expected[..length as usize];
+                let pieces = parse(format.as_bytes()).unwrap();
                 let ours = super::format(&pieces, &[Value::Int(v)], &|_| Vec::new());
-                assert_eq!(String::from_utf8(ours).unwrap(), expected, "{format} of {v}");
+                assert_eq!(ours, expected, "{format} of {v}");
+                let unsigned = super::format(&pieces, &[Value::Uint(v as u64)], &|_| Vec::new());
+                assert_eq!(unsigned, expected, "{format} of {}", v as u64);
             }
         }
     }
 
     #[test]
-    fn whole_values() {
-        assert_eq!(int("%d", 1 << 40), "1099511627776");
-        assert_eq!(int("%d", i64::MIN), "-9223372036854775808");
-        assert_eq!(show("%u", &[Value::Uint(u64::MAX)]), "18446744073709551615");
-        assert_eq!(show("%d", &[Value::Uint(u64::MAX)]), "-1");
-        assert_eq!(int("%x", -1), "ffffffffffffffff");
-        let mut pieces = parse(b"%x").unwrap();
-        bind(&mut pieces, &[Type::int(1)]);
-        assert_eq!(super::format(&pieces, &[Value::Int(-1)], &|_| Vec::new()), b"ffffffff");
-        bind(&mut pieces, &[Type::I64]);
-        assert_eq!(super::format(&pieces, &[Value::Int(-1)], &|_| Vec::new()), b"ffffffffffffffff");
+    fn widths_of_integers() {
+        // as bpftrace 0.26 prints them
+        assert_eq!(int("%d", 0x12_3456_7890), "878082192");
+        assert_eq!(int("%lld", i64::MIN), "-9223372036854775808");
+        assert_eq!(show("%d", &[Value::Uint(4_294_967_290)]), "-6");
+        assert_eq!(show("%u", &[Value::Int(-6)]), "4294967290");
+        assert_eq!(show("%llu", &[Value::Uint(u64::MAX)]), "18446744073709551615");
+        assert_eq!(show("%Ld %Lx", &[Value::Int(-6), Value::Int(-6)]), "-6 fffffffa");
+        assert_eq!(show("%s %p %hhp", &[Value::Int(-6), Value::Int(-6), Value::Int(-6)]), "-6 0xfffffffffffffffa 0xfffffffffffffffa");
+    }
+
+    #[test]
+    fn percent_signs_alone() {
+        // as bpftrace 0.26 takes them
+        let text = |format: &str| String::from_utf8(super::format(&parse(format.as_bytes()).unwrap(), &[], &|_| Vec::new())).unwrap();
+        for (format, expected) in [
+            ("100%", "100%"),
+            ("%\n", "%\n"),
+            ("50% yes", "50% yes"),
+            ("% ]", "% ]"),
+            ("%-5l", "%-5l"),
+            ("%z", "%z"),
+            ("%5%", "%"),
+            ("% %d", "%d"),
+            ("%%", "%"),
+            ("%.-1d", "%.-1d"),
+            ("%\u{e9}", "%\u{e9}"),
+        ] {
+            assert_eq!(text(format), expected, "{format}");
+        }
+        assert_eq!(string("%5s%\n", "ab"), "   ab%\n");
+        assert_eq!(int("%d%%%", 5), "5%%");
+        assert_eq!(lone(b"%d 50%\n %y"), Some("%\\n".into()));
+        assert_eq!(lone(b"%d%% %5%"), None);
     }
 
     #[test]
@@ -660,14 +704,9 @@ mod tests {
         fails("a %e", 2, "`%e` is not supported: decimals are shown by `%f`");
         fails("%5.2g", 0, "`%g`");
         fails("%n", 0, "`%n`");
-        fails("50% yes", 2, "`%y` is not a conversion");
-        fails("%", 0, "`%%`");
-        fails("%-5l", 0, "ends within");
         fails("%*d", 0, "`*`");
         fails("%.*s", 0, "`*`");
         fails("%99999999999999999999d", 0, "width");
-        fails("%.-1d", 0, "width or precision");
-        fails("%\u{e9}", 0, "`%\\xc3`");
     }
 
     #[test]

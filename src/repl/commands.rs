@@ -172,10 +172,9 @@ impl Prompt {
         let world = &self.world;
         let fault = |diags| Failure::new(world.among(|among| among.told(&text, &diags)));
         let mut entry = world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
-        let held = world.maps.borrow().clone();
         loop {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
-            match entries::evaluate(&compiled.artifact, &entry.checked.settings, &held, &world.run, &world.sys) {
+            match entries::evaluate(&compiled.artifact, &entry.checked.settings, world.named(), &world.run, &world.sys) {
                 Ok((out, _)) => return Ok(out),
                 Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
             }
@@ -553,6 +552,7 @@ fn reset(prompt: &mut Prompt, _: &str) -> Result<Next, Failure> {
     prompt.end(|_| true);
     prompt.printer.settle(PATIENCE);
     prompt.world.maps.borrow_mut().clear();
+    prompt.world.stacks.borrow_mut().clear();
     prompt.world.definitions.borrow_mut().clear();
     Ok(Next::Go)
 }

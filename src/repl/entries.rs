@@ -29,6 +29,9 @@ pub struct Held {
     pub fd: Arc<OwnedFd>,
 }
 
+/// Maps of the kernel by their names.
+pub type Named = Vec<(String, Arc<OwnedFd>)>;
+
 /// An entry that was attached.
 pub struct Running {
     /// What commands call it.
@@ -90,10 +93,6 @@ fn renderer(run: &Run, settings: &Settings) -> anyhow::Result<Box<dyn Renderer>>
     Ok((format.make)(&options))
 }
 
-fn by_name(held: &[Held]) -> Vec<(String, Arc<OwnedFd>)> {
-    held.iter().map(|h| (h.map.name.clone(), h.fd.clone())).collect()
-}
-
 /// Loads and attaches an entry, and lets it run. `file`: where its output goes. `announce`: what is shown once it is attached,
 /// before what it says itself.
 ///
@@ -101,7 +100,7 @@ fn by_name(held: &[Held]) -> Vec<(String, Arc<OwnedFd>)> {
 pub fn start(
     (number, text): (usize, String),
     (artifact, settings): (Artifact, Settings),
-    held: &[Held],
+    maps: Named,
     run: &Run,
     (printer, file): (&Printer, Option<Arc<File>>),
     announce: impl FnOnce(u64) -> String + Send + 'static,
@@ -110,7 +109,7 @@ pub fn start(
     let over = Arc::new(AtomicBool::new(false));
     let (say, said) = mpsc::channel();
     let (theirs, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
-    let (maps, shown) = (by_name(held), printer.clone());
+    let shown = printer.clone();
     let thread = move || {
         let attached = say.clone();
         let on_attached = move |probes: u64| {
@@ -154,8 +153,8 @@ pub fn start(
 /// Runs what ends by itself, here and now: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
-pub fn evaluate(artifact: &Artifact, settings: &Settings, held: &[Held], run: &Run, sys: &dyn System) -> Result<(Vec<u8>, Parts), Why> {
-    let options = Options { quiet: true, led_by: Some(Arc::new(Remote::new()?)), maps: by_name(held), ..Options::default() };
+pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run, sys: &dyn System) -> Result<(Vec<u8>, Parts), Why> {
+    let options = Options { quiet: true, led_by: Some(Arc::new(Remote::new()?)), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = runtime::load(artifact, settings, sys, options)?;
     let parts = session.parts()?;

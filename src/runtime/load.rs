@@ -19,7 +19,7 @@ use super::privileges::{self, NotPermitted};
 use super::{refused, untaken};
 use crate::codegen::artifact::{
     Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
-    TALLIES_SECTION, Tally, second,
+    TALLIES_SECTION, Tally, second, stacks_name,
 };
 use crate::probes::Attach;
 use crate::settings::{MissingProbes, Settings};
@@ -404,7 +404,8 @@ fn prepare_maps(
             Some(name) => {
                 let index = name.strip_prefix("map_").and_then(|n| n.parse::<usize>().ok());
                 let row = index.and_then(|i| manifest.maps.get(i));
-                if let Some((_, fd)) = row.and_then(|row| given.maps.iter().find(|(name, _)| *name == row.name)) {
+                let known = row.map_or(name, |row| &row.name);
+                if let Some((_, fd)) = given.maps.iter().find(|(name, _)| name == known) {
                     map.reuse_fd(fd.as_fd())?;
                 }
             }
@@ -537,7 +538,7 @@ fn collect(
         programs,
         maps: (0..manifest.maps.len()).map(|i| find(format!("map_{i}"))).collect::<anyhow::Result<_>>()?,
         seconds: (0..).zip(&manifest.maps).map(|(i, m)| m.double.map(|_| find(second(i))).transpose()).collect::<anyhow::Result<_>>()?,
-        stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
+        stacks: manifest.stacks.iter().map(|n| Ok((*n, find(stacks_name(*n))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),
         state: Shared::new(state, tallies, manifest.probes),

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::Session;
+use crate::codegen::artifact::stacks_name;
 
 /// What is asked of a run.
 #[derive(Debug)]
@@ -75,6 +76,8 @@ impl Remote {
 pub struct Parts {
     /// The script's maps by name. They live as long as somebody holds them.
     pub maps: Vec<(String, OwnedFd)>,
+    /// The maps that keep stacks, by the names that they have in the object: the script's maps hold keys of theirs.
+    pub stacks: Vec<(String, OwnedFd)>,
     /// Programs, by the name of their first site, for [`super::cost`].
     pub programs: Vec<(String, OwnedFd)>,
     /// Probes attached or to be: a name in a binary counts as one.
@@ -93,7 +96,9 @@ impl Session<'_> {
             let name = if more > 0 { format!("{} and {more} more", first.name) } else { first.name.clone() };
             Some((name, (*fd)?))
         });
+        let stacks = self.loaded.stacks.iter();
         Ok(Parts {
+            stacks: stacks.map(|(n, at)| Ok((stacks_name(*n), copy(at.fd)?))).collect::<io::Result<_>>()?,
             maps: maps.map(|(m, at)| Ok((m.name.clone(), copy(at.fd)?))).collect::<io::Result<_>>()?,
             programs: named.map(|(name, fd)| Ok((name, copy(fd)?))).collect::<io::Result<_>>()?,
             sites: self.manifest.programs.iter().map(|p| p.sites.len()).sum(),
