@@ -573,6 +573,16 @@ pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
     if let Lower::Aggregate(aggregate) = row.lower { Some((row, aggregate)) } else { None }
 }
 
+/// Does it name the current thread?
+pub fn is_thread_id(row: &Builtin) -> bool {
+    process::is_thread_id(row)
+}
+
+/// Does it remove a map's element?
+pub fn is_delete(row: &Builtin) -> bool {
+    maps::is_delete(row)
+}
+
 /// Is it shown as a line of text (and no stack)?
 pub fn is_text(tag: &Tagged) -> bool {
     !stacks::is_tag(tag)
