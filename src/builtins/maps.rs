@@ -8,6 +8,12 @@ use crate::host::Host;
 use crate::probes::Caps;
 use crate::types::Type;
 
+const DELETE: &str = "delete";
+
+pub(super) fn is_delete(row: &Builtin) -> bool {
+    row.name == DELETE
+}
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "clear",
@@ -30,7 +36,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); zero(@); }",
     },
     Builtin {
-        name: "delete",
+        name: DELETE,
         params: &[Param::new("element", Accepts::Element), Param::optional("key", Accepts::Key)],
         returns: Returns::Always(Type::Bool),
         needs: Caps::NONE,

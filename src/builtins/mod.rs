@@ -580,6 +580,16 @@ pub fn is_user_code(tag: &Tagged) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)
 }
 
+/// Does it name the current thread?
+pub fn is_thread_id(row: &Builtin) -> bool {
+    process::is_thread_id(row)
+}
+
+/// Does it remove a map's element?
+pub fn is_delete(row: &Builtin) -> bool {
+    maps::is_delete(row)
+}
+
 /// Is it shown as a line of text (and no stack)?
 pub fn is_text(tag: &Tagged) -> bool {
     !stacks::is_tag(tag)

@@ -22,6 +22,12 @@ const NAMESPACE: &[Param] = &[Param::optional("namespace", Accepts::Word(&["init
 /// A `struct task_struct *`.
 const TASK: &[Param] = &[Param::optional("task", Accepts::Addr)];
 
+const TID: &str = "tid";
+
+pub(super) fn is_thread_id(row: &Builtin) -> bool {
+    row.name == TID
+}
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "pid",
@@ -37,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "tracepoint:syscalls:sys_enter_openat { @[pid] = count(); }",
     },
     Builtin {
-        name: "tid",
+        name: TID,
         params: NAMESPACE,
         returns: Returns::By(in_namespace),
         needs: Caps::NONE,

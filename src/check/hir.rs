@@ -2,6 +2,7 @@
 //!
 //! A value of this type is a promise: code generation does not fail on it.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use crate::builtins::{Builtin, Lit, MapId, Use};
@@ -59,7 +60,7 @@ pub struct Probe {
     /// What serves it in place of the mechanism that its kind is named after.
     pub lowered: Option<Mechanism>,
     /// Why, or why not; may be empty.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 /// Index into [`Probe::functions`].

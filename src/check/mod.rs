@@ -243,13 +243,12 @@ fn check_with(
     diags.append(&mut unused_diags);
     let all: Vec<&State> = states.iter().flatten().chain(&unused).collect();
     functions::recursion(&world, &all, &mut diags);
-    let cookies = jobs.iter().any(|j| j.sites.len() > 1) && sys.has(Feature::PerfCookie);
     for (job, bodies) in jobs.iter().zip(&mut results) {
         for body in bodies.iter_mut() {
             diags.append(&mut body.diags);
         }
         circular(job, bodies, &mut diags);
-        merge_sites(job, bodies, cookies, &mut probes);
+        merge_sites(job, bodies, &Env { sys, settings }, &mut probes);
     }
     if !failed(&diags) {
         diags.extend(probes.iter().filter_map(frames::check));
@@ -343,8 +342,8 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     Diagnostics(kept)
 }
 
-/// One program for sites whose bodies came out equal, where the mechanism can tell them apart. `cookies`: see [`can_share`].
-fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hir::Probe>) {
+/// One program for sites whose bodies came out equal, where the mechanism can tell them apart.
+fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::Probe>) {
     let from = probes.len();
     // Which body each new probe has.
     let mut body_of: Vec<usize> = Vec::new();
@@ -363,7 +362,7 @@ fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hi
         let Some(&which) = canonical.get(*context) else { continue };
         let Some(checked) = bodies.get(which) else { continue };
         let home = probes.iter_mut().skip(from).zip(&body_of).find_map(|(p, b)| {
-            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site, cookies));
+            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site, env));
             shares.then_some(p)
         });
         match home {
@@ -382,7 +381,7 @@ fn merge_sites(job: &Job, bodies: &[Checked], cookies: bool, probes: &mut Vec<hi
                     functions: functions.collect(),
                     span: job.probe.span,
                     lowered: None,
-                    why: "",
+                    why: "".into(),
                 });
                 body_of.push(which);
             }

@@ -10,19 +10,17 @@
 
 use std::collections::BTreeSet;
 
+use super::paired;
 use crate::check::hir;
 use crate::probes::{Asks, Attach, Caps, Choice, Env};
+use crate::settings::Mechanism;
 
 /// The script with its probes where they are cheapest.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
-    let choices: Vec<Choice> = script
-        .probes
-        .iter()
-        .map(|p| match p.sites.first() {
-            Some(first) => first.kind.cheaper(&p.sites, &asks(p), env),
-            None => Choice::literal(""),
-        })
-        .collect();
+    let after_entry = paired::exits(&script, env.settings);
+    let all: Vec<Asks> = script.probes.iter().enumerate().map(|(i, p)| Asks { after_entry: after_entry.contains(&i), ..asks(p) }).collect();
+    let mut choices: Vec<Choice> = script.probes.iter().zip(&all).map(|(p, asks)| choice(p, asks, env)).collect();
+    follow_raw_company(&script, &all, &mut choices, env);
     if choices.iter().all(|c| c.lowered.is_none()) {
         script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
         return script;
@@ -37,16 +35,55 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
         });
         kept.extend(functions.flat_map(|f| [true, false].map(|ret| at_end(f, ret))));
     }
-    for (probe, choice) in script.probes.iter_mut().zip(choices) {
+    let mut lowered = Vec::with_capacity(script.probes.len());
+    for (mut probe, choice) in script.probes.drain(..).zip(choices) {
         let in_company = probe.sites.iter().any(|s| place(&s.attach).is_some_and(|place| kept.contains(&place)));
         if in_company && choice.lowered.is_some() {
-            probe.why = "another probe there needs it";
+            probe.why = "another probe there needs it".into();
+            lowered.push(probe);
             continue;
         }
         (probe.lowered, probe.why) = (choice.lowered, choice.why);
         probe.sites.iter_mut().zip(choice.attaches).for_each(|(site, attach)| site.attach = attach);
+        lowered.extend(one_program_each(probe));
     }
+    script.probes = lowered;
     script
+}
+
+fn choice(probe: &hir::Probe, asks: &Asks, env: &Env) -> Choice {
+    probe.sites.first().map_or_else(|| Choice::literal(""), |first| first.kind.cheaper(&probe.sites, asks, env))
+}
+
+/// Probes that share an event with one of a raw program are asked once more: that program may have no other choice.
+fn follow_raw_company(script: &hir::Script, all: &[Asks], choices: &mut [Choice], env: &Env) {
+    let is_raw = |choice: &Choice| choice.lowered == Some(Mechanism::RawSyscalls);
+    let places = |probe: &hir::Probe| probe.sites.iter().filter_map(|s| place(&s.attach)).collect::<Vec<_>>();
+    if choices.iter().all(|c| is_raw(c) == choices.first().is_some_and(is_raw)) {
+        return;
+    }
+    let mut raw: BTreeSet<String> = BTreeSet::new();
+    loop {
+        raw.extend(script.probes.iter().zip(choices.iter()).filter(|(_, c)| is_raw(c)).flat_map(|(p, _)| places(p)));
+        let mut changed = false;
+        for ((probe, asks), choice) in script.probes.iter().zip(all).zip(choices.iter_mut()) {
+            if !is_raw(choice) && places(probe).iter().any(|place| raw.contains(place)) {
+                *choice = self::choice(probe, &Asks { company_is_raw: true, ..asks.clone() }, env);
+                changed |= is_raw(choice);
+            }
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// A trampoline's program is for one function: the sites of a probe part.
+fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
+    if probe.sites.len() < 2 || !probe.sites.iter().all(|s| matches!(s.attach, Attach::Trampoline { .. })) {
+        return vec![probe];
+    }
+    probe.sites.iter().map(|site| hir::Probe { sites: vec![site.clone()], ..probe.clone() }).collect()
 }
 
 /// What a probe's body, and the functions that it calls, ask of its context.

@@ -4,7 +4,7 @@
 //! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls; `chunk.rs`: long
 //!   bodies in pieces
 //! - `event.rs`: what is told to user space
-//! - `lower.rs`: the mechanism that serves each probe
+//! - `lower.rs`: the mechanism that serves each probe; `paired.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
 //! - `moments.rs`: where a map is shown and emptied at once
 
@@ -15,6 +15,7 @@ mod expr;
 mod function;
 mod lower;
 mod moments;
+mod paired;
 mod probe;
 mod session;
 mod stmt;

@@ -5,9 +5,9 @@ use super::artifact::{Program, Site};
 use super::place;
 use crate::check::hir;
 use crate::emit::{Cmp, Helper, Operand, Repr};
-use crate::probes::{Attach, ProgramType};
+use crate::probes::{Attach, ProgramType, syscall};
+use crate::system::Feature;
 use crate::system::registers::ORIG_AX;
-use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -15,8 +15,6 @@ const U64: Int = Int { bytes: 8, signed: false };
 const SYSCALLS: usize = 1024;
 /// Cgroups that may be above one of which it is not known.
 const MOST_CGROUPS: u32 = 16;
-/// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
-const TS_COMPAT: u64 = 2;
 
 impl<'a, 'c> Gen<'a, 'c> {
     /// `part`: not a program by itself, but a function of one.
@@ -78,7 +76,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.into(), probes: vec![index] }
+        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.clone().into_owned(), probes: vec![index] }
     }
 
     /// Is this the first instruction of a function?
@@ -166,29 +164,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.set_site(site);
             }
         }
-        // the numbers of 32-bit calls mean others: the kernel's own tracepoints leave them out too
-        // (ARCH_TRACE_IGNORE_COMPAT_SYSCALLS)
-        if let Some(status) = self.compat_status_offset() {
-            let int = Int { bytes: 4, signed: false };
-            // a kernel that takes CPU v4 (6.6) lets a typed task be read without a helper, which takes 8 ns
-            let status = if self.env.sys.has(Feature::CpuV4) {
-                let task = self.e.call_ptr(Helper::GetCurrentTaskBtf, &[]);
-                self.e.load_typed(task, status, int)
-            } else {
-                let task = self.e.call(Helper::GetCurrentTask, &[]);
-                let at = self.e.add(task, self.e.int(status.into()));
-                self.e.read_int(Space::Kernel, at, int)
-            };
-            let compat = self.e.and(status, self.e.int(TS_COMPAT));
-            self.e.if_(compat, |e| e.ret(None));
-        }
-    }
-
-    fn compat_status_offset(&self) -> Option<u32> {
-        let Type::Struct(task) = self.env.sys.type_named(TypeName::Struct, "task_struct")? else { return None };
-        let info = self.env.sys.member(&task, "thread_info")?;
-        let Type::Struct(of) = &info.ty else { return None };
-        Some(info.offset + self.env.sys.member(of, "status")?.offset)
+        syscall::leave_compat_calls(&mut self.e, &self.env);
     }
 
     /// Remembers that it was hit, where that may be told at the end.

@@ -271,6 +271,12 @@ impl<'c> Emit<'c> {
         self.load_typed(self.ctx(), offset, int)
     }
 
+    /// A pointer from the context, of which the verifier knows what it leads to.
+    pub fn load_ctx_pointer(&self, offset: u32) -> PointerValue<'c> {
+        let at = self.offset(self.ctx(), offset);
+        ok(self.b.build_load(self.ptrt(), at, "")).into_pointer_value()
+    }
+
     /// The same from memory whose type the verifier knows (the context, a task): loads must stay as written, one for each
     /// member, at constant offsets.
     pub fn load_typed(&self, ptr: PointerValue<'c>, offset: u32, int: Int) -> IntValue<'c> {

@@ -194,7 +194,7 @@ impl ProbeKind for Kprobe {
             return Choice::literal("it asks for more than a trampoline has");
         }
         let attach = Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.ret };
-        Choice { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function" }
+        Choice { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function".into() }
     }
 
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {
@@ -286,7 +286,11 @@ fn by_one_link(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
         }
         attach
     };
-    Choice { lowered: Some(Mechanism::KprobeMulti), attaches: sites.iter().map(many).collect(), why: "one link for several functions" }
+    Choice {
+        lowered: Some(Mechanism::KprobeMulti),
+        attaches: sites.iter().map(many).collect(),
+        why: "one link for several functions".into(),
+    }
 }
 
 /// Where the calling convention puts a function's arguments: numbers and pointers in registers in turn, then on the stack.

@@ -7,12 +7,15 @@ mod kernel;
 mod kprobe;
 mod rawtracepoint;
 mod special;
+pub mod syscall;
 mod timer;
 mod tracepoint;
 mod trial;
 mod uprobe;
 mod usdt;
 mod watchpoint;
+
+use std::borrow::Cow;
 
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, Operand};
@@ -109,10 +112,6 @@ pub enum Place {
     RelLoc,
     /// The n-th 64-bit argument of a raw tracepoint.
     RawArg(u32),
-    /// The n-th argument of a system call, in the `pt_regs` that raw argument 0 points to.
-    SyscallArg(u32),
-    /// The number of the system call in progress.
-    SyscallNumber,
     /// An argument of a function in user space.
     Argument(ArgumentPlace),
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
@@ -372,6 +371,10 @@ pub struct Asks {
     pub caps: Caps,
     /// What it loads.
     pub args: Vec<ArgRef>,
+    /// Of a system call's exit: does the body run only for calls whose entry the script has seen?
+    pub after_entry: bool,
+    /// Another probe on one of its events is served by a raw tracepoint: to keep their order, this one should be too.
+    pub company_is_raw: bool,
 }
 
 /// Which mechanism serves a probe.
@@ -382,13 +385,13 @@ pub struct Choice {
     /// For each site, when it is another.
     pub attaches: Vec<Attach>,
     /// Why; may be empty.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 impl Choice {
     /// The one that the kind is named after.
-    pub fn literal(why: &'static str) -> Self {
-        Self { lowered: None, attaches: Vec::new(), why }
+    pub fn literal(why: impl Into<Cow<'static, str>>) -> Self {
+        Self { lowered: None, attaches: Vec::new(), why: why.into() }
     }
 }
 
@@ -514,12 +517,16 @@ impl PartialEq for ProbeSite {
     }
 }
 
-/// May sites share one program: same kind, and a mechanism that tells them apart at run time? `cookies`: perf's links carry
-/// numbers.
-pub fn can_share(a: &ProbeSite, b: &ProbeSite, cookies: bool) -> bool {
+/// May sites share one program: same kind, and a mechanism that tells them apart at run time?
+pub fn can_share(a: &ProbeSite, b: &ProbeSite, env: &Env) -> bool {
+    // perf's links carry numbers
+    let cookies = env.sys.has(Feature::PerfCookie);
+    if let (Some(x), Some(y)) = (syscall::of_site(a), syscall::of_site(b)) {
+        return syscall::share_a_program(x, y, cookies, env);
+    }
     let same_mechanism = match (&a.attach, &b.attach) {
         (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
-        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies,
+        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies && syscall::of_site(a).is_none() && syscall::of_site(b).is_none(),
         // registers are read at the same places; `func` counts from the offset
         (Attach::Uprobe { path: p, by: m, ret: x, .. }, Attach::Uprobe { path: q, by: n, ret: y, .. }) => cookies && (p, m, x) == (q, n, y),
         (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {

@@ -1,19 +1,17 @@
 //! `tracepoint`: the kernel's stable events, with the fields of their records.
 //!
-//! System calls' events are served by the raw tracepoint that all system calls share: attaching and detaching that costs
-//! microseconds, a perf-based tracepoint tens of milliseconds. Fields are then found in the registers instead of the
-//! record. `--no-feature raw_syscalls` asks for the literal mechanism.
+//! What serves the events of system calls: see [`super::syscall`].
 
 use std::rc::Rc;
 
 use super::{
-    ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing, parts,
+    ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing,
+    parts, syscall,
 };
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand, Repr};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
-use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
 use crate::system::{DataLoc, Feature, Missing};
 use crate::types::{Int, Space, Type};
 
@@ -21,26 +19,11 @@ use crate::types::{Int, Space, Type};
 #[derive(Debug)]
 pub struct Tracepoint;
 
-/// The category whose events are the entries and exits of system calls.
-const SYSCALLS: &str = "syscalls";
-const ENTER: &str = "sys_enter_";
-const EXIT: &str = "sys_exit_";
-/// In a record of a system call: its arguments start here, eight bytes each (kernel/trace/trace.h,
-/// `struct syscall_trace_enter`).
-const FIRST_ARG: u32 = 16;
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Tracepoint {
-    fn site(&self, category: &str, event: &str, point: &AttachPoint, env: &Env) -> ProbeSite {
-        let literal = env.settings.refuses(Mechanism::RawSyscalls);
-        let call = (category == SYSCALLS && !literal)
-            .then(|| {
-                let enter = event.strip_prefix(ENTER);
-                let name = enter.or_else(|| event.strip_prefix(EXIT))?;
-                Some(Attach::Syscall { enter: enter.is_some(), number: env.sys.syscall_number(name)? })
-            })
-            .flatten();
-        let attach = call.unwrap_or_else(|| Attach::Tracepoint { category: category.into(), event: event.into() });
+    fn site(&self, category: &str, event: &str, point: &AttachPoint) -> ProbeSite {
+        let attach = Attach::Tracepoint { category: category.into(), event: event.into() };
         ProbeSite { kind: super::row("tracepoint"), name: format!("tracepoint:{category}:{event}"), attach, span: point.span }
     }
 
@@ -69,11 +52,11 @@ impl ProbeKind for Tracepoint {
             return Ok(all
                 .iter()
                 .filter(|(c, e)| matches(&category, c) && matches(&event, e))
-                .map(|(c, e)| self.site(c, e, point, env))
+                .map(|(c, e)| self.site(c, e, point))
                 .collect());
         }
         if env.sys.has_tracepoint(&category, &event).map_err(|m| missing(point.span, m))? {
-            return Ok(vec![self.site(&category, &event, point, env)]);
+            return Ok(vec![self.site(&category, &event, point)]);
         }
         let all = env.sys.tracepoints().map_err(|m| missing(point.span, m))?;
         let named = format!("tracepoint:{category}:{event}");
@@ -102,15 +85,11 @@ impl ProbeKind for Tracepoint {
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let (category, event) = Self::names_of(site);
         let format = env.sys.tracepoint(category, event).map_err(|m| missing(site.span, m))?;
-        let syscall = if let Attach::Syscall { enter, .. } = site.attach { Some(enter) } else { None };
         let fields = format.map(|f| f.fields).unwrap_or_default().into_iter().map(|f| {
-            let place = match (syscall, f.loc) {
-                (Some(_), _) if f.field.name == "__syscall_nr" => Place::SyscallNumber,
-                (Some(true), _) => Place::SyscallArg(f.field.offset.saturating_sub(FIRST_ARG) / 8),
-                (Some(false), _) => Place::RawArg(1),
-                (None, Some(DataLoc::Absolute)) => Place::DataLoc,
-                (None, Some(DataLoc::Relative)) => Place::RelLoc,
-                (None, None) => Place::Record,
+            let place = match f.loc {
+                Some(DataLoc::Absolute) => Place::DataLoc,
+                Some(DataLoc::Relative) => Place::RelLoc,
+                None => Place::Record,
             };
             let mut field = f.field;
             if let (Some(_), Type::Str(0)) = (f.loc, &field.ty) {
@@ -123,14 +102,11 @@ impl ProbeKind for Tracepoint {
     }
 
     fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
-        if sites.iter().any(|s| matches!(s.attach, Attach::Syscall { .. })) {
-            return Choice::literal("");
+        if sites.iter().all(|s| syscall::of_site(s).is_some()) {
+            return syscall::choose(sites, asks, env);
         }
         if env.settings.refuses(Mechanism::RawTracepoint) {
             return Choice::literal("the raw form is turned off");
-        }
-        if sites.iter().any(|s| Self::names_of(s).0 == SYSCALLS) {
-            return Choice::literal("no raw tracepoint is of one system call alone");
         }
         if sites.len() > 1 && !env.sys.has(Feature::RawTracepointCookie) {
             return Choice::literal("this kernel does not tell raw tracepoints apart");
@@ -153,15 +129,21 @@ impl ProbeKind for Tracepoint {
             }
         }
         let attaches = names().map(|(_, event)| Attach::RawTracepoint { name: event.into() }).collect();
-        Choice { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone" }
+        Choice { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone".into() }
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
         if matches!(site.attach, Attach::Syscall { .. } | Attach::RawTracepoint { .. }) {
             ProgramType::RawTracepoint
+        } else if matches!(site.attach, Attach::Trampoline { .. }) {
+            ProgramType::Tracing
         } else {
             ProgramType::Tracepoint
         }
+    }
+
+    fn enter(&self, e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
+        syscall::leave_foreign_calls(e, site, env);
     }
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
@@ -171,8 +153,8 @@ impl ProbeKind for Tracepoint {
                 let Some(n) = raw_argument(&raw, f) else { crate::bug!("{} has no raw {}", site.name, f.field.name) };
                 load_field(e, &ContextField { place: Place::RawArg(n), ..(**f).clone() })
             }
-            ArgRef::Named(f) => load_field(e, f),
-            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load_field(e, f)),
+            ArgRef::Named(f) => load(e, site, env, f),
+            ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load(e, site, env, f)),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func => crate::bug!("{} offers no {which:?}", site.name),
         }
@@ -208,6 +190,10 @@ fn raw_argument(raw: &[(String, Type)], f: &ContextField) -> Option<u32> {
     (same && f.field.bits.is_none() && f.place == Place::Record).then_some(at as u32)
 }
 
+fn load<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Operand<'c> {
+    syscall::load_field(e, site, env, f).unwrap_or_else(|| load_field(e, f))
+}
+
 fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
     let by_value = |e: &mut Emit<'c>, v| match ty.as_int() {
@@ -217,23 +203,6 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
     match f.place {
         Place::RawArg(n) => {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
-            by_value(e, v)
-        }
-        Place::SyscallArg(n) => {
-            let offset = SYSCALL_ARGS.get(n as usize).copied().unwrap_or(0);
-            let v = e.once(&format!("syscall_arg{n}"), |e| {
-                let regs = e.load_ctx(0, U64);
-                let at = e.add(regs, e.int(offset.into()));
-                e.read_int(Space::Kernel, at, U64)
-            });
-            by_value(e, v)
-        }
-        Place::SyscallNumber => {
-            let v = e.once("syscall_number", |e| {
-                let regs = e.load_ctx(0, U64);
-                let at = e.add(regs, e.int(ORIG_AX.into()));
-                e.read_int(Space::Kernel, at, U64)
-            });
             by_value(e, v)
         }
         Place::Record => match ty.as_int() {

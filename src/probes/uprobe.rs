@@ -121,14 +121,7 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
             let at = register(e, n);
             Operand::at(ty, at, Space::User)
         }
-        Place::Record
-        | Place::DataLoc
-        | Place::RelLoc
-        | Place::RawArg(_)
-        | Place::SyscallArg(_)
-        | Place::SyscallNumber
-        | Place::Object
-        | Place::Unreadable => {
+        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::Object | Place::Unreadable => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
     }

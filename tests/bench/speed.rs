@@ -15,6 +15,7 @@ mod kernel;
 mod load;
 mod process;
 mod stats;
+mod toll;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("attach", "1, 100 and 1,000 probes of each kind, to and from the kernel", attach::attach),
     ("printf", "a million printf events to a file", load::printf),
     ("burst", "ten million printf events from all CPUs at once, with a slow reader: none lost in silence", load::burst),
+    ("toll", "one system call traced: what the others pay, and what it pays", toll::toll),
     ("lowered", "a tracepoint against the raw one that serves it", load::lowered),
     ("kprobe", "a function of the kernel by breakpoint, and by the trampoline that serves it", load::kprobe),
     ("event", "nanoseconds per event in the kernel, and of the same by hand", kernel::event),

@@ -18,8 +18,15 @@ fn functions(p: &Probe, script: &Script) {
     for f in &p.functions {
         assert!(f.vars.iter().all(|v| v.ty != Type::Void) && f.params <= f.vars.len(), "{:?}", f.vars);
         let sites = p.sites.clone();
-        let of =
-            Probe { sites, vars: f.vars.clone(), body: Vec::new(), functions: p.functions.clone(), span: f.span, lowered: None, why: "" };
+        let of = Probe {
+            sites,
+            vars: f.vars.clone(),
+            body: Vec::new(),
+            functions: p.functions.clone(),
+            span: f.span,
+            lowered: None,
+            why: "".into(),
+        };
         super::super::hir::visit(&f.body, &mut |n| {
             if let super::super::hir::Node::Stmt(Stmt { kind: StmtKind::Return(value), .. }) = n {
                 assert_eq!(value.as_ref().map_or(&Type::Void, |e| &e.ty), &f.returns);

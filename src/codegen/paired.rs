@@ -1,0 +1,111 @@
+//! Exits of system calls whose probe runs only for calls whose entry the script has seen: the idiom of every latency script.
+//!
+//! ```text
+//! tracepoint:syscalls:sys_enter_read          { @start[tid] = nsecs; }
+//! tracepoint:syscalls:sys_exit_read /@start[tid]/ { …; delete(@start, tid); }
+//! ```
+//!
+//! The exit of a call that a filter refused, or of a child that a `fork` made, fires too, but finds no element. So the function
+//! that serves the call, which knows of neither, serves the probe as well. For that an element must never stay behind:
+//!
+//! - every probe that writes the map is on entries of calls whose exits are probed;
+//! - the exit's predicate asks for nothing but the element, and its body always deletes it.
+
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::builtins::{self, MapId};
+use crate::check::hir::{self, CallArg, ExprKind, StmtKind};
+use crate::probes::syscall;
+use crate::settings::Settings;
+use crate::syntax::ast::BinOp;
+
+/// Indices of those probes.
+pub(super) fn exits(script: &hir::Script, settings: &Settings) -> BTreeSet<usize> {
+    // other scripts may write them too
+    if settings.shares_maps {
+        return BTreeSet::new();
+    }
+    let exits = script.probes.iter().enumerate().filter_map(|(i, p)| Some((i, calls(p, false)?, taken(p))));
+    let exits: Vec<(usize, BTreeSet<&str>, Vec<MapId>)> = exits.filter(|(.., maps)| !maps.is_empty()).collect();
+    let mut probed: BTreeMap<MapId, BTreeSet<&str>> = BTreeMap::new();
+    for (_, names, maps) in &exits {
+        maps.iter().for_each(|map| probed.entry(*map).or_default().extend(names));
+    }
+    probed.retain(|map, names| {
+        let writers = script.probes.iter().filter(|p| writes(p, *map));
+        writers.map(|p| calls(p, true)).all(|entered| entered.is_some_and(|entered| entered.is_subset(names)))
+    });
+    exits.into_iter().filter(|(.., maps)| maps.iter().all(|map| probed.contains_key(map))).map(|(i, ..)| i).collect()
+}
+
+/// The system calls of a probe, if all its sites are entries, or exits, of some.
+fn calls(probe: &hir::Probe, enter: bool) -> Option<BTreeSet<&str>> {
+    probe.sites.iter().map(|s| syscall::of_site(s).filter(|call| call.enter == enter).map(|call| call.name)).collect()
+}
+
+fn writes(probe: &hir::Probe, map: MapId) -> bool {
+    let mut found = false;
+    let mut see = |node: hir::Node| {
+        found |= match node {
+            hir::Node::Stmt(s) => {
+                matches!(&s.kind, StmtKind::SetMap { map: m, .. } | StmtKind::Aggregate { map: m, .. } if *m == map)
+            }
+            hir::Node::Expr(e) => matches!(&e.kind, ExprKind::StepMap { map: m, .. } if *m == map),
+        }
+    };
+    hir::visit(&probe.body, &mut see);
+    probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
+    found
+}
+
+/// Maps whose element for this thread is all that the predicate asks for, and is deleted whenever the body runs.
+fn taken(probe: &hir::Probe) -> Vec<MapId> {
+    let [hir::Stmt { kind: StmtKind::If { cond, then, otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
+    let mut returns = false;
+    hir::visit(then, &mut |node| returns |= matches!(node, hir::Node::Stmt(s) if matches!(s.kind, StmtKind::Return(_))));
+    if !otherwise.is_empty() || returns {
+        return Vec::new();
+    }
+    let mut asked = Vec::new();
+    if !only_elements(cond, &mut asked) {
+        return Vec::new();
+    }
+    let deleted: BTreeSet<MapId> = then.iter().filter_map(deletes).collect();
+    // an element that stays would let the next call through
+    if asked.iter().all(|map| deleted.contains(map)) { asked } else { Vec::new() }
+}
+
+/// Is the condition `@m[tid]`, or several of them joined by `&&`?
+fn only_elements(cond: &hir::Expr, asked: &mut Vec<MapId>) -> bool {
+    match &cond.kind {
+        ExprKind::Cast(inner) => only_elements(inner, asked),
+        ExprKind::Map(map, Some(key)) if is_thread(key) => {
+            asked.push(*map);
+            true
+        }
+        ExprKind::Binary(BinOp::And, a, b) => only_elements(a, asked) && only_elements(b, asked),
+        _ => false,
+    }
+}
+
+fn is_thread(key: &hir::Expr) -> bool {
+    match &key.kind {
+        ExprKind::Cast(inner) => is_thread(inner),
+        ExprKind::Call(call) => builtins::is_thread_id(call.row) && call.args.is_empty(),
+        _ => false,
+    }
+}
+
+/// Of which map a statement deletes the thread's element.
+fn deletes(stmt: &hir::Stmt) -> Option<MapId> {
+    let StmtKind::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = &stmt.kind else { return None };
+    if !builtins::is_delete(call.row) {
+        return None;
+    }
+    match call.args.as_slice() {
+        [CallArg::Map(map), CallArg::Value(key)] | [CallArg::Element(map, key)] if is_thread(key) => Some(*map),
+        _ => None,
+    }
+}

@@ -1,0 +1,249 @@
+//! System calls' tracepoints (`tracepoint:syscalls:…`): what may serve one, and which of it is cheapest for the machine.
+//!
+//! | mechanism | a traced call pays | every other call pays |
+//! |---|---|---|
+//! | trampoline on the call's own function (`__x64_sys_X`) | little | nothing |
+//! | perf tracepoint, which the kernel looks up by the call's number | much | the slow path of entry |
+//! | raw tracepoint that all calls share | little | the slow path, and a run of the program |
+//!
+//! So a trampoline is taken where it means the same; else the perf tracepoint, unless so many of the machine's calls are
+//! traced that the raw program, run for all of them, costs less in sum.
+
+use std::borrow::Cow;
+
+use super::{Asks, Attach, Caps, Choice, ContextField, Env, ProbeSite};
+use crate::emit::{Emit, Helper, IntValue, Operand};
+use crate::settings::Mechanism;
+use crate::system::functions::KERNEL;
+use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
+use crate::system::{Feature, TypeName};
+use crate::types::{Int, Space, Type};
+
+/// The category whose events are the entries and exits of system calls.
+const CATEGORY: &str = "syscalls";
+const ENTER: &str = "sys_enter_";
+const EXIT: &str = "sys_exit_";
+/// Before a call's name: the function that the 64-bit system call table leads to (arch/x86/include/asm/syscall_wrapper.h).
+/// 32-bit programs, which the tracepoints leave out, call others.
+const FUNCTION: &str = "__x64_sys_";
+/// That of a call without arguments is another name for this one, which is what the types describe. It serves 32-bit
+/// programs as well.
+const FUNCTION_WITHOUT_ARGUMENTS: &str = "__do_sys_";
+/// What either takes.
+const ARGUMENT: &str = "struct pt_regs *";
+/// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
+const TS_COMPAT: u64 = 2;
+/// In a record: the number is here (kernel/trace/trace.h, `struct syscall_trace_enter` and `struct syscall_trace_exit`) …
+const NUMBER_AT: u32 = 8;
+/// … and from here on the arguments, or the result, of eight bytes each.
+const FIRST_WORD: u32 = 16;
+const U64: Int = Int { bytes: 8, signed: false };
+
+/// What the kernel never returns from by way of its own function, or returns from with another call's number: the exit's
+/// tracepoint does not fire for these (`rt_sigreturn` restores the interrupted call's registers).
+const NO_EXIT: &[&str] = &["rt_sigreturn", "exit", "exit_group"];
+
+/// Trampolines that one probe may need: each is a program of its own, to be compiled, loaded and attached.
+const MOST_TRAMPOLINES: usize = 8;
+
+/// Perf events that one probe may need: the kernel takes some 50 ms to take each of them away again.
+const MOST_EVENTS: usize = 16;
+
+/// What mechanisms cost, in nanoseconds, above what both have: the slow path that every call of the machine takes as soon as one
+/// is traced. Measured on x86-64, Linux 6.18, as the time that `getppid` and `getuid` gain, the former of which is traced.
+mod cost {
+    /// A traced call by a perf tracepoint: the record is made, and the program found in a list.
+    pub const PERF_RUN: u64 = 168;
+    /// Any call by the raw tracepoint: the program is run, and looks at the number.
+    pub const RAW_RUN: u64 = 53;
+}
+
+/// Of a thousand system calls so many are of this name on a machine in use: the mean of a build, PostgreSQL, nginx and Redis,
+/// each with its clients, and of an idle desktop. A call that is not here is rare.
+const SHARES: &[(&str, u64)] = &[
+    ("recvfrom", 130),
+    ("read", 110),
+    ("sendto", 90),
+    ("write", 90),
+    ("epoll_wait", 80),
+    ("futex", 80),
+    ("epoll_ctl", 60),
+    ("openat", 60),
+    ("newfstatat", 60),
+    ("close", 50),
+    ("lseek", 50),
+    ("pread64", 40),
+    ("writev", 30),
+    ("ppoll", 30),
+    ("poll", 30),
+    ("recvmsg", 30),
+    ("sendmsg", 20),
+    ("pwrite64", 20),
+    ("readlink", 20),
+    ("ioctl", 15),
+    ("mmap", 15),
+    ("clock_nanosleep", 10),
+];
+const RARE: u64 = 2;
+
+/// An event of a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemCall<'a> {
+    /// Its name, as in `sys_enter_NAME`.
+    pub name: &'a str,
+    /// Its entry, else its exit.
+    pub enter: bool,
+}
+
+/// What system call an event is of, if it is of one.
+pub fn of<'a>(category: &str, event: &'a str) -> Option<SystemCall<'a>> {
+    if category != CATEGORY {
+        return None;
+    }
+    let call = |prefix: &str, enter| event.strip_prefix(prefix).map(|name| SystemCall { name, enter });
+    call(ENTER, true).or_else(|| call(EXIT, false))
+}
+
+/// The system call of a site that is not served otherwise yet.
+pub fn of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
+    let Attach::Tracepoint { category, event } = &site.attach else { return None };
+    of(category, event)
+}
+
+/// May one program serve both? Cookies tell perf events apart, numbers the calls of a raw program.
+pub fn share_a_program(a: SystemCall, b: SystemCall, cookies: bool, env: &Env) -> bool {
+    let numbered = |call: SystemCall| !env.settings.refuses(Mechanism::RawSyscalls) && env.sys.syscall_number(call.name).is_some();
+    // a call without a number would keep all others from the raw program
+    a.enter == b.enter && numbered(a) == numbered(b) && (cookies || numbered(a))
+}
+
+/// What serves these sites of one probe, all of system calls.
+pub fn choose(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+    let calls: Vec<SystemCall> = sites.iter().filter_map(of_site).collect();
+    if let Some(choice) = (!asks.company_is_raw).then(|| by_trampolines(&calls, asks, env)).flatten() {
+        return choice;
+    }
+    let share: u64 = calls.iter().map(|call| SHARES.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
+    let share = share.min(1000);
+    // numbers tell the sites of one raw program apart, cookies those of perf events
+    let told_apart = calls.len() == 1 || env.sys.has(Feature::PerfCookie);
+    let raw_is_cheaper = cost::RAW_RUN * 1000 < cost::PERF_RUN * share;
+    if told_apart && !asks.company_is_raw && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
+        return Choice::literal(format!("an estimated {share} of 1,000 system calls are traced"));
+    }
+    match by_raw_program(&calls, env) {
+        Some(attaches) if asks.company_is_raw => {
+            chosen(Mechanism::RawSyscalls, attaches, "another probe of one of its calls is served by it")
+        }
+        Some(attaches) if calls.len() > MOST_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
+        Some(attaches) => chosen(Mechanism::RawSyscalls, attaches, format!("an estimated {share} of 1,000 system calls are traced")),
+        None => Choice::literal("no raw tracepoint is of one system call alone"),
+    }
+}
+
+fn chosen(by: Mechanism, attaches: Vec<Attach>, why: impl Into<Cow<'static, str>>) -> Choice {
+    Choice { lowered: Some(by), attaches, why: why.into() }
+}
+
+fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
+    if env.settings.refuses(Mechanism::RawSyscalls) {
+        return None;
+    }
+    calls.iter().map(|call| Some(Attach::Syscall { enter: call.enter, number: env.sys.syscall_number(call.name)? })).collect()
+}
+
+/// The calls' own functions, where that means the same.
+///
+/// An entry does: what a filter (seccomp) refuses reaches neither. An exit's tracepoint fires for refused calls too, and in the
+/// child of a `fork`, of which the function knows nothing; so it must be one whose body runs only after an entry was seen.
+fn by_trampolines(calls: &[SystemCall], asks: &Asks, env: &Env) -> Option<Choice> {
+    let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
+    // a kernel stack would begin elsewhere
+    if refused || asks.caps.has(Caps::STACK) || !env.sys.has(Feature::Trampoline) {
+        return None;
+    }
+    let same = |call: &SystemCall| call.enter || asks.after_entry && !NO_EXIT.contains(&call.name);
+    let attach = |call: &SystemCall| {
+        if !same(call) || env.sys.syscall_number(call.name).is_none() {
+            return None;
+        }
+        let function = [FUNCTION, FUNCTION_WITHOUT_ARGUMENTS].map(|prefix| format!("{prefix}{}", call.name)).into_iter().find(|function| {
+            let prototype = env.sys.prototype(Some(KERNEL), function);
+            prototype.is_some_and(|p| p.returns.is_scalar() && matches!(p.params.as_slice(), [(_, ty)] if ty.to_string() == ARGUMENT))
+        });
+        Some(Attach::Trampoline { module: KERNEL.into(), program: None, function: function?, exit: !call.enter })
+    };
+    let attaches: Option<Vec<Attach>> = calls.iter().map(attach).collect();
+    Some(chosen(Mechanism::Fentry, attaches?, "other system calls pay nothing"))
+}
+
+/// Leaves a program that runs for calls of 32-bit programs too.
+pub fn leave_foreign_calls(e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
+    if let Attach::Trampoline { function, .. } = &site.attach
+        && function.starts_with(FUNCTION_WITHOUT_ARGUMENTS)
+    {
+        leave_compat_calls(e, env);
+    }
+}
+
+/// Leaves the program in a 32-bit system call: its number means another one, and the kernel's own tracepoints leave it out too
+/// (`ARCH_TRACE_IGNORE_COMPAT_SYSCALLS`).
+pub fn leave_compat_calls(e: &mut Emit<'_>, env: &Env) {
+    let Some(status) = compat_status_offset(env) else { return };
+    let int = Int { bytes: 4, signed: false };
+    // a kernel that takes CPU v4 (6.6) lets a typed task be read without a helper, which takes 8 ns
+    let status = if env.sys.has(Feature::CpuV4) {
+        let task = e.call_ptr(Helper::GetCurrentTaskBtf, &[]);
+        e.load_typed(task, status, int)
+    } else {
+        let task = e.call(Helper::GetCurrentTask, &[]);
+        let at = e.add(task, e.int(status.into()));
+        e.read_int(Space::Kernel, at, int)
+    };
+    let compat = e.and(status, e.int(TS_COMPAT));
+    e.if_(compat, |e| e.ret(None));
+}
+
+fn compat_status_offset(env: &Env) -> Option<u32> {
+    let Type::Struct(task) = env.sys.type_named(TypeName::Struct, "task_struct")? else { return None };
+    let info = env.sys.member(&task, "thread_info")?;
+    let Type::Struct(of) = &info.ty else { return None };
+    Some(info.offset + env.sys.member(of, "status")?.offset)
+}
+
+/// Loads a field of a system call's record, which a trampoline and the raw program find in the registers.
+pub fn load_field<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Option<Operand<'c>> {
+    let event = site.name.rsplit(':').next().unwrap_or("");
+    let call = of(CATEGORY, event)?;
+    let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
+    if !by_trampoline && !matches!(site.attach, Attach::Syscall { .. }) {
+        return None;
+    }
+    let ty = &f.field.ty;
+    let word = f.field.offset.saturating_sub(FIRST_WORD) / 8;
+    let value = match (f.field.offset < FIRST_WORD, call.enter) {
+        (true, _) if by_trampoline => e.int(env.sys.syscall_number(call.name).unwrap_or(0).into()),
+        (true, _) => register(e, "syscall_number", ORIG_AX, false),
+        (false, true) => register(e, &format!("syscall_arg{word}"), SYSCALL_ARGS.get(word as usize).copied().unwrap_or(0), by_trampoline),
+        // the raw tracepoint's second argument, or what stands behind the function's one argument
+        (false, false) => e.once("arg1", |e| e.load_ctx(8, U64)),
+    };
+    debug_assert!(f.field.offset >= NUMBER_AT, "the record's head has no fields");
+    Some(match ty.as_int() {
+        Some(int) => Operand::reg(ty.clone(), e.fit(value, int)),
+        None => Operand::at(ty.clone(), value, Space::Kernel),
+    })
+}
+
+/// A register of the caller's, in the `struct pt_regs` that both mechanisms pass first.
+fn register<'c>(e: &mut Emit<'c>, name: &str, offset: u32, typed: bool) -> IntValue<'c> {
+    e.once(name, |e| {
+        if typed {
+            let regs = e.load_ctx_pointer(0);
+            return e.load_typed(regs, offset, U64);
+        }
+        let regs = e.load_ctx(0, U64);
+        let at = e.add(regs, e.int(offset.into()));
+        e.read_int(Space::Kernel, at, U64)
+    })
+}

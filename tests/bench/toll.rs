@@ -1,0 +1,61 @@
+//! What tracing one system call costs the calls that are not traced, and the traced one. `RBT_PEER` names another tracer that
+//! takes `-e SCRIPT`: it is measured in turn with rbt.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::load;
+use crate::process::{attached, interrupt, pause};
+use crate::stats::{Samples, rounds};
+
+const CALLS: u64 = 300_000;
+
+const ENTRY: &str = "tracepoint:syscalls:sys_enter_CALL { @ = count(); }";
+const EXIT: &str = "tracepoint:syscalls:sys_exit_CALL { @ = count(); }";
+const PAIR: &str = "tracepoint:syscalls:sys_enter_CALL { @s[tid] = nsecs; }
+    tracepoint:syscalls:sys_exit_CALL /@s[tid]/ { @ = hist(nsecs - @s[tid]); delete(@s, tid); }";
+
+/// The mechanisms: what they are called, and the options that leave no other.
+const MECHANISMS: &[(&str, &[&str])] = &[("chosen by rbt", &[]), ("perf tracepoint", &["--no-feature", "fentry,raw_syscalls"])];
+
+pub fn toll() {
+    for (what, script) in [("entry", ENTRY), ("exit", EXIT), ("entry and exit", PAIR)] {
+        // the load opens files
+        for (which, call) in [("not traced", "getsid"), ("traced", "openat")] {
+            let script = script.replace("CALL", call);
+            let mut bare = Samples::default();
+            let mut with: Vec<Samples> = MECHANISMS.iter().map(|_| Samples::default()).collect();
+            let (peer, mut with_peer) = (std::env::var("RBT_PEER").ok(), Samples::default());
+            for _ in 0..rounds(3) {
+                bare.add(load::finish(load::start(CALLS, 0), CALLS));
+                for ((_, options), samples) in MECHANISMS.iter().zip(&mut with) {
+                    let rbt = attached(&[options, ["-q", "-e", script.as_str()].as_slice()].concat(), Stdio::null(), Stdio::piped());
+                    samples.add(load::finish(load::start(CALLS, 0), CALLS));
+                    interrupt(rbt);
+                    pause(150);
+                }
+                if let Some(peer) = &peer {
+                    let peer = start_peer(peer, &script);
+                    with_peer.add(load::finish(load::start(CALLS, 0), CALLS));
+                    interrupt(peer);
+                    pause(150);
+                }
+            }
+            println!("  {what} of one call, a call that is {which}");
+            bare.show("    the call alone", "ns");
+            for ((name, _), samples) in MECHANISMS.iter().zip(&with) {
+                samples.show_beside(&format!("    {name}"), "ns", &bare, "of the call alone");
+            }
+            if peer.is_some() {
+                with_peer.show_beside("    RBT_PEER", "ns", &bare, "of the call alone");
+            }
+        }
+    }
+}
+
+fn start_peer(peer: &str, script: &str) -> Child {
+    let mut command = Command::new(peer);
+    let child = command.args(["-e", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    // it does not say when it is attached
+    pause(2500);
+    child.expect("RBT_PEER")
+}
