@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
-use crate::emit::{Context, Dumps, Emit, EmitError, Slots};
+use crate::emit::{Context, Dumps, Emit, EmitError, Problem, Slots};
 use crate::probes::Env;
 use crate::settings::{Mechanism, Settings};
 use crate::system::{Feature, System};
@@ -32,7 +32,7 @@ use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
 
-use artifact::{Artifact, Event, EventArg, EventKind, Hits, Manifest};
+use artifact::{Artifact, Event, Hits, Manifest};
 
 /// A compiled script and what was asked to be kept on the way.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct Gen<'a, 'c> {
     sources: &'a [Source],
     lines: Vec<Lines>,
     env: Env<'a>,
-    /// By index, except those that are `emit`'s own problems.
+    /// By index.
     events: Vec<(u32, Event)>,
     vars: Vec<stmt::Home<'c>>,
     var_types: Vec<Type>,
@@ -151,14 +151,11 @@ pub fn compile(
     let stacks = e.stacks.iter().copied().collect();
     let kept: Vec<(Option<u32>, Option<Slots>)> = (0..script.maps.len()).map(|id| (e.double(id), e.slots(id))).collect();
     let built = e.build(dumps)?;
-    for p in built.problems {
-        let kind = match p.helper {
-            Some(h) => EventKind::HelperError { helper: h.into() },
-            None => EventKind::Problem(p.text),
-        };
+    let problem = |p: Problem| {
         let (pos, line) = place(sources, &lines, p.span);
-        events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
-    }
+        artifact::Problem { helper: p.helper.map(Into::into), text: p.text, pos, line }
+    };
+    let problems = built.problems.into_iter().map(problem).collect();
     events.sort_by_key(|(i, _)| *i);
     let map = |(m, (double, slots)): (&hir::Map, (Option<u32>, Option<Slots>))| artifact::Map {
         name: m.name.clone(),
@@ -168,8 +165,15 @@ pub fn compile(
         slots,
     };
     let maps = script.maps.iter().zip(kept).map(map).collect();
-    let manifest =
-        Manifest { hits, programs, maps, probes: script.probes.len(), events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    let manifest = Manifest {
+        hits,
+        programs,
+        maps,
+        probes: script.probes.len(),
+        events: events.into_iter().map(|(_, e)| e).collect(),
+        problems,
+        stacks,
+    };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 

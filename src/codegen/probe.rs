@@ -43,6 +43,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
             Err(_) => Space::Unknown,
         };
+        self.e.by_hand = matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal);
         // who reads a pinned program's output does not read its records
         let warning_level = self.e.warning_level;
         if first.attach.pinned() {

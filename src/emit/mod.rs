@@ -26,6 +26,7 @@ mod mem;
 mod moments;
 mod object;
 mod order;
+mod problem;
 mod ring;
 mod session;
 pub mod shared;
@@ -45,7 +46,8 @@ pub use mem::Mark;
 pub use mem::align_at;
 pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
-pub use ring::{Problem, RecordField};
+pub use problem::Problem;
+pub use ring::RecordField;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -176,6 +178,9 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// Reads of memory that fail are counted.
     pub counts_unread: bool,
+    /// The program under construction is run by hand, at the begin or the end: it sends nothing once a program has asked for
+    /// the end of the run.
+    pub by_hand: bool,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
     /// So deep in functions that one more calls no other: the kernel calls eight at most.
@@ -385,6 +390,10 @@ impl<'c> Emit<'c> {
         let zero = self.int(default);
         ok(self.b.build_store(result, zero));
         ok(self.b.build_store(slot, self.ptrt().const_null()));
+        let sleeps = self.fun_ref().sleeps;
+        if sleeps {
+            self.count_sleeper(1);
+        }
         let first = self.first_acquire();
         ok(self.b.build_unconditional_branch(first));
         self.b.position_at_end(acquire);
@@ -396,6 +405,9 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(exit);
         if used {
             self.release_scratch();
+        }
+        if sleeps {
+            self.count_sleeper(u64::MAX);
         }
         let value = ok(self.b.build_load(self.i64t(), result, "result"));
         ok(self.b.build_return(Some(&value)));

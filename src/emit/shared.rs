@@ -9,6 +9,9 @@ pub const STATE_SECTION: &str = ".data.state";
 /// The section (and so the map) of [`Tally`]s: for each CPU, one for each probe. Absent when no probe has anything to count.
 /// In the object it has those of one CPU; the loader makes it as large as the machine wants it.
 pub const TALLIES_SECTION: &str = ".data.tallies";
+/// The section (and so the map) of [`Failures`]: for each problem, one for each CPU. Absent when no probe has any to report. In
+/// the object it has room for one; the loader makes it as large as it is to be.
+pub const FAILURES_SECTION: &str = ".data.failures";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
@@ -28,6 +31,27 @@ pub struct Start {
     pub cpus: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
+    /// Places where programs report failures.
+    pub problems: u64,
+    /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.
+    pub failures_shift: u64,
+}
+
+impl Start {
+    /// [`Start::failures_shift`] on a machine with so many CPUs.
+    pub fn shift(cpus: u32) -> u32 {
+        cpus.max(1).next_power_of_two().ilog2()
+    }
+}
+
+/// How often a program reported a failure at one place of the script on one CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Failures {
+    /// How often.
+    pub count: u64,
+    /// What the helper returned the last time; 0 where it was none.
+    pub returned: i64,
 }
 
 /// Shared with the running programs; mapped into this process.
@@ -42,6 +66,8 @@ pub struct State {
     /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
     /// have found no room.
     pub ended: u64,
+    /// Programs at work that may sleep, for which the kernel does not wait.
+    pub sleepers: u64,
     /// A bit for each map that is there twice: which of the two is written to. See `emit/moments.rs`.
     pub generations: u64,
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
@@ -59,9 +85,9 @@ pub struct Tally {
     pub dropped: u64,
     /// Runs that found all scratch slots of their CPU taken.
     pub missed: u64,
-    /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
+    /// Updates that a full map refused.
     pub refused: u64,
-    /// Updates that found no memory, or failed for other reasons; reported and counted likewise.
+    /// Updates that found no memory, or failed for other reasons.
     pub unstored: u64,
     /// Strings and buffers that `max_strlen` cut.
     pub cut: u64,
