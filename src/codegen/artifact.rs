@@ -32,6 +32,9 @@ pub struct Manifest {
     /// Of which programs it is known whether they ran: bytes of the object's [`HITS_SECTION`].
     #[serde(default)]
     pub hits: Vec<Hits>,
+    /// Programs that keep the map of followed processes, and the raw tracepoints that they are for.
+    #[serde(default)]
+    pub followers: Vec<(String, String)>,
     /// How many [`Tally`]s each CPU has.
     #[serde(default)]
     pub probes: usize,
@@ -43,7 +46,7 @@ pub struct Manifest {
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    FAILURES_SECTION, Failures, HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
+    FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
     TALLIES_SECTION, Tally,
 };
 

@@ -12,6 +12,7 @@ pub mod artifact;
 mod chunk;
 mod event;
 mod expr;
+mod follow;
 mod function;
 mod lower;
 mod moments;
@@ -103,6 +104,7 @@ pub fn compile(
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
     e.counts_unread = settings.counts_unread;
+    e.follows = settings.follows();
     e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         let (def, slots) = storage::of(m, sys);
@@ -140,6 +142,7 @@ pub fn compile(
         within: None,
     };
     let programs = g.programs();
+    let followers = g.followers();
     let Gen { e, mut events, lines, hit_by, halves, .. } = g;
     let hits = hit_by.iter().filter_map(|(function, first, each, sites)| {
         let half = halves.iter().find(|(half, ..)| half == function);
@@ -172,6 +175,7 @@ pub fn compile(
         probes: script.probes.len(),
         events: events.into_iter().map(|(_, e)| e).collect(),
         problems,
+        followers,
         stacks,
     };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })

@@ -19,6 +19,7 @@ mod call;
 mod callback;
 mod chunk;
 mod flow;
+mod follow;
 pub mod helper;
 pub mod kernel;
 mod map;
@@ -37,6 +38,7 @@ pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer, WALKED_TURNS};
 pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
+pub use follow::TaskOffsets;
 pub use helper::{Helper, helper_name};
 pub use inkwell::context::Context;
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
@@ -178,6 +180,8 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// Reads of memory that fail are counted.
     pub counts_unread: bool,
+    /// There are processes to follow.
+    pub follows: bool,
     /// The program under construction is run by hand, at the begin or the end: it sends nothing once a program has asked for
     /// the end of the run.
     pub by_hand: bool,

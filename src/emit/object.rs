@@ -211,6 +211,7 @@ impl<'c> Emit<'c> {
             shared_stacks: true,
             warning_level: 1,
             counts_unread: false,
+            follows: false,
             by_hand: false,
             long: false,
             problems: Vec::new(),

@@ -14,6 +14,10 @@ pub const TALLIES_SECTION: &str = ".data.tallies";
 pub const FAILURES_SECTION: &str = ".data.failures";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
+/// The map of followed processes: keys are their ids (`u32`); absent when nobody asks.
+pub const FOLLOWED: &str = "followed";
+/// So many processes are followed at a time.
+pub const MOST_FOLLOWED: u32 = 65536;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
@@ -31,6 +35,8 @@ pub struct Start {
     pub cpus: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
+    /// This process, as the kernel numbers it whatever namespace it is in.
+    pub own: u64,
     /// Places where programs report failures.
     pub problems: u64,
     /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.

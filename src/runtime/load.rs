@@ -18,8 +18,8 @@ use super::privileges::{self, NotPermitted};
 use super::shared::Shared;
 use super::{refused, untaken};
 use crate::codegen::artifact::{
-    Artifact, FAILURES_SECTION, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start,
-    TALLIES_SECTION, Tally, second,
+    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
+    Start, TALLIES_SECTION, Tally, second,
 };
 use crate::probes::Attach;
 use crate::settings::{MissingProbes, Settings};
@@ -43,6 +43,9 @@ pub(super) struct Loaded {
     pub ring: Option<(RawFd, u64)>,
     /// Bytes that say which probes were hit.
     pub hits: Option<MapFd>,
+    /// Followed processes, and the programs that follow them, with their raw tracepoints.
+    pub followed: Option<MapFd>,
+    pub followers: Vec<(RawFd, String)>,
     /// What the programs share with us.
     pub state: Shared,
 }
@@ -246,10 +249,11 @@ fn prepare_maps(
                     boot_ns: clock(libc::CLOCK_BOOTTIME),
                     cpus: cpus.into(),
                     never: 0,
+                    own: super::follow::own_id(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
                 };
-                let words = [start.child, start.boot_ns, start.cpus, start.never, start.problems, start.failures_shift];
+                let words = [start.child, start.boot_ns, start.cpus, start.never, start.own, start.problems, start.failures_shift];
                 let words = words.map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
@@ -367,6 +371,7 @@ fn collect(
     for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
     }
+    let followers = manifest.followers.iter().filter_map(|(name, of)| Some((*programs.get(name)?, of.clone()))).collect();
     let programs = manifest
         .programs
         .iter()
@@ -412,6 +417,8 @@ fn collect(
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(format!("stacks_{n}"))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),
+        followed: maps.get(FOLLOWED).copied(),
+        followers,
         state,
         left_out: BTreeMap::new(),
         _object: object,

@@ -13,7 +13,7 @@
 //! - `shared`, `problems`: what programs count, and what they failed to do; `grace`: waiting for those at work
 //! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
-//! - `child`: the `-c` program; `symbolize` and its files: names of addresses
+//! - `child`: the `-c` program; `follow`: what it starts; `symbolize` and its files: names of addresses
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -37,6 +37,7 @@ pub mod child;
 mod collect;
 pub mod cost;
 mod events;
+mod follow;
 mod grace;
 mod iter;
 mod kept;
@@ -271,6 +272,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
     session.loaded.state.stop();
     session.attach(true, &mut |_| {})?;
+    session.follow()?;
     Ok(session)
 }
 
