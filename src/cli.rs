@@ -531,6 +531,9 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     if raw.pid.is_some() && raw.cmd.is_some() {
         return Err(Failure::new("-p cannot be used with -c"));
     }
+    if raw.follow && raw.pid.is_none() && raw.cmd.is_none() {
+        return Err(Failure::new("--follow needs a process to follow: give -c COMMAND or -p PID"));
+    }
     if raw.cgroup.is_some() && raw.container.is_some() {
         return Err(Failure::new("--cgroup cannot be used with --container"));
     }
@@ -562,6 +565,7 @@ fn run_options(raw: &Raw) -> Result<Run, Failure> {
     let settings = Settings {
         pid: raw.pid.as_deref().map(pid).transpose()?,
         has_child: raw.cmd.is_some(),
+        follow: raw.follow,
         allow_unsafe: raw.allow_unsafe,
         counts_unread: !(raw.expect.is_empty() && raw.expect_file.is_empty()),
         warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },

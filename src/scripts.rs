@@ -184,6 +184,17 @@ pub fn takes_arguments(text: &str) -> bool {
     text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'))
 }
 
+/// Does a script look only at the command of `-c` and what it starts?
+pub fn follows(text: &str) -> bool {
+    text.contains("followed")
+}
+
+/// What that means, for its help.
+pub const FOLLOWS: &[&str] = &[
+    "With -c COMMAND it looks only at the command and the processes that it starts, and with -p PID --follow only at that",
+    "process and those that it starts.",
+];
+
 /// The help of a script: how it is called, what it says of itself, and its options.
 pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
     let header = Header::of(text);
@@ -207,6 +218,9 @@ pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
         false => paragraph("Options of the script:\n", "", &list),
     }
     paragraph("", "", &["Before the script or after it, rbt's own: -p PID, -c COMMAND, -f json, -o FILE; rbt -h has them all."]);
+    if follows(text) {
+        paragraph("", "", FOLLOWS);
+    }
     paragraph("Needs:\n", "  ", &header.needs);
     // an example is indented already
     let indented = header.example.iter().all(|l| l.is_empty() || l.starts_with(' '));

@@ -82,6 +82,8 @@ pub struct Settings {
     pub perf_rb_pages: u64,
     /// Print all maps at the end.
     pub print_maps_on_exit: bool,
+    /// rbt's own process is not left out.
+    pub trace_self: bool,
     /// Source lines and inlined frames in stacks.
     pub show_debug_info: bool,
     /// How stacks are written.
@@ -101,6 +103,8 @@ pub struct Settings {
     pub pid: Option<u32>,
     /// There is a `-c` command: `cpid` has a value.
     pub has_child: bool,
+    /// `--follow`: only the process of `-c` or `-p`, and those that it starts.
+    pub follow: bool,
     /// `--unsafe`
     pub allow_unsafe: bool,
     /// Helper failures reported: 0 none, 1 those that lose something, 2 all (`-k`).
@@ -168,6 +172,16 @@ impl Settings {
     pub fn refuses(&self, what: Mechanism) -> bool {
         self.no_features.contains(&what)
     }
+
+    /// Is there a process whose descendants `followed` knows?
+    pub fn follows(&self) -> bool {
+        self.has_child || self.follow && self.pid.is_some()
+    }
+
+    /// The only process that is traced; none where those that it starts are, too.
+    pub fn only_pid(&self) -> Option<u32> {
+        self.pid.filter(|_| !self.follow)
+    }
 }
 
 impl Default for Settings {
@@ -188,6 +202,7 @@ impl Default for Settings {
             on_stack_limit: 32,
             perf_rb_pages: 0,
             print_maps_on_exit: true,
+            trace_self: false,
             show_debug_info: true,
             stack_mode: StackMode::Bpftrace,
             str_trunc_trailer: "..".into(),
@@ -197,6 +212,7 @@ impl Default for Settings {
             unstable_import_statement: Unstable::Error,
             pid: None,
             has_child: false,
+            follow: false,
             allow_unsafe: false,
             warning_level: 1,
             counts_unread: false,
@@ -385,6 +401,7 @@ pub const SETTINGS: &[Setting] = &[
     number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack; at least 8 and at most 64 counts"),
     number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses by the memory there is"),
     switch!(print_maps_on_exit, "Print all maps when the run ends"),
+    switch!(trace_self, "Have probes in user space and of system calls fire in rbt's own process too"),
     switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
     Setting {

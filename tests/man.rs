@@ -280,6 +280,9 @@ fn script(script: &Script) -> String {
         let (option, about) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
         out += &item(option, &[sentence(about.trim_start())], "");
     }
+    if rbt::scripts::follows(script.text) {
+        out += &format!(".PP\n{}\n", rbt::scripts::FOLLOWS.iter().map(|l| guarded(&escaped(l))).collect::<Vec<_>>().join("\n"));
+    }
     out += &format!(".PP\nNeeds: {}\n", header.needs.iter().map(|n| guarded(&escaped(n))).collect::<Vec<_>>().join("\n"));
     let sample: String = header.example.iter().map(|l| format!("{}\n", guarded(&escaped(l)))).collect();
     out + &format!(".PP\n.nf\n\\f(CR{sample}\\fP\n.fi\n")

@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Leaves the probe and ends the run, with a status from 0 to 255.",
+        doc: "Leaves the probe and ends the run, with a status from 0 to 255. No probe but end fires any more; what others print that were at work at that moment still appears.",
         example: "interval:s:5 { exit(); }",
     },
     Builtin {

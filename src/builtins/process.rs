@@ -215,6 +215,16 @@ pub(super) const ROWS: &[Builtin] = &[
         example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },
     Builtin {
+        name: "followed",
+        params: &[],
+        returns: Returns::Always(Type::Bool),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), e.followed())),
+        doc: "Is the current process the command of -c, or one that it started, or one that these started? With --follow also those of -p's process; with neither, every process is.",
+        example: "tracepoint:syscalls:sys_enter_openat /followed/ { printf(\"%d %s\\n\", pid, str(args.filename)); }",
+    },
+    Builtin {
         name: "is_err",
         params: &[Param::new("pointer", Accepts::Addr)],
         returns: Returns::Always(Type::Bool),

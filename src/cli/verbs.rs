@@ -93,6 +93,8 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     let raw = raw.and_then(|m| Raw::from_arg_matches(&m)).map_err(|e| usage::usage_error(&e, &[]))?;
     let mut run = Box::new(run_options(&raw)?);
     run.program = Program::Made(Box::new(made));
+    // who counts what a command does means the command's own
+    run.settings.follow |= run.settings.has_child;
     Ok(Command::Run(run))
 }
 

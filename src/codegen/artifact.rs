@@ -26,9 +26,15 @@ pub struct Manifest {
     pub maps: Vec<Map>,
     /// What a record's index means.
     pub events: Vec<Event>,
+    /// Each has its [`Failures`].
+    #[serde(default)]
+    pub problems: Vec<Problem>,
     /// Of which programs it is known whether they ran: bytes of the object's [`HITS_SECTION`].
     #[serde(default)]
     pub hits: Vec<Hits>,
+    /// Programs that keep the map of followed processes, and the raw tracepoints that they are for.
+    #[serde(default)]
+    pub followers: Vec<(String, String)>,
     /// How many [`Tally`]s each CPU has.
     #[serde(default)]
     pub probes: usize,
@@ -40,7 +46,8 @@ pub struct Manifest {
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, Tally, stacks_name,
+    FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
+    TALLIES_SECTION, Tally, stacks_name,
 };
 
 /// Which bytes a program sets when it runs, filters passed.
@@ -110,8 +117,8 @@ pub struct Map {
 /// A kind of record: `u32` index into [`Manifest::events`], `u32` zero, then the fields.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// What it says.
-    pub kind: EventKind,
+    /// The builtin that is called there.
+    pub builtin: String,
     /// Where in the script.
     pub pos: Pos,
     /// The script's line there.
@@ -122,18 +129,17 @@ pub struct Event {
     pub args: Vec<EventArg>,
 }
 
-/// What a record says.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum EventKind {
-    /// A call of the builtin of this name.
-    Builtin(String),
-    /// A helper returned an error: argument 0 is what it returned (`int64`).
-    HelperError {
-        /// Its name, without `bpf_`.
-        helper: String,
-    },
-    /// Something went wrong that has a text (`divide by zero`).
-    Problem(String),
+/// A place of the script where programs report failures, and what fails there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Problem {
+    /// The helper that returns an error, without `bpf_`; or none.
+    pub helper: Option<String>,
+    /// What went wrong where it is no helper (`divide by zero`).
+    pub text: String,
+    /// Where in the script.
+    pub pos: Pos,
+    /// The script's line there.
+    pub line: String,
 }
 
 /// An argument of a call, as its record has it.

@@ -1,6 +1,6 @@
 //! Records of asynchronous builtins: literals stay in the manifest, values travel.
 
-use super::artifact::{Event, EventArg, EventKind};
+use super::artifact::{Event, EventArg};
 use super::{Gen, place};
 use crate::builtins;
 use crate::check::hir::{self, CallArg, Expr, ExprKind};
@@ -74,8 +74,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let (pos, line) = place(self.sources, &self.lines, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
-        let kind = EventKind::Builtin(call.row.name.into());
-        self.events.push((index, Event { kind, pos, line, literals, args: layout.args }));
+        let builtin = call.row.name.into();
+        self.events.push((index, Event { builtin, pos, line, literals, args: layout.args }));
         if event.stops {
             self.stop();
         }

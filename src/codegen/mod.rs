@@ -12,6 +12,7 @@ pub mod artifact;
 mod chunk;
 mod event;
 mod expr;
+mod follow;
 mod function;
 mod lower;
 mod moments;
@@ -26,7 +27,7 @@ use std::collections::BTreeSet;
 use crate::builtins;
 use crate::check::hir;
 use crate::diag::{Lines, Source, Span};
-use crate::emit::{Context, Dumps, Emit, EmitError, Slots};
+use crate::emit::{Context, Dumps, Emit, EmitError, Problem, Slots};
 use crate::probes::Env;
 use crate::settings::{Mechanism, Settings};
 use crate::system::{Feature, System};
@@ -34,7 +35,7 @@ use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
 
-use artifact::{Artifact, Event, EventArg, EventKind, Hits, Manifest};
+use artifact::{Artifact, Event, Hits, Manifest};
 
 /// A compiled script and what was asked to be kept on the way.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ struct Gen<'a, 'c> {
     sources: &'a [Source],
     lines: Vec<Lines>,
     env: Env<'a>,
-    /// By index, except those that are `emit`'s own problems.
+    /// By index.
     events: Vec<(u32, Event)>,
     vars: Vec<stmt::Home<'c>>,
     var_types: Vec<Type>,
@@ -107,6 +108,7 @@ pub fn compile(
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
     e.warning_level = settings.warning_level;
     e.counts_unread = settings.counts_unread;
+    e.follows = settings.follows();
     e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         let (def, slots) = storage::of(m, sys);
@@ -149,6 +151,7 @@ pub fn compile(
         within: None,
     };
     let programs = g.programs();
+    let followers = g.followers();
     let Gen { e, mut events, lines, hit_by, halves, .. } = g;
     let hits = hit_by.iter().filter_map(|(function, first, each, sites)| {
         let half = halves.iter().find(|(half, ..)| half == function);
@@ -160,14 +163,11 @@ pub fn compile(
     let stacks = e.stacks.iter().copied().collect();
     let kept: Vec<(Option<u32>, Option<Slots>)> = (0..script.maps.len()).map(|id| (e.double(id), e.slots(id))).collect();
     let built = e.build(dumps)?;
-    for p in built.problems {
-        let kind = match p.helper {
-            Some(h) => EventKind::HelperError { helper: h.into() },
-            None => EventKind::Problem(p.text),
-        };
+    let problem = |p: Problem| {
         let (pos, line) = place(sources, &lines, p.span);
-        events.push((p.event, Event { kind, pos, line, literals: Vec::new(), args: vec![EventArg::Field { ty: Type::I64, offset: 8 }] }));
-    }
+        artifact::Problem { helper: p.helper.map(Into::into), text: p.text, pos, line }
+    };
+    let problems = built.problems.into_iter().map(problem).collect();
     events.sort_by_key(|(i, _)| *i);
     let map = |(m, (double, slots)): (&hir::Map, (Option<u32>, Option<Slots>))| artifact::Map {
         name: m.name.clone(),
@@ -177,8 +177,16 @@ pub fn compile(
         slots,
     };
     let maps = script.maps.iter().zip(kept).map(map).collect();
-    let manifest =
-        Manifest { hits, programs, maps, probes: script.probes.len(), events: events.into_iter().map(|(_, e)| e).collect(), stacks };
+    let manifest = Manifest {
+        hits,
+        programs,
+        maps,
+        probes: script.probes.len(),
+        events: events.into_iter().map(|(_, e)| e).collect(),
+        problems,
+        followers,
+        stacks,
+    };
     Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
 }
 

@@ -41,6 +41,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             Ok(c) => c.space.unwrap_or(Space::Unknown),
             Err(_) => Space::Unknown,
         };
+        self.e.by_hand = matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal);
         // who reads a pinned program's output does not read its records
         let warning_level = self.e.warning_level;
         if first.attach.pinned() {
@@ -49,6 +50,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(first.span);
         self.only_our_syscalls(probe);
         self.only_our_pid(&first.attach);
+        self.only_followed(&first.attach);
+        self.not_own(&first.attach);
         self.only_our_cgroup(&first.attach);
         self.only_during_the_run(&first.attach);
         first.kind.enter(&mut self.e, first, &self.env);
@@ -177,7 +180,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// `-p` for what cannot be attached to a process.
     fn only_our_pid(&mut self, attach: &Attach) {
-        let Some(pid) = self.env.settings.pid else { return };
+        let Some(pid) = self.env.settings.only_pid() else { return };
         match attach {
             Attach::Tracepoint { .. }
             | Attach::RawTracepoint { .. }
@@ -200,6 +203,59 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Iter { .. }
             | Attach::Breakpoint { .. }
             | Attach::Perf { all_cpus: false, .. } => {}
+        }
+    }
+
+    /// `--follow`
+    fn only_followed(&mut self, attach: &Attach) {
+        if !self.env.settings.follow {
+            return;
+        }
+        match attach {
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
+            | Attach::Iter { .. }
+            | Attach::Perf { all_cpus: false, .. } => {}
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { all_cpus: true, .. } => {
+                let followed = self.e.followed();
+                let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
+                self.e.if_(other, |e| e.ret(None));
+            }
+        }
+    }
+
+    /// What rbt itself calls is not what is asked about: each of its own calls of malloc would else make more. Only where the
+    /// current process is who the event is about: a switch to another task, or a packet for one, may come while rbt runs.
+    fn not_own(&mut self, attach: &Attach) {
+        let settings = self.env.settings;
+        if settings.trace_self || settings.only_pid().is_some() || settings.follow {
+            return;
+        }
+        match attach {
+            Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Syscall { .. } => self.e.leave_own(),
+            Attach::Tracepoint { category, .. } if category == "syscalls" || category == "raw_syscalls" => self.e.leave_own(),
+            Attach::RawTracepoint { name } if name == "sys_enter" || name == "sys_exit" => self.e.leave_own(),
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
+            | Attach::Iter { .. }
+            | Attach::Perf { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Breakpoint { .. } => {}
         }
     }
 

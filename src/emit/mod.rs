@@ -20,6 +20,7 @@ mod call;
 mod callback;
 mod chunk;
 mod flow;
+mod follow;
 pub mod helper;
 pub mod kernel;
 mod map;
@@ -27,6 +28,7 @@ mod mem;
 mod moments;
 mod object;
 mod order;
+mod problem;
 mod ring;
 mod session;
 pub mod shared;
@@ -38,6 +40,7 @@ pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer, WALKED_TURNS};
 pub use chunk::Chunk;
 pub use flow::{Branch, Turn};
+pub use follow::TaskOffsets;
 pub use helper::{Helper, helper_name};
 pub use inkwell::context::Context;
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
@@ -47,7 +50,8 @@ pub use mem::Mark;
 pub use mem::align_at;
 pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
-pub use ring::{Problem, RecordField};
+pub use problem::Problem;
+pub use ring::RecordField;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -182,6 +186,11 @@ pub struct Emit<'c> {
     pub warning_level: u8,
     /// Reads of memory that fail are counted.
     pub counts_unread: bool,
+    /// There are processes to follow.
+    pub follows: bool,
+    /// The program under construction is run by hand, at the begin or the end: it sends nothing once a program has asked for
+    /// the end of the run.
+    pub by_hand: bool,
     /// All sites of the program are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
     /// So deep in functions that one more calls no other: the kernel calls eight at most.
@@ -393,6 +402,10 @@ impl<'c> Emit<'c> {
         ok(self.b.build_store(slot, self.ptrt().const_null()));
         let by_trampoline = ["fentry/", "fexit/"].iter().any(|kind| self.fun_ref().section.starts_with(kind));
         let busy = (self.checks_recursion && by_trampoline).then(|| self.enter_alone());
+        let sleeps = self.fun_ref().sleeps;
+        if sleeps {
+            self.count_sleeper(1);
+        }
         let first = self.first_acquire();
         ok(self.b.build_unconditional_branch(first));
         self.b.position_at_end(acquire);
@@ -408,6 +421,9 @@ impl<'c> Emit<'c> {
         if let Some(busy) = busy {
             let free = self.int(0);
             self.store_volatile(busy, free);
+        }
+        if sleeps {
+            self.count_sleeper(u64::MAX);
         }
         let value = ok(self.b.build_load(self.i64t(), result, "result"));
         ok(self.b.build_return(Some(&value)));

@@ -127,24 +127,29 @@ impl<'c> Emit<'c> {
 
     fn announce(&mut self, n: u32, bit: IntValue<'c>) -> PointerValue<'c> {
         let counter = self.counter(n, bit);
-        let one = self.int(1);
-        if !self.fetches {
-            self.atomic_add(counter, one);
-            return counter;
-        }
-        // One that gives back what was there is ordered with all around it; the plain one is not (on ARM, say).
-        let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, one, AtomicOrdering::SequentiallyConsistent));
-        self.opaque(old);
+        self.ordered_add(counter, 1);
         counter
     }
 
     fn take_back(&mut self, counter: PointerValue<'c>) {
-        let minus = self.int(u64::MAX);
+        self.ordered_add(counter, u64::MAX);
+    }
+
+    /// Adds to the number of programs at work that may sleep ([`State::sleepers`]).
+    pub(super) fn count_sleeper(&mut self, more: u64) {
+        let counter = self.state(std::mem::offset_of!(State, sleepers));
+        self.ordered_add(counter, more);
+    }
+
+    /// Adds, in order with all around it.
+    fn ordered_add(&mut self, counter: PointerValue<'c>, more: u64) {
+        let more = self.int(more);
         if !self.fetches {
-            self.atomic_add(counter, minus);
+            self.atomic_add(counter, more);
             return;
         }
-        let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, minus, AtomicOrdering::SequentiallyConsistent));
+        // One that gives back what was there is ordered with all around it; the plain one is not (on ARM, say).
+        let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, counter, more, AtomicOrdering::SequentiallyConsistent));
         self.opaque(old);
     }
 

@@ -41,7 +41,7 @@ pub struct EmitError {
 pub struct Built {
     /// The ELF file.
     pub elf: Vec<u8>,
-    /// Failures that programs report, with the indices of their records.
+    /// Failures that programs report, in order of their counters.
     pub problems: Vec<Problem>,
     /// How many kinds of record there are.
     pub events: u32,
@@ -213,6 +213,8 @@ impl<'c> Emit<'c> {
             shared_stacks: true,
             warning_level: 1,
             counts_unread: false,
+            follows: false,
+            by_hand: false,
             long: false,
             problems: Vec::new(),
             next_event: 0,

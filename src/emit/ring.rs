@@ -1,28 +1,14 @@
-//! Records: what programs tell user space, and failures that must not be silent.
+//! Records: what programs tell user space.
 
 use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{RING, State};
 use super::{Cmp, Emit, Helper, MapDef, MapKind, Operand, Repr};
-use crate::diag::Span;
 use crate::types::{Int, Type};
 
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP` of `include/uapi/linux/bpf.h`.
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
-
-/// A failure that a program reports: a record of its own with one argument, what the helper returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The record's index.
-    pub event: u32,
-    /// The helper that failed, or none.
-    pub helper: Option<&'static str>,
-    /// What went wrong, where it was not a helper.
-    pub text: String,
-    /// Where.
-    pub span: Span,
-}
 
 /// A field of a record.
 pub struct RecordField<'c> {
@@ -55,11 +41,17 @@ impl<'c> Emit<'c> {
 
     /// Writes a record of `size` fixed bytes and what varies.
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
-        let event = self.int(event.into());
-        self.record_of(event, size, fields);
+        if !self.by_hand {
+            return self.write_record(event, size, fields);
+        }
+        let said = self.state(std::mem::offset_of!(State, ended));
+        let ended = self.load(said, 0, Int { bytes: 8, signed: false });
+        let goes_on = self.cmp(Cmp::Eq, ended, self.int(0));
+        self.if_(goes_on, |e| e.write_record(event, size, fields));
     }
 
-    fn record_of(&mut self, event: IntValue<'c>, size: u32, fields: &[RecordField<'c>]) {
+    fn write_record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
+        let event = self.int(event.into());
         let size = size.next_multiple_of(8);
         self.count_sent();
         let ring = self.ring();
@@ -139,13 +131,15 @@ impl<'c> Emit<'c> {
         self.add(end, len)
     }
 
-    /// Asks for the end of the run by more than a record, which may find no room. Other programs do nothing any more: what they
-    /// still printed would be thrown away, and what they counted would not belong to the run.
+    /// Asks for the end of the run by more than a record, which may find no room. Programs that start from now on return at
+    /// once; what those say that are at work on other CPUs still belongs to the run. The first status counts.
     pub fn end_run(&mut self, status: IntValue<'c>) {
         let low = self.and(status, self.int(0xff));
         let said = self.or(low, self.int(State::ENDED));
         let flag = self.state(std::mem::offset_of!(State, ended));
-        self.store(flag, 0, 8, said);
+        let before = self.load(flag, 0, Int { bytes: 8, signed: false });
+        let first = self.cmp(Cmp::Eq, before, self.int(0));
+        self.if_(first, |e| e.store(flag, 0, 8, said));
         let stopped = self.state(std::mem::offset_of!(State, stopped));
         self.store(stopped, 0, 4, self.int(1));
     }
@@ -190,44 +184,6 @@ impl<'c> Emit<'c> {
                 let got = e.not_null(kick);
                 e.if_(got, |e| e.call_void(Helper::RingbufDiscard, kick, FORCE_WAKEUP));
             });
-        });
-    }
-
-    /// Reports a helper that returned an error, when failures of this level are asked for: 1 for those that lose
-    /// something, 2 for reads that fall back to zero.
-    pub fn check(&mut self, helper: Helper, returned: IntValue<'c>, level: u8) {
-        if level >= 2 && self.counts_unread {
-            let failed = self.cmp(Cmp::Slt, returned, self.int(0));
-            self.if_(failed, Self::count_unread);
-        }
-        if level > self.warning_level {
-            return;
-        }
-        let failed = self.cmp(Cmp::Slt, returned, self.int(0));
-        let event = self.new_event();
-        let problem = Problem { event, helper: Some(helper.name()), text: String::new(), span: self.span };
-        self.problems.push(problem);
-        self.if_(failed, |e| e.report(event, returned));
-    }
-
-    /// Reports a failure that has a text.
-    pub fn problem(&mut self, text: &str) {
-        if self.warning_level == 0 {
-            return;
-        }
-        let event = self.new_event();
-        self.problems.push(Problem { event, helper: None, text: text.into(), span: self.span });
-        let zero = self.int(0);
-        self.report(event, zero);
-    }
-
-    fn report(&mut self, event: u32, returned: IntValue<'c>) {
-        let event = self.int(event.into());
-        let name = format!("report_problem_{}", self.probe);
-        self.outlined(&name, &[event, returned], |e, args| {
-            let (Some(event), Some(returned)) = (args.first(), args.get(1)) else { return };
-            let value = Operand::reg(Type::I64, *returned);
-            e.record_of(*event, 16, &[RecordField { offset: 8, value, ty: Type::I64, var: false }]);
         });
     }
 

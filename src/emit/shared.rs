@@ -14,6 +14,9 @@ pub const STATE_SECTION: &str = ".data.state";
 /// The section (and so the map) of [`Tally`]s: for each CPU, one for each probe. Absent when no probe has anything to count.
 /// In the object it has those of one CPU; the loader makes it as large as the machine wants it.
 pub const TALLIES_SECTION: &str = ".data.tallies";
+/// The section (and so the map) of [`Failures`]: for each problem, one for each CPU. Absent when no probe has any to report. In
+/// the object it has room for one; the loader makes it as large as it is to be.
+pub const FAILURES_SECTION: &str = ".data.failures";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
 /// The section (and so the map) of words that say on which CPUs a program of a trampoline is at work; absent where the kernel
@@ -21,6 +24,10 @@ pub const HITS_SECTION: &str = ".data.hits";
 pub const BUSY_SECTION: &str = ".data.busy";
 /// As many CPUs as x86's kernels can have (CONFIG_NR_CPUS): a power of two.
 pub const MOST_CPUS: u32 = 8192;
+/// The map of followed processes: keys are their ids (`u32`); absent when nobody asks.
+pub const FOLLOWED: &str = "followed";
+/// So many processes are followed at a time.
+pub const MOST_FOLLOWED: u32 = 65536;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
@@ -38,6 +45,29 @@ pub struct Start {
     pub cpus: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
+    /// This process, as the kernel numbers it whatever namespace it is in.
+    pub own: u64,
+    /// Places where programs report failures.
+    pub problems: u64,
+    /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.
+    pub failures_shift: u64,
+}
+
+impl Start {
+    /// [`Start::failures_shift`] on a machine with so many CPUs.
+    pub fn shift(cpus: u32) -> u32 {
+        cpus.max(1).next_power_of_two().ilog2()
+    }
+}
+
+/// How often a program reported a failure at one place of the script on one CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Failures {
+    /// How often.
+    pub count: u64,
+    /// What the helper returned the last time; 0 where it was none.
+    pub returned: i64,
 }
 
 /// Shared with the running programs; mapped into this process.
@@ -52,6 +82,8 @@ pub struct State {
     /// 0 until a program asks for the end of the run; then [`State::ENDED`] and the status. The record that says so may
     /// have found no room.
     pub ended: u64,
+    /// Programs at work that may sleep, for which the kernel does not wait.
+    pub sleepers: u64,
     /// A bit for each map that is there twice: which of the two is written to. See `emit/moments.rs`.
     pub generations: u64,
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
@@ -69,9 +101,9 @@ pub struct Tally {
     pub dropped: u64,
     /// Runs that found all scratch slots of their CPU taken.
     pub missed: u64,
-    /// Updates that a full map refused are reported as problems up to a rate; all are counted here.
+    /// Updates that a full map refused.
     pub refused: u64,
-    /// Updates that found no memory, or failed for other reasons; reported and counted likewise.
+    /// Updates that found no memory, or failed for other reasons.
     pub unstored: u64,
     /// Strings and buffers that `max_strlen` cut.
     pub cut: u64,

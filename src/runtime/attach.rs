@@ -62,6 +62,12 @@ impl Links {
         self.slow.len()
     }
 
+    /// Attaches a program that follows processes: none of the script's.
+    pub fn follow(&mut self, tracepoint: &str, program: RawFd) -> io::Result<()> {
+        self.fast.push(raw_tracepoint(tracepoint, program, 0)?);
+        Ok(())
+    }
+
     /// No timer fires any more. (To silence tracepoints and uprobes is to detach them: their programs run whatever state
     /// their event is in.)
     pub fn quiet(&self) {
@@ -273,10 +279,10 @@ fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Sett
             iter::link(name, settings.pid.filter(|_| *of_tasks), program).map(|link| Made::Iter(link, pin.clone()))
         }
         Attach::Perf { ty, config, every, all_cpus } => {
-            events(scopes(*all_cpus, settings.pid, sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *every, scope))
+            events(scopes(*all_cpus, settings.only_pid(), sys)?, program, *cookie, |scope| perf::counter(*ty, *config, *every, scope))
         }
         Attach::Breakpoint { address, length, mode } => {
-            events(scopes(true, settings.pid, sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
+            events(scopes(true, settings.only_pid(), sys)?, program, *cookie, |scope| perf::breakpoint(*address, *length, *mode, scope))
         }
     }
 }
@@ -296,7 +302,7 @@ fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) 
 fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<Made> {
     let InFile { path, offset, semaphore, ret } = place;
     match ty {
-        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings.pid).map(|link| Made::Slow(vec![link])),
+        ProgramType::UprobeMulti => uprobes(path, sites, ret, program, settings.only_pid()).map(|link| Made::Slow(vec![link])),
         ProgramType::RawTracepoint
         | ProgramType::Tracepoint
         | ProgramType::Uprobe
@@ -307,7 +313,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
         | ProgramType::Tracing
         | ProgramType::Iter => {
             let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
-            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.pid)?, program, cookie).map(Made::Slow)
+            on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.only_pid())?, program, cookie).map(Made::Slow)
         }
     }
 }

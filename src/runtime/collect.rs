@@ -19,10 +19,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::load::{Flags, Shared};
 use super::mappings::Tape;
 use super::ring::Ring;
 use super::run::{NAP, wait};
+use super::shared::{Flags, Shared};
 
 /// Between two looks at the ring while records keep coming.
 const PAUSE: Duration = Duration::from_millis(2);

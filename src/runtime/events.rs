@@ -3,13 +3,13 @@
 use anyhow::Context;
 
 use crate::builtins::{self, Arg, EventSpec, Handler, Lower};
-use crate::codegen::artifact::{Event, EventArg, EventKind, Manifest};
+use crate::codegen::artifact::{Event, EventArg, Manifest};
 use crate::decode::decode;
 use crate::host::Host;
 use crate::types::Type;
 use crate::value::{Output, Pos, Value};
 
-/// The same problem of the same place is said so often; after that it is counted.
+/// The same call's failures are said so often; after that they are counted.
 const SAID_OFTEN: u64 = 10;
 
 /// The call sites of a script, ready to take records.
@@ -18,20 +18,14 @@ pub(super) struct Events {
 }
 
 struct Row {
-    action: Action,
+    handler: Handler,
     args: Vec<EventArg>,
     /// By position; what is literal stays, the rest is written anew for each record.
     values: Vec<Arg>,
     pos: Pos,
     line: String,
-    /// Records of a problem.
+    /// Calls that failed.
     seen: u64,
-}
-
-enum Action {
-    Handle(Handler),
-    HelperFailed(String),
-    Problem(String),
 }
 
 impl Events {
@@ -51,32 +45,10 @@ impl Events {
         for (value, arg) in row.values.iter_mut().zip(&row.args) {
             read(value, arg, record, host);
         }
-        match &mut row.action {
-            Action::Handle(handler) => {
-                if let Err(why) = handler(&row.values, host) {
-                    let problem = problem(format!("{why:#}"), None, &row.pos, &row.line);
-                    row.seen += 1;
-                    if row.seen <= SAID_OFTEN {
-                        host.say(problem);
-                    }
-                }
-            }
-            Action::HelperFailed(helper) => {
-                row.seen += 1;
-                if row.seen <= SAID_OFTEN {
-                    let returned = match row.values.first() {
-                        Some(Arg::Value(Value::Int(n))) => *n,
-                        Some(Arg::Value(Value::Uint(n))) => *n as i64,
-                        _ => 0,
-                    };
-                    host.say(problem(helper_failure(helper, returned), Some((helper.clone(), returned)), &row.pos, &row.line));
-                }
-            }
-            Action::Problem(text) => {
-                row.seen += 1;
-                if row.seen <= SAID_OFTEN {
-                    host.say(problem(text.clone(), None, &row.pos, &row.line));
-                }
+        if let Err(why) = (row.handler)(&row.values, host) {
+            row.seen += 1;
+            if row.seen <= SAID_OFTEN {
+                host.say(problem(format!("{why:#}"), &row.pos, &row.line));
             }
         }
     }
@@ -84,58 +56,26 @@ impl Events {
     /// Says how often there was more of what was said.
     pub fn finish(&mut self, host: &mut dyn Host) {
         for row in self.rows.iter_mut().filter(|row| row.seen > SAID_OFTEN) {
-            let what = match &row.action {
-                Action::Handle(_) => "the call failed".to_owned(),
-                Action::HelperFailed(helper) => format!("{helper} failed"),
-                Action::Problem(text) => text.clone(),
-            };
-            let msg = format!("{what}: {} times in all, of which the first {SAID_OFTEN} were shown", row.seen);
-            host.say(problem(msg, None, &row.pos, &row.line));
+            let msg = format!("the call failed {} times in all, of which the first {SAID_OFTEN} were shown", row.seen);
+            host.say(problem(msg, &row.pos, &row.line));
             row.seen = 0;
         }
     }
 }
 
-fn problem(msg: String, helper: Option<(String, i64)>, pos: &Pos, line: &str) -> Output {
-    let kind = if helper.is_some() { "helper_error" } else { "runtime_error" };
-    Output::Problem { kind, msg, helper, pos: pos.clone(), line: line.to_owned() }
-}
-
-/// What a helper's error means. An errno has several meanings; what it has in map helpers is said in their own words.
-fn helper_failure(helper: &str, returned: i64) -> String {
-    let errno = i32::try_from(returned.unsigned_abs()).unwrap_or(0);
-    match (helper, errno) {
-        ("map_update_elem", libc::E2BIG) => {
-            "the map is full, and the element was not stored: raise max_map_keys, or declare the map with more room".into()
-        }
-        ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map right now: it was not stored".into(),
-        ("map_delete_elem" | "map_lookup_elem", libc::ENOENT) => "the map has no such key".into(),
-        _ => strerror(errno),
-    }
-}
-
-fn strerror(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    match text.rfind(" (os error") {
-        Some(end) => text.get(..end).unwrap_or(&text).to_owned(),
-        None => text,
-    }
+fn problem(msg: String, pos: &Pos, line: &str) -> Output {
+    Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.to_owned() }
 }
 
 fn row(event: &Event) -> anyhow::Result<Row> {
-    let action = match &event.kind {
-        EventKind::Builtin(name) => {
-            let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
-            let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
-            let types = event.args.iter().map(type_of).collect();
-            let spec = EventSpec { literals: event.literals.clone(), types, pos: event.pos.clone(), line: event.line.clone() };
-            Action::Handle((row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?)
-        }
-        EventKind::HelperError { helper } => Action::HelperFailed(helper.clone()),
-        EventKind::Problem(text) => Action::Problem(text.clone()),
-    };
+    let name = &event.builtin;
+    let builtin = builtins::find(name).with_context(|| format!("unknown builtin {name} in the manifest"))?;
+    let Lower::Event(row) = &builtin.lower else { anyhow::bail!("{name} in the manifest writes no records") };
+    let types = event.args.iter().map(type_of).collect();
+    let spec = EventSpec { literals: event.literals.clone(), types, pos: event.pos.clone(), line: event.line.clone() };
+    let handler = (row.prepare)(&spec).with_context(|| format!("{}:{}: {name}", event.pos.file, event.pos.line))?;
     let values = event.args.iter().map(constant).collect();
-    Ok(Row { action, args: event.args.clone(), values, pos: event.pos.clone(), line: event.line.clone(), seen: 0 })
+    Ok(Row { handler, args: event.args.clone(), values, pos: event.pos.clone(), line: event.line.clone(), seen: 0 })
 }
 
 fn type_of(arg: &EventArg) -> Type {

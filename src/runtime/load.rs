@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
 use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
+use super::shared::Shared;
 use super::{refused, untaken};
 use crate::codegen::artifact::{
-    Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
-    TALLIES_SECTION, Tally, second, stacks_name,
+    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
+    Start, TALLIES_SECTION, Tally, second, stacks_name,
 };
 use crate::probes::Attach;
 use crate::settings::{MissingProbes, Settings};
@@ -43,6 +43,9 @@ pub(super) struct Loaded {
     pub ring: Option<(RawFd, u64)>,
     /// Bytes that say which probes were hit.
     pub hits: Option<MapFd>,
+    /// Followed processes, and the programs that follow them, with their raw tracepoints.
+    pub followed: Option<MapFd>,
+    pub followers: Vec<(RawFd, String)>,
     /// What the programs share with us.
     pub state: Shared,
 }
@@ -66,141 +69,6 @@ impl MapFd {
     /// Bytes that a look-up writes.
     pub fn room(&self) -> usize {
         self.cpus.map_or(self.value_size, |cpus| self.value_size.next_multiple_of(8) * cpus)
-    }
-}
-
-/// [`State`] and [`Tally`]s, mapped.
-pub(super) struct Shared {
-    state: *mut State,
-    /// Where the object has none, so that there is always something to read.
-    _own: Option<Box<State>>,
-    /// For each CPU those of all probes; how many in all, and of one CPU.
-    tallies: *const Tally,
-    length: usize,
-    of_cpu: usize,
-}
-
-impl Shared {
-    /// `tallies`: where they are, and how many; `probes`: of each CPU.
-    fn new(mapped: Option<*mut State>, tallies: Option<(*const Tally, usize)>, probes: usize) -> Self {
-        let (tallies, length) = tallies.unwrap_or((ptr::null(), 0));
-        let of_cpu = probes.max(1);
-        match mapped {
-            Some(state) => Self { state, _own: None, tallies, length, of_cpu },
-            None => {
-                let mut own = Box::<State>::default();
-                Self { state: &mut *own, _own: Some(own), tallies, length, of_cpu }
-            }
-        }
-    }
-
-    /// The same to be used by another thread, for as long as this is there.
-    pub fn flags(&self) -> Flags {
-        Flags { state: self.state }
-    }
-
-    /// What these probes have counted so far, on all CPUs together.
-    pub fn tally(&self, probes: &[usize]) -> Tally {
-        let cpus = self.length / self.of_cpu;
-        let mut sum = Tally::default();
-        for at in (0..cpus).flat_map(|cpu| probes.iter().filter(|p| **p < self.of_cpu).map(move |p| cpu * self.of_cpu + p)) {
-            self.add(&mut sum, at);
-        }
-        sum
-    }
-
-    /// What all have.
-    pub fn tally_of_all(&self) -> Tally {
-        let mut sum = Tally::default();
-        (0..self.length).for_each(|at| self.add(&mut sum, at));
-        sum
-    }
-
-    /// `at` is less than `length`.
-    fn add(&self, sum: &mut Tally, at: usize) {
-        // SAFETY: within the mapping, and for the rest as below
-        let tally = unsafe { self.tallies.add(at) };
-        let load = |of: *const u64| unsafe { AtomicU64::from_ptr(of.cast_mut()) }.load(Ordering::Relaxed);
-        unsafe {
-            sum.sent += load(&raw const (*tally).sent);
-            sum.dropped += load(&raw const (*tally).dropped);
-            sum.missed += load(&raw const (*tally).missed);
-            sum.refused += load(&raw const (*tally).refused);
-            sum.unstored += load(&raw const (*tally).unstored);
-            sum.cut += load(&raw const (*tally).cut);
-            sum.unread += load(&raw const (*tally).unread);
-        }
-    }
-
-    // SAFETY, for all: the mapping lives as long as the object, which `Loaded` owns too; the fields are aligned, and
-    // shared with the kernel's side, hence atomic.
-
-    /// Programs return at once from here on.
-    pub fn stop(&self) {
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
-    }
-
-    /// Takes [`Shared::stop`] back.
-    pub fn go(&self) {
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
-    }
-
-    /// Has it been called?
-    pub fn stopped(&self) -> bool {
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
-    }
-
-    /// See [`State::ended`]: the status, when a program has asked for the end.
-    pub fn ended(&self) -> Option<u8> {
-        self.flags().ended()
-    }
-
-    /// As if no program had asked for the end.
-    pub fn begin_anew(&self) {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
-    }
-
-    /// Which of the two of a map that is there twice is written to: 0 or 1.
-    pub fn generation(&self, bit: u32) -> usize {
-        (unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.load(Ordering::SeqCst) >> bit & 1) as usize
-    }
-
-    /// From here on programs write to the other one.
-    pub fn switch(&self, bit: u32) {
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.fetch_xor(1 << bit, Ordering::SeqCst);
-    }
-
-    /// Changes under way, by programs that may sleep, to one of the two.
-    pub fn changing(&self, bit: u32, generation: usize) -> u64 {
-        let at = 2 * bit as usize + generation;
-        if at >= 2 * MOMENTS {
-            return 0;
-        }
-        unsafe { AtomicU64::from_ptr((&raw mut (*self.state).changing).cast::<u64>().add(at)) }.load(Ordering::SeqCst)
-    }
-}
-
-/// What whoever empties the ring needs of [`Shared`].
-#[derive(Clone, Copy)]
-pub(super) struct Flags {
-    state: *mut State,
-}
-
-// SAFETY: only atomics are used
-unsafe impl Send for Flags {}
-
-impl Flags {
-    /// Is the next record to wake the reader?
-    pub fn set_sleeps(&self, sleeps: bool) {
-        // SAFETY: as in `Shared`. SeqCst: the flag must be seen by the programs before the ring is looked at
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
-    }
-
-    /// See [`State::ended`]: the status, when a program has asked for the end.
-    pub fn ended(&self) -> Option<u8> {
-        // SAFETY: as in `Shared`
-        let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
-        (said & State::ENDED != 0).then_some(said as u8)
     }
 }
 
@@ -376,8 +244,17 @@ fn prepare_maps(
     for mut map in object.maps_mut() {
         match map.name().to_str() {
             Some(START_SECTION) => {
-                let start = Start { child: given.child.into(), boot_ns: clock(libc::CLOCK_BOOTTIME), cpus: cpus.into(), never: 0 };
-                let words = [start.child, start.boot_ns, start.cpus].map(u64::to_ne_bytes).concat();
+                let start = Start {
+                    child: given.child.into(),
+                    boot_ns: clock(libc::CLOCK_BOOTTIME),
+                    cpus: cpus.into(),
+                    never: 0,
+                    own: super::follow::own_id(),
+                    problems: manifest.problems.len() as u64,
+                    failures_shift: Start::shift(cpus).into(),
+                };
+                let words = [start.child, start.boot_ns, start.cpus, start.never, start.own, start.problems, start.failures_shift];
+                let words = words.map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
                     if let (Some(to), Some(from)) = (to.get_mut(..n), words.get(..n)) {
@@ -394,6 +271,11 @@ fn prepare_maps(
                 let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
                 map.set_map_flags(flags)?;
                 map.set_value_size(manifest.probes.max(1) as u32 * cpus * size_of::<Tally>() as u32)?;
+            }
+            Some(FAILURES_SECTION) => {
+                let flags = map.map_flags() | libbpf_sys::BPF_F_MMAPABLE;
+                map.set_map_flags(flags)?;
+                map.set_value_size((manifest.problems.len().max(1) as u32 * size_of::<Failures>() as u32) << Start::shift(cpus))?;
             }
             Some(SCRATCH) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
@@ -436,7 +318,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
         let pages = settings.perf_rb_pages.max(cpus.into());
         return pages.saturating_mul(page).min(1 << 30).next_power_of_two();
     }
-    if manifest.events.iter().all(|e| only_ends(&e.kind)) {
+    if manifest.events.iter().all(|e| only_ends(&e.builtin)) {
         return LEAST;
     }
     if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| is_rare(&site.attach)) {
@@ -467,20 +349,17 @@ fn is_rare(attach: &Attach) -> bool {
     }
 }
 
-/// Is it a record that is rare, or the last one?
-fn only_ends(kind: &EventKind) -> bool {
-    match kind {
-        EventKind::Builtin(name) => crate::builtins::find(name).is_some_and(|b| match &b.lower {
-            crate::builtins::Lower::Event(event) => event.stops,
-            crate::builtins::Lower::Fold(_)
-            | crate::builtins::Lower::Context(_)
-            | crate::builtins::Lower::Code(_)
-            | crate::builtins::Lower::Either(..)
-            | crate::builtins::Lower::Source(_)
-            | crate::builtins::Lower::Aggregate(_) => false,
-        }),
-        EventKind::HelperError { .. } | EventKind::Problem(_) => true,
-    }
+/// Is it the last record?
+fn only_ends(builtin: &str) -> bool {
+    crate::builtins::find(builtin).is_some_and(|b| match &b.lower {
+        crate::builtins::Lower::Event(event) => event.stops,
+        crate::builtins::Lower::Fold(_)
+        | crate::builtins::Lower::Context(_)
+        | crate::builtins::Lower::Code(_)
+        | crate::builtins::Lower::Either(..)
+        | crate::builtins::Lower::Source(_)
+        | crate::builtins::Lower::Aggregate(_) => false,
+    })
 }
 
 fn collect(
@@ -493,6 +372,7 @@ fn collect(
     for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
     }
+    let followers = manifest.followers.iter().filter_map(|(name, of)| Some((*programs.get(name)?, of.clone()))).collect();
     let programs = manifest
         .programs
         .iter()
@@ -502,20 +382,17 @@ fn collect(
         })
         .collect::<anyhow::Result<_>>()?;
 
-    let (mut maps, mut ring, mut state, mut tallies) = (BTreeMap::new(), None, None, None);
+    let (mut maps, mut ring) = (BTreeMap::new(), None);
+    let mut state = Shared::none(manifest.probes);
     for (map, name) in object.maps_mut().zip(names.iter().cloned()) {
         let fd = map.as_fd().as_raw_fd();
-        if name == STATE_SECTION || name == TALLIES_SECTION {
+        if [STATE_SECTION, TALLIES_SECTION, FAILURES_SECTION].contains(&name.as_str()) {
             let mut size = 0;
             // SAFETY: libbpf's mapping of the section; it lives until the object is dropped
             let mapped = unsafe { libbpf_sys::bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut size) };
-            let size = size as usize;
-            if mapped.is_null() || (name == STATE_SECTION && size < size_of::<State>()) {
+            // SAFETY: see above
+            if !unsafe { state.set(&name, mapped, size as usize) } {
                 bail!("the object's {name} cannot be mapped");
-            }
-            match name == STATE_SECTION {
-                true => state = Some(mapped.cast::<State>()),
-                false => tallies = Some((mapped.cast_const().cast::<Tally>(), size / size_of::<Tally>())),
             }
         } else if name == RING {
             ring = Some((fd, ring_bytes.unwrap_or_else(|| map.max_entries().into())));
@@ -541,7 +418,9 @@ fn collect(
         stacks: manifest.stacks.iter().map(|n| Ok((*n, find(stacks_name(*n))?))).collect::<anyhow::Result<_>>()?,
         ring,
         hits: maps.get(HITS_SECTION).copied(),
-        state: Shared::new(state, tallies, manifest.probes),
+        followed: maps.get(FOLLOWED).copied(),
+        followers,
+        state,
         left_out: BTreeMap::new(),
         _object: object,
     })

@@ -9,10 +9,11 @@
 //!
 //! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `changed`: files that were replaced meanwhile; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `collect`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end
+//! - `ring`, `collect`, `source`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end
+//! - `shared`, `problems`: what programs count, and what they failed to do; `grace`: waiting for those at work
 //! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
-//! - `child`: the `-c` program; `symbolize` and its files: names of addresses
+//! - `child`: the `-c` program; `follow`: what it starts; `symbolize` and its files: names of addresses
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -38,6 +39,8 @@ mod collect;
 pub mod cost;
 mod earlier;
 mod events;
+mod follow;
+mod grace;
 mod iter;
 mod kept;
 mod load;
@@ -48,11 +51,14 @@ mod moments;
 mod perf;
 mod perf_map;
 mod privileges;
+mod problems;
 mod refused;
 mod remote;
 mod ring;
 mod run;
+mod shared;
 mod signals;
+mod source;
 mod sweep;
 pub mod symbolize;
 mod telling;
@@ -184,7 +190,7 @@ impl std::error::Error for NotWritten {}
 pub struct Session<'a> {
     /// Before what it is attached with: fields are dropped in order.
     links: attach::Links,
-    source: run::Source,
+    source: source::Source,
     loaded: load::Loaded,
     symbols: Symbols,
     /// Symbols are asked for, and mappings watched.
@@ -251,7 +257,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
     let mut session = Session {
         links: attach::Links::default(),
-        source: run::Source::new(ring, events),
+        source: source::Source::new(ring, events),
         loaded,
         symbols,
         watched,
@@ -269,6 +275,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
     session.loaded.state.stop();
     session.attach(true, &mut |_| {})?;
+    session.follow()?;
     Ok(session)
 }
 

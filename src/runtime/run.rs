@@ -1,7 +1,7 @@
 //! The loop: records in, output out, and all that may end it. Meanwhile another thread empties the ring (`collect`).
 #![allow(unsafe_code)] // poll(2)
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::attach::Links;
-use super::collect::{Batch, Collector};
 use super::events::Events;
 use super::kept::Kept;
-use super::load::{Loaded, MapFd, Shared};
-use super::mappings::Tape;
-use super::ring::{Drained, Ring};
+use super::load::{Loaded, MapFd};
+use super::problems::Problems;
 use super::signals::Signals;
+use super::source::Source;
 use super::symbolize::Symbols;
-use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, telling, unhit};
+use super::{Buffering, Exit, Session, grace, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::host::Host;
 use crate::probes::Attach;
@@ -27,29 +26,12 @@ use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Value};
 
 /// The longest sleep.
 pub(super) const NAP: Duration = Duration::from_millis(100);
-/// Bytes of records between two looks at signals and at the output.
-const BATCH: u64 = 256 * 1024;
 /// Bytes of output that are written at once in full buffering, and at the latest in all.
 const ENOUGH: usize = 64 * 1024;
 /// A record that took so long was slow.
-const LONG: Duration = Duration::from_millis(5);
-/// When the end has taken so long, it is told why.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the end waits for programs that are in the midst of a record.
-const STRAGGLERS: Duration = Duration::from_millis(20);
+pub(super) const LONG: Duration = Duration::from_millis(5);
 /// 128 + SIGPIPE
 const CLOSED_PIPE: u8 = 141;
-
-/// Where records come from, and who takes them.
-pub(super) struct Source {
-    events: Events,
-    /// Before the loop and after it; in it, the collector has it.
-    ring: Option<Ring>,
-    collector: Option<Collector>,
-    /// What the collector has taken: what is being done of it, and after the loop what it left.
-    batch: Batch,
-    left: VecDeque<Batch>,
-}
 
 /// What handlers may use while they run: all of the session but the handlers.
 pub(super) struct Desk<'a> {
@@ -66,10 +48,12 @@ pub(super) struct Desk<'a> {
     buffering: Buffering,
     /// `exit()` was called.
     exit: Option<u8>,
+    /// No program will run any more: what is left is printed, an `exit()` or not.
+    pub(super) ending: bool,
     /// A record was slow to be done: look after the rest before the next one.
-    slow: bool,
+    pub(super) slow: bool,
     /// Since when records have been done that may have been slow.
-    since: Instant,
+    pub(super) since: Instant,
     /// No program runs any more, or will.
     over: bool,
     /// The output cannot be written.
@@ -78,10 +62,12 @@ pub(super) struct Desk<'a> {
     told: u64,
     counted_at: Option<Instant>,
     /// Errors that were told.
-    pub(super) problems: u64,
+    pub(super) errors: u64,
+    /// What programs may fail to do.
+    pub(super) problems: Problems,
     /// Something was lost.
     incomplete: bool,
-    telling: telling::Telling,
+    pub(super) telling: telling::Telling,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
@@ -107,7 +93,8 @@ impl Session<'_> {
             return Err(why);
         }
         // what `begin` has ended stays ended
-        if self.loaded.state.ended().is_none() {
+        let ran = self.loaded.state.ended().is_none();
+        if ran {
             self.loaded.state.go();
         }
         if self.options.verbose
@@ -185,11 +172,16 @@ impl Session<'_> {
             }
         }
 
-        self.loaded.state.stop();
         self.links.quiet();
+        match ran && waits && desk.broken.is_none() {
+            // nothing is lost where the kernel does not do it but what a program says that is at work just now
+            true => grace::stop(&self.loaded.state).unwrap_or_default(),
+            false => self.loaded.state.stop(),
+        }
         source.finish(&mut desk);
         let status = desk.exit.take();
         if desk.broken.is_none() {
+            self.loaded.state.begin_anew();
             load::run_all(self.manifest, &self.loaded, &Attach::End)?;
             desk.kept.ending = true;
             source.finish(&mut desk);
@@ -256,149 +248,6 @@ fn iterate(links: &Links, source: &mut Source, desk: &mut Desk, signals: &Signal
     Ok(())
 }
 
-/// What [`Source::done`] came to.
-struct Done {
-    /// There were no more records.
-    all: bool,
-    /// A program has asked for the end with this status, and all that came before is done.
-    asked: Option<u8>,
-}
-
-impl Source {
-    pub fn new(ring: Option<Ring>, events: Events) -> Self {
-        Self { events, ring, collector: None, batch: Batch::default(), left: VecDeque::new() }
-    }
-
-    /// From now on another thread empties the ring; where none can be had, this one does.
-    fn collect(&mut self, state: &Shared, tape: Option<Tape>) {
-        match self.ring.take().map(|ring| Collector::start(ring, state, tape)) {
-            Some(Ok(collector)) => self.collector = Some(collector),
-            Some(Err(ring)) => self.ring = Some(ring),
-            None => {}
-        }
-    }
-
-    /// Has some records done: a batch at most.
-    fn done(&mut self, desk: &mut Desk, state: &Shared) -> Done {
-        let Some(collector) = &self.collector else {
-            // looked at before the drain: a record that was written before it is then seen
-            let asked = state.ended();
-            let found = self.drain(desk, BATCH);
-            let all = !found.more && !found.busy;
-            return Done { all, asked: asked.filter(|_| all) };
-        };
-        if self.batch.is_over() {
-            // looked at before the next batch: none of before is then left
-            let asked = collector.ended();
-            match collector.next(std::mem::take(&mut self.batch)) {
-                Some(batch) => self.batch = batch,
-                None => return Done { all: true, asked },
-            }
-        }
-        do_batch(&mut self.batch, &mut self.events, desk);
-        Done { all: false, asked: None }
-    }
-
-    /// Waits for records, or for one of these to be readable.
-    fn sleep(&self, [signal, child, target]: &[RawFd; 3]) {
-        match &self.collector {
-            Some(collector) => {
-                if collector.sleep() {
-                    wait(&[collector.fd(), *signal, *child, *target], NAP);
-                    collector.wake();
-                }
-            }
-            // nobody wakes us then
-            None if self.ring.is_some() => wait(&[*signal, *child, *target], LONG),
-            None => wait(&[*signal, *child, *target], NAP),
-        }
-    }
-
-    /// Takes the ring back.
-    fn collected(&mut self) {
-        if let Some(collector) = self.collector.take() {
-            (self.ring, self.left) = collector.stop();
-        }
-    }
-
-    /// Has records done, some `limit` bytes of them at most, until one calls `exit()` or the output breaks.
-    fn drain(&mut self, desk: &mut Desk, limit: u64) -> Drained {
-        let Some(ring) = &mut self.ring else { return Drained::default() };
-        let events = &mut self.events;
-        desk.since = Instant::now();
-        ring.drain(limit, &mut |record| do_record(record, events, desk))
-    }
-
-    /// Has the records done that are there now: those that come meanwhile may be more than that.
-    fn drain_once(&mut self, desk: &mut Desk) {
-        let room = self.ring.as_ref().map_or(0, Ring::size);
-        let mut done = 0;
-        while desk.goes_on() && done <= room {
-            let found = self.drain(desk, BATCH);
-            done += found.bytes;
-            if !found.more {
-                break;
-            }
-        }
-    }
-
-    /// Has all records done that there are, or throws away what came after an `exit()`. Programs have been told to stop.
-    pub(super) fn finish(&mut self, desk: &mut Desk) {
-        self.collected();
-        let since = Instant::now();
-        let mut told = false;
-        while desk.goes_on() {
-            do_batch(&mut self.batch, &mut self.events, desk);
-            desk.flush(false);
-            if !told && since.elapsed() >= PATIENCE {
-                told = true;
-                desk.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
-            }
-            if self.batch.is_over() {
-                match self.left.pop_front() {
-                    Some(batch) => self.batch = batch,
-                    None => break,
-                }
-            }
-        }
-        (self.batch, self.left) = Default::default();
-        let room = self.ring.as_ref().map_or(0, Ring::size);
-        let since = Instant::now();
-        let mut done = 0;
-        while desk.goes_on() {
-            let found = self.drain(desk, BATCH);
-            done += found.bytes;
-            desk.flush(false);
-            // The ring once over is all that can have been there, should a program not stop.
-            if done > room {
-                break;
-            }
-            if found.busy && since.elapsed() < STRAGGLERS {
-                std::thread::sleep(Duration::from_millis(1));
-            } else if found.busy || !found.more {
-                break;
-            }
-        }
-        if let Some(ring) = &mut self.ring {
-            ring.skip();
-        }
-    }
-}
-
-/// Has records done, until one calls `exit()`, the output breaks, or one was slow.
-fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
-    desk.since = Instant::now();
-    batch.each(|record| do_record(record, events, desk));
-}
-
-/// Does what a record says. Is the next one to be done at once?
-fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
-    desk.telling.record();
-    events.take(record, desk);
-    desk.after_record();
-    desk.goes_on() && !std::mem::take(&mut desk.slow)
-}
-
 impl<'a> Desk<'a> {
     pub(super) fn new(
         (loaded, manifest, settings): (&'a Loaded, &'a Manifest, &'a Settings),
@@ -419,13 +268,15 @@ impl<'a> Desk<'a> {
             err,
             buffering: Buffering::Line,
             exit: None,
+            ending: false,
             slow: false,
             since: Instant::now(),
             over: false,
             broken: None,
             told: 0,
             counted_at: None,
-            problems: 0,
+            errors: 0,
+            problems: Problems::of(manifest),
             incomplete: false,
             telling: telling::Telling::default(),
             notes: Vec::new(),
@@ -434,11 +285,11 @@ impl<'a> Desk<'a> {
         }
     }
 
-    fn goes_on(&self) -> bool {
-        self.exit.is_none() && self.broken.is_none()
+    pub(super) fn goes_on(&self) -> bool {
+        (self.exit.is_none() || self.ending) && self.broken.is_none()
     }
 
-    fn after_record(&mut self) {
+    pub(super) fn after_record(&mut self) {
         if self.buffering == Buffering::None || self.rendered.out.len() >= ENOUGH {
             self.flush(true);
         }
@@ -473,6 +324,7 @@ impl<'a> Desk<'a> {
             return;
         }
         self.counted_at = Some(Instant::now());
+        self.tell_problems();
         let lost = self.loaded.state.tally_of_all().dropped;
         if lost > self.told {
             let events = lost - self.told;
@@ -481,8 +333,15 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// Tells what programs have failed to do since the last time.
+    pub(super) fn tell_problems(&mut self) {
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.tell(&self.loaded.state, self);
+        self.problems = problems;
+    }
+
     /// The run is over, and so much is still to be printed.
-    fn still(&mut self, bytes: u64) {
+    pub(super) fn still(&mut self, bytes: u64) {
         if self.settings.warning_level > 0 {
             let note = format!("note: events of {} KiB are still to be printed; another Ctrl-C ends that at once\n", bytes / 1024);
             self.rendered.err.extend_from_slice(note.as_bytes());
@@ -516,6 +375,7 @@ impl<'a> Desk<'a> {
     /// The end of the output: totals of all that went wrong, then the maps.
     fn close(&mut self, events: &mut Events) {
         self.tell_lost(true);
+        std::mem::take(&mut self.problems).finish(self);
         events.finish(self);
         let counts = self.counts();
         self.telling.over();
@@ -575,7 +435,7 @@ impl<'a> Desk<'a> {
 
 impl Host for Desk<'_> {
     fn say(&mut self, output: Output) {
-        self.problems += u64::from(output.is_error());
+        self.errors += u64::from(output.is_error());
         self.telling.said(&output);
         self.renderer.render(&output, &mut self.rendered);
         if !self.rendered.err.is_empty() {
@@ -611,7 +471,7 @@ impl Host for Desk<'_> {
             self.slow = true;
             // once programs have been told to stop, those that run are waited for once
             if !self.over {
-                moments::switch(&self.loaded.state, bit, at)?;
+                moments::switch(&self.loaded.state, bit)?;
                 self.over = self.loaded.state.stopped();
                 apart = true;
             }
@@ -650,7 +510,7 @@ impl Host for Desk<'_> {
     }
 
     fn exit(&mut self, status: u8) {
-        self.exit = Some(status);
+        self.exit = self.exit.or(Some(status));
     }
 
     fn kernel_symbol(&mut self, addr: u64) -> Option<Frame> {

@@ -1,6 +1,6 @@
 //! Did anything come of a run that somebody looks for?
 
-use super::load::Shared;
+use super::shared::Shared;
 use crate::codegen::artifact::Manifest;
 use crate::probes::Attach;
 use crate::value::Output;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::problems::Problems;
 use super::run::Desk;
 use super::{Exit, Session, load};
 use crate::probes::Attach;
@@ -110,6 +111,8 @@ impl Session<'_> {
     /// Runs a program, and has what it says done.
     fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
         self.loaded.state.begin_anew();
+        let mut before = Problems::of(self.manifest);
+        before.begin_anew(&self.loaded.state);
         let start = Instant::now();
         let returned = load::run_once(fd, times).context("cannot run it")?;
         let took = start.elapsed();
@@ -121,9 +124,11 @@ impl Session<'_> {
                 listener,
                 (&mut output, &mut problems),
             );
+            desk.problems = before;
             self.source.finish(&mut desk);
+            desk.tell_problems();
             desk.flush(true);
-            desk.problems > 0
+            desk.errors > 0
         });
         output.append(&mut problems);
         Ok(Ran { returned, took, failed: failed || asked.is_some_and(|status| status != 0), output })

@@ -1,0 +1,37 @@
+//! Programs that are none of the script's: they keep track of the processes that are followed.
+
+use super::Gen;
+use crate::emit::TaskOffsets;
+use crate::system::{System, TypeName};
+use crate::types::Type;
+
+impl Gen<'_, '_> {
+    /// Where the script asks for it, the programs that follow processes, each with its raw tracepoint.
+    pub(super) fn followers(&mut self) -> Vec<(String, String)> {
+        if !self.e.asks_followed() {
+            return Vec::new();
+        }
+        let Some(of) = offsets(self.env.sys) else { return Vec::new() };
+        self.e.warning_level = self.env.settings.warning_level;
+        self.e.by_hand = false;
+        let named = |tracepoint: &str| (format!("follow_{tracepoint}"), tracepoint.to_owned());
+        let (fork, exit) = (named("sched_process_fork"), named("sched_process_exit"));
+        self.e.follow_fork(&fork.0, of);
+        self.e.follow_exit(&exit.0, of);
+        vec![fork, exit]
+    }
+}
+
+/// None where the kernel has no BTF.
+fn offsets(sys: &dyn System) -> Option<TaskOffsets> {
+    let structure = |name| match sys.type_named(TypeName::Struct, name)? {
+        Type::Struct(id) => Some(id),
+        _ => None,
+    };
+    let (task, signal) = (structure("task_struct")?, structure("signal_struct")?);
+    Some(TaskOffsets {
+        tgid: sys.member(&task, "tgid")?.offset,
+        signal: sys.member(&task, "signal")?.offset,
+        live: sys.member(&signal, "live")?.offset,
+    })
+}

@@ -1,0 +1,114 @@
+//! Which processes are followed: the one that `-c` started or `-p` names, and all that it starts, directly or not. They are in
+//! a map by their ids, which the fork of one of them adds to and the exit of its last thread takes from. So it makes no
+//! difference who their parent is by now.
+
+use inkwell::values::IntValue;
+
+use super::shared::{FOLLOWED, MOST_FOLLOWED, Start};
+use super::{Cmp, Emit, Helper, MapDef, MapKind, NO_PREALLOC};
+use crate::types::{Int, Space};
+
+const U64: Int = Int { bytes: 8, signed: false };
+const I32: Int = Int { bytes: 4, signed: true };
+
+/// Where a task's members are, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskOffsets {
+    /// `task_struct.tgid`
+    pub tgid: u32,
+    /// `task_struct.signal`
+    pub signal: u32,
+    /// `signal_struct.live`
+    pub live: u32,
+}
+
+impl<'c> Emit<'c> {
+    /// The current process's id.
+    pub fn tgid(&mut self) -> IntValue<'c> {
+        let both = self.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+        self.shr(both, self.int(32), false)
+    }
+
+    /// Leaves when the current process is this one of ours.
+    pub fn leave_own(&mut self) {
+        let own = self.start(std::mem::offset_of!(Start, own));
+        // as this process knows itself, which may be in a pid namespace
+        let ids = self.own_ids();
+        let tgid = self.shr(ids, self.int(32), false);
+        let ours = self.cmp(Cmp::Eq, tgid, own);
+        self.if_(ours, |e| e.ret(None));
+    }
+
+    /// Is the current process one of those that are followed? Where there are none, all are.
+    pub fn followed(&mut self) -> IntValue<'c> {
+        if !self.follows {
+            return self.int(1);
+        }
+        self.once("followed", |e| {
+            let tgid = e.tgid();
+            e.is_followed(tgid)
+        })
+    }
+
+    /// Does anybody ask?
+    pub fn asks_followed(&self) -> bool {
+        self.maps.contains_key(FOLLOWED)
+    }
+
+    /// The program of the tracepoint `sched_process_fork`, whose arguments are the parent and the child.
+    pub fn follow_fork(&mut self, name: &str, of: TaskOffsets) {
+        self.begin_program(name, "raw_tp", &[]);
+        let (parent, child) = (self.load_ctx(0, U64), self.load_ctx(8, U64));
+        let parent = self.member(parent, of.tgid);
+        let followed = self.is_followed(parent);
+        self.if_(followed, |e| {
+            let child = e.member(child, of.tgid);
+            // a new thread has the process's
+            let other = e.cmp(Cmp::Ne, child, parent);
+            e.if_(other, |e| {
+                let (map, key, value) = (e.followed_map(), e.alloc(8), e.alloc(8));
+                let one = e.int(1);
+                e.store(key, 0, 4, child);
+                e.store(value, 0, 8, one);
+                let r = e.update(map, key, value);
+                let failed = e.cmp(Cmp::Slt, r, e.int(0));
+                e.if_(failed, |e| e.problem("a new process is not followed: there are too many"));
+            });
+        });
+        self.end_program(0);
+    }
+
+    /// The program of the tracepoint `sched_process_exit`, whose argument is the task.
+    pub fn follow_exit(&mut self, name: &str, of: TaskOffsets) {
+        self.begin_program(name, "raw_tp", &[]);
+        let task = self.load_ctx(0, U64);
+        let at = self.add(task, self.int(of.signal.into()));
+        let signal = self.read_int(Space::Kernel, at, U64);
+        let live = self.member(signal, of.live);
+        // other threads go on
+        let more = self.cmp(Cmp::Ne, live, self.int(0));
+        self.if_(more, |e| e.ret(None));
+        let tgid = self.member(task, of.tgid);
+        let (map, key) = (self.followed_map(), self.alloc(8));
+        self.store(key, 0, 4, tgid);
+        self.delete(map, key);
+        self.end_program(0);
+    }
+
+    fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
+        let at = self.add(of, self.int(offset.into()));
+        self.read_int(Space::Kernel, at, I32)
+    }
+
+    fn is_followed(&mut self, tgid: IntValue<'c>) -> IntValue<'c> {
+        let (map, key) = (self.followed_map(), self.alloc(8));
+        self.store(key, 0, 4, tgid);
+        let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        self.not_null(found)
+    }
+
+    fn followed_map(&mut self) -> inkwell::values::PointerValue<'c> {
+        let flags = if self.allocates { NO_PREALLOC } else { 0 };
+        self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MOST_FOLLOWED, flags })
+    }
+}

@@ -1,0 +1,84 @@
+//! Failures that must not be silent. They are counted where they happen and never take room in the ring, so that a failure
+//! that happens a million times a second costs the script's own records nothing.
+
+use std::mem::offset_of;
+
+use inkwell::values::IntValue;
+
+use super::shared::{FAILURES_SECTION, Failures, Start};
+use super::{Cmp, Emit, Helper};
+use crate::diag::Span;
+use crate::types::Int;
+
+/// A failure that programs report: a place in the script, and what can go wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The helper that failed, or none.
+    pub helper: Option<&'static str>,
+    /// What went wrong, where it was not a helper.
+    pub text: String,
+    /// Where.
+    pub span: Span,
+}
+
+impl<'c> Emit<'c> {
+    /// Reports a helper that returned an error, when failures of this level are asked for: 1 for those that lose
+    /// something, 2 for reads that fall back to zero.
+    pub fn check(&mut self, helper: Helper, returned: IntValue<'c>, level: u8) {
+        if level >= 2 && self.counts_unread {
+            let failed = self.cmp(Cmp::Slt, returned, self.int(0));
+            self.if_(failed, Self::count_unread);
+        }
+        if level > self.warning_level {
+            return;
+        }
+        let failed = self.cmp(Cmp::Slt, returned, self.int(0));
+        self.problems.push(Problem { helper: Some(helper.name()), text: String::new(), span: self.span });
+        self.if_(failed, |e| e.report(returned));
+    }
+
+    /// Reports a failure that has a text.
+    pub fn problem(&mut self, text: &str) {
+        if self.warning_level == 0 {
+            return;
+        }
+        self.problems.push(Problem { helper: None, text: text.into(), span: self.span });
+        let zero = self.int(0);
+        self.report(zero);
+    }
+
+    /// Counts the latest of `problems` on this CPU, and keeps what the helper returned.
+    fn report(&mut self, returned: IntValue<'c>) {
+        let problem = self.int(self.problems.len() as u64 - 1);
+        let name = if self.overlaps { "count_failure_atomic" } else { "count_failure" };
+        self.outlined(name, &[problem, returned], |e, args| {
+            let (Some(&problem), Some(&returned)) = (args.first(), args.get(1)) else { return };
+            const SIZE: u64 = size_of::<Failures>() as u64;
+            let all = e.data_global("failures", FAILURES_SECTION, SIZE as u32);
+            let cpu = e.call(Helper::GetSmpProcessorId, &[]);
+            let (cpu, problem) = (e.opaque(cpu), e.opaque(problem));
+            let (cpus, problems) = (e.start(offset_of!(Start, cpus)), e.start(offset_of!(Start, problems)));
+            let known = e.cmp(Cmp::Ult, cpu, cpus);
+            e.if_(known, |e| {
+                // the verifier looks at this function by itself, with any number
+                let known = e.cmp(Cmp::Ult, problem, problems);
+                e.if_(known, |e| {
+                    // no product: of a known number by an unknown one, the verifier of Linux 6.1 knows nothing, and LLVM may
+                    // swap the two
+                    let shift = e.start(offset_of!(Start, failures_shift));
+                    let index = e.add(e.shl(problem, shift), cpu);
+                    let at = e.offset_by(all, e.mul(index, e.int(SIZE)));
+                    let at = e.fresh(at);
+                    e.store(at, offset_of!(Failures, returned) as u32, 8, returned);
+                    let one = e.int(1);
+                    if e.overlaps {
+                        return e.atomic_add(at, one);
+                    }
+                    let now = e.load(at, 0, Int { bytes: 8, signed: false });
+                    let more = e.add(now, one);
+                    e.store(at, offset_of!(Failures, count) as u32, 8, more);
+                });
+            });
+        });
+    }
+}

@@ -1,0 +1,87 @@
+//! Which processes are followed from the start: see `emit/follow.rs` for the kernel's side.
+#![allow(unsafe_code)] // bpf(2)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use anyhow::Context;
+
+use super::Session;
+use super::load::MapFd;
+
+impl Session<'_> {
+    /// Starts to follow the process of `-c` or `-p`, where the script asks for it.
+    pub(super) fn follow(&mut self) -> anyhow::Result<()> {
+        let Some(map) = self.loaded.followed else { return Ok(()) };
+        if self.loaded.followers.is_empty() {
+            anyhow::bail!("processes cannot be followed: the kernel has no description of its types (BTF)");
+        }
+        for (fd, tracepoint) in &self.loaded.followers {
+            self.links.follow(tracepoint, *fd).with_context(|| format!("cannot follow processes by {tracepoint}"))?;
+        }
+        let child = self.options.child_pid;
+        if child > 0 {
+            add(map, child)?;
+        }
+        let Some(pid) = self.settings.pid else { return Ok(()) };
+        // what it starts from here on is added as it starts; some of what it has started may have done so meanwhile
+        let mut known = BTreeSet::from([pid]);
+        add(map, pid)?;
+        loop {
+            let new: Vec<u32> =
+                parents().into_iter().filter(|(child, of)| known.contains(of) && !known.contains(child)).map(|p| p.0).collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for child in new {
+                add(map, child)?;
+                known.insert(child);
+            }
+        }
+    }
+}
+
+fn add(map: MapFd, pid: u32) -> anyhow::Result<()> {
+    let value = 1u64;
+    // SAFETY: the key and the value are of the map's sizes
+    match unsafe { libbpf_sys::bpf_map_update_elem(map.fd, (&raw const pid).cast(), (&raw const value).cast(), 0) } {
+        error if error < 0 => Err(io::Error::from_raw_os_error(-error)).context("cannot follow a process"),
+        _ => Ok(()),
+    }
+}
+
+/// Each process's parent.
+fn parents() -> BTreeMap<u32, u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    let parent = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // the name may have anything in it, and stands in parentheses
+        stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
+    };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(|pid| Some((pid, parent(pid)?))).collect()
+}
+
+/// This process's id as the kernel numbers it, whatever namespace it is in; 0, which none is, where that is not to be known.
+pub(super) fn own_id() -> u64 {
+    // bpf_get_current_pid_tgid(); r0 >>= 32; exit
+    const GET: [u64; 3] = [0x0000_000e_0000_0085, 0x0000_0020_0000_0077, 0x0000_0000_0000_0095];
+    // SAFETY: the instructions and the licence outlive the call, and are as many as is said
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT,
+            c"rbt_own_id".as_ptr(),
+            c"GPL".as_ptr(),
+            GET.as_ptr().cast(),
+            GET.len() as u64,
+            std::ptr::null_mut(),
+        )
+    };
+    if fd < 0 {
+        return 0;
+    }
+    // SAFETY: just made, and nobody else's
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    super::load::run_once(fd.as_raw_fd(), 0).map_or(0, u64::from)
+}

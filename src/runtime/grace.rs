@@ -1,0 +1,53 @@
+//! Waiting for programs that are at work on other CPUs.
+#![allow(unsafe_code)] // bpf(2)
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use super::shared::Shared;
+
+/// How long programs that sleep are waited for.
+const PATIENCE: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+/// Has programs stop; when this returns, none is at work any more, but those that sleep for long.
+pub(super) fn stop(state: &Shared) -> io::Result<()> {
+    state.stop();
+    let waited = wait_for_programs();
+    let since = Instant::now();
+    while state.sleepers() != 0 && since.elapsed() < PATIENCE {
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    waited
+}
+
+/// Returns when every program that was running has ended, those that may sleep excepted: what the kernel promises to whom
+/// replaces a map within a map (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c). It takes some 7 ms, an RCU grace period.
+pub(super) fn wait_for_programs() -> io::Result<()> {
+    let inner = map(libbpf_sys::BPF_MAP_TYPE_ARRAY, 0)?;
+    let outer = map(libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS, inner.as_raw_fd() as u32)?;
+    let (key, value) = (0u32, inner.as_raw_fd());
+    // SAFETY: the key and the value are four bytes each, as the map has them
+    match unsafe { libbpf_sys::bpf_map_update_elem(outer.as_raw_fd(), (&raw const key).cast(), (&raw const value).cast(), 0) } {
+        error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+        _ => Ok(()),
+    }
+}
+
+/// A map of one element of four bytes; for a map of maps, like `inner`.
+fn map(ty: u32, inner: u32) -> io::Result<OwnedFd> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        inner_map_fd: inner,
+        ..Default::default()
+    };
+    // SAFETY: no more than a new map
+    let fd = unsafe { libbpf_sys::bpf_map_create(ty, ptr::null(), 4, 4, 1, &opts) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just made, and nobody else's
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,111 @@
+//! What programs failed to do: the kernel counts it by place, and we say it.
+//!
+//! Each failure is told once for each of its errors, as soon as it is seen; how often it came about, at the end.
+
+use std::collections::BTreeSet;
+
+use super::shared::Shared;
+use crate::codegen::artifact::{Manifest, Problem};
+use crate::host::Host;
+use crate::value::Output;
+
+/// The places where programs may fail.
+#[derive(Default)]
+pub(super) struct Problems {
+    rows: Vec<Row>,
+}
+
+#[derive(Default)]
+struct Row {
+    problem: Problem,
+    /// By CPU: failures of before, which are not told.
+    before: Vec<u64>,
+    /// Failures that were seen, those of before left out.
+    seen: u64,
+    /// What the helper returned, of those that were told.
+    told: BTreeSet<i64>,
+}
+
+impl Problems {
+    /// None has come about yet.
+    pub fn of(manifest: &Manifest) -> Self {
+        Self { rows: manifest.problems.iter().map(|p| Row { problem: p.clone(), ..Row::default() }).collect() }
+    }
+
+    /// From here on only new ones are told.
+    pub fn begin_anew(&mut self, state: &Shared) {
+        let all = self.rows.len();
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            let before = state.failures(index, all).iter().map(|f| f.count).collect();
+            *row = Row { problem: std::mem::take(&mut row.problem), before, seen: 0, told: BTreeSet::new() };
+        }
+    }
+
+    /// Says what came about for the first time.
+    pub fn tell(&mut self, state: &Shared, host: &mut dyn Host) {
+        let all = self.rows.len();
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            let mut failures = state.failures(index, all);
+            for (cpu, before) in failures.iter_mut().zip(&row.before) {
+                cpu.count = cpu.count.saturating_sub(*before);
+            }
+            let count = failures.iter().map(|f| f.count).sum();
+            if count == row.seen {
+                continue;
+            }
+            row.seen = count;
+            for failed in failures.iter().filter(|f| f.count > 0) {
+                if row.told.insert(failed.returned) {
+                    host.say(row.output(failed.returned));
+                }
+            }
+        }
+    }
+
+    /// Says how often there was more of what was said.
+    pub fn finish(&self, host: &mut dyn Host) {
+        for row in &self.rows {
+            let (count, p) = (row.seen, &row.problem);
+            if count > row.told.len() as u64 {
+                let what = match &p.helper {
+                    Some(helper) => format!("{helper} failed"),
+                    None => p.text.clone(),
+                };
+                let msg = format!("{what}: {count} times in all");
+                host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: p.pos.clone(), line: p.line.clone() });
+            }
+        }
+    }
+}
+
+impl Row {
+    fn output(&self, returned: i64) -> Output {
+        let Problem { helper, text, pos, line } = &self.problem;
+        let (kind, msg, helper) = match helper {
+            Some(helper) => ("helper_error", helper_failure(helper, returned), Some((helper.clone(), returned))),
+            None => ("runtime_error", text.clone(), None),
+        };
+        Output::Problem { kind, msg, helper, pos: pos.clone(), line: line.clone() }
+    }
+}
+
+/// What a helper's error means. An errno has several meanings; what it has in map helpers is said in their own words.
+fn helper_failure(helper: &str, returned: i64) -> String {
+    let errno = i32::try_from(returned.unsigned_abs()).unwrap_or(0);
+    match (helper, errno) {
+        ("map_update_elem", libc::E2BIG) => {
+            "the map is full, and the element was not stored: raise max_map_keys, or declare the map with more room".into()
+        }
+        ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map right now: it was not stored".into(),
+        ("map_delete_elem" | "map_lookup_elem", libc::ENOENT) => "the map has no such key".into(),
+        _ => strerror(errno),
+    }
+}
+
+fn strerror(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    match text.rfind(" (os error") {
+        Some(end) => text.get(..end).unwrap_or(&text).to_owned(),
+        None => text,
+    }
+}

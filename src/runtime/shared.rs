@@ -1,0 +1,187 @@
+//! What running programs share with us, as it is mapped into this process.
+#![allow(unsafe_code)] // memory shared with programs
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use crate::codegen::artifact::{FAILURES_SECTION, Failures, MOMENTS, STATE_SECTION, State, TALLIES_SECTION, Tally};
+
+/// [`State`], [`Tally`]s and [`Failures`], mapped.
+pub(super) struct Shared {
+    state: *mut State,
+    /// Where the object has none, so that there is always something to read.
+    _own: Option<Box<State>>,
+    /// For each CPU those of all probes; how many in all, and of one CPU.
+    tallies: *const Tally,
+    length: usize,
+    of_cpu: usize,
+    /// For each problem those of all CPUs, and how many in all.
+    failures: *const Failures,
+    all_failures: usize,
+}
+
+impl Shared {
+    /// Nothing is shared yet. `probes`: so many tallies has each CPU.
+    pub fn none(probes: usize) -> Self {
+        let mut own = Box::<State>::default();
+        Self {
+            state: &mut *own,
+            _own: Some(own),
+            tallies: ptr::null(),
+            length: 0,
+            of_cpu: probes.max(1),
+            failures: ptr::null(),
+            all_failures: 0,
+        }
+    }
+
+    /// Takes the section of this name. False where it is not mapped, or too small.
+    ///
+    /// # Safety
+    ///
+    /// `mapped` is null, or leads to `size` bytes that outlive this.
+    pub unsafe fn set(&mut self, name: &str, mapped: *mut c_void, size: usize) -> bool {
+        if mapped.is_null() {
+            return false;
+        }
+        match name {
+            STATE_SECTION if size < size_of::<State>() => return false,
+            STATE_SECTION => (self.state, self._own) = (mapped.cast(), None),
+            TALLIES_SECTION => (self.tallies, self.length) = (mapped.cast_const().cast(), size / size_of::<Tally>()),
+            FAILURES_SECTION => (self.failures, self.all_failures) = (mapped.cast_const().cast(), size / size_of::<Failures>()),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The same to be used by another thread, for as long as this is there.
+    pub fn flags(&self) -> Flags {
+        Flags { state: self.state }
+    }
+
+    /// What these probes have counted so far, on all CPUs together.
+    pub fn tally(&self, probes: &[usize]) -> Tally {
+        let cpus = self.length / self.of_cpu;
+        let mut sum = Tally::default();
+        for at in (0..cpus).flat_map(|cpu| probes.iter().filter(|p| **p < self.of_cpu).map(move |p| cpu * self.of_cpu + p)) {
+            self.add(&mut sum, at);
+        }
+        sum
+    }
+
+    /// What all have.
+    pub fn tally_of_all(&self) -> Tally {
+        let mut sum = Tally::default();
+        (0..self.length).for_each(|at| self.add(&mut sum, at));
+        sum
+    }
+
+    /// `at` is less than `length`.
+    fn add(&self, sum: &mut Tally, at: usize) {
+        // SAFETY: within the mapping, and for the rest as below
+        let tally = unsafe { self.tallies.add(at) };
+        let load = |of: *const u64| unsafe { AtomicU64::from_ptr(of.cast_mut()) }.load(Ordering::Relaxed);
+        unsafe {
+            sum.sent += load(&raw const (*tally).sent);
+            sum.dropped += load(&raw const (*tally).dropped);
+            sum.missed += load(&raw const (*tally).missed);
+            sum.refused += load(&raw const (*tally).refused);
+            sum.unstored += load(&raw const (*tally).unstored);
+            sum.cut += load(&raw const (*tally).cut);
+            sum.unread += load(&raw const (*tally).unread);
+        }
+    }
+
+    /// What the programs have reported at this place of the script, on each CPU. `problems`: of how many.
+    pub fn failures(&self, problem: usize, problems: usize) -> Vec<Failures> {
+        let cpus = self.all_failures / problems.max(1);
+        let ours = (problem * cpus..(problem + 1) * cpus).filter(|at| *at < self.all_failures);
+        let load = |at: usize| {
+            // SAFETY: within the mapping, and for the rest as below
+            let (count, returned) = unsafe {
+                let failures = self.failures.add(at);
+                (&raw const (*failures).count, &raw const (*failures).returned)
+            };
+            let count = unsafe { AtomicU64::from_ptr(count.cast_mut()) }.load(Ordering::Acquire);
+            Failures { count, returned: unsafe { AtomicI64::from_ptr(returned.cast_mut()) }.load(Ordering::Relaxed) }
+        };
+        ours.map(load).collect()
+    }
+
+    // SAFETY, for all: the mapping lives as long as the object, which `Loaded` owns too; the fields are aligned, and
+    // shared with the kernel's side, hence atomic.
+
+    /// Programs return at once from here on.
+    pub fn stop(&self) {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(1, Ordering::SeqCst);
+    }
+
+    /// Takes [`Shared::stop`] back.
+    pub fn go(&self) {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
+    }
+
+    /// Has it been called?
+    pub fn stopped(&self) -> bool {
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
+    }
+
+    /// See [`State::ended`]: the status, when a program has asked for the end.
+    pub fn ended(&self) -> Option<u8> {
+        self.flags().ended()
+    }
+
+    /// As if no program had asked for the end.
+    pub fn begin_anew(&self) {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
+    }
+
+    /// Which of the two of a map that is there twice is written to: 0 or 1.
+    pub fn generation(&self, bit: u32) -> usize {
+        (unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.load(Ordering::SeqCst) >> bit & 1) as usize
+    }
+
+    /// From here on programs write to the other one.
+    pub fn switch(&self, bit: u32) {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).generations) }.fetch_xor(1 << bit, Ordering::SeqCst);
+    }
+
+    /// Programs at work that may sleep.
+    pub fn sleepers(&self) -> u64 {
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).sleepers) }.load(Ordering::SeqCst)
+    }
+
+    /// Changes under way, by programs that may sleep, to one of the two.
+    pub fn changing(&self, bit: u32, generation: usize) -> u64 {
+        let at = 2 * bit as usize + generation;
+        if at >= 2 * MOMENTS {
+            return 0;
+        }
+        unsafe { AtomicU64::from_ptr((&raw mut (*self.state).changing).cast::<u64>().add(at)) }.load(Ordering::SeqCst)
+    }
+}
+
+/// What whoever empties the ring needs of [`Shared`].
+#[derive(Clone, Copy)]
+pub(super) struct Flags {
+    state: *mut State,
+}
+
+// SAFETY: only atomics are used
+unsafe impl Send for Flags {}
+
+impl Flags {
+    /// Is the next record to wake the reader?
+    pub fn set_sleeps(&self, sleeps: bool) {
+        // SAFETY: as in `Shared`. SeqCst: the flag must be seen by the programs before the ring is looked at
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
+    }
+
+    /// See [`State::ended`]: the status, when a program has asked for the end.
+    pub fn ended(&self) -> Option<u8> {
+        // SAFETY: as in `Shared`
+        let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);
+        (said & State::ENDED != 0).then_some(said as u8)
+    }
+}

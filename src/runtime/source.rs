@@ -1,0 +1,175 @@
+//! Where records come from: the ring, or the thread that empties it, and what that has kept in memory.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use super::collect::{Batch, Collector};
+use super::events::Events;
+use super::mappings::Tape;
+use super::ring::{Drained, Ring};
+use super::run::{Desk, LONG, NAP, wait};
+use super::shared::Shared;
+
+/// Bytes of records between two looks at signals and at the output.
+const BATCH: u64 = 256 * 1024;
+/// When the end has taken so long, it is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the end waits for programs that are in the midst of a record.
+const STRAGGLERS: Duration = Duration::from_millis(20);
+
+/// Where records come from, and who takes them.
+pub(super) struct Source {
+    pub events: Events,
+    /// Before the loop and after it; in it, the collector has it.
+    ring: Option<Ring>,
+    collector: Option<Collector>,
+    /// What the collector has taken: what is being done of it, and after the loop what it left.
+    batch: Batch,
+    left: VecDeque<Batch>,
+}
+
+/// What [`Source::done`] came to.
+pub(super) struct Done {
+    /// There were no more records.
+    pub all: bool,
+    /// A program has asked for the end with this status, and all that came before is done.
+    pub asked: Option<u8>,
+}
+
+impl Source {
+    pub fn new(ring: Option<Ring>, events: Events) -> Self {
+        Self { events, ring, collector: None, batch: Batch::default(), left: VecDeque::new() }
+    }
+
+    /// From now on another thread empties the ring; where none can be had, this one does.
+    pub fn collect(&mut self, state: &Shared, tape: Option<Tape>) {
+        match self.ring.take().map(|ring| Collector::start(ring, state, tape)) {
+            Some(Ok(collector)) => self.collector = Some(collector),
+            Some(Err(ring)) => self.ring = Some(ring),
+            None => {}
+        }
+    }
+
+    /// Has some records done: a batch at most.
+    pub fn done(&mut self, desk: &mut Desk, state: &Shared) -> Done {
+        let Some(collector) = &self.collector else {
+            // looked at before the drain: a record that was written before it is then seen
+            let asked = state.ended();
+            let found = self.drain(desk, BATCH);
+            let all = !found.more && !found.busy;
+            return Done { all, asked: asked.filter(|_| all) };
+        };
+        if self.batch.is_over() {
+            // looked at before the next batch: none of before is then left
+            let asked = collector.ended();
+            match collector.next(std::mem::take(&mut self.batch)) {
+                Some(batch) => self.batch = batch,
+                None => return Done { all: true, asked },
+            }
+        }
+        do_batch(&mut self.batch, &mut self.events, desk);
+        Done { all: false, asked: None }
+    }
+
+    /// Waits for records, or for one of these to be readable.
+    pub fn sleep(&self, [signal, child, target]: &[RawFd; 3]) {
+        match &self.collector {
+            Some(collector) => {
+                if collector.sleep() {
+                    wait(&[collector.fd(), *signal, *child, *target], NAP);
+                    collector.wake();
+                }
+            }
+            // nobody wakes us then
+            None if self.ring.is_some() => wait(&[*signal, *child, *target], LONG),
+            None => wait(&[*signal, *child, *target], NAP),
+        }
+    }
+
+    /// Takes the ring back.
+    fn collected(&mut self) {
+        if let Some(collector) = self.collector.take() {
+            (self.ring, self.left) = collector.stop();
+        }
+    }
+
+    /// Has records done, some `limit` bytes of them at most, until one calls `exit()` or the output breaks.
+    fn drain(&mut self, desk: &mut Desk, limit: u64) -> Drained {
+        let Some(ring) = &mut self.ring else { return Drained::default() };
+        let events = &mut self.events;
+        desk.since = Instant::now();
+        ring.drain(limit, &mut |record| do_record(record, events, desk))
+    }
+
+    /// Has the records done that are there now: those that come meanwhile may be more than that.
+    pub fn drain_once(&mut self, desk: &mut Desk) {
+        let room = self.ring.as_ref().map_or(0, Ring::size);
+        let mut done = 0;
+        while desk.goes_on() && done <= room {
+            let found = self.drain(desk, BATCH);
+            done += found.bytes;
+            if !found.more {
+                break;
+            }
+        }
+    }
+
+    /// Has all records done that there are, also those that other programs sent while one called `exit()`. Programs have been
+    /// told to stop.
+    pub fn finish(&mut self, desk: &mut Desk) {
+        desk.ending = true;
+        self.collected();
+        let since = Instant::now();
+        let mut told = false;
+        while desk.goes_on() {
+            do_batch(&mut self.batch, &mut self.events, desk);
+            desk.flush(false);
+            if !told && since.elapsed() >= PATIENCE {
+                told = true;
+                desk.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
+            }
+            if self.batch.is_over() {
+                match self.left.pop_front() {
+                    Some(batch) => self.batch = batch,
+                    None => break,
+                }
+            }
+        }
+        (self.batch, self.left) = Default::default();
+        let room = self.ring.as_ref().map_or(0, Ring::size);
+        let since = Instant::now();
+        let mut done = 0;
+        while desk.goes_on() {
+            let found = self.drain(desk, BATCH);
+            done += found.bytes;
+            desk.flush(false);
+            // The ring once over is all that can have been there, should a program not stop.
+            if done > room {
+                break;
+            }
+            if found.busy && since.elapsed() < STRAGGLERS {
+                std::thread::sleep(Duration::from_millis(1));
+            } else if found.busy || !found.more {
+                break;
+            }
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.skip();
+        }
+    }
+}
+
+/// Has records done, until one calls `exit()`, the output breaks, or one was slow.
+fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
+    desk.since = Instant::now();
+    batch.each(|record| do_record(record, events, desk));
+}
+
+/// Does what a record says. Is the next one to be done at once?
+fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
+    desk.telling.record();
+    events.take(record, desk);
+    desk.after_record();
+    desk.goes_on() && !std::mem::take(&mut desk.slow)
+}
