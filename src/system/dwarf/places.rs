@@ -180,7 +180,8 @@ impl Unplaced {
 enum Seen {
     /// Nothing yet.
     Nothing,
-    Place(ArgumentPlace),
+    /// By a register's name, else by a slot in memory.
+    Place(ArgumentPlace, bool),
     Never(Unplaced),
 }
 
@@ -394,18 +395,17 @@ impl Wanted {
         match &self.found {
             None => match self.seen(expression, path, frame) {
                 Seen::Nothing => {}
-                Seen::Place(place) if frame.kept_by_caller && place.is_on_stack() => self.otherwise = Some(place),
-                Seen::Place(place) => {
-                    let registers = place.pieces.iter().any(|p| matches!(p.from, Source::Register { .. }));
-                    self.by = Some(expression).filter(|_| registers);
+                Seen::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.otherwise = Some(place),
+                Seen::Place(place, by_register) => {
+                    self.by = Some(expression).filter(|_| by_register);
                     self.found = Some(Ok(place));
                 }
                 Seen::Never(why) => self.found = Some(Err(why)),
             },
             // a register that gets another argument before anything happened was not meant at the entry
             Some(Ok(place)) if self.by == Some(expression) && !path.has_branched() => match self.seen(expression, path, frame) {
-                Seen::Place(other) if other != *place => self.found = Some(Err(Unplaced::Later)),
-                Seen::Place(_) | Seen::Nothing | Seen::Never(_) => {}
+                Seen::Place(other, _) if other != *place => self.found = Some(Err(Unplaced::Later)),
+                Seen::Place(..) | Seen::Nothing | Seen::Never(_) => {}
             },
             Some(_) => {}
         }
@@ -427,7 +427,7 @@ impl Wanted {
             && path.machine().is_as_entered(base, at, self.size)
             && let Some(from) = frame.source(Byte::Memory(base, at))
         {
-            return Seen::Place(ArgumentPlace::one(self.size, from));
+            return Seen::Place(ArgumentPlace::one(self.size, from), false);
         }
         if self.size > BYTES {
             return Seen::Nothing;
@@ -466,7 +466,7 @@ impl Wanted {
         }
         bytes.resize(self.size as usize, Byte::Unknown);
         match self.joined(&bytes, frame) {
-            Some(pieces) => Seen::Place(ArgumentPlace { pieces }),
+            Some(pieces) => Seen::Place(ArgumentPlace { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
             None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => Seen::Never(Unplaced::Computed),
             None => Seen::Never(Unplaced::Later),
         }
