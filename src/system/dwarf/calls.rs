@@ -5,8 +5,8 @@
 //! compiler: for functions of C and C++ that other files call.
 
 use gimli::{
-    AttributeValue, DW_AT_abstract_origin, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_encoding, DW_AT_external, DW_AT_language,
-    DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
+    AttributeValue, DW_AT_abstract_origin, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_encoding, DW_AT_external,
+    DW_AT_language, DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
 };
 
 use super::places::{self, ArgumentPlace, Source, Unplaced};
@@ -126,6 +126,8 @@ impl BinaryTypes {
                     all.extend(own.get(n).cloned());
                     used[n] = true;
                 }
+                // what only some copies of a constructor or destructor have
+                None if self.name(die, &entry).is_some_and(|name| name.starts_with(b"__")) && entry.attr(DW_AT_artificial).is_some() => {}
                 None => all.push((die, entry)),
             }
         }
