@@ -33,7 +33,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cpp_demangle", &["src/system/mangled.rs"]),
     ("flate2", &["src/system/"]),
     ("gimli", &["src/system/dwarf/"]),
-    ("iced_x86", &["src/system/instructions.rs"]),
+    ("iced_x86", &["src/system/instructions.rs", "src/system/instructions/"]),
     ("inkwell", &["src/emit/"]),
     ("libbpf_rs", &["src/runtime/"]),
     ("libbpf_sys", &["src/runtime/"]),

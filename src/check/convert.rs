@@ -10,7 +10,7 @@ use super::fold;
 use super::hir::{Expr, ExprKind, Stmt, StmtKind};
 use super::stmt::has_effect;
 use super::types::{in_space, record_of, same_target};
-use crate::probes::{ArgRef, ContextField, Place};
+use crate::probes::{ArgRef, ContextField};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
 
@@ -183,7 +183,7 @@ impl Body<'_> {
             let ty = self.context_type(&f.field.ty);
             (f.field.name.clone(), self.whole(&ty).unwrap_or(ty))
         };
-        record_of(self.context.fields.iter().filter(|f| f.place != Place::Unreadable).map(|f| field(f)).collect())
+        record_of(self.context.fields.iter().filter(|f| f.is_readable()).map(|f| field(f)).collect())
     }
 
     /// A context field's type here: pointers lead where the probe says, strings of unknown length get the usual room.

@@ -13,6 +13,7 @@ use crate::builtins::memory::shown_member;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, ContextField, Place};
 use crate::syntax::ast::{self, BinOp};
+use crate::system::Unplaced;
 use crate::types::{Field, Space, Type};
 
 impl Body<'_> {
@@ -88,14 +89,20 @@ impl Body<'_> {
         self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
     }
 
+    /// Says why a function's argument cannot be read.
+    fn unplaced(&mut self, name: &ast::Ident, why: Unplaced) {
+        let message = format!("{}'s `{}` cannot be read: {why}", self.site.name, name.name);
+        self.report(Diagnostic::error("bad-arg", name.span, message).help(why.help()));
+    }
+
     fn args_field(&mut self, name: &ast::Ident, span: Span) -> Expr {
         let context = self.context;
         match context.fields.iter().find(|f| f.field.name == name.name) {
-            Some(field) if field.place == Place::Unreadable => {
-                self.unreadable(&name.name, name.span);
-                poison(span)
-            }
             Some(field) => {
+                if let Place::Unreadable(why) = field.place {
+                    self.unplaced(name, why);
+                    return poison(span);
+                }
                 let ty = self.context_type(&field.field.ty);
                 Expr { kind: ExprKind::Context(ArgRef::Named(field.clone())), ty, span }
             }

@@ -23,7 +23,7 @@ use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::instructions::Placed;
 pub use crate::system::matches;
-use crate::system::{Abi, ArgumentPlace, Feature, Missing, System};
+use crate::system::{Abi, ArgumentPlace, Feature, Missing, System, Unplaced};
 use crate::types::{Field, Space, Type};
 use serde::{Deserialize, Serialize};
 
@@ -101,8 +101,15 @@ pub struct ContextField {
     pub decl: String,
 }
 
+impl ContextField {
+    /// Can a program read it?
+    pub fn is_readable(&self) -> bool {
+        !matches!(self.place, Place::Unreadable(_))
+    }
+}
+
 /// Where a field of `args` is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In the context record, at the field's offset.
     Record,
@@ -116,8 +123,8 @@ pub enum Place {
     Argument(ArgumentPlace),
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
     Object,
-    /// Where no BPF program reads, as in a register of floating point: there to be told of.
-    Unreadable,
+    /// Where no BPF program reads, or nobody knows where: there to be told of.
+    Unreadable(Unplaced),
 }
 
 /// What a site offers to the script.

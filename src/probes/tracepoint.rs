@@ -214,7 +214,7 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
                 Operand::at(ty, at, Space::Kernel)
             }
         },
-        Place::Argument(_) | Place::Object | Place::Unreadable => crate::bug!("a record's field is not at {:?}", f.place),
+        Place::Argument(_) | Place::Object | Place::Unreadable(_) => crate::bug!("a record's field is not at {:?}", f.place),
         Place::DataLoc | Place::RelLoc => {
             let word = e.load_ctx(f.field.offset, Int { bytes: 4, signed: false });
             let from = e.and(word, e.int(0xffff));

@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, IntValue, Operand};
+use crate::emit::{Emit, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::registers::{ARGS, AX, GO_ARGS, IP, SP};
-use crate::system::{Abi, ArgumentPlace, Binary, Feature, Missing, mangled};
+use crate::system::{Abi, Binary, Feature, Missing, Piece, Source, mangled};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
 
@@ -29,7 +29,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known.",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known. An argument is read from where the debug information places it at the entry; one that has no place there, because the compiler optimized it away, is refused with the reason, and `arg0`, `arg1`, … still are the registers.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -86,44 +86,93 @@ fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
     })
 }
 
-/// An argument by its name. Above the stack pointer are the return address, then what no register holds.
-fn argument<'c>(e: &mut Emit<'c>, f: &ContextField, abi: Abi) -> Operand<'c> {
+/// An argument by its name.
+fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
-    let register = |e: &mut Emit<'c>, n: u32| numbered(e, n, abi);
-    match f.place {
-        Place::Argument(ArgumentPlace::Registers { first, count }) => match ty.as_int() {
-            Some(int) => {
-                let v = register(e, first);
-                Operand::reg(ty, e.fit(v, int))
+    match &f.place {
+        Place::Argument(place) => match (place.pieces.as_slice(), ty.as_int()) {
+            ([Piece { from: Source::Memory { register, by, then }, .. }], None) => {
+                let at = address(e, *register, *by, *then, 0);
+                Operand::at(ty, at, Space::User)
             }
-            None => {
-                let to = e.alloc(count * 8);
-                for n in 0..count {
-                    let v = register(e, first + n);
-                    let at = e.offset(to, n * 8);
-                    e.put(at, 8, &Operand::reg(Type::U64, v), &Type::U64);
+            ([one], Some(int)) => {
+                let v = piece(e, one.from, 0, int);
+                Operand::reg(ty, v)
+            }
+            (pieces, int) => {
+                let to = e.alloc(ty.size().next_multiple_of(8));
+                let mut at = 0;
+                for Piece { size, from } in pieces {
+                    put_piece(e, to, at, *size, *from);
+                    at += size;
                 }
-                Operand::mem(ty, to)
+                match int {
+                    Some(int) => {
+                        let v = e.load(to, 0, int);
+                        Operand::reg(ty, v)
+                    }
+                    None => Operand::mem(ty, to),
+                }
             }
         },
-        Place::Argument(ArgumentPlace::Stack(above)) => {
-            let sp = e.load_ctx(SP, U64);
-            let at = e.add(sp, e.int(8 + u64::from(above)));
-            match ty.as_int() {
-                Some(int) => {
-                    let v = e.read_int(Space::User, at, int);
-                    Operand::reg(ty, v)
-                }
-                None => Operand::at(ty, at, Space::User),
-            }
-        }
-        Place::Argument(ArgumentPlace::Reference(n)) => {
-            let at = register(e, n);
-            Operand::at(ty, at, Space::User)
-        }
-        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::Object | Place::Unreadable => {
+        Place::Record
+        | Place::DataLoc
+        | Place::RelLoc
+        | Place::RawArg(_)
+        | Place::Object
+        | Place::Unreadable(_) => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
+    }
+}
+
+/// A register of the context, whole.
+fn register<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+    e.once(&format!("register {offset}"), |e| e.load_ctx(offset, U64))
+}
+
+/// The address of a piece in memory, `skip` bytes into it.
+fn address<'c>(e: &mut Emit<'c>, register_at: u32, by: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
+    let base = register(e, register_at);
+    let into = |by: i64| by.wrapping_add(skip.into()) as u64;
+    match then {
+        None => e.add(base, e.int(into(by))),
+        Some(then) => {
+            let at = e.add(base, e.int(by as u64));
+            let leads = e.read_int(Space::User, at, U64);
+            e.add(leads, e.int(into(then)))
+        }
+    }
+}
+
+/// An integer that begins `skip` bytes into a piece.
+fn piece<'c>(e: &mut Emit<'c>, from: Source, skip: u32, int: Int) -> IntValue<'c> {
+    match from {
+        Source::Register { register: r, above } => {
+            let whole = register(e, r);
+            let bits = 8 * u64::from(above + skip);
+            let shifted = if bits == 0 { whole } else { e.shr(whole, e.int(bits), false) };
+            e.fit(shifted, int)
+        }
+        Source::Memory { register: r, by, then } => {
+            let at = address(e, r, by, then, skip);
+            e.read_int(Space::User, at, int)
+        }
+        Source::Padding => e.int(0),
+    }
+}
+
+/// Puts a piece where a value is put together: in parts that are at multiples of their size there.
+fn put_piece<'c>(e: &mut Emit<'c>, to: PointerValue<'c>, at: u32, size: u32, from: Source) {
+    let mut done = 0;
+    while done < size {
+        let here = at + done;
+        let bytes = [8u8, 4, 2, 1].into_iter().find(|n| here.is_multiple_of(u32::from(*n)) && u32::from(*n) <= size - done).unwrap_or(1);
+        let int = Int { bytes, signed: false };
+        let v = piece(e, from, done, int);
+        let place = e.offset(to, here);
+        e.put(place, bytes.into(), &Operand::reg(Type::Int(int), v), &Type::Int(int));
+        done += u32::from(bytes);
     }
 }
 
@@ -217,10 +266,13 @@ impl ProbeKind for Uprobe {
         let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
         let mut offset = 0u32;
         let fields = known.ok_or_else(unknown)?.into_iter().map(|a| {
-            let Some(place) = a.place.map(Place::Argument) else {
-                let decl = format!("{}, which cannot be read", a.name);
-                let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
-                return Rc::new(ContextField { field, place: Place::Unreadable, decl });
+            let place = match a.place {
+                Ok(place) => Place::Argument(place),
+                Err(why) => {
+                    let decl = format!("{}, which cannot be read: {why}", a.name);
+                    let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
+                    return Rc::new(ContextField { field, place: Place::Unreadable(why), decl });
+                }
             };
             let decl = format!("{} {}", a.ty, a.name);
             offset = offset.next_multiple_of(a.ty.align());
@@ -252,10 +304,10 @@ impl ProbeKind for Uprobe {
                     e.sub(ip, e.int(by))
                 })
             }
-            ArgRef::Named(f) => return argument(e, f, abi(site)),
+            ArgRef::Named(f) => return argument(e, f),
             ArgRef::All => {
                 let fields = self.fields(site, env).unwrap_or_default();
-                return super::load_fields(e, &fields, ty, |e, f| argument(e, f, abi(site)));
+                return super::load_fields(e, &fields, ty, argument);
             }
         };
         Operand::reg(ty.clone(), v)

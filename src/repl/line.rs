@@ -175,7 +175,7 @@ impl Line {
             let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
             let context = site.kind.context(site, &env).map(|c| c.fields).unwrap_or_default();
             let more = site.kind.fields(site, &env).unwrap_or_default();
-            let readable = context.iter().chain(&more).filter(|f| f.place != probes::Place::Unreadable);
+            let readable = context.iter().chain(&more).filter(|f| f.is_readable());
             return readable.map(|f| (f.field.name.clone(), f.field.ty.clone())).collect();
         }
         printed_type(script).map(|ty| members_of(&ty, sys)).unwrap_or_default()

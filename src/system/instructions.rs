@@ -1,5 +1,7 @@
 //! Where instructions start: a uprobe in the midst of one makes the traced program run something else, or crash.
 
+pub mod follow;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

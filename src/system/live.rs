@@ -214,7 +214,7 @@ impl System for Live {
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
-        Ok(self.types_of(path)?.arguments(function.addr, function.abi))
+        Ok(self.types_of(path)?.arguments(function))
     }
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {

@@ -34,7 +34,7 @@ pub mod usdt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace, Inlined, Line};
+pub use dwarf::{Argument, ArgumentPlace, Inlined, Line, Piece, Source, Unplaced};
 pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};

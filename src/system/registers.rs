@@ -26,6 +26,9 @@ pub const REGISTERS: &[(&str, u32)] = &[
     ("ss", 160),
 ];
 
+/// Of the general registers, by the processor's numbers of them: ax, cx, dx, bx, sp, bp, si, di, r8 to r15.
+pub const BY_NUMBER: [u32; 16] = [AX, 88, 96, 40, SP, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0];
+
 /// Of what a function's integers come in, in order: di, si, dx, cx, r8, r9 (System V ABI).
 pub const ARGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
 /// Of what a function of Go is given integers in: ax, bx, cx, di, si, r8, r9, r10, r11 (`cmd/compile/abi-internal.md`).

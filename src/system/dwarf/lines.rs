@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 
 use gimli::{AttributeValue, ColumnType, IncompleteLineProgram, Unit};
 
@@ -80,6 +81,30 @@ impl BinaryTypes {
             (true, true) => Line::Bare(others.range(line..).next().or_else(|| others.range(..line).next_back()).copied()),
             (true, false) => Line::NoFile(files.into_iter().collect()),
         }
+    }
+
+    /// Where the code behind the prologue of the function at this address begins, if its compiler says so.
+    pub(super) fn prologue_end(&self, function: Die, address: u64) -> Option<u64> {
+        let known = self.prologues.borrow().get(&function.unit).cloned();
+        let all = match known {
+            Some(all) => all,
+            None => {
+                let mut all = Vec::new();
+                if let Some(program) = self.unit(function).and_then(|u| u.line_program.clone()) {
+                    let mut rows = program.rows();
+                    while let Ok(Some((_, row))) = rows.next_row() {
+                        all.extend(row.prologue_end().then(|| row.address()));
+                    }
+                }
+                all.sort_unstable();
+                let all = Rc::new(all);
+                self.prologues.borrow_mut().insert(function.unit, all.clone());
+                all
+            }
+        };
+        let end = all.get(all.partition_point(|a| *a < address)).copied()?;
+        let next = self.index.functions.range(address + 1..).next().map(|(a, _)| *a);
+        Some(end).filter(|end| next.is_none_or(|next| *end < next))
     }
 
     /// Has a function of this name been put into others? All entries are looked through.

@@ -12,21 +12,25 @@
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
 
 mod calls;
+mod expressions;
 mod files;
-mod go;
 mod lines;
+mod places;
 mod types;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, EndianSlice, RunTimeEndian, Unit, UnitOffset};
 
+use super::elf::{self, Segment};
 use super::{Missing, TypeName};
 
-pub use calls::{Argument, ArgumentPlace};
+pub use calls::Argument;
 pub use lines::{Inlined, Line};
+pub use places::{ArgumentPlace, Piece, Source, Unplaced};
 
 /// The most entries that lead to one another.
 const DEPTH: u32 = 16;
@@ -53,8 +57,10 @@ struct Index {
     plain: BTreeMap<&'static [u8], Die>,
     /// Enumerations in order, those without a name too.
     enumerations: Vec<Die>,
-    /// By address.
+    /// By address, the first of each.
     functions: BTreeMap<u64, Die>,
+    /// The others, where several are one.
+    same_address: BTreeMap<u64, Vec<Die>>,
 }
 
 /// A binary's types.
@@ -67,6 +73,10 @@ pub struct BinaryTypes {
     first_id: u32,
     ids: RefCell<BTreeMap<Die, u32>>,
     structs: RefCell<Vec<Die>>,
+    /// The binary itself, which a separate debug file leaves out, and where its code is in it.
+    image: Option<(&'static [u8], Vec<Segment>)>,
+    /// Addresses where the code behind a prologue begins, of the units that were asked about.
+    prologues: RefCell<BTreeMap<u32, Rc<Vec<u64>>>>,
 }
 
 impl BinaryTypes {
@@ -79,8 +89,17 @@ impl BinaryTypes {
         };
         let units = units(&dwarf).map_err(unreadable)?;
         let shared_units = dwarf.sup().map(units_of).unwrap_or_default();
-        let mut types =
-            Self { dwarf, units, shared_units, index: Index::default(), first_id, ids: RefCell::default(), structs: RefCell::default() };
+        let mut types = Self {
+            dwarf,
+            units,
+            shared_units,
+            index: Index::default(),
+            first_id,
+            ids: RefCell::default(),
+            structs: RefCell::default(),
+            image: image(path),
+            prologues: RefCell::default(),
+        };
         types.index = types.indexed();
         Ok(types)
     }
@@ -123,8 +142,10 @@ impl BinaryTypes {
                 }
                 gimli::DW_TAG_typedef | gimli::DW_TAG_base_type => named(&mut index.plain),
                 gimli::DW_TAG_subprogram => {
-                    if let Some(address) = self.address(die, entry) {
-                        index.functions.entry(address).or_insert(die);
+                    if let Some(address) = self.entry_address(die, entry)
+                        && *index.functions.entry(address).or_insert(die) != die
+                    {
+                        index.same_address.entry(address).or_default().push(die);
                     }
                 }
                 gimli::DW_TAG_namespace if depth < DEPTH => self.index_scope(index, place, child, depth + 1)?,
@@ -174,6 +195,16 @@ impl BinaryTypes {
         self.dwarf(die).attr_address(self.unit(die)?, value).ok().flatten().filter(|a| *a != 0)
     }
 
+    /// Where a function is entered.
+    fn entry_address(&self, die: Die, entry: &Entry) -> Option<u64> {
+        let entered = |what| self.dwarf(die).attr_address(self.unit(die)?, entry.attr(what)?.value()).ok().flatten();
+        self.address(die, entry).or_else(|| entered(gimli::DW_AT_entry_pc)).or_else(|| {
+            // one in several parts begins with the first
+            entry.attr(gimli::DW_AT_ranges)?;
+            self.dwarf(die).die_ranges(self.unit(die)?, entry).ok()?.next().ok().flatten().map(|r| r.begin).filter(|a| *a != 0)
+        })
+    }
+
     fn number(entry: &Entry, what: gimli::DwAt) -> Option<u64> {
         entry.attr(what)?.udata_value()
     }
@@ -211,6 +242,11 @@ impl BinaryTypes {
     }
 }
 
+fn image(path: &Path) -> Option<(&'static [u8], Vec<Segment>)> {
+    let segments = elf::segments(path)?;
+    Some((&**Box::leak(Box::new(elf::map(path).ok()?)), segments))
+}
+
 fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
     let mut all = Vec::new();
     let mut headers = dwarf.units();
@@ -227,7 +263,7 @@ fn units_of(dwarf: &Dwarf<Slice>) -> Vec<Unit<Slice>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::Abi;
+    use crate::system::{Abi, Function};
     use crate::types::Type;
 
     fn built(folder: &Path, flags: &[&str]) -> std::path::PathBuf {
@@ -256,9 +292,13 @@ mod tests {
             said.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
         }
         said.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
-        for address in types.index.functions.keys() {
-            for a in types.arguments(*address, Abi::SystemV).unwrap_or_default() {
-                said.push(format!("{} {} {:?}", a.name, a.ty, a.place));
+        for addr in types.index.functions.keys() {
+            let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
+            for a in types.arguments(&function).unwrap_or_default() {
+                said.push(match a.place {
+                    Ok(place) => format!("{} {} {:?}", a.name, a.ty, place.pieces),
+                    Err(why) => format!("{} {}: {why}", a.name, a.ty),
+                });
             }
         }
         Some(said)
@@ -276,11 +316,12 @@ mod tests {
             "node.corner 40 None struct point[2]",
             "node 72 12",
             "colour -7",
-            "count int32 Some(Registers { first: 1, count: 1 })",
-            "s struct small Some(Registers { first: 1, count: 2 })",
-            "l struct large Some(Stack(0))",
-            "d uint64 None",
-            "h int8 * Some(Stack(16))",
+            "count int32 [Piece { size: 4, from: Register { register: 104, above: 0 } }]",
+            "s struct small [Piece { size: 8, from: Register { register: 104, above: 0 } }, \
+             Piece { size: 8, from: Register { register: 96, above: 0 } }]",
+            "l struct large [Piece { size: 24, from: Memory { register: 152, by: 8, then: None } }]",
+            "d uint64: it is a floating-point number",
+            "h int8 * [Piece { size: 8, from: Memory { register: 152, by: 24, then: None } }]",
         ] {
             assert!(want.iter().any(|w| w == line), "{line}: {want:#?}");
         }

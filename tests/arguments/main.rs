@@ -1,0 +1,199 @@
+//! Where `args` of user functions are read, against what gdb says at the same call: equal, or refused, and never wrong.
+//!
+//! ```text
+//! cargo test --test arguments                          programs made for it, by each compiler, at -O0 to -O3
+//! RBT_ARGUMENTS_OF='./redis-server --test-memory 1' \
+//!   cargo test --test arguments -- --nocapture         one program of yours: counts, and each difference
+//! ```
+//!
+//! Of a program: at most `RBT_ARGUMENTS_FUNCTIONS` functions (1500), within `RBT_ARGUMENTS_SECONDS` (60).
+
+#[path = "../harness/need.rs"]
+#[allow(dead_code)]
+mod need;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rbt::system::live::Live;
+use rbt::system::{Source, System};
+use serde_json::{Value, json};
+
+/// A compiler: its name, always given flags, the levels, and sources' endings.
+const COMPILERS: &[(&str, &[&str], &[&str], &str)] = &[
+    ("gcc", &["-g", "-o"], &["-O0", "-Og", "-O1", "-O2", "-O3"], "c"),
+    ("clang", &["-g", "-o"], &["-O0", "-O1", "-O2", "-O3"], "c"),
+    ("g++", &["-g", "-std=c++17", "-o"], &["-O0", "-Og", "-O1", "-O2", "-O3"], "cc"),
+    ("clang++", &["-g", "-std=c++17", "-o"], &["-O0", "-O1", "-O2", "-O3"], "cc"),
+    (
+        "rustc",
+        &["-g", "--edition=2021", "-Coverflow-checks=off", "-o"],
+        &["-Copt-level=0", "-Copt-level=1", "-Copt-level=2", "-Copt-level=3"],
+        "rs",
+    ),
+    ("go", &["build", "-o"], &["-gcflags=all=-N -l", "-gcflags=-l"], "go"),
+];
+
+fn main() -> ExitCode {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(2);
+    let trials = match std::env::var("RBT_ARGUMENTS_OF") {
+        Ok(command) => vec![Trial::test("given", move || {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let (program, rest) = words.split_first().ok_or("RBT_ARGUMENTS_OF is empty")?;
+            let counts = compare(Path::new(program), rest, "")?;
+            println!("{}", counts.told());
+            counts.verdict()
+        })],
+        Err(_) => made(),
+    };
+    libtest_mimic::run(&args, trials).exit_code()
+}
+
+fn made() -> Vec<Trial> {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("arguments");
+    let mut trials = Vec::new();
+    for (compiler, flags, levels, ending) in COMPILERS {
+        for level in *levels {
+            let name = format!("{compiler}::{}", level.trim_start_matches("-").replace(' ', ""));
+            let folder = folder.clone();
+            trials.push(Trial::ignorable_test(name, move || {
+                if let Some(lacking) = need::missing(&["gdb".into(), (*compiler).into()]) {
+                    return match need::required() {
+                        true => Err(format!("skipped, and RBT_TEST_REQUIRE=all: needs {lacking}").into()),
+                        false => Ok(Completion::ignored_with(format!("needs {lacking}"))),
+                    };
+                }
+                let program = built(&folder, compiler, flags, level, ending)?;
+                // a program of Go has its runtime with it
+                let counts = compare(&program, &[], if *ending == "go" { "main." } else { "" })?;
+                // a comparison that compares nothing finds nothing
+                if counts.of("equal") < 10 {
+                    return Err(format!("only {}", counts.told()).into());
+                }
+                counts.verdict().map(|()| Completion::Completed)
+            }));
+        }
+    }
+    trials
+}
+
+fn built(folder: &Path, compiler: &str, flags: &[&str], level: &str, ending: &str) -> Result<PathBuf, Failed> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/arguments/calls.{ending}"));
+    let out = folder.join(format!("{compiler}{}", level.replace([' ', '='], "")));
+    std::fs::create_dir_all(folder)?;
+    let (before, rest) = if compiler == "go" { (&flags[..1], &flags[1..]) } else { (&flags[..0], flags) };
+    let made = Command::new(compiler).args(before).arg(level).args(rest).arg(&out).arg(source).env("GO111MODULE", "off").output()?;
+    if !made.status.success() {
+        return Err(format!("{compiler} {level}: {}", String::from_utf8_lossy(&made.stderr)).into());
+    }
+    Ok(out)
+}
+
+/// What the comparison came to.
+struct Counts {
+    /// Functions that were called.
+    functions: usize,
+    verdicts: BTreeMap<String, usize>,
+    refused: BTreeMap<String, usize>,
+    wrong: Vec<String>,
+}
+
+impl Counts {
+    fn of(&self, verdict: &str) -> usize {
+        self.verdicts.get(verdict).copied().unwrap_or(0)
+    }
+
+    fn told(&self) -> String {
+        let mut text = format!("functions {}", self.functions);
+        for verdict in ["equal", "refused", "silent", "wrong", "fault"] {
+            let _ = write!(text, ", {verdict} {}", self.of(verdict));
+        }
+        for (why, n) in &self.refused {
+            let _ = write!(text, "\n  {n} refused: {why}");
+        }
+        self.wrong.iter().for_each(|w| text += &format!("\n  {w}"));
+        text
+    }
+
+    fn verdict(&self) -> Result<(), Failed> {
+        if self.of("wrong") + self.of("fault") > 0 { Err(self.told().into()) } else { Ok(()) }
+    }
+}
+
+/// Of all functions whose names begin so.
+fn compare(program: &Path, args: &[&str], start: &str) -> Result<Counts, Failed> {
+    let number = |name: &str, usual: usize| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual);
+    let said = |m: rbt::system::Missing| Failed::from(m.what);
+    let program = std::fs::canonicalize(program)?;
+    let live = Live::new();
+    let binary = live.binary(&program).map_err(said)?;
+    let (mut places, mut seen) = (String::new(), std::collections::BTreeSet::new());
+    for function in binary.functions.iter().filter(|f| f.name.starts_with(start)) {
+        let known = live.arguments(&program, function).map_err(said)?.unwrap_or_default();
+        if known.is_empty() || !seen.insert(function.addr) {
+            continue;
+        }
+        let args: Vec<Value> = known
+            .iter()
+            .map(|a| match &a.place {
+                Ok(place) => json!({ "name": a.name, "pieces": place.pieces.iter().map(piece).collect::<Vec<_>>() }),
+                Err(why) => json!({ "name": a.name, "why": why.to_string() }),
+            })
+            .collect();
+        let _ = writeln!(places, "{}", json!({ "name": function.name, "address": function.addr, "args": args }));
+        if seen.len() >= number("RBT_ARGUMENTS_FUNCTIONS", 1500) {
+            break;
+        }
+    }
+    let list =
+        std::env::temp_dir().join(format!("rbt-arguments-{}-{}", std::process::id(), program.display().to_string().replace('/', "-")));
+    let answers = list.with_extension("answers");
+    std::fs::write(&list, places)?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/arguments/oracle.py");
+    let out = Command::new("gdb")
+        .args(["-nx", "-q", "-batch", "-x"])
+        .arg(script)
+        .arg("--args")
+        .arg(&program)
+        .args(args)
+        .env("PLACES", &list)
+        .env("ANSWERS", &answers)
+        .env("PATIENCE", number("RBT_ARGUMENTS_SECONDS", 60).to_string())
+        .stdin(Stdio::null())
+        .output()?;
+    let said = std::fs::read_to_string(&answers).unwrap_or_default();
+    for file in [&list, &answers] {
+        let _ = std::fs::remove_file(file);
+    }
+    let mut counts = Counts { functions: 0, verdicts: BTreeMap::new(), refused: BTreeMap::new(), wrong: Vec::new() };
+    let mut called = std::collections::BTreeSet::new();
+    for told in said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let verdict = told["verdict"].as_str().unwrap_or("?").to_owned();
+        match verdict.as_str() {
+            "refused" => *counts.refused.entry(told["why"].to_string()).or_default() += 1,
+            "wrong" | "fault" => counts.wrong.push(told.to_string()),
+            _ => {}
+        }
+        if ["equal", "refused", "silent", "wrong"].contains(&verdict.as_str()) {
+            called.insert(told["function"].to_string());
+        }
+        *counts.verdicts.entry(verdict).or_default() += 1;
+    }
+    counts.functions = called.len();
+    if counts.verdicts.is_empty() {
+        return Err(format!("gdb said nothing: {}", String::from_utf8_lossy(&out.stderr)).into());
+    }
+    Ok(counts)
+}
+
+fn piece(p: &rbt::system::Piece) -> Value {
+    match p.from {
+        Source::Register { register, above } => json!({ "size": p.size, "register": register, "above": above }),
+        Source::Memory { register, by, then } => json!({ "size": p.size, "register": register, "by": by, "then": then }),
+        Source::Padding => json!({ "size": p.size }),
+    }
+}
