@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 
 use super::load::{Flags, Shared};
 use super::mappings::Tape;
+use super::poll::wait;
 use super::ring::Ring;
-use super::run::{NAP, wait};
+use super::run::NAP;
 
 /// Between two looks at the ring while records keep coming.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -16,6 +16,7 @@ use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLe
 
 use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
+use super::signals::Signals;
 use super::{refused, untaken};
 use crate::codegen::artifact::{
     Artifact, EventKind, HITS_SECTION, MOMENTS, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
@@ -145,6 +146,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
     }
 
+    /// Loops of programs end at their next turn, and so do the programs; or they go on as they are.
+    pub fn interrupt(&self, now: bool) {
+        self.flags().interrupt(now);
+    }
+
     /// Has it been called?
     pub fn stopped(&self) -> bool {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
@@ -181,19 +187,32 @@ impl Shared {
 }
 
 /// What whoever empties the ring needs of [`Shared`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Flags {
     state: *mut State,
 }
 
 // SAFETY: only atomics are used
 unsafe impl Send for Flags {}
+unsafe impl Sync for Flags {}
 
 impl Flags {
     /// Is the next record to wake the reader?
     pub fn set_sleeps(&self, sleeps: bool) {
         // SAFETY: as in `Shared`. SeqCst: the flag must be seen by the programs before the ring is looked at
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
+    }
+
+    /// See [`Shared::interrupt`].
+    pub fn interrupt(&self, now: bool) {
+        // SAFETY: as in `Shared`
+        unsafe { AtomicU64::from_ptr(self.interrupted()) }.store(now.into(), Ordering::SeqCst);
+    }
+
+    /// Where [`State::interrupted`] is.
+    pub fn interrupted(&self) -> *mut u64 {
+        // SAFETY: as in `Shared`
+        unsafe { &raw mut (*self.state).interrupted }
     }
 
     /// See [`State::ended`]: the status, when a program has asked for the end.
@@ -600,11 +619,13 @@ pub(super) fn left_out(program: RawFd) -> u64 {
 }
 
 /// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
-pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
+pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach, signals: &Signals) -> anyhow::Result<()> {
+    // `end` runs once the end was asked for, and `begin` need not any more
+    let known = if *which == Attach::Begin { 0 } else { signals.ends() };
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            run_once(fd, 0).with_context(|| format!("cannot run {}", site.name))?;
+            signals.attend(loaded.state.flags(), known, || run_once(fd, 0)).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())

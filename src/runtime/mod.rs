@@ -45,6 +45,7 @@ mod mmap_events;
 mod moments;
 mod perf;
 mod perf_map;
+mod poll;
 mod privileges;
 mod refused;
 mod remote;

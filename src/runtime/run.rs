@@ -1,9 +1,8 @@
 //! The loop: records in, output out, and all that may end it. Meanwhile another thread empties the ring (`collect`).
-#![allow(unsafe_code)] // poll(2)
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Write};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -14,8 +13,9 @@ use super::events::Events;
 use super::kept::Kept;
 use super::load::{Loaded, MapFd, Shared};
 use super::mappings::Tape;
+use super::poll::{ended, wait};
 use super::ring::{Drained, Ring};
-use super::signals::Signals;
+use super::signals::{Signals, hurry};
 use super::symbolize::Symbols;
 use super::{Buffering, Exit, Session, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
@@ -96,7 +96,7 @@ impl Session<'_> {
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a child that cannot be run, output that cannot be
     /// written. A second SIGINT or SIGTERM ends the process at once.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
-        load::run_all(self.manifest, &self.loaded, &Attach::Begin)?;
+        load::run_all(self.manifest, &self.loaded, &Attach::Begin, &self.signals)?;
         let mut first = Vec::new();
         let start = Instant::now();
         if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
@@ -155,7 +155,7 @@ impl Session<'_> {
         let mut refreshed = Instant::now();
         loop {
             for _ in 0..self.signals.acknowledge() {
-                load::run_all(self.manifest, &self.loaded, &Attach::Signal)?;
+                load::run_all(self.manifest, &self.loaded, &Attach::Signal, &self.signals)?;
             }
             match self.signals.paused() {
                 Some(true) => self.loaded.state.stop(),
@@ -186,11 +186,11 @@ impl Session<'_> {
         }
 
         self.loaded.state.stop();
-        self.links.quiet();
+        hurry(self.loaded.state.flags(), STRAGGLERS * 10, || self.links.quiet());
         source.finish(&mut desk);
         let status = desk.exit.take();
         if desk.broken.is_none() {
-            load::run_all(self.manifest, &self.loaded, &Attach::End)?;
+            load::run_all(self.manifest, &self.loaded, &Attach::End, &self.signals)?;
             desk.kept.ending = true;
             source.finish(&mut desk);
             if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
@@ -207,6 +207,8 @@ impl Session<'_> {
                 (wanted.tell)(desk.last(&self.not_attached)?);
             }
         }
+        // what is still at work has nobody who would hear of it, and keeps its probe from being detached
+        self.loaded.state.interrupt(true);
         let child = match &mut child {
             Some(child) => child.exited()?,
             None => None,
@@ -694,18 +696,4 @@ impl Host for Desk<'_> {
 
 fn bare(addrs: &[u64]) -> Vec<Frame> {
     addrs.iter().map(|addr| Frame { addr: *addr, ..Frame::default() }).collect()
-}
-
-/// Waits until one of these can be read (negative ones never can), at most so long.
-pub(super) fn wait(fds: &[RawFd], longest: Duration) {
-    let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    // SAFETY: the array outlives the call. Errors (EINTR) are as good as an event: the caller looks for itself.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
-}
-
-/// Has this pidfd's process ended?
-fn ended(pidfd: &OwnedFd) -> bool {
-    let mut polled = libc::pollfd { fd: raw(Some(pidfd)), events: libc::POLLIN, revents: 0 };
-    // SAFETY: as above
-    unsafe { libc::poll(&mut polled, 1, 0) > 0 }
 }

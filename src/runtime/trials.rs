@@ -111,7 +111,7 @@ impl Session<'_> {
     fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
         self.loaded.state.begin_anew();
         let start = Instant::now();
-        let returned = load::run_once(fd, times).context("cannot run it")?;
+        let returned = self.signals.attend(self.loaded.state.flags(), 0, || load::run_once(fd, times)).context("cannot run it")?;
         let took = start.elapsed();
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let (asked, failed) = (self.loaded.state.ended(), {
