@@ -625,9 +625,9 @@ pub(crate) fn tell(failure: &Failure, color: bool) {
     if failure.is_told() {
         return;
     }
-    let help = failure.help.as_ref().map(|h| format!("{} {h}\n", paint("help:", "1", color))).unwrap_or_default();
+    let help = failure.help.as_ref().map(|h| format!("{} {}\n", paint("help:", "1", color), diag::plain_lines(h))).unwrap_or_default();
     let head = paint(&format!("error[{}]:", failure.code), "31", color);
-    say(&format!("{head} {}\n{help}", failure.message));
+    say(&format!("{head} {}\n{help}", diag::plain_lines(&failure.message)));
 }
 
 pub(crate) fn paint(word: &str, ink: &str, color: bool) -> String {

@@ -16,6 +16,9 @@ use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
 use crate::types::{Space, Type};
 
+/// Expressions of one body, macros expanded: LLVM alone takes minutes for more.
+pub const MOST_STEPS: u64 = 1 << 16;
+
 /// A scratch variable while its type is gathered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VarState {
@@ -70,6 +73,8 @@ pub struct Body<'a> {
     pub loops: u32,
     /// How often the `unroll`s around this place repeat it.
     pub copies: u64,
+    /// Expressions and uses of macros that were checked so far.
+    steps: u64,
     /// `comptime`s around this place.
     pub comptime: u32,
     /// `for` loops among them, whose bodies are functions of their own.
@@ -172,6 +177,7 @@ impl<'a> Body<'a> {
             options: Vec::new(),
             loops: 0,
             copies: 1,
+            steps: 0,
             comptime: 0,
             fors: 0,
             callees,
@@ -186,6 +192,24 @@ impl<'a> Body<'a> {
         let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
         vars.append(&mut self.hidden);
         (vars, self.vars, self.diags, self.options)
+    }
+
+    /// Counts an expression, or the use of a macro. False: there were too many, and no more is looked at. Macros that use others
+    /// twice double with each level.
+    pub fn counted(&mut self, span: Span) -> bool {
+        self.steps += 1;
+        if self.steps <= MOST_STEPS {
+            return true;
+        }
+        if !self.env.exhausted.replace(true) {
+            let (what, place) = match self.frame.outermost() {
+                Some((name, place)) => (format!("macro `{name}` expands"), *place),
+                None => ("this block comes".into(), span),
+            };
+            let d = Diagnostic::error("too-large", place, format!("{what} to over {MOST_STEPS} expressions"));
+            self.diags.push(d.help("have it use others less often; a `fn` is there once, however often it is called"));
+        }
+        false
     }
 
     /// Notes something wrong.

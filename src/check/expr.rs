@@ -16,6 +16,9 @@ impl Body<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
         let span = self.place(e.span);
+        if !self.counted(span) {
+            return poison(span);
+        }
         match &e.kind {
             ast::ExprKind::Int(n) => fold::literal(*n, span),
             ast::ExprKind::Str(s) => self.string(s, span),
@@ -94,7 +97,8 @@ impl Body<'_> {
     /// A tuple's value; literals in it are 64 bits wide.
     fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
         let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).map(widen).collect();
-        tuple_from(elems, span)
+        let made = tuple_from(elems, span);
+        if self.may_hold(&made.ty, span) { made } else { poison(span) }
     }
 
     /// `(x = 1, y = 2)`
@@ -112,6 +116,9 @@ impl Body<'_> {
             return poison(span);
         }
         let ty = record_of(values.iter().map(|(n, e)| (n.clone(), e.ty.clone())).collect());
+        if !self.may_hold(&ty, span) {
+            return poison(span);
+        }
         Expr { kind: ExprKind::Tuple(values.into_iter().map(|(_, e)| e).collect()), ty, span }
     }
 
@@ -271,17 +278,17 @@ impl Body<'_> {
     }
 
     fn if_value(&mut self, cond: &ast::Expr, then: &ast::Block, otherwise: Option<&ast::Block>, span: Span) -> Expr {
-        if let (Some(chosen), Some(other)) = (self.comptime_choice(cond), otherwise) {
+        let Some(otherwise) = otherwise else {
+            return self.fail("no-value", span, "an `if` used as a value needs an `else`");
+        };
+        if let Some(chosen) = self.comptime_choice(cond) {
             return match chosen {
                 Some(true) => self.block_value(then, span),
-                Some(false) => self.block_value(other, span),
+                Some(false) => self.block_value(otherwise, span),
                 None => poison(span),
             };
         }
         let cond = self.condition(cond);
-        let Some(otherwise) = otherwise else {
-            return self.fail("no-value", span, "an `if` used as a value needs an `else`");
-        };
         let then = self.block_value(then, then.span);
         let otherwise = self.block_value(otherwise, otherwise.span);
         self.choose(cond, then, otherwise, span)

@@ -42,6 +42,11 @@ impl Frame {
         self.of.as_ref() == Some(&of.name) || self.caller.as_ref().is_some_and(|c| c.uses(of))
     }
 
+    /// The macro whose use led here, and where that is.
+    pub fn outermost(&self) -> Option<&(String, Span)> {
+        self.caller.as_ref().and_then(|c| c.outermost()).or(self.usage.as_ref())
+    }
+
     /// The macro of the script that is in use.
     pub fn own_usage(&self) -> Option<&(String, Span)> {
         if self.library.is_none() { self.usage.as_ref() } else { self.caller.as_ref()?.own_usage() }
@@ -110,6 +115,9 @@ impl Body<'_> {
 
     fn in_macro<T>(&mut self, name: &str, args: &[ast::Arg], span: Span, f: impl FnOnce(&mut Self, &ast::Block) -> T) -> Option<T> {
         let env = self.env;
+        if !self.counted(span) {
+            return None;
+        }
         let row = (env.tables.row)(name).filter(|r| matches!(r.lower, Lower::Source(_)));
         let Some(found) = fitting(env, self.frame.library.is_none(), name, args) else {
             let own: Vec<String> = self.own_macros(name).map(form).collect();

@@ -53,6 +53,7 @@
 //! | `redeclared` | a name is taken |
 //! | `too-deep` | loops within each other beyond what the kernel calls |
 //! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
+//! | `too-large` | a block that macros make too long, or a tuple of too many values |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
 //! | `type-conflict` | two uses of a variable or map that no type serves |
@@ -101,6 +102,7 @@ mod stmt;
 mod types;
 mod uses;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::builtins::{self, Builtin};
@@ -166,6 +168,8 @@ pub(crate) struct World<'a> {
     library: &'a [ast::Macro],
     /// The C part's `#define`s that are expressions.
     defines: Vec<&'a ast::Macro>,
+    /// A body was too large to be checked, which has been told.
+    exhausted: Cell<bool>,
 }
 
 impl World<'_> {
@@ -199,7 +203,7 @@ fn check_with(
     let sys = declared.as_ref().map_or(sys, |d| d as &dyn System);
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
-    let world = World { sys, settings, tables, macros, library: &script.library, functions, defines };
+    let world = World { sys, settings, tables, macros, library: &script.library, functions, defines, exhausted: Cell::new(false) };
     let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
     let incomplete = failed(&diags);
@@ -230,6 +234,12 @@ fn check_with(
         changed |= more;
         unused_diags = found;
         changed |= maps.end_pass();
+        if world.exhausted.get() {
+            diags.extend(results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.diags)));
+            diags.append(&mut unused_diags);
+            diags.retain(|d| d.code == "too-large");
+            return Err(tidy(diags));
+        }
         if !changed {
             settled = true;
             break;

@@ -96,6 +96,30 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
     }
 }
 
+/// Values that one may be made of.
+const MOST_VALUES: usize = 1024;
+
+/// Of how many values one of this type is made.
+fn values_in(ty: &Type) -> usize {
+    match ty {
+        Type::Tuple(parts) => parts.iter().map(values_in).sum(),
+        Type::Record(record) if record.name.is_empty() => record.fields.iter().map(|f| values_in(&f.ty)).sum(),
+        Type::Array(of, _) => values_in(of),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Struct(_)
+        | Type::Record(_)
+        | Type::Tagged(_)
+        | Type::Agg(_)
+        | Type::Args => 1,
+    }
+}
+
 /// A record made in the script: its fields in order, naturally aligned.
 pub fn record_of(fields: Vec<(String, Type)>) -> Type {
     let (names, types): (Vec<String>, Vec<Type>) = fields.into_iter().unzip();
@@ -185,6 +209,16 @@ fn base_type(ty: &Type) -> &str {
 }
 
 impl Body<'_> {
+    /// Has a tuple or record few enough values? Those that hold another twice double with each level.
+    pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
+        let few = values_in(ty) <= MOST_VALUES;
+        if !few {
+            let d = Diagnostic::error("too-large", span, format!("a tuple of over {MOST_VALUES} values, those in its parts included"));
+            self.report(d.help("keep its parts in maps or variables of their own"));
+        }
+        few
+    }
+
     /// What a written type means; a diagnostic and nothing when it means nothing. `string` alone is `Str(0)`, `T[]` an
     /// array of no elements: the use decides.
     pub fn type_expr(&mut self, t: &ast::TypeExpr) -> Option<Type> {
@@ -194,7 +228,10 @@ impl Body<'_> {
             ast::TypeBase::Union(name) => self.tagged_type(TypeName::Union, "union", name, t.span)?,
             ast::TypeBase::Enum(name) => self.tagged_type(TypeName::Enum, "enum", name, t.span)?,
             ast::TypeBase::Typeof(arg) => self.type_of_arg(arg)?,
-            ast::TypeBase::Tuple(elems) => Type::Tuple(elems.iter().map(|e| self.type_expr(e)).collect::<Option<_>>()?),
+            ast::TypeBase::Tuple(elems) => {
+                let ty = Type::Tuple(elems.iter().map(|e| self.type_expr(e)).collect::<Option<_>>()?);
+                Some(ty).filter(|ty| self.may_hold(ty, t.span))?
+            }
         };
         for suffix in &t.suffixes {
             ty = match suffix {

@@ -396,6 +396,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let at = self.lent();
         self.e.borrow(outer, at);
         self.depth += 1;
+        if let Some(interrupted) = self.e.interrupted() {
+            let branch = self.e.begin_if(interrupted);
+            self.leave(None);
+            self.e.else_(&branch);
+            self.e.end_if(branch);
+        }
         saved
     }
 

@@ -28,6 +28,16 @@ pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
     out
 }
 
+/// A text in one line, and nothing in it that drives a terminal: names of files and tokens come from others.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}
+
+/// The same for what may have several lines.
+pub fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
 struct Paint {
     color: bool,
 }
@@ -44,18 +54,18 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
         Severity::Warning => ("warning", "1;33"),
     };
     let head = paint.with(hue, &format!("{word}[{}]", diag.code));
-    let message = paint.with("1", &diag.message);
+    let message = paint.with("1", &plain_lines(&diag.message));
     let source = sources.get(usize::from(diag.span.source));
     out.push_str(&format!("{head} {}{message}\n", place(source, diag.span)));
     excerpt(out, source, diag.span, hue, paint);
     for (span, text) in &diag.related {
         let source = sources.get(usize::from(span.source));
-        out.push_str(&format!("{} {}{text}\n", paint.with("1;36", "note:"), place(source, *span)));
+        out.push_str(&format!("{} {}{}\n", paint.with("1;36", "note:"), place(source, *span), plain_lines(text)));
         excerpt(out, source, *span, "1;36", paint);
     }
     let general = (diag.severity == Severity::Error).then(|| super::remedies::remedy(diag.code)).flatten();
     if let Some(help) = diag.help.as_deref().or(general) {
-        out.push_str(&format!("{} {help}\n", paint.with("1;32", "help:")));
+        out.push_str(&format!("{} {}\n", paint.with("1;32", "help:"), plain_lines(help)));
     }
 }
 
@@ -63,7 +73,7 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
 fn place(source: Option<&Source>, span: Span) -> String {
     let Some(source) = source else { return String::new() };
     let (line, column) = source.line_col(span.start);
-    format!("{}:{line}:{column}: ", source.name)
+    format!("{}:{line}:{column}: ", plain(&source.name))
 }
 
 /// The line in which `span` starts, and its underline.

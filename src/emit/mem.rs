@@ -589,6 +589,13 @@ impl<'c> Emit<'c> {
         self.offset(g, offset as u32)
     }
 
+    /// Not zero when the loops of programs are to end ([`State::interrupted`]). None where the verifier walks each turn: what has few turns
+    /// is soon over, and the verifier would have two ways to walk from each.
+    pub fn interrupted(&mut self) -> Option<IntValue<'c>> {
+        let flag = self.loops.then(|| self.state(std::mem::offset_of!(State, interrupted)))?;
+        Some(self.load(flag, 0, U64))
+    }
+
     /// Ends the program's run when the whole run is over ([`State::stopped`]).
     pub fn leave_when_stopped(&mut self) {
         let flag = self.state(std::mem::offset_of!(State, stopped));

@@ -86,6 +86,8 @@ pub struct State {
     pub sleepers: u64,
     /// A bit for each map that is there twice: which of the two is written to. See `emit/moments.rs`.
     pub generations: u64,
+    /// Set when a run is not to wait for programs: their loops end, and so do they. See [`State::stopped`], which they ask once.
+    pub interrupted: u64,
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
     pub changing: [u64; 2 * MOMENTS],
 }

@@ -20,8 +20,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::mappings::Tape;
+use super::poll::wait;
 use super::ring::Ring;
-use super::run::{NAP, wait};
+use super::run::NAP;
 use super::shared::{Flags, Shared};
 
 /// Between two looks at the ring while records keep coming.

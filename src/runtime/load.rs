@@ -16,6 +16,7 @@ use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLe
 use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
 use super::shared::Shared;
+use super::signals::Signals;
 use super::{refused, untaken};
 use crate::codegen::artifact::{
     Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
@@ -480,11 +481,13 @@ pub(super) fn left_out(program: RawFd) -> u64 {
 }
 
 /// Runs the programs of `begin`, of `end` or of a signal, in order of declaration.
-pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach) -> anyhow::Result<()> {
+pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach, signals: &Signals) -> anyhow::Result<()> {
+    // `end` runs once the end was asked for, and `begin` need not any more
+    let known = if *which == Attach::Begin { 0 } else { signals.ends() };
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            run_once(fd, 0).with_context(|| format!("cannot run {}", site.name))?;
+            signals.attend(loaded.state.flags(), known, || run_once(fd, 0)).with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())

@@ -50,6 +50,7 @@ mod mmap_events;
 mod moments;
 mod perf;
 mod perf_map;
+mod poll;
 mod privileges;
 mod problems;
 mod refused;

@@ -4,8 +4,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::Session;
+use super::shared::Flags;
 use crate::codegen::artifact::stacks_name;
 
 /// What is asked of a run.
@@ -15,6 +17,8 @@ pub struct Remote {
     end: AtomicBool,
     /// One of the three below.
     pause: AtomicU8,
+    /// Of the program that runs just now on behalf of the run.
+    attended: Mutex<Option<Flags>>,
 }
 
 const AS_BEFORE: u8 = 0;
@@ -32,12 +36,15 @@ impl Remote {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        Ok(Self { wake, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE) })
+        Ok(Self { wake, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), attended: Mutex::new(None) })
     }
 
     /// Ends the run as SIGINT would.
     pub fn end(&self) {
         self.end.store(true, Ordering::SeqCst);
+        if let Some(flags) = *self.attended.lock().unwrap_or_else(PoisonError::into_inner) {
+            flags.interrupt(true);
+        }
         self.rouse();
     }
 
@@ -45,6 +52,11 @@ impl Remote {
     pub fn pause(&self, paused: bool) {
         self.pause.store(if paused { PAUSE } else { GO }, Ordering::SeqCst);
         self.rouse();
+    }
+
+    /// See [`super::signals::Signals::attend`].
+    pub(super) fn attend(&self, flags: Option<Flags>) {
+        *self.attended.lock().unwrap_or_else(PoisonError::into_inner) = flags;
     }
 
     fn rouse(&self) {

@@ -1,9 +1,8 @@
 //! The loop: records in, output out, and all that may end it. Meanwhile another thread empties the ring (`collect`).
-#![allow(unsafe_code)] // poll(2)
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -12,9 +11,10 @@ use super::attach::Links;
 use super::events::Events;
 use super::kept::Kept;
 use super::load::{Loaded, MapFd};
+use super::poll::ended;
 use super::problems::Problems;
-use super::signals::Signals;
-use super::source::Source;
+use super::signals::{Signals, hurry};
+use super::source::{STRAGGLERS, Source};
 use super::symbolize::Symbols;
 use super::{Buffering, Exit, Session, grace, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
@@ -82,7 +82,7 @@ impl Session<'_> {
     /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a child that cannot be run, output that cannot be
     /// written. A second SIGINT or SIGTERM ends the process at once.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
-        load::run_all(self.manifest, &self.loaded, &Attach::Begin)?;
+        load::run_all(self.manifest, &self.loaded, &Attach::Begin, &self.signals)?;
         let mut first = Vec::new();
         let start = Instant::now();
         if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
@@ -142,7 +142,7 @@ impl Session<'_> {
         let mut refreshed = Instant::now();
         loop {
             for _ in 0..self.signals.acknowledge() {
-                load::run_all(self.manifest, &self.loaded, &Attach::Signal)?;
+                load::run_all(self.manifest, &self.loaded, &Attach::Signal, &self.signals)?;
             }
             match self.signals.paused() {
                 Some(true) => self.loaded.state.stop(),
@@ -172,17 +172,18 @@ impl Session<'_> {
             }
         }
 
-        self.links.quiet();
+        let flags = self.loaded.state.flags();
+        hurry(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && desk.broken.is_none() {
             // nothing is lost where the kernel does not do it but what a program says that is at work just now
-            true => grace::stop(&self.loaded.state).unwrap_or_default(),
+            true => hurry(flags, STRAGGLERS * 10, || grace::stop(&self.loaded.state)).unwrap_or_default(),
             false => self.loaded.state.stop(),
         }
         source.finish(&mut desk);
         let status = desk.exit.take();
         if desk.broken.is_none() {
             self.loaded.state.begin_anew();
-            load::run_all(self.manifest, &self.loaded, &Attach::End)?;
+            load::run_all(self.manifest, &self.loaded, &Attach::End, &self.signals)?;
             desk.kept.ending = true;
             source.finish(&mut desk);
             if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
@@ -199,6 +200,8 @@ impl Session<'_> {
                 (wanted.tell)(desk.last(&self.not_attached)?);
             }
         }
+        // what is still at work has nobody who would hear of it, and keeps its probe from being detached
+        self.loaded.state.interrupt(true);
         let child = match &mut child {
             Some(child) => child.exited()?,
             None => None,
@@ -554,18 +557,4 @@ impl Host for Desk<'_> {
 
 fn bare(addrs: &[u64]) -> Vec<Frame> {
     addrs.iter().map(|addr| Frame { addr: *addr, ..Frame::default() }).collect()
-}
-
-/// Waits until one of these can be read (negative ones never can), at most so long.
-pub(super) fn wait(fds: &[RawFd], longest: Duration) {
-    let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
-    // SAFETY: the array outlives the call. Errors (EINTR) are as good as an event: the caller looks for itself.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, longest.as_millis() as libc::c_int) };
-}
-
-/// Has this pidfd's process ended?
-fn ended(pidfd: &OwnedFd) -> bool {
-    let mut polled = libc::pollfd { fd: raw(Some(pidfd)), events: libc::POLLIN, revents: 0 };
-    // SAFETY: as above
-    unsafe { libc::poll(&mut polled, 1, 0) > 0 }
 }

@@ -122,6 +122,11 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.store(0, Ordering::SeqCst);
     }
 
+    /// Loops of programs end at their next turn, and so do the programs; or they go on as they are.
+    pub fn interrupt(&self, now: bool) {
+        self.flags().interrupt(now);
+    }
+
     /// Has it been called?
     pub fn stopped(&self) -> bool {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
@@ -163,19 +168,33 @@ impl Shared {
 }
 
 /// What whoever empties the ring needs of [`Shared`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Flags {
     state: *mut State,
 }
 
 // SAFETY: only atomics are used
 unsafe impl Send for Flags {}
+// SAFETY: the same
+unsafe impl Sync for Flags {}
 
 impl Flags {
     /// Is the next record to wake the reader?
     pub fn set_sleeps(&self, sleeps: bool) {
         // SAFETY: as in `Shared`. SeqCst: the flag must be seen by the programs before the ring is looked at
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).reader_sleeps) }.store(sleeps.into(), Ordering::SeqCst);
+    }
+
+    /// See [`Shared::interrupt`].
+    pub fn interrupt(&self, now: bool) {
+        // SAFETY: as in `Shared`
+        unsafe { AtomicU64::from_ptr(self.interrupted()) }.store(now.into(), Ordering::SeqCst);
+    }
+
+    /// Where [`State::interrupted`] is.
+    pub fn interrupted(&self) -> *mut u64 {
+        // SAFETY: as in `Shared`
+        unsafe { &raw mut (*self.state).interrupted }
     }
 
     /// See [`State::ended`]: the status, when a program has asked for the end.

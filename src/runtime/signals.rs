@@ -7,8 +7,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use super::shared::Flags;
 use super::remote::Remote;
 
 /// Times that SIGINT or SIGTERM came, and the last of them.
@@ -17,6 +19,9 @@ static LAST: AtomicI32 = AtomicI32::new(0);
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static USER: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
+
+/// Where programs that run on our behalf look whether their loops are to end; null while none runs.
+static LOOPS: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Signals that come within so many milliseconds of the first are the same request: timeout(1) sends each twice, to the
 /// process and to its group.
@@ -52,7 +57,13 @@ extern "C" fn caught(signal: libc::c_int) {
         } else {
             LAST.store(signal, Ordering::Relaxed);
             let now = milliseconds();
-            match ENDS.fetch_add(1, Ordering::Relaxed) {
+            // counted first: whoever sets the address looks at the count after
+            let before = ENDS.fetch_add(1, Ordering::SeqCst);
+            let loops = LOOPS.load(Ordering::SeqCst);
+            if !loops.is_null() {
+                AtomicU64::from_ptr(loops).store(1, Ordering::SeqCst);
+            }
+            match before {
                 0 => FIRST.store(now, Ordering::Relaxed),
                 _ if now.wrapping_sub(FIRST.load(Ordering::Relaxed)) >= TOGETHER_MS => libc::_exit(128 + signal),
                 _ => {}
@@ -108,6 +119,50 @@ impl Signals {
         }
     }
 
+    /// Does what has a program run, whose loops end when the run is told to. The thread that it runs on is in the kernel all the time,
+    /// where no signal reaches it: they are for another one meanwhile. `known`: how often the end had been asked for before, which
+    /// does not count.
+    pub fn attend<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
+        let result = match self {
+            Self::Caught(_) => {
+                LOOPS.store(flags.interrupted(), Ordering::SeqCst);
+                flags.interrupt(self.ends() > known);
+                let over = AtomicBool::new(false);
+                let result = std::thread::scope(|scope| {
+                    let wait = || {
+                        while !over.load(Ordering::SeqCst) {
+                            std::thread::park();
+                        }
+                    };
+                    // without one, the run is as long as it is
+                    let other = std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, wait);
+                    let before = other.is_ok().then(|| block(&CAUGHT));
+                    let result = run();
+                    if let Some(before) = before {
+                        // SAFETY: what was there before
+                        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+                    }
+                    over.store(true, Ordering::SeqCst);
+                    if let Ok(other) = &other {
+                        other.thread().unpark();
+                    }
+                    result
+                });
+                LOOPS.store(std::ptr::null_mut(), Ordering::SeqCst);
+                result
+            }
+            Self::Led(remote) => {
+                remote.attend(Some(flags));
+                flags.interrupt(self.ends() > known);
+                let result = run();
+                remote.attend(None);
+                result
+            }
+        };
+        flags.interrupt(false);
+        result
+    }
+
     /// The signal that asked for the end, if one has.
     pub fn end(&self) -> Option<i32> {
         match self {
@@ -119,7 +174,7 @@ impl Signals {
     /// How often the end was asked for.
     pub fn ends(&self) -> u32 {
         match self {
-            Self::Caught(_) => ENDS.load(Ordering::Relaxed),
+            Self::Caught(_) => ENDS.load(Ordering::SeqCst),
             Self::Led(remote) => u32::from(remote.ended()),
         }
     }
@@ -139,6 +194,45 @@ impl Signals {
         unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };
         if let Self::Led(_) = self { 0 } else { USER.swap(0, Ordering::Relaxed) }
     }
+}
+
+/// Leaves signals to other threads; gives what this one left to them before.
+fn block(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: writes to sets of ours
+    unsafe {
+        let (mut ours, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&mut ours);
+        for signal in signals {
+            libc::sigaddset(&mut ours, *signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &ours, &mut before);
+        before
+    }
+}
+
+/// Does what may have to wait for programs, whose loops end when it has taken longer than `patience`.
+pub(super) fn hurry<T>(flags: Flags, patience: Duration, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        let watch = || {
+            let since = Instant::now();
+            while !over.load(Ordering::SeqCst) && since.elapsed() < patience {
+                std::thread::park_timeout(patience.saturating_sub(since.elapsed()));
+            }
+            if !over.load(Ordering::SeqCst) {
+                flags.interrupt(true);
+            }
+        };
+        let other = std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, watch);
+        let result = work();
+        over.store(true, Ordering::SeqCst);
+        if let Ok(other) = &other {
+            other.thread().unpark();
+        }
+        result
+    });
+    flags.interrupt(false);
+    result
 }
 
 impl Drop for Caught {

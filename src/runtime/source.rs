@@ -8,7 +8,8 @@ use super::collect::{Batch, Collector};
 use super::events::Events;
 use super::mappings::Tape;
 use super::ring::{Drained, Ring};
-use super::run::{Desk, LONG, NAP, wait};
+use super::poll::wait;
+use super::run::{Desk, LONG, NAP};
 use super::shared::Shared;
 
 /// Bytes of records between two looks at signals and at the output.
@@ -16,7 +17,7 @@ const BATCH: u64 = 256 * 1024;
 /// When the end has taken so long, it is told why.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end waits for programs that are in the midst of a record.
-const STRAGGLERS: Duration = Duration::from_millis(20);
+pub(super) const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// Where records come from, and who takes them.
 pub(super) struct Source {

@@ -114,7 +114,7 @@ impl Session<'_> {
         let mut before = Problems::of(self.manifest);
         before.begin_anew(&self.loaded.state);
         let start = Instant::now();
-        let returned = load::run_once(fd, times).context("cannot run it")?;
+        let returned = self.signals.attend(self.loaded.state.flags(), 0, || load::run_once(fd, times)).context("cannot run it")?;
         let took = start.elapsed();
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let (asked, failed) = (self.loaded.state.ended(), {

@@ -159,7 +159,7 @@ fn commands_are_escaped() {
     assert_eq!(lines.len(), 6, "{text}");
     assert_eq!(lines[0], "::error title=not checked::c.bt (6.1.0): cannot read c.bt");
     let error = "::error file=sub dir/a%25b.bt,line=3,endLine=3,col=30,endColumn=34,title=unknown-field::no field `fiel`: 100%25 <sure> & \
-                 \"quoted\"\u{1}%0Asecond (6.1.0, 6.12.0)%0A./sub dir/a%25b.bt:3: first here%0Ahelp: did you mean `file`?";
+                 \"quoted\"\u{FFFD}%0Asecond (6.1.0, 6.12.0)%0A./sub dir/a%25b.bt:3: first here%0Ahelp: did you mean `file`?";
     assert_eq!(lines[2], error);
     assert!(
         lines[1].starts_with("::warning file=")

@@ -1,7 +1,7 @@
 //! For people: a table of what came to what, then the findings as a script's other messages look.
 
 use super::{Cell, Finding, Level, Outcome, Place, Report, State, Style, Told};
-use crate::diag;
+use crate::diag::{self, plain, plain_lines};
 
 /// The report as text.
 pub fn render(report: &Report, style: &Style) -> String {
@@ -115,7 +115,7 @@ fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &Style, ink:
         against if !against.is_empty() && report.againsts().len() > 1 => format!(" ({})", plain(against)),
         _ => String::new(),
     };
-    out.push_str(&format!("{} {}{against}: {}\n", ink.with(hue, word), plain(&outcome.subject), lines(why)));
+    out.push_str(&format!("{} {}{against}: {}\n", ink.with(hue, word), plain(&outcome.subject), plain_lines(why)));
 }
 
 /// A finding by itself, without colour.
@@ -135,16 +135,16 @@ fn finding(out: &mut String, told: &Told, style: &Style) {
     };
     let head = ink.with(hue, &format!("{word}[{}]", finding.rule));
     let at = finding.place.as_ref().map_or_else(|| format!("{}: ", plain(told.subject)), place);
-    out.push_str(&format!("{head} {at}{}\n", ink.with("1", &lines(&told.message()))));
+    out.push_str(&format!("{head} {at}{}\n", ink.with("1", &plain_lines(&told.message()))));
     if let Some(at) = &finding.place {
         out.push_str(&excerpt(at, style.color.then_some(hue)));
     }
     for (at, text) in &finding.related {
-        out.push_str(&format!("{} {}{}\n", ink.with("1;36", "note:"), place(at), lines(text)));
+        out.push_str(&format!("{} {}{}\n", ink.with("1;36", "note:"), place(at), plain_lines(text)));
         out.push_str(&excerpt(at, style.color.then_some("1;36")));
     }
     if let Some(help) = &finding.help {
-        out.push_str(&format!("{} {}\n", ink.with("1;32", "help:"), lines(help)));
+        out.push_str(&format!("{} {}\n", ink.with("1;32", "help:"), plain_lines(help)));
     }
 }
 
@@ -167,14 +167,4 @@ fn facts(out: &mut String, report: &Report) {
             out.push_str(&format!("    {:<width$}  {}\n", plain(name), plain(value)));
         }
     }
-}
-
-/// In one line, and nothing that drives a terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
-}
-
-/// The same for what may have several lines.
-fn lines(text: &str) -> String {
-    text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
