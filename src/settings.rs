@@ -372,7 +372,7 @@ pub const SETTINGS: &[Setting] = &[
     switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
     switch!(
         lazy_symbolication,
-        "No effect: user symbols are looked up when they are printed, and what a process maps is noted while it lives, so that none is lost"
+        "No effect: user symbols are looked up when they are printed. What processes map is recorded for that while rbt runs, and read once at its start of those that run already, so that a process may have ended by then"
     ),
     Setting {
         name: "license",

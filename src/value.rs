@@ -202,12 +202,23 @@ pub struct Frame {
     pub offset: u64,
     /// The binary or kernel module that holds it.
     pub module: Option<String>,
+    /// Where the function is unknown: the address in the module's own terms, as `addr2line` takes it.
+    pub within: Option<u64>,
     /// Source file and line, where debug information is there.
     pub source: Option<(String, u32)>,
     /// Was inlined into the frame after it.
     pub inlined: bool,
     /// In build-id mode: the id in hex, and the offset in the file.
     pub build_id: Option<(String, u64)>,
+}
+
+impl Frame {
+    /// `module+0xADDRESS`, where only that is known.
+    pub fn in_module(&self) -> Option<String> {
+        let module = self.module.as_ref().filter(|_| self.symbol.is_none())?;
+        let name = module.rsplit('/').next().unwrap_or(module);
+        Some(format!("{name}+{:#x}", self.within?))
+    }
 }
 
 /// A place in the script, as messages name it.

@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: Caps::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The process's call stack here, as far as frame pointers lead; limit and mode as for kstack, and build_id.",
+        doc: "The process's call stack here, as far as frame pointers lead; limit and mode as for kstack, and build_id. A frame of a binary without symbols is `module+0xADDRESS`, as addr2line takes it.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {

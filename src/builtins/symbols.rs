@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
             operand(e, addr, &u.ty)
         }),
-        doc: "The name of the kernel function or object at an address, found when it is printed.",
+        doc: "The name of the kernel function or object at an address, found when it is printed; `module+0xADDRESS`, as addr2line takes it, where only the module is known.",
         example: "begin { printf(\"%s\\n\", ksym(kaddr(\"vfs_read\"))); }",
     },
     Builtin {
@@ -99,5 +99,6 @@ pub fn operand<'c>(e: &mut Emit<'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'
 }
 
 fn shown(addr: u64, frame: Option<Frame>) -> Value {
-    Value::Text(frame.and_then(|f| f.symbol).unwrap_or_else(|| format!("{addr:#x}")))
+    let known = frame.and_then(|f| f.in_module().or(f.symbol));
+    Value::Text(known.unwrap_or_else(|| format!("{addr:#x}")))
 }

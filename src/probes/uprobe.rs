@@ -5,7 +5,6 @@
 
 mod find;
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
@@ -29,7 +28,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known. An argument is read from where the debug information places it at the entry; one that has no place there, because the compiler optimized it away, is refused with the reason, and `arg0`, `arg1`, … still are the registers.",
+        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. Functions that a pattern finds are shown by these names too; instances of one name have Rust's hash at its end, where their symbols have one, else they keep their symbols. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known. An argument is read from where the debug information places it at the entry; one that has no place there, because the compiler optimized it away, is refused with the reason, and `arg0`, `arg1` and so on still are the registers.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -326,13 +325,8 @@ impl ProbeKind for Uprobe {
         let Some(wanted) = Wanted::new(&parts, of_process) else { return Ok(()) };
         for path in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
             let b = env.sys.binary(&path)?;
-            let mut told = BTreeSet::new();
-            for f in &b.functions {
-                let Some(name) = wanted.target.listed(f, env) else { continue };
-                // functions of several symbols, and several of one name
-                if told.insert(name.clone()) {
-                    each(&format!("{}:{}:{name}", self.name(), b.path.display()));
-                }
+            for name in wanted.target.list(&b, env) {
+                each(&format!("{}:{}:{name}", self.name(), b.path.display()));
             }
         }
         Ok(())

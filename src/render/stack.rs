@@ -23,10 +23,13 @@ pub fn stack(stack: &Stack, tight: bool, to: &mut Vec<u8>) {
     }
 }
 
-/// `sym+OFF@file:LINE`, `[inlined] sym@file:LINE` or `0xaddr`.
+/// `sym+OFF@file:LINE`, `[inlined] sym@file:LINE`, `module+0xaddr` or `0xaddr`.
 fn plain(frame: &Frame, to: &mut Vec<u8>) {
     let Some(symbol) = &frame.symbol else {
-        address(to, frame.addr);
+        match frame.in_module() {
+            Some(place) => to.extend_from_slice(place.as_bytes()),
+            None => address(to, frame.addr),
+        }
         return;
     };
     if frame.inlined {
@@ -49,8 +52,13 @@ fn perf(frame: &Frame, kernel: bool, to: &mut Vec<u8>) {
     hex(to, frame.addr);
     to.push(b' ');
     let Some(symbol) = &frame.symbol else {
-        address(to, frame.addr);
-        to.extend_from_slice(b" ([unknown])");
+        match (frame.in_module(), &frame.module) {
+            (Some(place), Some(module)) => to.extend_from_slice(format!("{place} ({module})").as_bytes()),
+            _ => {
+                address(to, frame.addr);
+                to.extend_from_slice(b" ([unknown])");
+            }
+        }
         return;
     };
     if frame.inlined {

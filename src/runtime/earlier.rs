@@ -69,7 +69,9 @@ fn look() -> Found {
             let Some((path, deleted)) = line.file() else { continue };
             let key = (path, line.inode);
             if found.held.len() < HELD && !files.contains(&key) {
-                if (deleted || !is_at(&key.0, key.1, seen)) && let Some(file) = hold(pid, &line, None) {
+                if (deleted || !is_at(&key.0, key.1, seen))
+                    && let Some(file) = hold(pid, &line, None)
+                {
                     found.held.push((key.clone(), file));
                 }
                 files.insert(key);

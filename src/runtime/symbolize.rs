@@ -110,14 +110,14 @@ impl Symbols {
         named(self.kernel(&[addr]))
     }
 
-    /// The function at an address of a process: `usym()`. None if unknown.
+    /// The function at an address of a process, or at least the module: `usym()`. None if unknown.
     pub fn user_name(&self, pid: u32, addr: u64) -> Option<Frame> {
         named(self.user(pid, &[addr]))
     }
 }
 
 fn named(frames: Vec<Vec<Frame>>) -> Option<Frame> {
-    frames.into_iter().flatten().next_back().filter(|frame| frame.symbol.is_some())
+    frames.into_iter().flatten().next_back().filter(|frame| frame.symbol.is_some() || frame.within.is_some())
 }
 
 /// Addresses remembered before all are forgotten.
@@ -136,6 +136,8 @@ struct State {
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
     /// Objects that blazesym panicked on. They are not asked about again.
     broken: HashSet<usize>,
+    /// Objects' segments, where functions of theirs were not found.
+    segments: HashMap<usize, Option<Vec<Segment>>>,
     /// Objects' build ids, in hexadecimal.
     build_ids: HashMap<usize, Option<String>>,
     perf_maps: HashMap<u32, PerfMap>,
@@ -184,11 +186,19 @@ impl State {
                 if let Some((last, id)) = frames.last_mut().zip(id.as_ref()) {
                     last.build_id = Some((id.clone(), offset));
                 }
+                if let Some(unknown) = frames.last_mut().filter(|frame| frame.symbol.is_none()) {
+                    let segments = self.segments.entry(object.id).or_insert_with(|| elf::segments(&object.reach()?));
+                    // a return address may be past the end
+                    let back = u64::from(call);
+                    unknown.within = segments.as_ref().and_then(|s| Some(elf::address(s, offset - back)? + back));
+                }
                 frames
             }
             Backing::Vdso => {
                 let frames = self.remembered((VDSO, offset, call), options.keep, |state| state.vdso(options, offset, call));
-                placed(&frames, addr, Some("[vdso]"))
+                let mut frames = placed(&frames, addr, Some("[vdso]"));
+                frames.iter_mut().filter(|frame| frame.symbol.is_none()).for_each(|frame| frame.within = Some(offset));
+                frames
             }
             Backing::Anonymous => self.anonymous(pid, addr, at),
             Backing::Other(name) => placed(&[], addr, Some(name)),
@@ -284,7 +294,8 @@ impl State {
                 .enable_inlined_fns(options.lines)
                 .build()
         });
-        let found = || symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past, options.demangle)));
+        let found =
+            || symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past, options.demangle)));
         match quietly(found) {
             Ok(found) => found.flatten(),
             Err(Panicked) => {

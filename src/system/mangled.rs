@@ -20,6 +20,8 @@ pub struct Name {
     pub language: &'static str,
     /// All of it: `int ns::twice<int>(int)`.
     pub full: String,
+    /// The same with what tells it from others of that name, if the symbol has it: the hash of Rust's older mangling.
+    exact: String,
     /// Without a result's type: `ns::twice<int>(int)`.
     typed: String,
     /// Without parameters either: `ns::twice<int>`, `ns::twice`.
@@ -37,6 +39,11 @@ impl Name {
         } else {
             bare.any(|name| matches(&pattern, &squeezed(name)))
         }
+    }
+
+    /// For an attach point that means this function alone, if there is such a name: see [`Name`]'s `Display`.
+    pub fn exact(&self) -> Option<Self> {
+        (self.exact != self.full).then(|| Self { full: self.exact.clone(), ..self.clone() })
     }
 
     /// Its shortest form, for suggestions.
@@ -116,8 +123,11 @@ fn rust(symbol: &str) -> Option<Name> {
     let full = rust_name(symbol)?;
     // what a generic function was made for
     let generic = full.strip_suffix('>').and_then(|f| f.find("::<")).and_then(|at| full.get(..at));
-    let bare = std::iter::once(full.clone()).chain(generic.filter(|g| !g.is_empty()).map(str::to_owned)).collect();
-    Some(Name { language: "rust", typed: full.clone(), bare, full })
+    let exact =
+        bounded(|out| write!(out, "{}", rustc_demangle::try_demangle(symbol).map_err(|_| fmt::Error)?)).filter(|_| has_hash(symbol));
+    let exact = exact.unwrap_or_else(|| full.clone());
+    let bare = [exact.clone(), full.clone()].into_iter().chain(generic.filter(|g| !g.is_empty()).map(str::to_owned)).collect();
+    Some(Name { language: "rust", exact, typed: full.clone(), bare, full })
 }
 
 /// Without the hash.
@@ -143,7 +153,7 @@ fn cpp(symbol: &str) -> Option<Name> {
     let bare = cpp_name(&read, options().no_params().no_return_type())?;
     // with its result's type, as some write the names of templates
     let result = full.strip_suffix(typed.as_str()).map(|result| format!("{result}{bare}"));
-    Some(Name { language: "cpp", bare: result.into_iter().chain([bare]).collect(), typed, full })
+    Some(Name { language: "cpp", exact: full.clone(), bare: result.into_iter().chain([bare]).collect(), typed, full })
 }
 
 fn cpp_symbol(symbol: &str) -> Option<cpp_demangle::BorrowedSymbol<'_>> {
@@ -213,6 +223,9 @@ mod tests {
     fn rust_names() {
         let old = "_ZN4demo5outer5inner17h0123456789abcdefE";
         assert_eq!(name(old).unwrap().to_string(), "rust:\"demo::outer::inner\"");
+        let exact = name(old).unwrap().exact().unwrap().to_string();
+        assert_eq!(exact, "rust:\"demo::outer::inner::h0123456789abcdef\"");
+        assert!(is(old, "demo::outer::inner::h0123456789abcdef") && !is(old, "demo::outer::inner::h0123456789abcdee"));
         assert!(is(old, "demo::*::inner") && is(&format!("{old}.llvm.123"), "demo::outer::inner"));
         // demo::twice::<i32>
         let new = "_RINvCs1234_4demo5twicelEB2_";
@@ -253,7 +266,9 @@ mod tests {
             }
         }
         assert!(names > 150_000, "{names}");
-        for symbol in ["__Z1fv", "ZN4demo1f17h0123456789abcdefE", "RNvC4demo1f", "_GLOBAL__I_main", "_GLOBAL__sub_I_main", "_Z", "_R", "_Ralf"] {
+        for symbol in
+            ["__Z1fv", "ZN4demo1f17h0123456789abcdefE", "RNvC4demo1f", "_GLOBAL__I_main", "_GLOBAL__sub_I_main", "_Z", "_R", "_Ralf"]
+        {
             assert_eq!((readable(symbol), name(symbol)), (None, None), "{symbol}");
         }
     }

@@ -1,5 +1,6 @@
 //! What an attach point means: a binary, and places in it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,6 +47,28 @@ impl Found {
         let plus = if by == 0 { String::new() } else { format!("+{by}") };
         Self { function: function.clone(), by, shown: format!(":{name}{plus}") }
     }
+
+    /// As `-l` lists it.
+    fn listed(function: &Function, env: &Env) -> Self {
+        match mangled::name(&function.name).filter(|_| env.settings.cpp_demangle) {
+            Some(name) => Self::plain(function, &name, 0),
+            None => Self::at(function, 0),
+        }
+    }
+}
+
+/// Gives functions that share a name one each: instances of a generic function by the hash in their symbols, constructors and
+/// others by their symbols.
+fn told_apart(mut found: Vec<Found>) -> Vec<Found> {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    found.iter().for_each(|f| *times.entry(f.shown.clone()).or_default() += 1);
+    for f in found.iter_mut().filter(|f| times.get(&f.shown).is_some_and(|n| *n > 1)) {
+        *f = match mangled::name(&f.function.name).and_then(|name| name.exact()) {
+            Some(exact) => Found::plain(&f.function, &exact, f.by),
+            None => Found::at(&f.function, f.by),
+        };
+    }
+    found
 }
 
 impl Wanted {
@@ -90,8 +113,23 @@ impl Wanted {
 }
 
 impl Target {
+    /// The functions of a binary that it means, by the names under which they are listed: each once, though it have several
+    /// symbols, and instances of one name each by its own where they have such.
+    pub(super) fn list(&self, binary: &Binary, env: &Env) -> Vec<String> {
+        let found: Vec<_> = binary.functions.iter().filter_map(|f| Some((f, self.listed(f, env)?))).collect();
+        let mut places: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+        found.iter().for_each(|(f, name)| {
+            places.entry(name).or_default().insert(f.offset);
+        });
+        let mut told = BTreeSet::new();
+        let exact = |f: &Function| mangled::name(&f.name)?.exact().map(|name| name.to_string());
+        let several = |name: &str| places.get(name).is_some_and(|p| p.len() > 1);
+        let names = found.iter().map(|(f, name)| if several(name) { exact(f).unwrap_or_else(|| name.clone()) } else { name.clone() });
+        names.filter(|name| told.insert(name.clone())).collect()
+    }
+
     /// Is this function, by one of its names, what a pattern for `-l` means? Its name as it is listed.
-    pub(super) fn listed(&self, f: &Function, env: &Env) -> Option<String> {
+    fn listed(&self, f: &Function, env: &Env) -> Option<String> {
         let plain = || mangled::name(&f.name);
         match self {
             Target::Line(..) => None,
@@ -123,7 +161,8 @@ impl Uprobe {
         };
         // Go has functions with a star in their names
         if what.contains('*') && binary.functions_named(what).next().is_none() {
-            let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::at(f, 0)).collect();
+            let all: Vec<Found> = binary.functions.iter().filter(|f| matches(what, &f.name)).map(|f| Found::listed(f, env)).collect();
+            let all = told_apart(all);
             return if all.is_empty() && mangled::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
         if let Some(addr) = number(what) {
@@ -179,7 +218,7 @@ impl Uprobe {
         found.sort_by(|a, b| (a.function.offset, &a.function.name).cmp(&(b.function.offset, &b.function.name)));
         found.dedup_by_key(|f| f.function.offset);
         if !found.is_empty() {
-            return self.checked(binary, found, point, env);
+            return self.checked(binary, told_apart(found), point, env);
         }
         if what.contains('*') {
             return Ok(Vec::new());
