@@ -3,7 +3,8 @@
 Run by gdb, with the files PLACES and ANSWERS, LIMIT and PATIENCE (seconds) in the environment. PLACES has a JSON object a line: a function's address,
 its symbol, and for each argument its name and its pieces, or the reason why it has none. Each function is stopped at its
 entry, where the pieces are read, and where gdb itself stops for `break FUNCTION`, where its arguments are asked for.
-ANSWERS gets one per argument and call: equal, wrong, refused, silent (gdb cannot tell).
+ANSWERS gets one per argument and call: equal, entry (equal to what gdb says at the entry, while the debug
+information is wrong behind it), wrong, refused, silent (gdb cannot tell).
 """
 
 import json
@@ -110,7 +111,7 @@ class Function:
                 saved.append("cannot read: " + str(e))
         self.saved[key] = (register("rsp"), saved)
 
-    def compare(self, here, slots):
+    def compare(self, here, slots, decide):
         """At gdb's own place: all arguments it has there; with `slots`, those that were not filled at the entry."""
         key = (gdb.selected_thread().num)
         if key not in self.saved:
@@ -128,11 +129,13 @@ class Function:
         for a, symbol, mine in zip(self.args, symbols, saved):
             if a.get("done", 0) >= LIMIT:
                 continue
-            self.one(a, symbol, mine, frame, sp, here, slots)
+            self.one(a, symbol, mine, frame, sp, here, slots, decide)
 
-    def one(self, a, symbol, mine, frame, sp, here, slots):
+    def one(self, a, symbol, mine, frame, sp, here, slots, decide):
         told = {"function": self.name, "arg": a["name"]}
         if "pieces" not in a:
+            if here and not decide:
+                return
             a["done"] = LIMIT
             return out(verdict="refused", why=a["why"], **told)
         try:
@@ -148,9 +151,16 @@ class Function:
                 raise gdb.error("optimized out")
             if value.type.strip_typedefs().code == gdb.TYPE_CODE_FLT:
                 raise gdb.error("floating point")
+            if here:
+                # kept for where the debug information goes wrong behind the entry
+                a["entry"] = None if slot else [(at, data) for at, data in leaves(value, value.type)]
+                if not decide:
+                    return
             # functions that are types of their own are described as pointers beyond the struct's end
             want = [(at, data) for at, data in leaves(value, value.type) if at + len(data) <= value.type.sizeof]
         except (gdb.error, gdb.MemoryError, TypeError, ValueError, OverflowError) as e:
+            if here and not decide:
+                return
             a["done"] = a.get("done", 0) + 1
             return out(verdict="silent", why=str(e), **told)
         differs = isinstance(mine, list) and any(mine[at:at + len(data)] != list(data) for at, data in want)
@@ -160,6 +170,8 @@ class Function:
         a["done"] = a.get("done", 0) + 1
         if isinstance(mine, str):
             return out(verdict="wrong", why=mine, **told)
+        if differs and a.get("entry") and all(mine[at:at + len(data)] == list(data) for at, data in a["entry"]):
+            return out(verdict="entry", **told)
         for at, data in want:
             if mine[at:at + len(data)] != list(data):
                 had = mine[at:at + len(data)]
@@ -180,8 +192,8 @@ class Point(gdb.Breakpoint):
         try:
             if self.entry:
                 f.entered()
-            if self.compares:
-                f.compare(self.entry, self.slots)
+            if self.compares or self.entry:
+                f.compare(self.entry, self.slots, self.compares)
         except Exception as e:  # a fault of this script is not to be taken for an answer
             out(verdict="fault", function=f.name, why=repr(e))
         if f.calls >= 4 * LIMIT or f.calls >= LIMIT and all(a.get("done", 0) >= LIMIT for a in f.args):
