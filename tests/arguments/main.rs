@@ -109,7 +109,7 @@ impl Counts {
 
     fn told(&self) -> String {
         let mut text = format!("functions {}", self.functions);
-        for verdict in ["equal", "refused", "silent", "wrong", "fault"] {
+        for verdict in ["equal", "entry", "refused", "silent", "wrong", "fault"] {
             let _ = write!(text, ", {verdict} {}", self.of(verdict));
         }
         for (why, n) in &self.refused {
@@ -178,7 +178,7 @@ fn compare(program: &Path, args: &[&str], start: &str) -> Result<Counts, Failed>
             "wrong" | "fault" => counts.wrong.push(told.to_string()),
             _ => {}
         }
-        if ["equal", "refused", "silent", "wrong"].contains(&verdict.as_str()) {
+        if ["equal", "entry", "refused", "silent", "wrong"].contains(&verdict.as_str()) {
             called.insert(told["function"].to_string());
         }
         *counts.verdicts.entry(verdict).or_default() += 1;

@@ -1,9 +1,10 @@
 """What gdb says of the arguments of a program's functions, against where rbt would read them.
 
 Run by gdb, with the files PLACES and ANSWERS, LIMIT and PATIENCE (seconds) in the environment. PLACES has a JSON object a line: a function's address,
-its symbol, and for each argument its name and its pieces, or the reason why it has none. Each function is stopped at twice:
-at its entry, where the pieces are read, and where gdb itself stops for `break FUNCTION`, where its arguments are asked for.
-ANSWERS gets one per argument and call: equal, wrong, refused, silent (gdb cannot tell).
+its symbol, and for each argument its name and its pieces, or the reason why it has none. Each function is stopped at its
+entry, where the pieces are read, and where gdb itself stops for `break FUNCTION`, where its arguments are asked for.
+ANSWERS gets one per argument and call: equal, entry (equal to what gdb says at the entry, while the debug
+information is wrong behind it), wrong, refused, silent (gdb cannot tell).
 """
 
 import json
@@ -82,6 +83,14 @@ def leaves(value, ty, at=0, depth=0):
         raise gdb.error("a kind of type that is not compared")
 
 
+def own_block(pc):
+    """The function at an address, not what is inlined in it there."""
+    found, block = None, gdb.block_for_pc(pc)
+    while block is not None:
+        found, block = block if block.function is not None else found, block.superblock
+    return found
+
+
 class Function:
     def __init__(self, told, bias):
         self.name = told["name"]
@@ -102,20 +111,15 @@ class Function:
                 saved.append("cannot read: " + str(e))
         self.saved[key] = (register("rsp"), saved)
 
-    def compare(self, here, slots):
+    def compare(self, here, slots, decide):
         """At gdb's own place: all arguments it has there; with `slots`, those that were not filled at the entry."""
         key = (gdb.selected_thread().num)
         if key not in self.saved:
             return
         sp, saved = self.saved[key]
         frame = gdb.selected_frame()
-        try:
-            block = frame.block()
-        except RuntimeError:
-            return
-        while block is not None and block.function is None:
-            block = block.superblock
-        if block is None or block.start != self.at and not here:
+        block = own_block(frame.pc())
+        if block is None or block.start != self.at:
             return
         symbols = [s for s in block if s.is_argument]
         by_name = {s.name: s for s in symbols}
@@ -125,11 +129,13 @@ class Function:
         for a, symbol, mine in zip(self.args, symbols, saved):
             if a.get("done", 0) >= LIMIT:
                 continue
-            self.one(a, symbol, mine, frame, sp, here, slots)
+            self.one(a, symbol, mine, frame, sp, here, slots, decide)
 
-    def one(self, a, symbol, mine, frame, sp, here, slots):
+    def one(self, a, symbol, mine, frame, sp, here, slots, decide):
         told = {"function": self.name, "arg": a["name"]}
         if "pieces" not in a:
+            if here and not decide:
+                return
             a["done"] = LIMIT
             return out(verdict="refused", why=a["why"], **told)
         try:
@@ -145,13 +151,27 @@ class Function:
                 raise gdb.error("optimized out")
             if value.type.strip_typedefs().code == gdb.TYPE_CODE_FLT:
                 raise gdb.error("floating point")
-            want = list(leaves(value, value.type))
+            if here:
+                # kept for where the debug information goes wrong behind the entry
+                a["entry"] = None if slot else [(at, data) for at, data in leaves(value, value.type)]
+                if not decide:
+                    return
+            # functions that are types of their own are described as pointers beyond the struct's end
+            want = [(at, data) for at, data in leaves(value, value.type) if at + len(data) <= value.type.sizeof]
         except (gdb.error, gdb.MemoryError, TypeError, ValueError, OverflowError) as e:
+            if here and not decide:
+                return
             a["done"] = a.get("done", 0) + 1
             return out(verdict="silent", why=str(e), **told)
+        differs = isinstance(mine, list) and any(mine[at:at + len(data)] != list(data) for at, data in want)
+        if slot and differs and not slots:
+            # gdb stops before the slot is filled, where the compiler's prologue ends early: asked again a line later
+            return
         a["done"] = a.get("done", 0) + 1
         if isinstance(mine, str):
             return out(verdict="wrong", why=mine, **told)
+        if differs and a.get("entry") and all(mine[at:at + len(data)] == list(data) for at, data in a["entry"]):
+            return out(verdict="entry", **told)
         for at, data in want:
             if mine[at:at + len(data)] != list(data):
                 had = mine[at:at + len(data)]
@@ -172,8 +192,8 @@ class Point(gdb.Breakpoint):
         try:
             if self.entry:
                 f.entered()
-            if self.compares:
-                f.compare(self.entry, self.slots)
+            if self.compares or self.entry:
+                f.compare(self.entry, self.slots, self.compares)
         except Exception as e:  # a fault of this script is not to be taken for an answer
             out(verdict="fault", function=f.name, why=repr(e))
         if f.calls >= 4 * LIMIT or f.calls >= LIMIT and all(a.get("done", 0) >= LIMIT for a in f.args):
@@ -223,21 +243,19 @@ END = time.time() + float(os.environ.get("PATIENCE", "60"))
 for told in functions:
     f = Function(told, bias)
     try:
-        block = gdb.block_for_pc(f.at)
-        while block is not None and block.function is None:
-            block = block.superblock
+        block = own_block(f.at)
         if block is None or block.start != f.at:
             out(verdict="unknown", function=f.name)
             continue
         own = [at for at in stops.get(f.name, []) if block.start <= at < block.end]
         after = own[0] if own else f.at
         f.points.append(Point(f, f.at, True, after == f.at))
-        slots = after == f.at
-        if slots:
-            # slots in the frame are looked at after the first line
-            after = second_row(gdb.find_pc_line(f.at).symtab.linetable(), block.start, block.end)
-        if after:
-            f.points.append(Point(f, after, False, True, slots))
+        if after != f.at:
+            f.points.append(Point(f, after, False, True))
+        # slots in the frame are looked at once more after the next line
+        later = second_row(gdb.find_pc_line(f.at).symtab.linetable(), after, block.end)
+        if later:
+            f.points.append(Point(f, later, False, True, True))
     except (gdb.error, AttributeError) as e:
         out(verdict="unknown", function=f.name, why=str(e))
 try:

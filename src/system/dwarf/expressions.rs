@@ -142,7 +142,7 @@ impl<'a> Sum<'a> {
                     _ => return Err(Unplaced::Odd),
                 }
             }
-            Operation::ImplicitPointer { .. } => return Err(Unplaced::OptimizedAway),
+            Operation::ImplicitPointer { .. } | Operation::ParameterRef { .. } => return Err(Unplaced::OptimizedAway),
             _ => return Err(Unplaced::Computed),
         };
         self.stack.push(number);
