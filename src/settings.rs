@@ -401,7 +401,6 @@ pub const SETTINGS: &[Setting] = &[
     number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack; at least 8 and at most 64 counts"),
     number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses by the memory there is"),
     switch!(print_maps_on_exit, "Print all maps when the run ends"),
-    switch!(trace_self, "Have probes in user space and of system calls fire in rbt's own process too"),
     switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
     Setting {
@@ -414,6 +413,7 @@ pub const SETTINGS: &[Setting] = &[
         },
         get: |s| s.str_trunc_trailer.clone(),
     },
+    switch!(trace_self, "Have probes in user space and of system calls fire in rbt's own process too"),
     unstable!(unstable_dw_ustack, "Leave to unwind user stacks by DWARF"),
     unstable!(unstable_import_statement, "Leave to use import within a block"),
     unstable!(unstable_tseries, "Leave to use tseries()"),
