@@ -24,10 +24,7 @@ impl Gen<'_, '_> {
 
 /// None where the kernel has no BTF.
 fn offsets(sys: &dyn System) -> Option<TaskOffsets> {
-    let structure = |name| match sys.type_named(TypeName::Struct, name)? {
-        Type::Struct(id) => Some(id),
-        _ => None,
-    };
+    let structure = |name| if let Type::Struct(id) = sys.type_named(TypeName::Struct, name)? { Some(id) } else { None };
     let (task, signal) = (structure("task_struct")?, structure("signal_struct")?);
     Some(TaskOffsets {
         tgid: sys.member(&task, "tgid")?.offset,
