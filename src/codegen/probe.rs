@@ -213,7 +213,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             | Attach::Trampoline { .. }
             // the children of the process, where the kernel cannot leave them out
             | Attach::Perf { all_cpus: true, .. } => {
-                let tgid = self.e.tgid();
+                let both = self.e.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
+                let tgid = self.e.shr(both, self.e.int(32), false);
                 let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
                 self.e.if_(other, |e| e.ret(None));
             }

@@ -391,13 +391,13 @@ impl<'c> Emit<'c> {
         let (entry, result, slot, used) = (f.entry, f.result, f.slot, f.scratch_used);
         let (acquire, after) = f.acquire;
         self.b.position_at_end(entry);
-        let zero = self.int(default);
-        ok(self.b.build_store(result, zero));
-        ok(self.b.build_store(slot, self.ptrt().const_null()));
         let sleeps = self.fun_ref().sleeps;
         if sleeps {
             self.count_sleeper(1);
         }
+        let zero = self.int(default);
+        ok(self.b.build_store(result, zero));
+        ok(self.b.build_store(slot, self.ptrt().const_null()));
         let first = self.first_acquire();
         ok(self.b.build_unconditional_branch(first));
         self.b.position_at_end(acquire);
@@ -407,11 +407,11 @@ impl<'c> Emit<'c> {
             ok(self.b.build_unconditional_branch(after));
         }
         self.b.position_at_end(exit);
-        if used {
-            self.release_scratch();
-        }
         if sleeps {
             self.count_sleeper(u64::MAX);
+        }
+        if used {
+            self.release_scratch();
         }
         let value = ok(self.b.build_load(self.i64t(), result, "result"));
         ok(self.b.build_return(Some(&value)));

@@ -14,14 +14,14 @@ pub const TALLIES_SECTION: &str = ".data.tallies";
 pub const FAILURES_SECTION: &str = ".data.failures";
 /// The section (and so the map) of bytes that say which probes were hit; absent when nobody asks.
 pub const HITS_SECTION: &str = ".data.hits";
-/// The map of followed processes: keys are their ids (`u32`); absent when nobody asks.
-pub const FOLLOWED: &str = "followed";
-/// So many processes are followed at a time.
-pub const MOST_FOLLOWED: u32 = 65536;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
 pub const SCRATCH_SLOTS: u32 = 4;
+/// The map of followed processes: keys are their ids (`u32`); absent when nobody asks.
+pub const FOLLOWED: &str = "followed";
+/// So many processes are followed at a time.
+pub const MOST_FOLLOWED: u32 = 65536;
 
 /// Constants that the loader writes before the object is loaded; the verifier sees them as known.
 #[repr(C)]
