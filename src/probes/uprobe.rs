@@ -114,12 +114,7 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
                 }
             }
         },
-        Place::Record
-        | Place::DataLoc
-        | Place::RelLoc
-        | Place::RawArg(_)
-        | Place::Object
-        | Place::Unreadable(_) => {
+        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::Object | Place::Unreadable(_) => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::shared::Flags;
 use super::remote::Remote;
+use super::shared::Flags;
 
 /// Times that SIGINT or SIGTERM came, and the last of them.
 static ENDS: AtomicU32 = AtomicU32::new(0);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::collect::{Batch, Collector};
 use super::events::Events;
 use super::mappings::Tape;
-use super::ring::{Drained, Ring};
 use super::poll::wait;
+use super::ring::{Drained, Ring};
 use super::run::{Desk, LONG, NAP};
 use super::shared::Shared;
 

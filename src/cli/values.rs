@@ -1,0 +1,67 @@
+//! Values of single options: what they may be, and what is said of others.
+
+#![allow(unsafe_code)] // fcntl
+
+use std::io::IsTerminal;
+
+use super::{Failure, STAGES};
+use crate::settings;
+
+/// The kernel's `PID_MAX_LIMIT` on 64-bit machines (include/linux/threads.h).
+const MAX_PID: u64 = 0x40_0000;
+
+pub(super) fn pid(text: &str) -> Result<u32, Failure> {
+    match settings::parse_int(text) {
+        Ok(n) if (1..=MAX_PID).contains(&n) => Ok(n as u32),
+        Ok(_) => Err(Failure::new(format!("-p {text}: process ids go from 1 to {MAX_PID}"))),
+        Err(_) => Err(Failure::new(format!("-p {text}: not a process id")).help("give a number; `pgrep NAME` finds it")),
+    }
+}
+
+pub(super) fn check_words(command: &str) -> Result<(), Failure> {
+    match shlex::split(command) {
+        Some(words) if words.is_empty() => Err(Failure::new("-c: the command is empty")),
+        Some(_) => Ok(()),
+        None => Err(Failure::new(format!("-c {command}: a quote is not closed"))),
+    }
+}
+
+pub(super) fn descriptor(text: &str) -> Result<i32, Failure> {
+    let n: i32 = text.parse().ok().filter(|n| *n >= 0).ok_or_else(|| Failure::new(format!("--notify-fd {text}: not a file descriptor")))?;
+    // SAFETY: asks for a flag of a number; touches no memory.
+    if unsafe { libc::fcntl(n, libc::F_GETFD) } < 0 {
+        return Err(Failure::new(format!("--notify-fd {n}: no such file descriptor is open")).help(format!("open it, as in `{n}>FILE`")));
+    }
+    Ok(n)
+}
+
+pub(super) fn stages(given: &[String]) -> Result<Vec<&'static str>, Failure> {
+    let mut found = Vec::new();
+    for word in given.iter().filter(|w| !w.is_empty()) {
+        if word == "all" {
+            found.extend(STAGES.iter().map(|s| s.name));
+            continue;
+        }
+        let stage = STAGES.iter().find(|s| s.name == word || s.aliases.contains(&word.as_str()));
+        let names: Vec<&str> = STAGES.iter().flat_map(|s| s.aliases.iter().copied().chain([s.name])).chain(["all"]).collect();
+        found.push(stage.map(|s| s.name).ok_or_else(|| Failure::new(format!("-d: there is no stage `{word}`")).suggest(word, &names))?);
+    }
+    Ok(found)
+}
+
+pub(super) fn color(option: Option<&str>) -> Result<bool, Failure> {
+    color_where(option, || std::io::stderr().is_terminal())
+}
+
+pub(super) fn color_where(option: Option<&str>, terminal: impl Fn() -> bool) -> Result<bool, Failure> {
+    let (what, word) = match option {
+        Some(word) => ("--color", word.to_string()),
+        None => ("RBT_COLOR", settings::env_only("color").unwrap_or_else(|| "auto".into())),
+    };
+    match word.to_ascii_lowercase().as_str() {
+        "always" => Ok(true),
+        "never" => Ok(false),
+        "auto" => Ok(terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
+        _ => Err(Failure::new(format!("{what}: there is no `{word}`")).suggest(&word, &["auto", "always", "never"])),
+    }
+}
