@@ -145,7 +145,10 @@ class Function:
             place = value.address
             # gdb's own slot is not filled before the first instructions have run
             slot = place is not None and int(place) < sp and not value.is_optimized_out
-            if slot and here or slots and not slot:
+            if slot and here:
+                a["pending"] = decide
+                return
+            if slots and not (slot and a.pop("pending", False)):
                 return
             if value.is_optimized_out:
                 raise gdb.error("optimized out")
@@ -166,7 +169,9 @@ class Function:
         differs = isinstance(mine, list) and any(mine[at:at + len(data)] != list(data) for at, data in want)
         if slot and differs and not slots:
             # gdb stops before the slot is filled, where the compiler's prologue ends early: asked again a line later
+            a["pending"] = True
             return
+        a["pending"] = False
         a["done"] = a.get("done", 0) + 1
         if isinstance(mine, str):
             return out(verdict="wrong", why=mine, **told)
