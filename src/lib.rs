@@ -48,7 +48,9 @@
 //!   fixed part, so a record is as long as what it says. Nobody is woken per record: see `emit/ring.rs`. A thread of its own takes them
 //!   from the ring into memory, in order (`runtime/collect.rs`), so that a slow one has no others lost.
 //! - What is sent, lost, missed, refused and cut is counted for each probe, on each CPU by itself (`emit/tally.rs`); totals
-//!   are sums of that.
+//!   are sums of that. Failures are counted by place (`emit/problem.rs`), and take no room in the ring.
+//! - The end waits until no program is at work (`runtime/grace.rs`), so that what is counted, sent and printed agrees.
+//! - Followed processes are in a map that two programs of our own keep (`emit/follow.rs`): the script's ask for the current one.
 //! - Helper calls that cannot change within a run are made once where their first use comes before the others.
 //! - Long bodies are cut into functions that the verifier looks at one by one (`codegen/chunk.rs`), so that time grows with
 //!   their length. A `while` is a callback of the kernel's loop helper: the verifier need not prove its end.

@@ -53,7 +53,7 @@ pub(super) struct Raw {
     /// Start this command once all probes are attached, and stop when it ends; words are split as a shell does
     #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true, help_heading = "What to trace")]
     pub cmd: Option<String>,
-    /// Trace only the process of -c or -p and the processes that it starts, and those that these start
+    /// Trace only the process of -c or -p, and whatever it starts; with -c, verbs and most tools do so by themselves
     #[arg(long, help_heading = "What to trace")]
     pub follow: bool,
     /// Trace only tasks in this cgroup (version 2) or below it: a path below the mount, or a whole one

@@ -23,7 +23,7 @@ pub struct TaskOffsets {
 }
 
 impl<'c> Emit<'c> {
-    /// The current process's id.
+    /// The current process's id as the kernel numbers it, whatever namespace rbt is in.
     pub fn tgid(&mut self) -> IntValue<'c> {
         let both = self.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
         self.shr(both, self.int(32), false)
@@ -32,9 +32,7 @@ impl<'c> Emit<'c> {
     /// Leaves when the current process is this one of ours.
     pub fn leave_own(&mut self) {
         let own = self.start(std::mem::offset_of!(Start, own));
-        // as this process knows itself, which may be in a pid namespace
-        let ids = self.own_ids();
-        let tgid = self.shr(ids, self.int(32), false);
+        let tgid = self.tgid();
         let ours = self.cmp(Cmp::Eq, tgid, own);
         self.if_(ours, |e| e.ret(None));
     }
@@ -46,7 +44,8 @@ impl<'c> Emit<'c> {
         }
         self.once("followed", |e| {
             let tgid = e.tgid();
-            e.is_followed(tgid)
+            let followed = e.is_followed(tgid);
+            e.or_first(followed)
         })
     }
 
@@ -61,6 +60,7 @@ impl<'c> Emit<'c> {
         let (parent, child) = (self.load_ctx(0, U64), self.load_ctx(8, U64));
         let parent = self.member(parent, of.tgid);
         let followed = self.is_followed(parent);
+        let followed = self.or_first(followed);
         self.if_(followed, |e| {
             let child = e.member(child, of.tgid);
             // a new thread has the process's
@@ -98,6 +98,18 @@ impl<'c> Emit<'c> {
     fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
         let at = self.add(of, self.int(offset.into()));
         self.read_int(Space::Kernel, at, I32)
+    }
+
+    /// Or is it the process that all begins with? In a pid namespace its number is only known as it is there.
+    fn or_first(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
+        if self.namespace.is_none() {
+            return followed;
+        }
+        let first = self.start(std::mem::offset_of!(Start, first));
+        let ids = self.own_ids();
+        let tgid = self.shr(ids, self.int(32), false);
+        let same = self.cmp(Cmp::Eq, tgid, first);
+        self.or(followed, same)
     }
 
     fn is_followed(&mut self, tgid: IntValue<'c>) -> IntValue<'c> {

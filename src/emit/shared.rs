@@ -47,6 +47,8 @@ pub struct Start {
     pub never: u64,
     /// This process, as the kernel numbers it whatever namespace it is in.
     pub own: u64,
+    /// The process of `-c`, or of `-p`, as rbt's namespace numbers it; or 0.
+    pub first: u64,
     /// Places where programs report failures.
     pub problems: u64,
     /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.

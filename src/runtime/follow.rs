@@ -21,6 +21,10 @@ impl Session<'_> {
         for (fd, tracepoint) in &self.loaded.followers {
             self.links.follow(tracepoint, *fd).with_context(|| format!("cannot follow processes by {tracepoint}"))?;
         }
+        // the numbers of the kernel's are not to be known there: the programs find the first by its number of there
+        if self.sys.pid_namespace().is_some() {
+            return Ok(());
+        }
         let child = self.options.child_pid;
         if child > 0 {
             add(map, child)?;

@@ -251,10 +251,12 @@ fn prepare_maps(
                     cpus: cpus.into(),
                     never: 0,
                     own: super::follow::own_id(),
+                    first: settings.pid.unwrap_or(given.child).into(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
                 };
-                let words = [start.child, start.boot_ns, start.cpus, start.never, start.own, start.problems, start.failures_shift];
+                let words =
+                    [start.child, start.boot_ns, start.cpus, start.never, start.own, start.first, start.problems, start.failures_shift];
                 let words = words.map(u64::to_ne_bytes).concat();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
