@@ -40,6 +40,7 @@ install() {
 # QEMU and the kernels; another Debian has them only in the archive of the one they belong to
 machine() {
     "$here/vm/vm-fetch.sh" qemu &&
+        { VM_SUITES="bullseye-security" "$here/vm/vm-fetch.sh" kernel "$oldest" || true; } &&
         { "$here/vm/vm-fetch.sh" kernel "$kernel" ||
             VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; } &&
         { "$here/vm/vm-fetch.sh" kernel "$newer" ||
