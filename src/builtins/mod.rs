@@ -124,6 +124,8 @@ pub enum Accepts {
     Addr,
     /// A pointer, an integer, a string or an array.
     StrOrAddr,
+    /// The same, or a struct in which a language keeps text with its length.
+    TextOrAddr,
     /// Any value, as it is.
     Any,
     /// Any value that can be sent to user space and shown.

@@ -6,7 +6,8 @@ use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
 use crate::probes::Caps;
-use crate::types::{Int, Type};
+use crate::system::texts;
+use crate::types::{Int, Space, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
@@ -16,17 +17,17 @@ const LONGEST_NEEDLE: usize = 127;
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "str",
-        params: &[Param::new("data", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
+        params: &[Param::new("data", Accepts::TextOrAddr), Param::optional("length", Accepts::Int)],
         returns: Returns::By(str_type),
         needs: Caps::NONE,
         risky: false,
         lower: Lower::Code(str_value),
-        doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included, the given length.",
+        doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included, the given length. Of strings of Go, Rust and C++ (string, &str, PathBuf, std::string) their text.",
         example: "tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
     Builtin {
         name: "buf",
-        params: &[Param::new("data", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
+        params: &[Param::new("data", Accepts::TextOrAddr), Param::optional("length", Accepts::Int)],
         returns: Returns::By(buf_type),
         needs: Caps::NONE,
         risky: false,
@@ -36,13 +37,15 @@ pub(super) const ROWS: &[Builtin] = &[
     },
     Builtin {
         name: "strlen",
-        params: &[Param::new("string", Accepts::StrOrAddr)],
+        params: &[Param::new("string", Accepts::TextOrAddr)],
         returns: Returns::By(|f| {
             if let Some(a) = f.args.first().filter(|a| a.ty.as_int().is_some() && !matches!(a.ty, Type::Ptr(..))) {
                 let message = format!("strlen wants a string, and this is {}", a.ty);
                 return Err(Diagnostic::error("type-mismatch", a.span, message).help("of an address: strlen(str(…))"));
             }
-            f.keep(&[f.settings.max_strlen as i64]);
+            if !keep_place(f) {
+                f.keep(&[f.settings.max_strlen as i64]);
+            }
             Ok(Type::U64)
         }),
         needs: Caps::NONE,
@@ -110,8 +113,73 @@ fn literal_length(f: &Facts, most: u32) -> Result<Option<u32>, Diagnostic> {
     }
 }
 
+/// Keeps where the first argument has its text, if it is a struct of text or points to one.
+fn keep_place(f: &Facts) -> bool {
+    let place = f.args.first().and_then(|a| texts::place(f.sys, texts::structure(&a.ty)?));
+    if let Some(place) = place {
+        f.keep(&[place.data.into(), place.length.into()]);
+    }
+    place.is_some()
+}
+
+/// The address and the number of bytes of a struct's text, with what [`keep_place`] kept.
+fn text_of<'c>(e: &mut Emit<'c>, u: &Use, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
+    let [at, length] = *u.consts.as_slice() else { return None };
+    let (at, length) = (at as u32, length as u32);
+    Some(match (data.repr, &data.ty) {
+        (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, at, U64), e.load(ptr, length, U64)),
+        _ => {
+            let (base, _) = e.address(data);
+            let mut word = |at: u32| {
+                let addr = e.add(base, e.int(at.into()));
+                e.read_int(Space::User, addr, U64)
+            };
+            (word(at), word(length))
+        }
+    })
+}
+
+/// The text of such a struct, at most `asked` bytes of it.
+fn counted<'c>(e: &mut Emit<'c>, u: &Use, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
+    let cap = u.ty.size();
+    let (addr, length) = text;
+    let length = match asked {
+        Some(asked) => {
+            let less = e.cmp(Cmp::Ult, asked, length);
+            e.select(less, asked, length)
+        }
+        None => length,
+    };
+    let most = cap.saturating_sub(1).into();
+    let over = e.cmp(Cmp::Ugt, length, e.int(most));
+    e.cut(over);
+    let length = e.at_most(length, most);
+    let to = e.alloc(cap + 1);
+    if e.pad {
+        e.zero(to, (cap + 1).next_multiple_of(8), 8);
+    } else {
+        let nul = e.int(0);
+        e.store(to, 0, 1, nul);
+    }
+    // text of no bytes may be nowhere
+    let some = e.cmp(Cmp::Ne, length, e.int(0));
+    let read = e.choose(
+        some,
+        |e| {
+            let room = e.add(length, e.int(1));
+            e.read_str_bounded(Space::User, to, room, addr)
+        },
+        |e| e.int(1),
+    );
+    Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(read)) }
+}
+
 fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
     let most = most(f);
+    if keep_place(f) {
+        // a NUL more than may be asked for
+        return Ok(Type::Str(literal_length(f, most)?.map_or(most, |n| n.saturating_add(1).min(most)).max(1)));
+    }
     let room = match f.args.first().map(|a| &a.ty) {
         Some(Type::Str(cap)) if f.args.len() < 2 => return Ok(Type::Str(*cap)),
         Some(Type::Str(cap)) => (*cap).min(most),
@@ -125,6 +193,10 @@ fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
 fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
     let mut asked = None;
+    if let Some(text) = text_of(e, u, data) {
+        let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
+        return counted(e, u, text, asked);
+    }
     // room for what may be read, NUL included
     let room = match (u.int(1), args.get(1)) {
         (_, None) => match (&data.ty, data.repr) {
@@ -169,11 +241,12 @@ fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
 fn buf_type(f: &Facts) -> Result<Type, Diagnostic> {
     // bpftrace's own allowance: the length takes four bytes of it
     let most = most(f).saturating_sub(4).max(1);
+    let text = keep_place(f);
     if let Some(n) = literal_length(f, most)? {
         return Ok(Type::Buf(n.max(1)));
     }
     match f.args.first().map(|a| &a.ty) {
-        _ if f.args.len() > 1 => Ok(Type::Buf(most)),
+        _ if f.args.len() > 1 || text => Ok(Type::Buf(most)),
         Some(Type::Array(elem, n)) if *n > 0 => Ok(Type::Buf(elem.size().saturating_mul(*n).min(most))),
         Some(Type::Buf(cap)) => Ok(Type::Buf(*cap)),
         _ => Err(Diagnostic::error("arity", f.span, format!("{} needs a length for anything but an array", f.name))),
@@ -185,7 +258,19 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
     if let (Type::Buf(_), None) = (&data.ty, args.get(1)) {
         return data.clone();
     }
+    let text = text_of(e, u, data);
     let len = match (u.int(1), args.get(1)) {
+        _ if text.is_some() => {
+            let length = text.map_or(e.int(0), |(_, length)| length);
+            let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
+            let length = asked.map_or(length, |asked| {
+                let less = e.cmp(Cmp::Ult, asked, length);
+                e.select(less, asked, length)
+            });
+            let over = e.cmp(Cmp::Ugt, length, e.int(cap.into()));
+            e.cut(over);
+            e.at_most(length, cap.into())
+        }
         (None, Some(n)) => {
             let n = e.scalar(n);
             if !matches!(data.ty, Type::Array(..)) {
@@ -197,9 +282,9 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
         (Some(n), _) => e.int((n.max(0) as u64).min(cap.into())),
         (None, None) => e.int(cap.into()),
     };
-    let (addr, space) = e.address(data);
+    let (addr, space) = text.map_or_else(|| e.address(data), |(addr, _)| (addr, Space::User));
     let to = e.alloc(cap + 4);
-    let whole = matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none();
+    let whole = text.is_none() && (matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none());
     if e.pad && !whole {
         e.zero(to, (cap + 4).next_multiple_of(8), 8);
     }
@@ -212,6 +297,9 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
 
 fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(text) = args.first() else { return Operand::void() };
+    if let Some((_, length)) = text_of(e, u, text) {
+        return Operand::u64(length);
+    }
     let text = match (&text.ty, text.repr) {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {

@@ -10,6 +10,7 @@ use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
+use crate::system::texts;
 use crate::types::{Space, Type};
 
 /// Arguments as checked.
@@ -201,7 +202,7 @@ impl Body<'_> {
     }
 
     fn accept(&mut self, row: &'static Builtin, param: &Param, accepts: Accepts, e: &ast::Expr) -> CallArg {
-        let text = matches!(accepts, Accepts::Str | Accepts::LitStr | Accepts::StrOrAddr | Accepts::Format);
+        let text = matches!(accepts, Accepts::Str | Accepts::LitStr | Accepts::StrOrAddr | Accepts::TextOrAddr | Accepts::Format);
         let value = match (text.then(|| self.param_as_text(e)).flatten(), &e.kind) {
             (Some(s), _) if accepts == Accepts::Format => fold::string(&s, e.span),
             (Some(s), _) => self.string(&s, e.span),
@@ -221,7 +222,8 @@ impl Body<'_> {
             Accepts::Literal => {
                 (fold::text(&value).is_some() || fold::constant(&value).is_some(), "a constant integer or a literal string")
             }
-            Accepts::Addr | Accepts::StrOrAddr => {
+            Accepts::TextOrAddr if matches!(&value.ty, Type::Struct(of) if texts::place(self.env.sys, of).is_some()) => (true, ""),
+            Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr => {
                 (value.ty.is_scalar() || matches!(value.ty, Type::Str(_) | Type::Array(..) | Type::Buf(_)), "an address")
             }
             Accepts::Any
@@ -235,6 +237,11 @@ impl Body<'_> {
         };
         if !fine {
             let message = format!("{} wants {wants} as its `{}`, and this is {}", row.name, param.name, value.ty);
+            if let (Type::Struct(of), Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr) = (&value.ty, accepts) {
+                let help = format!("name the member that has it; `rbt -lv 'struct {}'` lists them", of.name);
+                self.report(Diagnostic::error("type-mismatch", e.span, message).help(help));
+                return CallArg::Value(poison(e.span));
+            }
             return CallArg::Value(self.fail("type-mismatch", e.span, message));
         }
         let value = match accepts {

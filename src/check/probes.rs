@@ -403,7 +403,7 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
         let Some(row) = (tables.row)(name) else { return };
         n.context |= row.needs != Caps::NONE
             || matches!(row.lower, Lower::Context(_))
-            || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr));
+            || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
         n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
     });
     n.site = asks_its_site(probe, world, tables);

@@ -27,6 +27,7 @@ pub mod rights;
 pub mod separate;
 pub mod snapshot;
 pub mod syscalls;
+pub mod texts;
 pub mod tracefs;
 pub mod trampolines;
 pub mod usdt;

@@ -41,7 +41,17 @@ impl BinaryTypes {
             }
             found.is_none()
         })?;
-        found?
+        found.unwrap_or_else(|| self.variant(of, name))
+    }
+
+    /// What an enum of Rust has in one of its variants, by the variant's name.
+    fn variant(&self, of: &Struct, name: &str) -> Option<Field> {
+        let below = |die: Die, tag: DwTag| self.children(die).into_iter().filter(move |(_, e)| e.tag() == tag);
+        let parts = below(self.by_id(of.id)?, gimli::DW_TAG_variant_part);
+        let variants = parts.flat_map(|(part, _)| below(part, gimli::DW_TAG_variant).collect::<Vec<_>>());
+        let mut members = variants.flat_map(|(variant, _)| below(variant, gimli::DW_TAG_member).collect::<Vec<_>>());
+        let (die, entry) = members.find(|(die, entry)| self.name(*die, entry) == Some(name.as_bytes()))?;
+        self.field(die, &entry, 0)
     }
 
     /// All members, anonymous ones and base classes flattened; structs nested deeper than 16 stay [`Type::Struct`].
