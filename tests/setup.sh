@@ -2,13 +2,14 @@
 # Installs what rbt needs on Debian 12 or newer; what is there already is left alone.
 #
 #   tests/setup.sh build   to build it
-#   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 6.1
-#                          and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
+#   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
+#                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
 #                          and the scripts of Debian's bpftrace package (tests/tools.sh)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
 test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs binutils golang-go'
+oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'
 newer='6.12.*-cloud-amd64'
 
@@ -40,7 +41,7 @@ install() {
 # QEMU and the kernels; another Debian has them only in the archive of the one they belong to
 machine() {
     "$here/vm/vm-fetch.sh" qemu &&
-        { VM_SUITES="bullseye-security" "$here/vm/vm-fetch.sh" kernel "$oldest" || true; } &&
+        VM_SUITES='bullseye-security' "$here/vm/vm-fetch.sh" kernel "$oldest" &&
         { "$here/vm/vm-fetch.sh" kernel "$kernel" ||
             VM_SUITES='bookworm bookworm-security' "$here/vm/vm-fetch.sh" kernel "$kernel"; } &&
         { "$here/vm/vm-fetch.sh" kernel "$newer" ||
