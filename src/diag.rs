@@ -103,7 +103,7 @@ pub enum Severity {
 }
 
 /// One thing wrong with a script.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Error or warning.
     pub severity: Severity,

@@ -12,6 +12,7 @@ use crate::check::{self, hir};
 use crate::cli::{self, Command, Failure, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
 use crate::diag::{self, Diagnostic, Diagnostics, PROGRAM_NAME, Source, Span};
+use crate::emit::EmitError;
 use crate::info;
 use crate::input;
 use crate::list;
@@ -339,7 +340,7 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
     };
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
-    let compiled = compiled.map_err(|e| tell_not_compiled(&e.messages, front))?;
+    let compiled = compiled.map_err(|e| tell_not_compiled(&e, front))?;
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {
         return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
@@ -360,9 +361,10 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
 }
 
 /// What LLVM's back end says about the code we made: ours to mend, but the user may be able to write it otherwise.
-pub(crate) fn not_compiled(messages: &[String], sources: &[Source]) -> Diagnostics {
-    let mut all: Vec<Diagnostic> = Vec::new();
-    for message in messages {
+pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics {
+    let mut all = error.told.clone();
+    all.dedup();
+    for message in &error.messages {
         let (span, text) = located(message, sources);
         let (text, help) = match text.contains("stack limit") || text.contains("built-in function 'mem") {
             true => {
@@ -379,8 +381,8 @@ pub(crate) fn not_compiled(messages: &[String], sources: &[Source]) -> Diagnosti
     Diagnostics(all)
 }
 
-fn tell_not_compiled(messages: &[String], front: &Front) -> Failure {
-    say(&diag::render(&not_compiled(messages, &front.sources), &front.sources, front.run.color));
+fn tell_not_compiled(error: &EmitError, front: &Front) -> Failure {
+    say(&diag::render(&not_compiled(error, &front.sources), &front.sources, front.run.color));
     Failure::told(2)
 }
 

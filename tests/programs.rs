@@ -1,5 +1,6 @@
 //! What the checker accepts, the verifier accepts, and what scripts print is right: scripts made up at random, the same
-//! ones in every run. `cargo bench --bench generate` tries as many as are wanted.
+//! ones in every run. `cargo bench --bench generate` tries as many as are wanted. `stress` ones come from
+//! a second generator, whose author had not read the first.
 //!
 //! And the scripts of `bpftrace.list` through bpftrace, where that is installed (`RBT_TEST_BPFTRACE` may name it).
 //!
@@ -14,7 +15,7 @@ use std::process::{Command, ExitCode};
 mod generate;
 
 /// How many of a kind, and how many at a time: each time is a process of its own.
-const KINDS: &[(&str, u64, u64)] = &[("wild", 500, 125), ("exact", 250, 125)];
+const KINDS: &[(&str, u64, u64)] = &[("wild", 500, 125), ("stress", 250, 125), ("exact", 250, 125)];
 
 fn main() -> ExitCode {
     if let Ok(work) = std::env::var(generate::WORK) {

@@ -27,12 +27,17 @@ pub(super) const ROWS: &[Builtin] = &[
         lower: Lower::Code(|e, u, _| {
             let helper = match u.word(0) {
                 Some(MONOTONIC) => Helper::KtimeGetNs,
-                Some("tai" | "sw_tai") => Helper::KtimeGetTaiNs,
+                Some("sw_tai") => {
+                    let now = e.call(Helper::KtimeGetNs, &[]);
+                    let ahead = e.start(std::mem::offset_of!(Start, tai_offset));
+                    return Operand::u64(e.add(now, ahead));
+                }
+                Some("tai") => Helper::KtimeGetTaiNs,
                 _ => Helper::KtimeGetBootNs,
             };
             Operand::u64(e.call(helper, &[]))
         }),
-        doc: "Nanoseconds: since boot, suspended time included (boot, the default) or not (monotonic), or of International Atomic Time (tai, sw_tai).",
+        doc: "Nanoseconds: since boot, suspended time included (boot, the default) or not (monotonic), or of International Atomic Time (tai, from Linux 6.1 on; sw_tai, by its distance at the start of the run).",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; }",
     },
     Builtin {

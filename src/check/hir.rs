@@ -363,6 +363,18 @@ pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
     }
 }
 
+/// How large the code of statements will be, as far as their number tells.
+pub fn weight(stmts: &[Stmt]) -> u64 {
+    let mut sum = 0;
+    visit(stmts, &mut |n| {
+        sum += 1;
+        if let Node::Stmt(Stmt { kind: StmtKind::Repeat { times, body }, .. }) = n {
+            sum += u64::from(times.saturating_sub(1)).saturating_mul(weight(body));
+        }
+    });
+    sum
+}
+
 impl Expr {
     /// Visits this and all that is in it.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {

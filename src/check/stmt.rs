@@ -6,12 +6,15 @@ use super::body::Body;
 use super::convert::{assigned_type, cast};
 use super::expr::widen;
 use super::fold;
-use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind};
+use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind, weight};
 use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
 
+/// Statements and expressions that the copies of a body may have in all. The verifier follows some thousands of conditions in
+/// a row (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), and a statement may have several.
+const MOST_UNROLLED: u64 = 6000;
 /// Copies of a body that nested `unroll`s may make: more take LLVM and the verifier minutes.
 const MOST_COPIES: u64 = 10_000;
 
@@ -115,7 +118,7 @@ impl Body<'_> {
                 let body = self.block(body);
                 self.loops -= 1;
                 self.copies = around;
-                StmtKind::Repeat { times, body }
+                self.repeated(times, body, span)
             }
             ast::StmtKind::Break | ast::StmtKind::Continue => {
                 let out_of = matches!(s.kind, ast::StmtKind::Break);
@@ -141,6 +144,16 @@ impl Body<'_> {
             }
         };
         out.push(Stmt { kind, span });
+    }
+
+    /// A body so many times: written out, or where that would be too long a loop, which means the same.
+    fn repeated(&mut self, times: u32, body: Vec<Stmt>, span: Span) -> StmtKind {
+        if u64::from(times).saturating_mul(weight(&body)) <= MOST_UNROLLED {
+            return StmtKind::Repeat { times, body };
+        }
+        let number = |n: u64| Expr { ty: Type::I64, span, kind: ExprKind::Int(n) };
+        let var = self.hide(Type::I64);
+        StmtKind::ForRange { var, from: number(0), to: number(times.into()), body }
     }
 
     /// An integer as `int64`.

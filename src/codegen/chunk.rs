@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Gen;
-use crate::check::hir::{self, Expr, ExprKind, Stmt, StmtKind};
+use crate::check::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::emit::{Cmp, IntValue};
 use crate::types::Int;
 
@@ -160,18 +160,6 @@ impl<'c> Gen<'_, 'c> {
         let code = self.e.int(code);
         self.e.ret(Some(code));
     }
-}
-
-/// How large the code of statements will be, as far as their number tells.
-fn weight(stmts: &[Stmt]) -> u64 {
-    let mut sum = 0;
-    hir::visit(stmts, &mut |n| {
-        sum += 1;
-        if let hir::Node::Stmt(Stmt { kind: StmtKind::Repeat { times, body }, .. }) = n {
-            sum += u64::from(times.saturating_sub(1)).saturating_mul(weight(body));
-        }
-    });
-    sum
 }
 
 /// Where control may go from some statements, other than to their end.

@@ -11,6 +11,8 @@ use crate::types::Type;
 const WHOLE: u32 = 64;
 /// With more arguments than this, numbers wait in memory for the others: registers are few, and the stack is small.
 const MANY: usize = 8;
+/// With more strings than this, their lengths wait there, too.
+const SEVERAL: usize = 2;
 /// Index and a reserved word.
 const HEAD: u32 = 8;
 
@@ -32,6 +34,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                 }
             }
             None => {
+                let strings = |a: &&CallArg| matches!(a, CallArg::Value(e) if travels_in_part(&e.ty));
+                let several = call.args.iter().filter(strings).count() > SEVERAL;
                 for a in &call.args {
                     match a {
                         // what does not fit a signed word travels like any value, so that its type says its sign
@@ -42,7 +46,11 @@ impl<'a, 'c> Gen<'a, 'c> {
                         CallArg::Value(e) => {
                             let op = self.travelling(e);
                             let op = if call.args.len() > MANY { self.e.park(op) } else { op };
+                            let length = if several { self.e.park_length(&op) } else { None };
                             layout.send(e.ty.clone(), op);
+                            if let Some(field) = layout.fields.last_mut() {
+                                field.length = length;
+                            }
                         }
                         CallArg::Word(w) => layout.args.push(EventArg::Word(w.clone())),
                         CallArg::Map(m) => layout.args.push(match self.taking {
@@ -53,7 +61,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                             let ty = self.script.maps[*m].key.clone().unwrap_or(Type::Void);
                             let op = self.expr(key);
                             let offset = layout.place(&ty);
-                            layout.fields.push(RecordField { offset, value: op, ty, var: false });
+                            layout.fields.push(RecordField { offset, value: op, ty, var: false, length: None });
                             layout.args.push(EventArg::Element { map: *m, offset });
                         }
                         CallArg::Type(_) => layout.args.push(EventArg::Int(0)),
@@ -114,11 +122,11 @@ impl<'c> Layout<'c> {
             let offset = self.size.next_multiple_of(4);
             self.size = offset + 8;
             self.args.push(EventArg::Var { ty: ty.clone(), offset });
-            self.fields.push(RecordField { offset, value, ty, var: true });
+            self.fields.push(RecordField { offset, value, ty, var: true, length: None });
         } else {
             let offset = self.place(&ty);
             self.args.push(EventArg::Field { ty: ty.clone(), offset });
-            self.fields.push(RecordField { offset, value, ty, var: false });
+            self.fields.push(RecordField { offset, value, ty, var: false, length: None });
         }
     }
 }

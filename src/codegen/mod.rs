@@ -26,10 +26,11 @@ use std::collections::BTreeSet;
 
 use crate::builtins;
 use crate::check::hir;
-use crate::diag::{Lines, Source, Span};
-use crate::emit::{Context, Dumps, Emit, EmitError, Problem, Slots};
+use crate::diag::{Diagnostic, Lines, Source, Span};
+use crate::emit::{Context, Dumps, Emit, EmitError, Helper, Problem, Room, Slots};
 use crate::probes::Env;
 use crate::settings::{Mechanism, Settings};
+use crate::system::object_limits::{Limited, MOST_MAPS, MOST_STACK, limited};
 use crate::system::{Feature, System};
 use crate::types::Type;
 use crate::value::Pos;
@@ -49,6 +50,13 @@ pub struct Compiled {
     /// BPF assembly.
     pub assembly: Option<String>,
 }
+
+/// Helpers that not every kernel has which we run on, and in whose place there is nothing else.
+const NEWER: [(Helper, Feature, &str); 3] = [
+    (Helper::ForEachMapElem, Feature::ForEach, "`for` over a map, and what else goes through one (as len() does), needs Linux 5.13"),
+    (Helper::MapLookupPercpuElem, Feature::PercpuLookup, "the value of an aggregation, within the script, needs Linux 5.19"),
+    (Helper::KtimeGetTaiNs, Feature::Tai, "Linux 6.1 has it; `nsecs(sw_tai)` works on every kernel"),
+];
 
 /// The compiler at work on one script.
 struct Gen<'a, 'c> {
@@ -89,8 +97,75 @@ struct Gen<'a, 'c> {
     within: Option<function::Within>,
 }
 
+/// The room that is given to a script's programs: the first where all of them fit is taken.
+const ROOMS: [Room; 4] = [
+    Room { temporaries: 256, lean: false },
+    Room { temporaries: 64, lean: false },
+    Room { temporaries: 128, lean: true },
+    Room { temporaries: 0, lean: true },
+];
+
 /// Compiles. It fails only where LLVM finds something that checking should have.
 pub fn compile(
+    script: &hir::Script,
+    settings: &Settings,
+    sys: &dyn System,
+    sources: &[Source],
+    dumps: Dumps,
+) -> Result<Compiled, EmitError> {
+    let mut best: Option<(u32, Compiled)> = None;
+    let mut refused = None;
+    for room in ROOMS {
+        match compile_within(room, script, settings, sys, sources, dumps) {
+            Ok(compiled) => {
+                let programs = match limited(&compiled.artifact.elf) {
+                    Ok(programs) => programs,
+                    Err(e) => crate::bug!("our own object cannot be read: {e}"),
+                };
+                let told = too_many_maps(&programs, &compiled.artifact.manifest, script);
+                if !told.is_empty() {
+                    return Err(told.into());
+                }
+                let stack = programs.iter().map(|p| p.stack).max().unwrap_or(0);
+                if stack <= MOST_STACK {
+                    return Ok(compiled);
+                }
+                if best.as_ref().is_none_or(|(least, _)| stack < *least) {
+                    best = Some((stack, compiled));
+                }
+            }
+            Err(e) if e.is_for_stack() => refused = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    // the kernel has the last word
+    match (best, refused) {
+        (Some((_, compiled)), _) => Ok(compiled),
+        (None, Some(e)) => Err(e),
+        (None, None) => crate::bug!("there is some room"),
+    }
+}
+
+/// Probes that name more maps than the kernel takes.
+fn too_many_maps(programs: &[Limited], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
+    let mut told: Vec<Diagnostic> = Vec::new();
+    for program in programs.iter().filter(|p| p.maps.len() > MOST_MAPS) {
+        let site = manifest.programs.iter().find(|p| p.function == program.name).and_then(|p| p.sites.first());
+        let probe = site.and_then(|s| script.probes.iter().find(|p| p.sites.iter().any(|q| q.name == s.name)));
+        let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
+        let most = MOST_MAPS - (program.maps.len() - own);
+        let message = format!("this probe uses {own} maps; the kernel lets it use {most} besides those that every probe has");
+        let help = "use one map with a key in place of several, or divide what is done among several probes";
+        let said = Diagnostic::error("too-many-maps", probe.map_or_else(Span::default, |p| p.span), message).help(help);
+        if !told.contains(&said) {
+            told.push(said);
+        }
+    }
+    told
+}
+
+fn compile_within(
+    room: Room,
     script: &hir::Script,
     settings: &Settings,
     sys: &dyn System,
@@ -106,6 +181,8 @@ pub fn compile(
     e.namespace = sys.pid_namespace();
     e.may_sleep = sys.has(Feature::SleepingUprobes);
     e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
+    e.room = room;
+    e.lacks = NEWER.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect();
     e.warning_level = settings.warning_level;
     e.counts_unread = settings.counts_unread;
     e.follows = settings.follows();

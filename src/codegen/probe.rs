@@ -324,6 +324,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         match (ty, op.repr) {
             // an address that is shown by name
             (Type::Tagged(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
+            // the verifier lets nobody calculate with the context's own address; its members are read by helpers
+            (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.mere_number(addr)),
             _ => op,
         }
     }

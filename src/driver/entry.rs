@@ -114,7 +114,7 @@ impl Among<'_> {
         let checked = &entry.checked;
         let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
         let compiled = codegen::compile(&script, &checked.settings, self.sys, &entry.sources, dumps);
-        compiled.map_err(|e| super::tell_not_compiled(&e.messages, &self.front(entry)))
+        compiled.map_err(|e| super::tell_not_compiled(&e, &self.front(entry)))
     }
 
     /// Says why an entry does not run; or else gives what it is to be compiled without, for another try.

@@ -303,7 +303,7 @@ mod tests {
         let dumps = Dumps { assembly: true, ..Dumps::default() };
         match codegen::compile(&script, &checked.settings, sys, &[source], dumps) {
             Ok(compiled) => compiled.assembly.unwrap_or_default(),
-            Err(e) => format!("{:?}", e.messages),
+            Err(e) => format!("{e:?}"),
         }
     }
 

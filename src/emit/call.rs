@@ -44,10 +44,11 @@ impl<'c> Emit<'c> {
         if let Some(of) = &outer.fun {
             let (sites, frames) = (of.sites.clone(), of.own_frames);
             let many = sites.len() > 1;
+            let budget = self.room.temporaries;
             let f = self.fun();
             (f.sites, f.own_frames, f.context) = (sites, frames, Some(*ctx));
             (f.scratch_top, f.scratch_max) = (FRAME_HEAD, FRAME_HEAD);
-            f.stack_bytes = super::mem::STACK_BUDGET - STACK;
+            f.stack_bytes = budget.saturating_sub(STACK);
             if many {
                 let at = self.scratch_at(0);
                 let site = self.load(at, 8, U64);
@@ -61,7 +62,7 @@ impl<'c> Emit<'c> {
     /// Ends it.
     pub fn end_subprogram(&mut self, outer: Outer<'c>) -> Subprogram<'c> {
         let none = self.int(0);
-        let (function, max, used) = self.end_inner(outer, none);
+        let (function, max, used) = self.end_inner(outer, none, false);
         Subprogram { function, frame: if used { max } else { 0 } }
     }
 
@@ -121,7 +122,7 @@ impl<'c> Emit<'c> {
                 body(self, &numbers);
                 self.outlining = false;
                 let none = self.int(0);
-                self.end_inner(outer, none).0
+                self.end_inner(outer, none, false).0
             }
         };
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|n| BasicMetadataValueEnum::from(*n)).collect();
@@ -159,7 +160,7 @@ impl<'c> Emit<'c> {
                     });
                 }
                 let value = body(self, a, b);
-                self.end_inner(outer, value).0
+                self.end_inner(outer, value, false).0
             }
         };
         let args = args.map(|(p, _)| BasicMetadataValueEnum::from(p));

@@ -147,7 +147,7 @@ impl<'c> Emit<'c> {
             scratch_top: 8,
             scratch_max: 8,
             stack: Vec::new(),
-            stack_bytes: super::mem::STACK_BUDGET,
+            stack_bytes: self.room.temporaries,
             places: HashMap::new(),
             skewed: HashMap::new(),
             kept: HashMap::new(),
@@ -168,9 +168,11 @@ impl<'c> Emit<'c> {
         Outer { fun: outer, start, block, place }
     }
 
-    /// Ends it; the function's address, as a helper takes it.
+    /// Ends it; the function's address, as a helper takes it. What it returns is 0 or 1, and the verifier must see that: it
+    /// refuses a callback that may give more (`check_func_call` and `prepare_func_exit` of kernel/bpf/verifier.c), and LLVM,
+    /// which knows the range of a condition's byte, returns the byte as it is.
     pub fn end_callback(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> PointerValue<'c> {
-        let (function, max, used) = self.end_inner(outer, value);
+        let (function, max, used) = self.end_inner(outer, value, true);
         if let (true, Some(f)) = (used, &mut self.fun) {
             f.scratch_used = true;
             f.scratch_max = f.scratch_max.max(max);
@@ -179,7 +181,8 @@ impl<'c> Emit<'c> {
     }
 
     /// Ends it; gives it, how much scratch memory it takes, and whether it takes any.
-    pub(super) fn end_inner(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> (FunctionValue<'c>, u32, bool) {
+    /// With `one_bit`, what it returns is cut to its lowest bit where LLVM cannot take that back.
+    pub(super) fn end_inner(&mut self, outer: Outer<'c>, value: IntValue<'c>, one_bit: bool) -> (FunctionValue<'c>, u32, bool) {
         let f = self.fun_ref();
         let (function, entry, exit, result, max, used) = (f.function, f.entry, f.exit, f.result, f.scratch_max, f.scratch_used);
         self.ret(Some(value));
@@ -187,7 +190,8 @@ impl<'c> Emit<'c> {
         self.b.position_at_end(entry);
         ok(self.b.build_unconditional_branch(outer.start));
         self.b.position_at_end(exit);
-        let value = ok(self.b.build_load(self.i64t(), result, ""));
+        let value = ok(self.b.build_load(self.i64t(), result, "")).into_int_value();
+        let value = if one_bit { self.and(self.opaque(value), self.int(1)) } else { value };
         ok(self.b.build_return(Some(&value)));
         self.fun = outer.fun;
         if let Some(b) = outer.block {

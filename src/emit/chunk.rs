@@ -71,7 +71,7 @@ impl<'c> Emit<'c> {
             outer.start = self.find_slot(outer.start);
         }
         let value = self.int(value);
-        let (function, max, _) = self.end_inner(outer, value);
+        let (function, max, _) = self.end_inner(outer, value, false);
         self.decide(first, context.flatten());
         if context == Some(None) {
             self.hide(function);

@@ -6,6 +6,7 @@ use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue, PointerV
 
 use super::{Emit, ok};
 use crate::bug;
+use crate::diag::Diagnostic;
 
 macro_rules! helpers {
     ($($variant:ident = $number:literal, $name:literal;)*) => {
@@ -93,6 +94,10 @@ impl<'c> Emit<'c> {
     }
 
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
+        if let Some((_, help)) = self.lacks.iter().find(|(h, _)| *h == helper) {
+            let message = format!("this kernel has no helper `bpf_{}`, which this needs", helper.name());
+            self.lacking.push(Diagnostic::error("no-helper", self.span, message).help(*help));
+        }
         let types: Vec<BasicMetadataTypeEnum> =
             args.iter().map(|a| if a.is_pointer_value() { self.ptrt().into() } else { self.i64t().into() }).collect();
         let ty = if pointer { self.ptrt().fn_type(&types, false) } else { self.i64t().fn_type(&types, false) };

@@ -9,8 +9,6 @@ use super::{Cmp, Emit, Helper, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
 
-/// Stack that temporaries may take of the 512 bytes; LLVM needs some for its own spills.
-pub(super) const STACK_BUDGET: u32 = 256;
 /// Bytes of the smallest page.
 const PAGE: u64 = 4096;
 /// Up to so many stores or loads a copy is written out; above, a helper does it.
@@ -36,7 +34,7 @@ impl<'c> Emit<'c> {
                 s.2 = true;
                 return s.0;
             }
-            if self.fun_ref().stack_bytes + class <= STACK_BUDGET {
+            if self.fun_ref().stack_bytes + class <= self.room.temporaries {
                 let ptr = self.in_entry(|e| {
                     let ty = e.i64t().array_type(class / 8);
                     ok(e.b.build_alloca(ty, ""))
@@ -117,8 +115,9 @@ impl<'c> Emit<'c> {
 
     /// Leaves only so much stack to temporaries from here on: functions that are called need some, too.
     pub fn spare_stack(&mut self, bytes: u32) {
+        let budget = self.room.temporaries;
         let f = self.fun();
-        f.stack_bytes = f.stack_bytes.max(STACK_BUDGET.saturating_sub(bytes));
+        f.stack_bytes = f.stack_bytes.max(budget.saturating_sub(bytes));
     }
 
     /// Memory that no [`Emit::release`] gives back: see [`Emit::alloc_known`] too. At most 32 bytes.

@@ -66,6 +66,7 @@ use inkwell::values::{BasicValueEnum, FunctionValue, GlobalValue};
 use inkwell::{AddressSpace, IntPredicate};
 
 use crate::bug;
+use crate::diag::Diagnostic;
 use crate::types::{Int, Space, Type};
 
 /// A value while code is emitted.
@@ -134,6 +135,16 @@ pub enum Cmp {
     Sge,
 }
 
+/// What is done to keep a program within its 512 bytes of stack. How much LLVM spills is known only when the object is made:
+/// a program that turns out to take too much is compiled again with less room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that the temporaries of a function may take; others lie in the scratch arena.
+    pub temporaries: u32,
+    /// LLVM is not to keep values for reuse, which it would have to spill: the code is longer, and takes less stack.
+    pub lean: bool,
+}
+
 /// A module, and the function under construction in it.
 pub struct Emit<'c> {
     cx: &'c Context,
@@ -166,6 +177,10 @@ pub struct Emit<'c> {
     pub fetches: bool,
     /// Trampolines do not keep a program from calling itself, so programs do: see `enter_alone`.
     pub checks_recursion: bool,
+    /// Helpers that the kernel has not, each with what would have it.
+    pub lacks: Vec<(Helper, &'static str)>,
+    /// Calls of those.
+    lacking: Vec<Diagnostic>,
     /// Maps may get memory for elements wherever a program runs.
     pub allocates: bool,
     /// The kernel makes a loop's turns: see [`Emit::turns`].
@@ -176,6 +191,8 @@ pub struct Emit<'c> {
     outlining: bool,
     /// Values over so many bytes live in the scratch arena.
     pub on_stack_limit: u32,
+    /// How the stack is shared between temporaries and what LLVM spills.
+    pub room: Room,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
     pub pad: bool,
     /// What the call under way gives is not looked at.

@@ -25,7 +25,7 @@ use llvm_sys::prelude::LLVMDiagnosticInfoRef;
 use super::shared::{SCRATCH, SCRATCH_SLOTS};
 use super::{Emit, MapDef, Problem};
 use crate::bug;
-use crate::diag::{Source, short_names};
+use crate::diag::{Diagnostic, Source, short_names};
 
 /// Messages of LLVM's back end, collected: its own handler would end the process.
 pub(super) type Errors = Vec<String>;
@@ -35,6 +35,27 @@ pub(super) type Errors = Vec<String>;
 pub struct EmitError {
     /// Its messages; where they name a place, it is `script:line:column`, the script by its [`short_names`].
     pub messages: Vec<String>,
+    /// What the kernel would refuse, found here before it is asked.
+    pub told: Vec<Diagnostic>,
+}
+
+impl From<Vec<Diagnostic>> for EmitError {
+    fn from(told: Vec<Diagnostic>) -> Self {
+        Self { messages: Vec::new(), told }
+    }
+}
+
+impl From<Vec<String>> for EmitError {
+    fn from(messages: Vec<String>) -> Self {
+        Self { messages, told: Vec::new() }
+    }
+}
+
+impl EmitError {
+    /// A function alone takes more stack than there is.
+    pub fn is_for_stack(&self) -> bool {
+        self.messages.iter().any(|m| m.contains("stack limit"))
+    }
 }
 
 /// A finished object.
@@ -119,6 +140,9 @@ fn in_file<'c>(di: &DebugInfoBuilder<'c>, scope: DIScope<'c>, file: DIFile<'c>) 
     }
 }
 
+/// Passes that make no value live longer than it did: no hoisting, no reuse of what was computed elsewhere.
+const LEAN: &str = "function(sroa,simplifycfg,instcombine,simplifycfg,adce),globaldce";
+
 impl<'c> Emit<'c> {
     /// A module for a script, whose own source is the first. `v4`: the kernel takes instructions of BPF's CPU version 4.
     pub fn new(cx: &'c Context, sources: &[Source], v4: bool, license: &str) -> Self {
@@ -198,12 +222,15 @@ impl<'c> Emit<'c> {
             v4,
             fetches: true,
             checks_recursion: false,
+            lacks: Vec::new(),
+            lacking: Vec::new(),
             allocates: true,
             loops: true,
             may_sleep: true,
             namespace: None,
             outlining: false,
             on_stack_limit: 32,
+            room: super::Room { temporaries: 256, lean: false },
             pad: true,
             discarded: false,
             space: crate::types::Space::Unknown,
@@ -406,6 +433,9 @@ impl<'c> Emit<'c> {
 
     /// Finishes the module: optimises it and makes the object.
     pub fn build(mut self, dumps: Dumps) -> Result<Built, EmitError> {
+        if !self.lacking.is_empty() {
+            return Err(self.lacking.into());
+        }
         if let Some((_, def)) = self.maps.get_mut(SCRATCH) {
             def.value_size = self.scratch_size;
             def.max_entries = SCRATCH_SLOTS;
@@ -418,10 +448,11 @@ impl<'c> Emit<'c> {
         let ir = dumps.ir.then(|| text(&self.module));
         // a malformed module makes the back end abort, which no handler can stop
         if let Err(e) = self.module.verify() {
-            return Err(EmitError { messages: vec![e.to_string()] });
+            return Err(vec![e.to_string()].into());
         }
-        if let Err(e) = self.module.run_passes("default<O2>", &self.machine, PassBuilderOptions::create()) {
-            return Err(EmitError { messages: vec![e.to_string()] });
+        let passes = if self.room.lean { LEAN } else { "default<O2>" };
+        if let Err(e) = self.module.run_passes(passes, &self.machine, PassBuilderOptions::create()) {
+            return Err(vec![e.to_string()].into());
         }
         let optimised = dumps.optimised.then(|| text(&self.module));
         let write = |kind| self.machine.write_to_memory_buffer(&self.module, kind);
@@ -431,13 +462,13 @@ impl<'c> Emit<'c> {
         };
         let object = write(FileType::Object);
         if !self.errors.is_empty() {
-            return Err(EmitError { messages: std::mem::take(&mut *self.errors) });
+            return Err(std::mem::take(&mut *self.errors).into());
         }
         match object {
             Ok(buffer) => {
                 Ok(Built { elf: buffer.as_slice().to_vec(), problems: self.problems, events: self.next_event, ir, optimised, assembly })
             }
-            Err(e) => Err(EmitError { messages: vec![e.to_string()] }),
+            Err(e) => Err(vec![e.to_string()].into()),
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct RecordField<'c> {
     pub ty: Type,
     /// The bytes come after the fixed part: at `offset` are `u32` offset and `u32` length.
     pub var: bool,
+    /// Where in scratch memory the value's length waits, if it does: see [`Emit::park_length`].
+    pub length: Option<u32>,
 }
 
 /// Room for the bytes of a string of this capacity behind a record's fixed part, such that the verifier can bound its
@@ -114,7 +116,11 @@ impl<'c> Emit<'c> {
         let size = f.ty.size();
         let mask = self.int(u64::from(var_room(&f.ty)) - 1);
         let (from, len) = if let Repr::Mem(ptr, Some(len)) = f.value.repr {
-            (self.fresh(ptr), len)
+            let parked = f.length.map(|offset| {
+                let at = self.scratch_at(offset);
+                self.load(at, 0, Int { bytes: 8, signed: true })
+            });
+            (self.fresh(ptr), parked.unwrap_or(len))
         } else {
             (self.in_memory(&f.value), self.int(size.into()))
         };
@@ -129,6 +135,19 @@ impl<'c> Emit<'c> {
         self.store(rec, f.offset, 4, end);
         self.store(rec, f.offset + 4, 4, len);
         self.add(end, len)
+    }
+
+    /// Puts the length of a string away until the record is made. The verifier forgets what is in scratch memory: of several
+    /// lengths in registers it would follow every combination that the ways to them allow.
+    pub fn park_length(&mut self, op: &Operand<'c>) -> Option<u32> {
+        let Repr::Mem(_, Some(len)) = op.repr else { return None };
+        if len.is_const() {
+            return None;
+        }
+        let offset = self.alloc_scratch(8);
+        let at = self.scratch_at(offset);
+        self.store(at, 0, 8, len);
+        Some(offset)
     }
 
     /// Asks for the end of the run by more than a record, which may find no room. Programs that start from now on return at

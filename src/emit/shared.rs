@@ -43,6 +43,8 @@ pub struct Start {
     pub boot_ns: u64,
     /// CPUs that may ever be there.
     pub cpus: u64,
+    /// International Atomic Time is so many nanoseconds ahead of `CLOCK_MONOTONIC`.
+    pub tai_offset: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
     /// This process, as the kernel numbers it whatever namespace it is in.

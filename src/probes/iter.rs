@@ -185,7 +185,11 @@ impl ProbeKind for Iter {
 
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let field = |e: &mut Emit<'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
-            (Type::Ptr(..), _) => Operand::reg(f.field.ty.clone(), word(e, f.field.offset)),
+            (Type::Ptr(..), _) => {
+                let object = word(e, f.field.offset);
+                let object = if e.trusts { object } else { e.mere_number(object) };
+                Operand::reg(f.field.ty.clone(), object)
+            }
             (_, Some(int)) => Operand::reg(f.field.ty.clone(), e.load_ctx(f.field.offset, int)),
             (_, None) => crate::bug!("{} is no number", f.field.name),
         };

@@ -249,15 +249,15 @@ fn prepare_maps(
                     child: given.child.into(),
                     boot_ns: clock(libc::CLOCK_BOOTTIME),
                     cpus: cpus.into(),
+                    tai_offset: clock(libc::CLOCK_TAI).wrapping_sub(clock(libc::CLOCK_MONOTONIC)),
                     never: 0,
                     own: super::follow::own_id(),
                     first: settings.pid.unwrap_or(given.child).into(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
                 };
-                let words =
-                    [start.child, start.boot_ns, start.cpus, start.never, start.own, start.first, start.problems, start.failures_shift];
-                let words = words.map(u64::to_ne_bytes).concat();
+                let words = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.never, start.own, start.first];
+                let words = words.into_iter().chain([start.problems, start.failures_shift]).flat_map(u64::to_ne_bytes).collect::<Vec<_>>();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
                     if let (Some(to), Some(from)) = (to.get_mut(..n), words.get(..n)) {

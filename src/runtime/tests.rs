@@ -74,7 +74,7 @@ fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
 /// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
 fn send(e: &mut Emit, event: u32) {
     let value = crate::emit::Operand::u64(e.int(7));
-    e.record(event, 16, &[crate::emit::RecordField { offset: 8, value, ty: Type::U64, var: false }]);
+    e.record(event, 16, &[crate::emit::RecordField { offset: 8, value, ty: Type::U64, var: false, length: None }]);
 }
 
 /// Adds one to element `key` of script map 0 (a hash of u64 to u64).

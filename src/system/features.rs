@@ -81,6 +81,8 @@ fn ask(feature: Feature) -> bool {
         Feature::SharedStacks => true,
         Feature::Loop => offers(&CALL_LOOP),
         Feature::ForEach => offers(&CALL_FOR_EACH),
+        Feature::PercpuLookup => offers(&CALL_PERCPU_LOOKUP),
+        Feature::Tai => offers(&CALL_TAI),
         Feature::AncestorCgroup => load(prog_type::RAW_TRACEPOINT, 0, &CALL_ANCESTOR_CGROUP, None).is_ok(),
         Feature::AllocatesAnywhere => allocates_anywhere(),
     }
@@ -212,6 +214,10 @@ const RETURN_ZERO: [Insn; 2] = [Insn(0xb7, 0, 0, 0), EXIT];
 const CALL_GET_ATTACH_COOKIE: [Insn; 3] = [Insn(0x85, 0, 0, 174), Insn(0xb7, 0, 0, 0), EXIT];
 /// r0 = bpf_for_each_map_elem(ctx, ?, ?, ?)
 const CALL_FOR_EACH: [Insn; 3] = [Insn(0x85, 0, 0, 164), Insn(0xb7, 0, 0, 0), EXIT];
+/// Without arguments likewise; r0 = bpf_map_lookup_percpu_elem(); r0 = 0
+const CALL_PERCPU_LOOKUP: [Insn; 3] = [Insn(0x85, 0, 0, 195), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_ktime_get_tai_ns(); r0 = 0
+const CALL_TAI: [Insn; 3] = [Insn(0x85, 0, 0, 208), Insn(0xb7, 0, 0, 0), EXIT];
 /// r1 = 0; r0 = bpf_get_current_ancestor_cgroup_id(r1); r0 = 0
 const CALL_ANCESTOR_CGROUP: [Insn; 4] = [Insn(0xb7, 1, 0, 0), Insn(0x85, 0, 0, 123), Insn(0xb7, 0, 0, 0), EXIT];
 /// r2 = 0; r0 = bpf_override_return(ctx, r2); r0 = 0

@@ -20,6 +20,7 @@ mod ldcache;
 pub mod live;
 pub mod locate;
 pub mod mangled;
+pub mod object_limits;
 pub mod object_needs;
 pub mod programs;
 pub mod registers;
@@ -155,6 +156,10 @@ pub enum Feature {
     ForEach,
     /// A map's elements may be allocated by a program that runs in an interrupt (Linux 6.1).
     AllocatesAnywhere,
+    /// `bpf_map_lookup_percpu_elem`.
+    PercpuLookup,
+    /// `bpf_ktime_get_tai_ns`.
+    Tai,
     /// `bpf_get_current_ancestor_cgroup_id` for tracing.
     AncestorCgroup,
     /// `bpf_override_return` (CONFIG_BPF_KPROBE_OVERRIDE).
@@ -177,7 +182,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every one.
-    pub const ALL: [Feature; 20] = [
+    pub const ALL: [Feature; 22] = [
         Feature::UprobeMulti,
         Feature::PerfCookie,
         Feature::RawTracepointCookie,
@@ -188,6 +193,8 @@ impl Feature {
         Feature::SleepingUprobes,
         Feature::NumberPointers,
         Feature::ForEach,
+        Feature::PercpuLookup,
+        Feature::Tai,
         Feature::AllocatesAnywhere,
         Feature::AncestorCgroup,
         Feature::Override,

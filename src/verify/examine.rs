@@ -308,7 +308,7 @@ impl Work<'_> {
             let compiled = match codegen::compile(&lowered, &settings, sys, &self.sources, Dumps::default()) {
                 Ok(compiled) => compiled,
                 Err(e) => {
-                    let diags = driver::not_compiled(&e.messages, &self.sources);
+                    let diags = driver::not_compiled(&e, &self.sources);
                     return self.find_all(diags);
                 }
             };

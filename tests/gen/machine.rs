@@ -145,6 +145,8 @@ impl Machine {
         spent.compile = since.elapsed();
         let compiled = match compiled {
             Ok(compiled) => compiled,
+            // a limit of the kernel's that is told before it is asked
+            Err(e) if e.messages.is_empty() => return Outcome::Check(diag::render(&diag::Diagnostics(e.told), &[source], false)),
             Err(e) => return Outcome::Compile(e.messages.join("\n")),
         };
         let since = Instant::now();

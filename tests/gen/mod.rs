@@ -1,5 +1,6 @@
 //! Scripts by the thousand, made up at random: `wild` ones over the whole grammar, which must check, compile and pass the
-//! verifier; `exact` ones of which it is known what they print.
+//! verifier; `stress` ones of a second generator, of which the verifier must take all that check takes; `exact` ones of which it
+//! is known what they print.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape of a made-up program
 
@@ -15,11 +16,14 @@ mod invent;
 mod machine;
 mod rng;
 mod shrink;
+mod stress;
+mod tokens;
 mod tree;
 mod wild;
 
 use exact::{S, Script};
 use machine::{Machine, Outcome, Spent};
+use stress::world::World;
 use wild::Wild;
 
 /// `KIND N FIRST [SECONDS]`: tries so many scripts from that seed on, in a process of their own, which is started again after
@@ -36,9 +40,9 @@ pub fn main(args: &[String]) -> ExitCode {
             println!("{text}\n{}: {}\n{spent:?}", outcome.class(), outcome.story());
         }
         "work" => return work(word(1), number(2, 500), number(3, 1), number(4, PATIENCE)),
-        kind @ ("wild" | "exact") => return watch(kind, number(1, 500), number(2, 1), number(3, PATIENCE)),
+        kind @ ("wild" | "stress" | "exact") => return watch(kind, number(1, 500), number(2, 1), number(3, PATIENCE)),
         _ => {
-            println!("wild|exact N [SEED [SECONDS]], show wild|exact SEED, try wild|exact SEED");
+            println!("wild|stress|exact N [SEED [SECONDS]], show KIND SEED, try KIND SEED, file PATH");
             return ExitCode::FAILURE;
         }
     }
@@ -48,6 +52,10 @@ pub fn main(args: &[String]) -> ExitCode {
 fn text_of(kind: &str, seed: u64) -> String {
     match kind {
         "exact" => invent::invent(seed).text(),
+        "stress" => {
+            let machine = Machine::new();
+            stress::script(&World::new(&machine, &fixtures()), seed)
+        }
         _ => {
             let machine = Machine::new();
             wild::text(&Wild::new(&machine, &fixture()).script(seed))
@@ -96,9 +104,14 @@ fn place() -> PathBuf {
     dir
 }
 
-/// A program for uprobes to sit on: the test suite's own, where it has been built.
+/// Programs for uprobes to sit on: the test suite's own, where they have been built.
+fn fixtures() -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/fixtures").display().to_string()
+}
+
+/// One of them.
 fn fixture() -> String {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp/fixtures/args").display().to_string()
+    format!("{}/args", fixtures())
 }
 
 fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
@@ -106,6 +119,10 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
     let wild = (kind == "wild").then(|| Wild::new(&machine, &fixture()));
     if let Some(wild) = &wild {
         println!("attach points: {}", wild.points().join(" "));
+    }
+    let world = (kind == "stress").then(|| World::new(&machine, &fixtures()));
+    if let Some(world) = &world {
+        println!("attach points: {}", world.points().iter().map(|p| p.text.as_str()).collect::<Vec<_>>().join(" "));
     }
     let at = std::env::var("RBT_GENERATE_AT").unwrap_or_default();
     let (mut spent, mut making, mut failed, mut skipped) = (Spent::default(), Duration::ZERO, 0, 0);
@@ -115,8 +132,28 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
             let _ = std::fs::write(&at, seed.to_string());
         }
         let since = Instant::now();
-        let (outcome, took) = match &wild {
-            Some(wild) => {
+        let (outcome, took) = match (&wild, &world) {
+            (None, Some(world)) => {
+                let text = stress::script(world, seed);
+                making += since.elapsed();
+                let (outcome, took) = machine.try_script(&text, false);
+                match &outcome {
+                    Outcome::Fine(..) => {}
+                    Outcome::Check(said) => {
+                        if std::env::var("RBT_GENERATE_TELL").is_ok() {
+                            println!("seed {seed}: {}", said.lines().take(4).collect::<Vec<_>>().join(" / "));
+                        }
+                        skipped += 1;
+                        continue;
+                    }
+                    _ => {
+                        let small = tokens::shrink(&text, &mut same(&machine, &outcome, patience));
+                        report(seed, &outcome, &small, &machine.try_script(&small, false).0);
+                    }
+                }
+                (outcome, took)
+            }
+            (Some(wild), _) => {
                 let nodes = wild.script(seed);
                 making += since.elapsed();
                 let (outcome, took) = machine.try_script(&wild::text(&nodes), false);
@@ -126,7 +163,7 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
                 }
                 (outcome, took)
             }
-            None => {
+            (None, None) => {
                 let script = invent::invent(seed);
                 making += since.elapsed();
                 if eval::expected(&script).is_err() {

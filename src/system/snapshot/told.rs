@@ -49,6 +49,8 @@ const SIGNS: &[(Feature, Sign)] = &[
     // helpers: enum bpf_func_id of include/uapi/linux/bpf.h
     (Feature::Loop, Constant("BPF_FUNC_loop")),
     (Feature::ForEach, Constant("BPF_FUNC_for_each_map_elem")),
+    (Feature::PercpuLookup, Constant("BPF_FUNC_map_lookup_percpu_elem")),
+    (Feature::Tai, Constant("BPF_FUNC_ktime_get_tai_ns")),
     // came together with the cookie of perf's links
     (Feature::PerfCookie, Constant("BPF_FUNC_get_attach_cookie")),
     // include/linux/bpf.h, resp. trace_events.h

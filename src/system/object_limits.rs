@@ -1,0 +1,209 @@
+//! What the kernel limits of a program, as an object has it: the stack of a chain of calls, and the maps that are named.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
+
+/// `MAX_BPF_STACK` of include/linux/filter.h, for a program and all functions under way at once.
+pub const MOST_STACK: u32 = 512;
+/// `MAX_USED_MAPS` of include/linux/bpf.h.
+pub const MOST_MAPS: usize = 64;
+
+/// The verifier counts each function's stack in steps of so many bytes (`round_up_stack_depth` of kernel/bpf/verifier.c).
+const STEP: u32 = 32;
+/// Bytes of an instruction; a load of 64 bits has two (opcode `BPF_LD | BPF_IMM | BPF_DW`).
+const INSTRUCTION: usize = 8;
+const WIDE_LOAD: u8 = 0x18;
+/// `BPF_JMP | BPF_CALL`; its source register says of what, 1 being a function of the object.
+const CALL: u8 = 0x85;
+/// `BPF_ALU64 | BPF_ADD | BPF_K` and `BPF_ALU64 | BPF_MOV | BPF_X`.
+const ADD: u8 = 0x07;
+const MOVE: u8 = 0xbf;
+/// The frame pointer.
+const R10: u8 = 10;
+
+/// A program of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limited {
+    /// Its function.
+    pub name: String,
+    /// Bytes of stack of its deepest chain of calls, as the verifier counts them.
+    pub stack: u32,
+    /// Symbols of the data and the maps that it and its functions name.
+    pub maps: BTreeSet<String>,
+}
+
+/// A function.
+#[derive(Default)]
+struct Function {
+    stack: u32,
+    calls: BTreeSet<String>,
+    maps: BTreeSet<String>,
+    program: bool,
+}
+
+/// Of each program of an object of ours. Errors: it is none.
+pub fn limited(elf: &[u8]) -> Result<Vec<Limited>, String> {
+    let file = object::File::parse(elf).map_err(|e| e.to_string())?;
+    let mut functions: BTreeMap<String, Function> = BTreeMap::new();
+    for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
+        let Ok(code) = section.data() else { continue };
+        // libbpf puts functions that are not programs into this one
+        let program = section.name().is_ok_and(|n| n != ".text");
+        let symbols: Vec<_> = file
+            .symbols()
+            .filter(|s| s.section_index() == Some(section.index()) && s.kind() == SymbolKind::Text && s.size() > 0)
+            .filter_map(|s| Some((s.address(), s.size(), s.name().ok()?.to_owned(), s.is_global())))
+            .collect();
+        let at = |address: u64| symbols.iter().find(|(from, ..)| *from == address).map(|s| s.2.clone());
+        let within = |address: u64| symbols.iter().find(|(from, size, ..)| (*from..from + size).contains(&address)).map(|s| s.2.clone());
+        for (from, size, name, global) in &symbols {
+            let Some(body) = code.get(*from as usize..(*from + *size) as usize) else { continue };
+            let function = functions.entry(name.clone()).or_default();
+            function.stack = stack(body);
+            function.program = program && *global;
+            // calls within the section need no relocation
+            function.calls.extend(calls(body, *from).into_iter().filter_map(at));
+        }
+        for (address, relocation) in section.relocations() {
+            let Some(function) = within(address).and_then(|name| functions.get_mut(&name)) else { continue };
+            let RelocationTarget::Symbol(index) = relocation.target() else { continue };
+            let Ok(symbol) = file.symbol_by_index(index) else { continue };
+            let text = symbol.section_index().and_then(|i| file.section_by_index(i).ok());
+            match text {
+                // of a function in the object; where the symbol is its section's, the instruction says where in it
+                Some(s) if s.kind() == SectionKind::Text => {
+                    let imm =
+                        code.get(address as usize + 4..address as usize + 8).and_then(|b| b.try_into().ok()).map_or(0, i32::from_le_bytes);
+                    let call = code.get(address as usize) == Some(&CALL);
+                    let offset = match (symbol.kind(), call) {
+                        (SymbolKind::Section, true) => (i64::from(imm) + 1) * INSTRUCTION as i64,
+                        (SymbolKind::Section, false) => i64::from(imm),
+                        _ => symbol.address() as i64,
+                    };
+                    let callee = file
+                        .symbols()
+                        .find(|f| f.section_index() == Some(s.index()) && f.kind() == SymbolKind::Text && f.address() as i64 == offset)
+                        .and_then(|f| f.name().ok().map(str::to_owned));
+                    function.calls.extend(callee);
+                }
+                // each section of data is a map, and so is each symbol of `.maps`
+                Some(s) => {
+                    let section = s.name().unwrap_or_default();
+                    let name = if section == ".maps" { symbol.name().unwrap_or_default() } else { section };
+                    function.maps.insert(name.to_owned());
+                }
+                None => {}
+            }
+        }
+    }
+    let programs = functions.iter().filter(|(_, f)| f.program).map(|(name, _)| name.clone());
+    Ok(programs.map(|name| reach(&functions, name)).collect())
+}
+
+/// A program with all that it calls.
+fn reach(functions: &BTreeMap<String, Function>, name: String) -> Limited {
+    let mut all = BTreeSet::new();
+    let mut found = Limited { stack: deepest(functions, &name, 0), name, maps: BTreeSet::new() };
+    let mut ahead = vec![&found.name];
+    while let Some(next) = ahead.pop() {
+        if let (true, Some(f)) = (all.insert(next), functions.get(next)) {
+            ahead.extend(&f.calls);
+            found.maps.extend(f.maps.iter().cloned());
+        }
+    }
+    found
+}
+
+/// Bytes of the chain of calls that takes most; nothing of ours calls itself, and the kernel ends a chain after eight.
+fn deepest(functions: &BTreeMap<String, Function>, name: &str, depth: u32) -> u32 {
+    const FRAMES: u32 = 8;
+    let Some(f) = functions.get(name).filter(|_| depth < FRAMES) else { return 0 };
+    f.stack.max(1).next_multiple_of(STEP) + f.calls.iter().map(|c| deepest(functions, c, depth + 1)).max().unwrap_or(0)
+}
+
+/// Each instruction of a function, with the number of its first byte.
+fn instructions(code: &[u8]) -> impl Iterator<Item = (usize, &[u8; INSTRUCTION])> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let insn: &[u8; INSTRUCTION] = code.get(at..at + INSTRUCTION)?.try_into().ok()?;
+        let here = at;
+        at += if insn.first() == Some(&WIDE_LOAD) { 2 * INSTRUCTION } else { INSTRUCTION };
+        Some((here, insn))
+    })
+}
+
+/// How far below the frame pointer a function reaches: by its loads and stores, and by addresses made of the frame pointer.
+fn stack(code: &[u8]) -> u32 {
+    const CLASS: u8 = 0x07;
+    let (mut lowest, mut copy) = (0i32, None);
+    for (_, [opcode, registers, low, high, imm @ ..]) in instructions(code) {
+        let (to, from) = (registers & 0xf, registers >> 4);
+        let offset = i32::from(i16::from_le_bytes([*low, *high]));
+        match opcode & CLASS {
+            // BPF_LDX reads by its source register, BPF_ST and BPF_STX write by their destination
+            1 if from == R10 => lowest = lowest.min(offset),
+            2 | 3 if to == R10 => lowest = lowest.min(offset),
+            _ => {}
+        }
+        let added = i32::from_le_bytes(*imm);
+        match *opcode {
+            MOVE if from == R10 => {
+                copy = Some(to);
+                continue;
+            }
+            ADD if copy == Some(to) && added < 0 => lowest = lowest.min(added),
+            _ => {}
+        }
+        copy = None;
+    }
+    lowest.unsigned_abs()
+}
+
+/// Where the functions start that code calls, or whose address it takes, without a relocation; it starts at `from`.
+fn calls(code: &[u8], from: u64) -> Vec<u64> {
+    let own = |insn: &[u8; INSTRUCTION]| insn[0] == CALL && insn[1] >> 4 == 1;
+    let target = |at: usize, insn: &[u8; INSTRUCTION]| {
+        let imm = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+        (from as i64 + at as i64 + (i64::from(imm) + 1) * INSTRUCTION as i64) as u64
+    };
+    instructions(code).filter(|(_, insn)| own(insn)).map(|(at, insn)| target(at, insn)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_byte_counts() {
+        let code = [
+            [0x7b, 0x1a, 0xf8, 0xff, 0, 0, 0, 0],       // *(u64 *)(r10 - 8) = r1
+            [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],             // r2 = r10
+            [0x07, 0x02, 0, 0, 0xc0, 0xff, 0xff, 0xff], // r2 += -64
+            [0x07, 0x02, 0, 0, 0x00, 0xfe, 0xff, 0xff], // not of the frame pointer any more
+            [0x79, 0xa1, 0xe0, 0xff, 0, 0, 0, 0],       // r1 = *(u64 *)(r10 - 32)
+            [0x95, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        assert_eq!(stack(&code.concat()), 64);
+        assert_eq!(stack(&[0x95, 0, 0, 0, 0, 0, 0, 0]), 0);
+    }
+
+    #[test]
+    fn the_deepest_chain_counts() {
+        let function = |stack, calls: &[&str], maps: &[&str]| Function {
+            stack,
+            calls: calls.iter().map(|c| (*c).into()).collect(),
+            maps: maps.iter().map(|m| (*m).into()).collect(),
+            program: false,
+        };
+        let functions: BTreeMap<String, Function> = [
+            ("p".to_string(), function(33, &["a", "b"], &["m"])),
+            ("a".to_string(), function(200, &[], &["n"])),
+            ("b".to_string(), function(0, &["c"], &[])),
+            ("c".to_string(), function(256, &[], &["m", "o"])),
+        ]
+        .into();
+        let found = reach(&functions, "p".into());
+        assert_eq!((found.stack, found.maps.len()), (64 + 32 + 256, 3));
+    }
+}

@@ -1,0 +1,189 @@
+//! What the scripts of this generator may use on this machine: attach points with their fields, and which of the builtins each
+//! of them has. Both are asked of the checker once.
+
+use super::super::machine::{Machine, Outcome};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// The type of an expression of a generated script.
+#[derive(Clone, Debug, PartialEq)]
+pub enum T {
+    /// Bytes and sign.
+    Int(u8, bool),
+    /// True or false.
+    Bool,
+    /// Text, of at most so many bytes; 0 where the limit is the setting's.
+    Str(u32),
+    /// A tuple.
+    Tup(Vec<T>),
+    /// A record: names and types.
+    Rec(Vec<(String, T)>),
+    /// `struct task_struct *`.
+    Task,
+    /// The script's own `struct pair *`.
+    Pair,
+    /// A number that leads to a string of the process.
+    Text,
+    /// A number that leads to an array of such numbers.
+    List,
+    /// What can only be shown and be a key: the expression that makes it.
+    Late(&'static str),
+}
+
+/// An attach point.
+pub struct Point {
+    /// As a script names it.
+    pub text: String,
+    /// Expressions that it offers besides the builtins.
+    pub fields: Vec<(&'static str, T)>,
+    /// Those of them that loops have, too.
+    pub in_loops: Vec<(&'static str, T)>,
+}
+
+const I4: T = T::Int(4, true);
+const I8: T = T::Int(8, true);
+const U4: T = T::Int(4, false);
+const U8: T = T::Int(8, false);
+const U2: T = T::Int(2, false);
+
+type Fields = &'static [(&'static str, T)];
+
+const NONE: Fields = &[];
+const REGISTERS: Fields = &[("arg0", U8), ("arg1", U8), ("arg2", U8), ("arg3", U8), ("arg5", U8), ("reg(\"ip\")", U8), ("reg(\"sp\")", U8)];
+
+/// `{bin}` stands for the fixture `args`, `{markers}` for the fixture of that name.
+const POINTS: &[(&str, Fields)] = &[
+    ("begin", NONE),
+    ("end", NONE),
+    ("interval:s:1", NONE),
+    ("interval:ms:50", NONE),
+    ("profile:hz:99", &[("reg(\"ip\")", U8)]),
+    ("profile:ms:10", NONE),
+    ("software:page-faults:100", &[("reg(\"sp\")", U8)]),
+    ("software:cpu-clock:1000000", NONE),
+    ("self:signal:SIGUSR1", NONE),
+    (
+        "tracepoint:syscalls:sys_enter_openat",
+        &[("args.dfd", U4), ("args.filename", T::Text), ("args.flags", U4), ("args.mode", U2), ("args.__syscall_nr", I4)],
+    ),
+    ("tracepoint:syscalls:sys_exit_openat", &[("args.ret", I8)]),
+    ("tracepoint:syscalls:sys_enter_read", &[("args.fd", U4), ("args.count", U8), ("args.buf", T::Text)]),
+    ("tracepoint:syscalls:sys_exit_read", &[("args.ret", I8)]),
+    ("tracepoint:syscalls:sys_enter_write", &[("args.fd", U4), ("args.count", U8), ("args.buf", T::Text)]),
+    ("tracepoint:syscalls:sys_enter_execve", &[("args.filename", T::Text), ("args.argv", T::List)]),
+    ("tracepoint:syscalls:sys_enter_connect", &[("args.fd", I4), ("args.addrlen", I4)]),
+    ("tracepoint:syscalls:sys_enter_open*", NONE),
+    ("tracepoint:syscalls:sys_exit_open*", &[("args.ret", I8)]),
+    ("tracepoint:raw_syscalls:sys_enter", &[("args.id", I8), ("args.args[0]", U8), ("args.args[5]", U8)]),
+    (
+        "tracepoint:sched:sched_switch",
+        &[
+            ("args.prev_pid", I4),
+            ("args.prev_comm", T::Str(16)),
+            ("args.next_comm", T::Str(16)),
+            ("args.prev_state", I8),
+            ("args.next_prio", I4),
+        ],
+    ),
+    ("tracepoint:sched:sched_process_exec", &[("args.filename", T::Str(0)), ("args.pid", I4), ("args.old_pid", I4)]),
+    ("tracepoint:sched:sched_process_fork", &[("args.parent_pid", I4), ("args.child_pid", I4)]),
+    ("tracepoint:sched:sched_wakeup", &[("args.comm", T::Str(16)), ("args.prio", I4)]),
+    ("tracepoint:kmem:kfree", NONE),
+    ("tracepoint:timer:hrtimer_start", NONE),
+    ("rawtracepoint:sched_switch", &[("args.prev", T::Task), ("args.next", T::Task), ("arg0", U8), ("arg1", U8)]),
+    ("rawtracepoint:sys_enter", &[("arg0", U8), ("arg1", U8)]),
+    ("rawtracepoint:sched_process_exit", &[("arg0", U8)]),
+    ("iter:task", &[("ctx.task", T::Task)]),
+    ("iter:task_file", &[("ctx.task", T::Task), ("ctx.fd", U4)]),
+    ("kprobe:vfs_read", REGISTERS),
+    ("kprobe:vfs_read", &[("args.count", U8), ("args.buf", T::Text)]),
+    ("kprobe:do_nanosleep", REGISTERS),
+    ("kprobe:vfs_*", REGISTERS),
+    ("kretprobe:vfs_read", &[("retval", U8)]),
+    ("kretprobe:vfs_*", &[("retval", U8)]),
+    ("fentry:vfs_read", &[("args.count", U8), ("args.buf", T::Text)]),
+    ("fentry:vfs_write", &[("args.count", U8)]),
+    ("fexit:vfs_read", &[("args.count", U8), ("retval", I8)]),
+    ("uprobe:{bin}:six", REGISTERS),
+    (
+        "uprobe:{bin}:six",
+        &[("args.a", I4), ("args.b", I8), ("args.c", T::Int(2, true)), ("args.d", T::Int(1, true)), ("args.e", U4), ("args.f", U8)],
+    ),
+    ("uprobe:{bin}:text", &[("args.s", T::Text), ("args.list", T::List), ("args.n", I4), ("arg0", T::Text)]),
+    (
+        "uprobe:{bin}:draw",
+        &[
+            ("args.s->at.x", I4),
+            ("args.s->name", T::Text),
+            ("args.addr", U4),
+            ("args.s->label", T::Str(8)),
+            ("args.s->mac[2]", T::Int(1, false)),
+        ],
+    ),
+    ("uprobe:{bin}:negative", REGISTERS),
+    ("uretprobe:{bin}:negative", &[("retval", I8)]),
+    ("uretprobe:{bin}:six", &[("retval", I4)]),
+    ("uprobe:libc:malloc", &[("arg0", U8), ("reg(\"ax\")", U8)]),
+    ("uprobe:libc:getenv", &[("arg0", T::Text)]),
+    ("uretprobe:libc:malloc", &[("retval", U8)]),
+    ("usdt:{markers}:fixture:registers", &[("arg0", U8), ("arg1", U8), ("arg2", U8), ("arg3", U8)]),
+    ("usdt:{markers}:fixture:symbols", &[("arg0", U8), ("arg1", U8)]),
+    ("usdt:{markers}:fixture:twice", &[("arg0", U8)]),
+];
+
+const RISKY: &[&str] = &["signal", "write_user", "override", "skboutput"];
+
+/// The machine's points, and what the checker says of builtins at each.
+pub struct World<'m> {
+    machine: &'m Machine,
+    points: Vec<Point>,
+    has: RefCell<HashMap<(usize, bool, &'static str), bool>>,
+}
+
+impl<'m> World<'m> {
+    /// Of this machine; `folder` has the fixtures, where they have been built.
+    pub fn new(machine: &'m Machine, folder: &str) -> Self {
+        let mut points = Vec::new();
+        for (text, fields) in POINTS {
+            let text = text.replace("{bin}", &format!("{folder}/args")).replace("{markers}", &format!("{folder}/markers"));
+            let known = |e: &str| machine.check(&format!("{text} {{ print({e}); }}")).is_ok();
+            // of a type that this kernel loads at all
+            if !known("1") || !matches!(machine.try_script(&format!("{text} {{ @ = count(); }}"), false).0, Outcome::Fine(..)) {
+                continue;
+            }
+            let fields: Vec<(&str, T)> = fields.iter().filter(|(e, _)| known(e)).cloned().collect();
+            let known = |e: &str| machine.check(&format!("{text} {{ for $i : 0..2 {{ print({e}); }} }}")).is_ok();
+            let in_loops = fields.iter().filter(|(e, _)| known(e)).cloned().collect();
+            points.push(Point { text, fields, in_loops });
+        }
+        Self { machine, points, has: RefCell::new(HashMap::new()) }
+    }
+
+    /// All of them.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// Is this expression allowed at that point, within a loop or not?
+    pub fn has(&self, point: usize, looped: bool, expression: &'static str) -> bool {
+        if let Some(known) = self.has.borrow().get(&(point, looped, expression)) {
+            return *known;
+        }
+        let text = self.points.get(point).map_or("begin", |p| p.text.as_str());
+        let (head, tail) = if looped { ("for $i : 0..2 {", "}") } else { ("", "") };
+        let statement = if expression.contains(" = ") { String::from(expression) } else { format!("_ = {expression}") };
+        let text = format!("{}{text} {{ {head} {expression}; {tail} }}", super::HEAD);
+        // what changes the machine, a kernel may be locked against
+        if RISKY.iter().any(|r| expression.starts_with(r)) {
+            let ok = matches!(self.machine.try_script(&text, false).0, Outcome::Fine(..));
+            self.has.borrow_mut().insert((point, looped, expression), ok);
+            return ok;
+        }
+        let text = self.points.get(point).map_or("begin", |p| p.text.as_str());
+        let ok = [format!("print({expression})"), statement, expression.into()]
+            .iter()
+            .any(|s| self.machine.check(&format!("{}{text} {{ {head} {s}; {tail} }}", super::HEAD)).is_ok());
+        self.has.borrow_mut().insert((point, looped, expression), ok);
+        ok
+    }
+}

@@ -1,0 +1,133 @@
+//! From a script that fails to a smaller one that fails the same way, by its tokens alone.
+
+/// Leaves out tokens and whole groups in brackets, and puts what is within brackets in their place.
+pub fn shrink(text: &str, fails: &mut dyn FnMut(&str) -> bool) -> String {
+    let mut best = tokens(text);
+    loop {
+        let before = best.len();
+        best = groups(best, fails);
+        let mut width = 8;
+        while width > 0 {
+            let mut at = 0;
+            while at < best.len() {
+                let end = (at + width).min(best.len());
+                let less = without(&best, at..end);
+                if balanced(&best[at..end]) && fails(&join(&less)) {
+                    best = less;
+                } else {
+                    at += 1;
+                }
+            }
+            width /= 2;
+        }
+        if best.len() == before {
+            return join(&best);
+        }
+    }
+}
+
+/// Statements, blocks and what stands in brackets, the large ones first.
+fn groups(mut best: Vec<String>, fails: &mut dyn FnMut(&str) -> bool) -> Vec<String> {
+    let mut sizes: Vec<(usize, usize)> = spans(&best);
+    while let Some((from, to)) = sizes.pop() {
+        let Some(group) = best.get(from..to) else { continue };
+        let number = vec!["1".to_string()];
+        let inner = if group.len() > 2 { group[1..group.len() - 1].to_vec() } else { Vec::new() };
+        for instead in [Vec::new(), number, inner] {
+            let less = [&best[..from], &instead, &best[to..]].concat();
+            if less.len() < best.len() && fails(&join(&less)) {
+                best = less;
+                // what stands before it was not tried yet, or is shorter now
+                sizes = spans(&best);
+                sizes.retain(|(f, t)| t - f <= to - from || *f < from);
+                break;
+            }
+        }
+    }
+    best
+}
+
+/// From where to where: statements up to their semicolon or block's end, and groups in brackets; the longest last.
+fn spans(tokens: &[String]) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    let mut open: Vec<usize> = Vec::new();
+    let mut starts = vec![0];
+    for (i, t) in tokens.iter().enumerate() {
+        match t.as_str() {
+            "(" | "[" | "{" => {
+                open.push(i);
+                starts.push(i + 1);
+            }
+            ")" | "]" | "}" => {
+                starts.pop();
+                if let Some(from) = open.pop() {
+                    all.push((from, i + 1));
+                }
+                if let ("}", Some(start)) = (t.as_str(), starts.last_mut()) {
+                    all.push((*start, i + 1));
+                    *start = i + 1;
+                }
+            }
+            ";" => {
+                if let Some(start) = starts.last_mut() {
+                    all.push((*start, i + 1));
+                    *start = i + 1;
+                }
+            }
+            _ => {}
+        }
+        if starts.is_empty() {
+            starts.push(i + 1);
+        }
+    }
+    all.sort_by_key(|(from, to)| (to - from, *from));
+    all.dedup();
+    all
+}
+
+fn without(tokens: &[String], range: std::ops::Range<usize>) -> Vec<String> {
+    [&tokens[..range.start], &tokens[range.end..]].concat()
+}
+
+fn balanced(tokens: &[String]) -> bool {
+    let count = |a: &str, b: &str| tokens.iter().filter(|t| *t == a).count() == tokens.iter().filter(|t| *t == b).count();
+    count("(", ")") && count("{", "}") && count("[", "]")
+}
+
+fn join(tokens: &[String]) -> String {
+    tokens.concat()
+}
+
+/// Words, strings, brackets and runs of other signs, each with the blanks before it.
+fn tokens(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let mut t = String::from(c);
+        match c {
+            '"' => {
+                while let Some(d) = chars.next() {
+                    t.push(d);
+                    if d == '\\' {
+                        t.extend(chars.next());
+                    } else if d == '"' {
+                        break;
+                    }
+                }
+            }
+            c if c.is_alphanumeric() || "_$@".contains(c) => {
+                while let Some(d) = chars.next_if(|d| d.is_alphanumeric() || *d == '_') {
+                    t.push(d);
+                }
+            }
+            ' ' | '\n' => {
+                while let Some(d) = chars.next_if(|d| " \n".contains(*d)) {
+                    t.push(d);
+                }
+            }
+            _ => {}
+        }
+        all.push(t);
+    }
+    all
+}
