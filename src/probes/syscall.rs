@@ -128,13 +128,17 @@ pub fn choose(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
     // numbers tell the sites of one raw program apart, cookies those of perf events
     let told_apart = calls.len() == 1 || env.sys.has(Feature::PerfCookie);
     let raw_is_cheaper = cost::RAW_RUN * 1000 < cost::PERF_RUN * share;
-    if told_apart && !asks.company_is_raw && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
+    // older kernels show a perf tracepoint's program of a system call the registers of user space, from which the
+    // kernel unwinds no stack of its own (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
+    let takes_a_stack = asks.caps.has(Caps::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
+    if told_apart && !asks.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
         return Choice::literal(format!("an estimated {share} of 1,000 system calls are traced"));
     }
     match by_raw_program(&calls, env) {
         Some(attaches) if asks.company_is_raw => {
             chosen(Mechanism::RawSyscalls, attaches, "another probe of one of its calls is served by it")
         }
+        Some(attaches) if takes_a_stack => chosen(Mechanism::RawSyscalls, attaches, "it takes a stack"),
         Some(attaches) if calls.len() > MOST_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
         Some(attaches) => chosen(Mechanism::RawSyscalls, attaches, format!("an estimated {share} of 1,000 system calls are traced")),
         None => Choice::literal("no raw tracepoint is of one system call alone"),
