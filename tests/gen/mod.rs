@@ -257,14 +257,11 @@ fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
     (outcome, spent)
 }
 
-/// How often a line says that something happened.
+/// How often a line says that something happened, besides what another line said.
 fn told(line: &str) -> u64 {
-    // "30 times in all, of which the first 10 were shown"
-    let number = |text: &str| text.split(' ').next_back().and_then(|n| n.parse::<u64>().ok());
-    match line.split_once(" times in all, of which the first ") {
-        Some((before, after)) => number(before).unwrap_or(0) - after.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
-        None => 1,
-    }
+    // "30 times in all", which follows a line for the first time
+    let times = line.strip_suffix(" times in all").and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
+    times.map_or(1, |n| n.saturating_sub(1))
 }
 
 /// Is each map still given its type at the start?
