@@ -2,6 +2,8 @@
 //! ones in every run. `cargo bench --bench generate` tries as many as are wanted. `stress` ones come from
 //! a second generator, whose author had not read the first.
 //!
+//! Scripts that compare what is known before the run with what the program computes: `gen/constants.rs`.
+//!
 //! And the scripts of `bpftrace.list` through bpftrace, where that is installed (`RBT_TEST_BPFTRACE` may name it).
 //!
 //! Unsafe: a system call that has no safe wrapper here.
@@ -11,6 +13,8 @@
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::{Command, ExitCode};
 
+#[path = "gen/constants.rs"]
+mod constants;
 #[path = "gen/mod.rs"]
 mod generate;
 
@@ -31,6 +35,9 @@ fn main() -> ExitCode {
             let name = format!("{kind}::{first}_to_{}", first + at_once - 1);
             trials.push(Trial::ignorable_test(name, move || run(&work)));
         }
+    }
+    for (i, script) in constants::scripts().into_iter().enumerate() {
+        trials.push(Trial::ignorable_test(format!("constants::{}", i + 1), move || agree(&script)));
     }
     for (i, (script, differs)) in scripts().into_iter().enumerate() {
         trials.push(Trial::ignorable_test(format!("bpftrace::{}", i + 1), move || compare(&script, &differs)));
@@ -72,15 +79,34 @@ fn compare(script: &str, differs: &str) -> Result<Completion, Failed> {
     }
 }
 
-fn run(work: &str) -> Result<Completion, Failed> {
+/// What keeps a program from running here.
+fn without_root() -> Option<Result<Completion, Failed>> {
     // SAFETY: takes nothing and cannot fail
-    if unsafe { libc::geteuid() } != 0 {
-        let required = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
-        return if required {
-            Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into())
-        } else {
-            Ok(Completion::ignored_with("needs root"))
-        };
+    if unsafe { libc::geteuid() } == 0 {
+        return None;
+    }
+    let required = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
+    Some(if required { Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into()) } else { Ok(Completion::ignored_with("needs root")) })
+}
+
+/// What is computed before the run and what the program computes: all comparisons hold.
+fn agree(script: &constants::Script) -> Result<Completion, Failed> {
+    if let Some(answer) = without_root() {
+        return answer;
+    }
+    let out = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["-q", "-e", &script.text]).output().map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    let failed: Vec<&str> = said.lines().filter_map(|l| script.rows.get(l.parse::<usize>().ok()?)).map(String::as_str).collect();
+    let ended = said.lines().any(|l| l == "end");
+    if ended && failed.is_empty() && out.status.success() {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("{}: {failed:#?}\n{}", out.status, String::from_utf8_lossy(&out.stderr)).into())
+}
+
+fn run(work: &str) -> Result<Completion, Failed> {
+    if let Some(answer) = without_root() {
+        return answer;
     }
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let out = Command::new(me).env(generate::WORK, work).output().map_err(|e| e.to_string())?;

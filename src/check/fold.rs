@@ -127,6 +127,8 @@ pub fn binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
         (ExprKind::Int(x), ExprKind::Int(y)) if a.ty.is_scalar() && b.ty.is_scalar() => {
             let bools = a.ty == Type::Bool && b.ty == Type::Bool;
             let unsigned = is_unsigned(a) && (is_unsigned(b) || is_flexible(b)) || is_unsigned(b) && is_flexible(a);
+            // what is shifted in is the left side's own sign, whatever the count's
+            let unsigned = if op == BinOp::Shr { is_unsigned(a) } else { unsigned };
             let folded = integers(op, *x, *y, unsigned, span)?;
             Some(if bools && folded.ty != Type::Bool { boolean(constant(&folded) != Some(0), span) } else { folded })
         }
@@ -149,13 +151,14 @@ fn integers(op: BinOp, x: u64, y: u64, unsigned: bool, span: Span) -> Option<Exp
             signed_result.map(|n| signed(n, span))
         }
     };
+    // a sum or product of literals without a minus that only `uint64` holds
+    let large = |n: Option<u64>| n.filter(|_| i >= 0 && j >= 0).map(|n| Expr { kind: ExprKind::Int(n), ty: Type::U64, span });
     // Left operand and count of a shift: the count is taken modulo the width, as the CPU does.
     let count = (y & 63) as u32;
     match op {
-        BinOp::Add => number(i.checked_add(j), x.checked_add(y))
-            .or_else(|| (i >= 0 && j >= 0).then(|| Expr { kind: ExprKind::Int(x.wrapping_add(y)), ty: Type::U64, span })),
+        BinOp::Add => number(i.checked_add(j), x.checked_add(y)).or_else(|| large(x.checked_add(y))),
         BinOp::Sub => Some(signed(i.wrapping_sub(j), span)),
-        BinOp::Mul => number(i.checked_mul(j), x.checked_mul(y)),
+        BinOp::Mul => number(i.checked_mul(j), x.checked_mul(y)).or_else(|| large(x.checked_mul(y))),
         BinOp::Div => number((j != 0).then(|| i.wrapping_div(j)), x.checked_div(y)),
         BinOp::Mod => number((j != 0).then(|| i.wrapping_rem(j)), x.checked_rem(y)),
         BinOp::Shl => number(Some(i.wrapping_shl(count)), Some(x.wrapping_shl(count))),
@@ -258,6 +261,11 @@ mod tests {
         assert_eq!(fold(BinOp::Mod, i64::MIN, -1), Some((0, Type::int(1))));
         assert_eq!(fold(BinOp::Lt, -1, 2), Some((1, Type::Bool)));
         assert_eq!(fold(BinOp::Shl, 1, 40), Some((1 << 40, Type::I64)));
+        assert_eq!(fold(BinOp::Mul, i64::MAX, 2), Some((-2, Type::U64)));
+        // the left side's sign counts, not the count's
+        let (s, max) = (Span::default(), literal(u64::MAX, Span::default()));
+        let shifted = binary(BinOp::Shr, &max, &signed(-1, s), s);
+        assert_eq!(shifted.as_ref().and_then(constant), Some(1));
     }
 
     #[test]

@@ -588,15 +588,17 @@ impl<'c> Emit<'c> {
     }
 
     /// `a / b` or `a % b`; of a zero `b`, LLVM leaves it undefined: the caller has seen to that.
-    /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it.
+    /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it or the divisor may be -1: of the
+    /// least number divided by -1, LLVM's `sdiv` is undefined and some kernels trap. Here it is itself, and the remainder 0.
     pub fn div(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
         // Of `a * b / a != b` and `-1 / a < b` LLVM makes a multiplication of 128 bits, which BPF does not have.
         let a = if remainder || (a.is_const() && b.is_const()) { a } else { self.opaque(a) };
+        let has_sdiv = self.v4 && b.get_sign_extended_constant().is_some_and(|n| n != 0 && n != -1);
         match (signed, remainder) {
             (false, false) => ok(self.b.build_int_unsigned_div(a, b, "")),
             (false, true) => ok(self.b.build_int_unsigned_rem(a, b, "")),
-            (true, false) if self.v4 => ok(self.b.build_int_signed_div(a, b, "")),
-            (true, true) if self.v4 => ok(self.b.build_int_signed_rem(a, b, "")),
+            (true, false) if has_sdiv => ok(self.b.build_int_signed_div(a, b, "")),
+            (true, true) if has_sdiv => ok(self.b.build_int_signed_rem(a, b, "")),
             (true, _) => {
                 let (sa, sb) = (self.shr(a, self.int(63), true), self.shr(b, self.int(63), true));
                 let magnitude = |v, s| self.sub(self.xor(v, s), s);

@@ -1,0 +1,129 @@
+//! What is computed before a program runs and what the program computes agree: each operator on each pair of edge values, once on constants,
+//! and once on values out of maps, which neither the checker nor LLVM can see through.
+
+use std::fmt::Write;
+
+/// Where a width or a sign ends, and what a shift takes.
+const LITERALS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "63",
+    "64",
+    "-128",
+    "255",
+    "-2147483648",
+    "4294967295",
+    "9223372036854775807",
+    "(-9223372036854775807 - 1)",
+    "9223372036854775808",
+    "18446744073709551615",
+];
+/// Types, and what they are given.
+const CASTS: &[&str] = &["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"];
+const CAST: &[&str] = &["1", "-1", "(-9223372036854775807 - 1)"];
+const BINARY: &[&str] = &["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!=", "&&", "||"];
+const UNARY: &[&str] = &["-", "~", "!"];
+
+/// A script and what each of its comparisons is: it prints the numbers of those that fail, and `end`.
+pub struct Script {
+    pub text: String,
+    pub rows: Vec<String>,
+}
+
+/// All of them.
+pub fn scripts() -> Vec<Script> {
+    let literals = LITERALS.iter().map(|a| of_literals(a));
+    literals.chain(CASTS.iter().map(|ty| of_casts(ty))).collect()
+}
+
+#[derive(Default)]
+struct Rows {
+    hidden: String,
+    checks: String,
+    rows: Vec<String>,
+}
+
+impl Rows {
+    /// A variable whose value comes out of a map.
+    fn hide(&mut self, name: &str, value: &str) {
+        let _ = writeln!(self.hidden, "  @{name} = {value}; ${name} = @{name};");
+    }
+
+    fn agree(&mut self, constant: &str, computed: &str) {
+        let _ = writeln!(self.checks, "  if (({constant}) != ({computed})) {{ printf(\"{}\\n\"); }}", self.rows.len());
+        self.rows.push(format!("{constant} and {computed}"));
+    }
+
+    fn script(self) -> Script {
+        let text = format!("begin {{\n{}{}  printf(\"end\\n\"); exit();\n}}\n", self.hidden, self.checks);
+        Script { text: text.replace(" clear(@);", ""), rows: self.rows }
+    }
+}
+
+/// One literal on the left, all of them on the right. Beside an unsigned one a literal without a minus is unsigned.
+fn of_literals(a: &'static str) -> Script {
+    let mut rows = Rows::default();
+    rows.hide("a", a);
+    rows.hide("ua", &format!("(uint64){a}"));
+    for (i, b) in LITERALS.iter().enumerate() {
+        rows.hide(&format!("b{i}"), b);
+        let unsigned = (is_large(a) || is_large(b)) && value(a) >= 0 && value(b) >= 0;
+        let x = if unsigned { "$ua" } else { "$a" };
+        let y = if unsigned && !is_large(b) {
+            rows.hide(&format!("u{i}"), &format!("(uint64){b}"));
+            format!("$u{i}")
+        } else {
+            format!("$b{i}")
+        };
+        for (j, op) in BINARY.iter().enumerate().filter(|(_, op)| value(b) != 0 || !divides(op)) {
+            // by turns both sides are computed, or one
+            let (x, y) = match (i + j) % 3 {
+                0 => (a, y.as_str()),
+                1 => (x, *b),
+                _ => (x, y.as_str()),
+            };
+            rows.agree(&format!("{a} {op} {b}"), &format!("{x} {op} {y}"));
+        }
+    }
+    for op in UNARY {
+        rows.agree(&format!("{op}({a})"), &format!("{op}$a"));
+    }
+    for ty in CASTS {
+        rows.agree(&format!("({ty}){a}"), &format!("({ty})$a"));
+    }
+    rows.script()
+}
+
+/// All pairs of values of one type.
+fn of_casts(ty: &str) -> Script {
+    let mut rows = Rows::default();
+    for (i, a) in CAST.iter().enumerate() {
+        rows.hide(&format!("v{i}"), &format!("({ty}){a}"));
+        for op in UNARY {
+            rows.agree(&format!("{op}({ty}){a}"), &format!("{op}$v{i}"));
+        }
+    }
+    let bits: u32 = ty.trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse().unwrap_or(64);
+    for (i, a) in CAST.iter().enumerate() {
+        for (j, b) in CAST.iter().enumerate() {
+            for op in BINARY.iter().filter(|op| value(b) % (1 << bits) != 0 || !divides(op)) {
+                rows.agree(&format!("({ty}){a} {op} ({ty}){b}"), &format!("$v{i} {op} $v{j}"));
+            }
+        }
+    }
+    rows.script()
+}
+
+fn divides(op: &str) -> bool {
+    matches!(op, "/" | "%")
+}
+
+/// Does it fit only into `uint64`?
+fn is_large(literal: &str) -> bool {
+    value(literal) > i128::from(i64::MAX)
+}
+
+fn value(literal: &str) -> i128 {
+    literal.parse().unwrap_or(i64::MIN.into())
+}
