@@ -4,7 +4,7 @@ mod remedies;
 mod render;
 
 pub use remedies::remedy;
-pub use render::{plain, plain_lines, render, underline};
+pub use render::{plain, plain_lines, render, underline, visible};
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

@@ -3,12 +3,23 @@
 use crate::settings::Settings;
 use crate::value::{Frame, MapView, Output, Value};
 
+/// Who reads a text that is made of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Who reads the run's output.
+    Output,
+    /// Who reads the messages about the run.
+    Messages,
+    /// A program: the text is a command, the name of a file, or the script's own. It stays as it is.
+    Program,
+}
+
 /// Services for handlers and decoders.
 pub trait Host {
     /// Says something to the reader of the run.
     fn say(&mut self, output: Output);
-    /// A value as `%s` shows it in the chosen format.
-    fn text(&self, value: &Value) -> Vec<u8>;
+    /// Appends a value as `%s` shows it in the chosen format to `reader`.
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>);
     /// How often the run was told to end: a handler that waits for others gives up when there is one time more.
     fn ending(&self) -> u32;
     /// Settings of the run.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::check::hir;
 use crate::cli::Failure;
-use crate::diag::{Span, nearest};
+use crate::diag::{Span, nearest, plain};
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind, ProbeSite};
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName, matches};
@@ -59,7 +59,7 @@ impl Page<'_> {
     fn line(&mut self, text: &str) {
         self.written += 1;
         if self.failed.is_none() {
-            self.failed = writeln!(self.out, "{text}").err();
+            self.failed = writeln!(self.out, "{}", plain(text)).err();
         }
     }
 

@@ -212,12 +212,13 @@ fn failure(f: &Facts) -> Result<String, Diagnostic> {
         });
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
-    let text = |v: &Value| {
+    let text = |_: usize, v: &Value, to: &mut Vec<u8>| {
         if let Value::Str { bytes, .. } = v {
-            return bytes.clone();
+            return to.extend_from_slice(bytes);
         }
         let number = v.number().unwrap_or_default();
-        if matches!(v, Value::Bool(_)) { (number != 0).to_string().into() } else { number.to_string().into() }
+        let text = if matches!(v, Value::Bool(_)) { (number != 0).to_string() } else { number.to_string() };
+        to.extend_from_slice(text.as_bytes());
     };
     Ok(String::from_utf8_lossy(&format::format(&pieces, &values, &text)).into_owned())
 }

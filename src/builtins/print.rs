@@ -3,7 +3,7 @@
 use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, InKernel, Lower, Param, Returns, Use, Whole};
 use crate::diag::Diagnostic;
 use crate::emit::{BasicMetadataValue, Emit, Helper, IntValue, Operand};
-use crate::host::Host;
+use crate::host::{Host, Reader};
 use crate::probes::Caps;
 use crate::render::format::{self, Conversion, Piece, Spec};
 use crate::types::{Int, Type};
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Builtin] = &[
             stops: false,
             capture: None,
             prepare: |spec| {
-                let mut text = formatter(spec)?;
+                let mut text = formatter(spec, Reader::Output)?;
                 Ok(Box::new(move |args, host| {
                     let data = text(args, host);
                     host.say(Output::Text { kind: "printf", data, newline: false });
@@ -268,8 +268,12 @@ fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
 }
 
 /// Makes text of a record's arguments, by the format that is argument 0.
-pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {
+///
+/// The script's own literals and times stay as they are written.
+pub(super) fn formatter(spec: &EventSpec, reader: Reader) -> anyhow::Result<impl FnMut(&[Arg], &mut dyn Host) -> Vec<u8> + use<>> {
     let pieces = format::parse(spec.text(0).unwrap_or_default()).map_err(|e| anyhow::anyhow!("{}", e.message))?;
+    let traced = |i: usize| spec.literals.get(i).is_none_or(Option::is_none) && !spec.types.get(i).is_some_and(super::time::is_timestamp);
+    let readers: Vec<Reader> = (1..spec.types.len()).map(|i| if traced(i) { reader } else { Reader::Program }).collect();
     Ok(move |args: &[Arg], host: &mut dyn Host| {
         let values: Vec<Value> = args
             .iter()
@@ -279,12 +283,12 @@ pub(super) fn formatter(spec: &EventSpec) -> anyhow::Result<impl FnMut(&[Arg], &
                 Arg::Map(_) | Arg::Taken { .. } | Arg::Element(..) => Value::None,
             })
             .collect();
-        format::format(&pieces, &values, &|v| host.text(v))
+        format::format(&pieces, &values, &|i, v, to| host.text(v, readers.get(i).copied().unwrap_or(reader), to))
     })
 }
 
 fn problem(spec: &EventSpec, kind: &'static str) -> anyhow::Result<Handler> {
-    let mut text = formatter(spec)?;
+    let mut text = formatter(spec, Reader::Messages)?;
     let (pos, line) = (spec.pos.clone(), spec.line.clone());
     Ok(Box::new(move |args, host| {
         let msg = String::from_utf8_lossy(&text(args, host)).into_owned();
@@ -323,11 +327,14 @@ fn print(spec: &EventSpec) -> anyhow::Result<Handler> {
             None => show.by = Some(word),
         }
     }
+    // A literal is the script's own text, and stays as it is written.
+    let own = spec.text(0).is_some();
     Ok(Box::new(move |args, host| {
         let output = match args.first() {
             Some(Arg::Map(map)) => Output::Map(MapView { show: show.clone(), ..host.map(*map)? }),
             Some(Arg::Taken { map, keys }) => Output::Map(MapView { show: show.clone(), ..host.take_map(*map, *keys)? }),
             Some(Arg::Element(map, key)) => Output::Value(host.map_element(*map, key)?),
+            Some(Arg::Value(Value::Str { bytes, cut: false })) if own => Output::Text { kind: "value", data: bytes.clone(), newline: true },
             Some(Arg::Value(v)) => Output::Value(v.clone()),
             None => Output::Value(Value::None),
         };

@@ -11,7 +11,7 @@ use super::print::{FORMAT, formatter};
 use super::{Accepts, Arg, Builtin, Event, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Operand, Repr};
-use crate::host::Host;
+use crate::host::{Host, Reader};
 use crate::input::{self, Part};
 use crate::probes::Caps;
 use crate::types::{Int, Type};
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Builtin] = &[
             stops: false,
             capture: None,
             prepare: |spec| {
-                let mut path = formatter(spec)?;
+                let mut path = formatter(spec, Reader::Program)?;
                 let (pos, line) = (spec.pos.clone(), spec.line.clone());
                 Ok(Box::new(move |args, host| {
                     let path = path(args, host);
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     };
                     match head(&path, host.settings().max_cat_bytes, &|| host.ending()) {
                         Ok(part) => {
-                            host.say(Output::Text { kind: "cat", data: part.bytes, newline: false });
+                            host.say(Output::Text { kind: "cat", data: lines(&part.bytes, host), newline: false });
                             if part.left {
                                 problem(host, &format!("it did not end within {} s, and the rest is not waited for", PATIENCE.as_secs()));
                             }
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Builtin] = &[
             stops: false,
             capture: None,
             prepare: |spec| {
-                let mut command = formatter(spec)?;
+                let mut command = formatter(spec, Reader::Program)?;
                 let (pos, line) = (spec.pos.clone(), spec.line.clone());
                 Ok(Box::new(move |args, host| {
                     let command = command(args, host);
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let separator = spec.text(1).unwrap_or(b" ").to_vec();
                 Ok(Box::new(move |args, host| {
                     let data = match args.first() {
-                        Some(Arg::Value(Value::Bytes(bytes))) => joined(bytes, &separator),
+                        Some(Arg::Value(Value::Bytes(bytes))) => joined(bytes, &separator, &|text| told(text, host)),
                         _ => Vec::new(),
                     };
                     host.say(Output::Text { kind: "join", data, newline: true });
@@ -163,9 +163,32 @@ fn capture_strings<'c>(e: &mut Emit<'c>, _: &Use, args: &[Operand<'c>]) -> Vec<O
 }
 
 /// Strings that each end in NUL, with a separator between them; they end at the first empty one.
-fn joined(bytes: &[u8], separator: &[u8]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = bytes.split(|b| *b == 0).take_while(|part| !part.is_empty()).collect();
+fn joined(bytes: &[u8], separator: &[u8], told: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let parts = bytes.split(|b| *b == 0).take_while(|part| !part.is_empty());
+    let parts: Vec<Vec<u8>> = parts.map(told).collect();
     parts.join(separator)
+}
+
+/// What somebody else wrote, as the reader of the output is shown it.
+fn told(text: &[u8], host: &dyn Host) -> Vec<u8> {
+    let mut to = Vec::with_capacity(text.len());
+    host.text(&Value::Str { bytes: text.to_vec(), cut: false }, Reader::Output, &mut to);
+    to
+}
+
+/// The same of a file: its lines and tabs are its own.
+fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
+    let mut to = Vec::with_capacity(text.len());
+    for part in text.split_inclusive(|b| matches!(b, b'\n' | b'\t')) {
+        match part.split_last() {
+            Some((end @ (b'\n' | b'\t'), before)) => {
+                to.extend(told(before, host));
+                to.push(*end);
+            }
+            _ => to.extend(told(part, host)),
+        }
+    }
+    to
 }
 
 /// The first bytes of a file, or what there is of one without an end.
@@ -212,9 +235,10 @@ mod tests {
 
     #[test]
     fn strings_are_joined() {
-        assert_eq!(joined(b"ls\0-l\0/tmp\0", b" "), b"ls -l /tmp");
-        assert_eq!(joined(b"a\0b\0\0c\0", b", "), b"a, b");
-        assert_eq!(joined(b"", b" "), b"");
+        let told = |text: &[u8]| text.to_vec();
+        assert_eq!(joined(b"ls\0-l\0/tmp\0", b" ", &told), b"ls -l /tmp");
+        assert_eq!(joined(b"a\0b\0\0c\0", b", ", &told), b"a, b");
+        assert_eq!(joined(b"", b" ", &told), b"");
     }
 
     #[test]

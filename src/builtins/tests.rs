@@ -1,6 +1,7 @@
 //! Rows as users meet them: handlers and decoders with a host that takes notes, and the table as a whole.
 
 use super::*;
+use crate::host::Reader;
 use crate::settings::Settings;
 use crate::value::{Frame, MapView, Output};
 
@@ -16,8 +17,11 @@ impl Host for Notes {
     fn say(&mut self, output: Output) {
         self.said.push(output);
     }
-    fn text(&self, value: &Value) -> Vec<u8> {
-        format!("{value:?}").into_bytes()
+    fn text(&self, value: &Value, _: Reader, to: &mut Vec<u8>) {
+        match value {
+            Value::Str { bytes, .. } => to.extend_from_slice(bytes),
+            other => to.extend_from_slice(format!("{other:?}").as_bytes()),
+        }
     }
     fn ending(&self) -> u32 {
         self.ending

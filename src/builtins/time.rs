@@ -17,6 +17,11 @@ const TIMESTAMP: &str = "timestamp";
 /// Nanoseconds that no machine has been up for (31 years): above, a time counts from 1970.
 const LONGEST_UPTIME: u64 = 1_000_000_000_000_000_000;
 
+/// Is it of `strftime`, whose format is the script's own text?
+pub(super) fn is_timestamp(ty: &Type) -> bool {
+    matches!(ty, Type::Tagged(tagged) if tagged.tag == TIMESTAMP)
+}
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: NSECS,

@@ -38,6 +38,32 @@ pub fn plain_lines(text: &str) -> String {
     text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
 }
 
+/// Appends a text in one line, its control characters as C and `%r` write them (`\n`, `\x1b`), and likewise bytes that are not
+/// UTF-8: of these a terminal could make control characters together with what comes next.
+pub fn visible(text: &[u8], to: &mut Vec<u8>) {
+    for chunk in text.utf8_chunks() {
+        let mut rest = chunk.valid();
+        while let Some(at) = rest.find(char::is_control) {
+            let (before, after) = rest.split_at(at);
+            to.extend_from_slice(before.as_bytes());
+            let c = after.chars().next().unwrap_or_default();
+            match c {
+                '\n' => to.extend_from_slice(b"\\n"),
+                '\r' => to.extend_from_slice(b"\\r"),
+                '\t' => to.extend_from_slice(b"\\t"),
+                c => after.bytes().take(c.len_utf8()).for_each(|b| hex(b, to)),
+            }
+            rest = after.get(c.len_utf8()..).unwrap_or_default();
+        }
+        to.extend_from_slice(rest.as_bytes());
+        chunk.invalid().iter().for_each(|b| hex(*b, to));
+    }
+}
+
+fn hex(byte: u8, to: &mut Vec<u8>) {
+    to.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+}
+
 struct Paint {
     color: bool,
 }
@@ -54,7 +80,7 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
         Severity::Warning => ("warning", "1;33"),
     };
     let head = paint.with(hue, &format!("{word}[{}]", diag.code));
-    let message = paint.with("1", &plain_lines(&diag.message));
+    let message = paint.with("1", &plain(diag.message.trim_end()));
     let source = sources.get(usize::from(diag.span.source));
     out.push_str(&format!("{head} {}{message}\n", place(source, diag.span)));
     excerpt(out, source, diag.span, hue, paint);
@@ -186,6 +212,24 @@ mod tests {
         assert_eq!(shown("{ a\n b }", 0, 8), "error[arity] stdin:1:1: two arguments\n    { a\n    ^~~\n");
         assert_eq!(shown("", 0, 0), "error[arity] stdin:1:1: two arguments\n");
         assert_eq!(shown("a\x1b[2Jb", 5, 6), "error[arity] stdin:1:6: two arguments\n    a\u{FFFD}[2Jb\n         ^\n");
+    }
+
+    #[test]
+    fn what_drives_a_terminal_is_spelled() {
+        let shown = |text: &[u8]| {
+            let mut to = Vec::new();
+            visible(text, &mut to);
+            String::from_utf8(to).unwrap()
+        };
+        assert_eq!(shown(b"\x1b[31mX\n\r\t\0\x7f"), r"\x1b[31mX\n\r\t\x00\x7f");
+        assert_eq!(shown("\u{9b}31m é 日本".as_bytes()), r"\xc2\x9b31m é 日本");
+        // two halves of U+009B, told one after the other
+        assert_eq!((shown(b"\xc2"), shown(b"\x9b")), (r"\xc2".into(), r"\x9b".into()));
+        for c in (0..=0x10FFFF).filter_map(char::from_u32) {
+            let told = shown(c.to_string().as_bytes());
+            assert_eq!(told.chars().any(char::is_control), false, "{c:?}");
+            assert_eq!(told == c.to_string(), !c.is_control(), "{c:?}");
+        }
     }
 
     #[test]

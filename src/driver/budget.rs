@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ pub(super) struct Budget {
     /// Once they were held against the script.
     checked: Vec<Expectation>,
     reports: Vec<To>,
+    /// The script's output goes where a report goes, and is fenced off.
+    fence: Option<Fence>,
     /// What the run left behind, once it is over.
     last: Rc<RefCell<Option<Last>>>,
     child: Cell<Option<child::Exit>>,
@@ -42,6 +45,28 @@ struct Written {
     text: String,
     place: Option<Place>,
     tree: ast::Expr,
+}
+
+/// What ends the script's part of the output; written when it is dropped.
+struct Fence(String);
+
+impl Fence {
+    fn begin(make: fn(&str) -> [String; 2]) -> io::Result<Self> {
+        // keyed by the system's random numbers
+        let word = || RandomState::new().hash_one(std::process::id());
+        let [begin, end] = make(&format!("{:016x}{:016x}", word(), word()));
+        let mut out = io::stdout().lock();
+        out.write_all(begin.as_bytes()).and_then(|()| out.flush())?;
+        Ok(Self(end))
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        let mut out = io::stdout().lock();
+        // where the output is closed, nobody reads the report
+        let _ = out.write_all(self.0.as_bytes()).and_then(|()| out.flush());
+    }
 }
 
 /// A report to be written.
@@ -170,6 +195,10 @@ impl Budget {
             };
             self.reports.push(To { format, file });
         }
+        let beside = self.reports.iter().filter(|to| to.file.is_none() && run.output.is_none());
+        if let Some(make) = beside.filter_map(|to| to.format.fence).next() {
+            self.fence = Some(Fence::begin(make).map_err(|e| not_written("standard output", &e))?);
+        }
         Ok(())
     }
 
@@ -208,6 +237,7 @@ impl Budget {
 
     /// Writes the reports. Gives the status.
     fn tell(&mut self, run: &Run, began: SystemTime, outcomes: Vec<Outcome>) -> Result<u8, Failure> {
+        self.fence = None;
         let report = Report { name: "expect", outcomes, deny_warnings: run.strict };
         let began = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i128;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();

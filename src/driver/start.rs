@@ -1,7 +1,7 @@
 //! The last stages: load, attach, run; and what the machine has against it, in terms of the script.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use super::budget::Budget;
@@ -92,6 +92,8 @@ pub(super) fn start(
         trunc_trailer: settings.str_trunc_trailer.clone(),
         warnings: run.warnings,
         tables: settings.map_layout == MapLayout::Table,
+        terminal: out.is_terminal(),
+        messages_terminal: io::stderr().is_terminal(),
     };
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);

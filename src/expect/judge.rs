@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::eval::{Eval, Stop, Val, elements};
 use super::range::Range;
 use super::{Constant, Expectation, Expr, Kind, Of, Ty};
+use crate::host::Reader;
 use crate::render::{self, RenderOptions, Renderer};
 use crate::syntax::ast::BinOp;
 use crate::value::{Counts, Last, Value};
@@ -138,7 +139,11 @@ impl Names {
     }
 
     fn of(&self, value: &Value) -> String {
-        self.0.as_ref().map_or_else(String::new, |text| String::from_utf8_lossy(&text.text(value)).into_owned())
+        let mut shown = Vec::new();
+        if let Some(text) = &self.0 {
+            text.text(value, Reader::Program, &mut shown);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::Reader;
 use crate::value::{Frame, MapView, Output, Stack, StackMode, Value};
 
 use super::digits::decimal;
@@ -13,12 +14,16 @@ use super::{RenderOptions, Rendered, Renderer, text};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
-    Box::new(Folded { text: text::make(options), trailer: options.trunc_trailer.clone().into_bytes() })
+    // All but maps goes to standard error.
+    let text = RenderOptions { terminal: options.messages_terminal, ..options.clone() };
+    Box::new(Folded { text: text::make(&text), trailer: options.trunc_trailer.clone().into_bytes(), visible: options.terminal })
 }
 
 struct Folded {
     text: Box<dyn Renderer>,
     trailer: Vec<u8>,
+    /// Control characters are escaped.
+    visible: bool,
 }
 
 impl Renderer for Folded {
@@ -41,8 +46,8 @@ impl Renderer for Folded {
         }
     }
 
-    fn text(&self, value: &Value) -> Vec<u8> {
-        self.text.text(value)
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.text.text(value, on_stderr(reader), to);
     }
 }
 
@@ -80,30 +85,40 @@ impl Folded {
         let mut line = Vec::new();
         for part in parts {
             if let Value::Stack(s) = part {
-                s.frames.iter().rev().for_each(|f| push(frame(f, s).as_bytes(), &mut line));
+                s.frames.iter().rev().for_each(|f| self.push(frame(f, s).as_bytes(), &mut line));
             } else {
                 let mut text = Vec::new();
-                text::value(part, text::Style { trailer: &self.trailer, tight: true }, &mut text);
-                push(&text, &mut line);
+                text::value(part, text::Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
+                self.push(&text, &mut line);
             }
         }
         if line.is_empty() { b"[no stack]".to_vec() } else { line }
     }
+
+    /// A part behind the others, without what would end it.
+    fn push(&self, part: &[u8], line: &mut Vec<u8>) {
+        if part.is_empty() {
+            return;
+        }
+        if !line.is_empty() {
+            line.push(b';');
+        }
+        let mut text = Vec::new();
+        text::Style { trailer: b"", tight: true, visible: self.visible }.text(part, &mut text);
+        line.extend(text.iter().map(|b| match b {
+            b';' => b':',
+            b'\n' | b'\r' => b' ',
+            b => *b,
+        }));
+    }
 }
 
-/// A part behind the others, without what would end it.
-fn push(part: &[u8], line: &mut Vec<u8>) {
-    if part.is_empty() {
-        return;
+/// What is said goes to standard error with the messages.
+fn on_stderr(reader: Reader) -> Reader {
+    match reader {
+        Reader::Output | Reader::Messages => Reader::Messages,
+        Reader::Program => Reader::Program,
     }
-    if !line.is_empty() {
-        line.push(b';');
-    }
-    line.extend(part.iter().map(|b| match b {
-        b';' => b':',
-        b'\n' | b'\r' => b' ',
-        b => *b,
-    }));
 }
 
 /// Of a frame what many samples have in common.

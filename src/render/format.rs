@@ -145,8 +145,11 @@ pub fn specs(pieces: &[Piece]) -> impl Iterator<Item = &Spec> {
     })
 }
 
+/// Appends what `%s` and `%c` show of the argument of this number, from 0.
+pub type Text<'t> = &'t dyn Fn(usize, &Value, &mut Vec<u8>);
+
 /// The text of `pieces` with `args`; `text` is what `%s` shows.
-pub fn format(pieces: &[Piece], args: &[Value], text: &dyn Fn(&Value) -> Vec<u8>) -> Vec<u8> {
+pub fn format(pieces: &[Piece], args: &[Value], text: Text) -> Vec<u8> {
     let mut to = Vec::with_capacity(64);
     format_into(pieces, args, text, &mut to);
     to
@@ -155,13 +158,13 @@ pub fn format(pieces: &[Piece], args: &[Value], text: &dyn Fn(&Value) -> Vec<u8>
 /// As [`format()`], appended.
 ///
 /// An argument that its conversion cannot show (check should have refused it) becomes `!{message}`.
-pub fn format_into(pieces: &[Piece], args: &[Value], text: &dyn Fn(&Value) -> Vec<u8>, to: &mut Vec<u8>) {
-    let mut args = args.iter();
+pub fn format_into(pieces: &[Piece], args: &[Value], text: Text, to: &mut Vec<u8>) {
+    let mut args = args.iter().enumerate();
     for piece in pieces {
         match piece {
             Piece::Text(bytes) => to.extend_from_slice(bytes),
             Piece::Spec(spec) => match args.next() {
-                Some(value) => spec.show(value, text, to),
+                Some((i, value)) => spec.show(value, &|v, to| text(i, v, to), to),
                 None => to.extend_from_slice(b"!{missing argument}"),
             },
         }
@@ -220,16 +223,11 @@ impl Spec {
         }
     }
 
-    fn show(&self, value: &Value, text: &dyn Fn(&Value) -> Vec<u8>, to: &mut Vec<u8>) {
+    fn show(&self, value: &Value, text: &dyn Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
         let start = to.len();
         match self.conversion.shows() {
             Shows::Anything => {
-                if let Value::Str { bytes, cut: false } = value {
-                    to.extend_from_slice(bytes);
-                } else {
-                    to.extend_from_slice(&text(value));
-                }
-                to.truncate(start.saturating_add(self.precision.unwrap_or(usize::MAX)).min(to.len()));
+                self.precise(value, text, to);
                 self.fill(start, start, to);
             }
             Shows::Buffers => {
@@ -242,6 +240,10 @@ impl Spec {
                 self.fill(start, start, to);
             }
             Shows::Integers => match bits(value) {
+                Some(raw) if self.conversion == Conversion::Char => {
+                    text(&Value::Str { bytes: vec![raw as u8], cut: false }, to);
+                    self.fill(start, start, to);
+                }
                 Some(raw) => self.integer(raw, to),
                 None => to.extend_from_slice(b"!{not an integer}"),
             },
@@ -249,6 +251,25 @@ impl Spec {
                 Some(f) => self.fraction(f, to),
                 None => to.extend_from_slice(b"!{not a number}"),
             },
+        }
+    }
+
+    /// As many bytes of a text as the precision says: those of the text itself, not of what stands for them.
+    fn precise(&self, value: &Value, text: &dyn Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
+        let start = to.len();
+        let Some(most) = self.precision else { return text(value, to) };
+        let Value::Str { bytes, cut } = value else {
+            text(value, to);
+            to.truncate(start.saturating_add(most).min(to.len()));
+            return;
+        };
+        let kept = bytes.get(..most).unwrap_or(bytes);
+        text(&Value::Str { bytes: kept.to_vec(), cut: false }, to);
+        if *cut && most > kept.len() {
+            let end = to.len().saturating_add(most - kept.len());
+            to.truncate(start);
+            text(value, to);
+            to.truncate(end.min(to.len()));
         }
     }
 
@@ -330,16 +351,13 @@ impl Spec {
                 }
                 self.digits(start, raw, 16, to);
             }
-            Conversion::Char => {
-                to.push(raw as u8);
-                self.fill(start, start, to);
-            }
             Conversion::Gfp => {
                 gfp::flags(plain, to);
                 self.fill(start, start, to);
             }
             // Not integers: see `show`.
             Conversion::Text
+            | Conversion::Char
             | Conversion::Escaped
             | Conversion::EscapedAll
             | Conversion::HexBytes
@@ -524,6 +542,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
 #[allow(unsafe_code)] // C's own snprintf is the judge
 mod tests {
     use super::*;
+    use crate::host::Reader;
     use crate::render::{RenderOptions, find};
     use crate::types::Space;
 
@@ -531,7 +550,7 @@ mod tests {
         let renderer = (find("text").unwrap().make)(&RenderOptions::default());
         let pieces = parse(format.as_bytes()).unwrap();
         assert_eq!(specs(&pieces).count(), args.len());
-        String::from_utf8(super::format(&pieces, args, &|v| renderer.text(v))).unwrap()
+        String::from_utf8(super::format(&pieces, args, &|_, v, to| renderer.text(v, Reader::Program, to))).unwrap()
     }
 
     fn int(format: &str, v: i64) -> String {
@@ -595,9 +614,13 @@ mod tests {
                 let length = unsafe { libc::snprintf(expected.as_mut_ptr().cast(), 64, c.as_ptr(), v) };
                 let expected = &expected[..length as usize];
                 let pieces = parse(format.as_bytes()).unwrap();
-                let ours = super::format(&pieces, &[Value::Int(v)], &|_| Vec::new());
+                let ours = super::format(&pieces, &[Value::Int(v)], &|_, v, to| {
+                    text::value(v, text::Style { trailer: b"", tight: false, visible: false }, to)
+                });
                 assert_eq!(ours, expected, "{format} of {v}");
-                let unsigned = super::format(&pieces, &[Value::Uint(v as u64)], &|_| Vec::new());
+                let unsigned = super::format(&pieces, &[Value::Uint(v as u64)], &|_, v, to| {
+                    text::value(v, text::Style { trailer: b"", tight: false, visible: false }, to)
+                });
                 assert_eq!(unsigned, expected, "{format} of {}", v as u64);
             }
         }
@@ -618,7 +641,7 @@ mod tests {
     #[test]
     fn percent_signs_alone() {
         // as bpftrace 0.26 takes them
-        let text = |format: &str| String::from_utf8(super::format(&parse(format.as_bytes()).unwrap(), &[], &|_| Vec::new())).unwrap();
+        let text = |format: &str| String::from_utf8(super::format(&parse(format.as_bytes()).unwrap(), &[], &|_, _, _| {})).unwrap();
         for (format, expected) in [
             ("100%", "100%"),
             ("%\n", "%\n"),
@@ -742,6 +765,6 @@ mod tests {
     fn mismatches_show_themselves() {
         assert_eq!(string("%d", "a"), "!{not an integer}");
         assert_eq!(int("%r", 1), "!{not a buffer}");
-        assert_eq!(super::format(&parse(b"%d").unwrap(), &[], &|_| Vec::new()), b"!{missing argument}");
+        assert_eq!(super::format(&parse(b"%d").unwrap(), &[], &|_, _, _| {}), b"!{missing argument}");
     }
 }

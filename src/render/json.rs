@@ -3,6 +3,7 @@
 //! Strings are JSON and so Unicode: bytes that are not UTF-8 become U+FFFD. (A buffer, as an array of numbers, keeps
 //! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
 
+use crate::host::Reader;
 use crate::value::{Counts, Hist, MapView, Output, Trial, Value};
 
 use super::digits::{decimal, signed};
@@ -50,10 +51,9 @@ impl Renderer for JsonRenderer {
         }
     }
 
-    fn text(&self, v: &Value) -> Vec<u8> {
-        let mut to = Vec::new();
-        text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false }, &mut to);
-        to
+    fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
+        // Escaped as JSON has it, when the whole text is told.
+        text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
     }
 }
 
@@ -158,7 +158,7 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
         }
         if view.keyed {
             let mut key = Vec::new();
-            text::key(k, Style { trailer, tight: true }, &mut key);
+            text::key(k, Style { trailer, tight: true, visible: false }, &mut key);
             string(&key, to);
             to.extend_from_slice(b": ");
         }
@@ -190,7 +190,7 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
         Value::Text(text) => string(text.as_bytes(), to),
         Value::Stack(s) => {
             let mut text = Vec::new();
-            stack::stack(s, false, &mut text);
+            stack::stack(s, Style { trailer, tight: false, visible: false }, &mut text);
             string(&text, to);
         }
         Value::Hist(h) => buckets(h, 1, to),
@@ -239,8 +239,8 @@ fn string(bytes: &[u8], to: &mut Vec<u8>) {
                 b'\n' => to.extend_from_slice(b"\\n"),
                 b'\r' => to.extend_from_slice(b"\\r"),
                 b'\t' => to.extend_from_slice(b"\\t"),
-                0..0x20 => to.extend_from_slice(format!("\\u{b:04x}").as_bytes()),
-                0x20.. => to.push(b),
+                0..0x20 | 0x7f => to.extend_from_slice(format!("\\u{b:04x}").as_bytes()),
+                0x20..=0x7e | 0x80.. => to.push(b),
             }
         }
         if !chunk.invalid().is_empty() {

@@ -4,6 +4,7 @@
 //! calendar ([`time`]). Symbols, addresses and names are not decoded here: they come as [`Value::Text`] and
 //! [`Value::Stack`].
 
+use crate::host::Reader;
 use crate::value::{Hist, Output, Value};
 
 pub mod differences;
@@ -42,8 +43,8 @@ pub struct Rendered {
 pub trait Renderer {
     /// Appends what `output` looks like to `to`.
     fn render(&mut self, output: &Output, to: &mut Rendered);
-    /// A value as `%s` shows it.
-    fn text(&self, value: &Value) -> Vec<u8>;
+    /// Appends a value as `%s` shows it to `reader`.
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>);
 }
 
 /// What a format may be told.
@@ -55,11 +56,26 @@ pub struct RenderOptions {
     pub warnings: bool,
     /// Maps with keys in aligned columns (`map_layout`); text only.
     pub tables: bool,
+    /// The output goes to a terminal: control characters of values are escaped.
+    pub terminal: bool,
+    /// The messages go to a terminal: the same for them.
+    pub messages_terminal: bool,
+}
+
+impl RenderOptions {
+    /// Does `reader` sit at a terminal?
+    fn at_terminal(&self, reader: Reader) -> bool {
+        match reader {
+            Reader::Output => self.terminal,
+            Reader::Messages => self.messages_terminal,
+            Reader::Program => false,
+        }
+    }
 }
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { trunc_trailer: "..".into(), warnings: true, tables: false }
+        Self { trunc_trailer: "..".into(), warnings: true, tables: false, terminal: false, messages_terminal: false }
     }
 }
 
@@ -97,6 +113,11 @@ pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u
 /// Nanoseconds as people say them.
 pub fn duration(ns: i128) -> String {
     decimal::duration((ns, 1), None)
+}
+
+/// Is this kind of [`Output::Problem`] one whose text the script made?
+fn is_script(kind: &str) -> bool {
+    matches!(kind, "errorf" | "warnf")
 }
 
 /// Is this kind of [`Output::Problem`] a warning, which `--no-warnings` drops? All but the script's own `errorf`.

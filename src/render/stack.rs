@@ -3,19 +3,20 @@
 use crate::value::{Frame, Stack, StackMode};
 
 use super::digits::{address, decimal, hex};
+use super::text::Style;
 
-/// Appends the stack. `tight` leaves out the spaces that indent a frame: a JSON key has none.
-pub fn stack(stack: &Stack, tight: bool, to: &mut Vec<u8>) {
+/// Appends the stack. A tight one has no spaces that indent a frame: a JSON key has none.
+pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
     to.push(b'\n');
     for frame in &stack.frames {
         match stack.mode {
             StackMode::Bpftrace => {
-                if !tight {
+                if !style.tight {
                     to.extend_from_slice(b"        ");
                 }
-                plain(frame, to);
+                plain(frame, style, to);
             }
-            StackMode::Perf => perf(frame, stack.kernel, to),
+            StackMode::Perf => perf(frame, stack.kernel, style, to),
             StackMode::Raw => hex(to, frame.addr),
             StackMode::BuildId => build_id(frame, to),
         }
@@ -24,36 +25,36 @@ pub fn stack(stack: &Stack, tight: bool, to: &mut Vec<u8>) {
 }
 
 /// `sym+OFF@file:LINE`, `[inlined] sym@file:LINE`, `module+0xaddr` or `0xaddr`.
-fn plain(frame: &Frame, to: &mut Vec<u8>) {
+fn plain(frame: &Frame, style: Style, to: &mut Vec<u8>) {
     let Some(symbol) = &frame.symbol else {
         match frame.in_module() {
-            Some(place) => to.extend_from_slice(place.as_bytes()),
+            Some(place) => style.text(place.as_bytes(), to),
             None => address(to, frame.addr),
         }
         return;
     };
     if frame.inlined {
         to.extend_from_slice(b"[inlined] ");
-        to.extend_from_slice(symbol.as_bytes());
+        style.text(symbol.as_bytes(), to);
     } else {
-        with_offset(symbol, frame.offset, to);
+        with_offset(symbol, frame.offset, style, to);
     }
     if let Some((file, line)) = &frame.source {
         to.push(b'@');
-        to.extend_from_slice(file.as_bytes());
+        style.text(file.as_bytes(), to);
         to.push(b':');
         decimal(to, u64::from(*line));
     }
 }
 
 /// TAB, address, `sym+OFF (module)`: what `perf script` writes. A frame of the kernel has no module.
-fn perf(frame: &Frame, kernel: bool, to: &mut Vec<u8>) {
+fn perf(frame: &Frame, kernel: bool, style: Style, to: &mut Vec<u8>) {
     to.push(b'\t');
     hex(to, frame.addr);
     to.push(b' ');
     let Some(symbol) = &frame.symbol else {
         match (frame.in_module(), &frame.module) {
-            (Some(place), Some(module)) => to.extend_from_slice(format!("{place} ({module})").as_bytes()),
+            (Some(place), Some(module)) => style.text(format!("{place} ({module})").as_bytes(), to),
             _ => {
                 address(to, frame.addr);
                 to.extend_from_slice(b" ([unknown])");
@@ -62,14 +63,14 @@ fn perf(frame: &Frame, kernel: bool, to: &mut Vec<u8>) {
         return;
     };
     if frame.inlined {
-        to.extend_from_slice(symbol.as_bytes());
+        style.text(symbol.as_bytes(), to);
         to.extend_from_slice(b" (inlined)");
         return;
     }
-    with_offset(symbol, frame.offset, to);
+    with_offset(symbol, frame.offset, style, to);
     if !kernel {
         to.extend_from_slice(b" (");
-        to.extend_from_slice(frame.module.as_deref().unwrap_or("[unknown]").as_bytes());
+        style.text(frame.module.as_deref().unwrap_or("[unknown]").as_bytes(), to);
         to.push(b')');
     }
 }
@@ -85,8 +86,8 @@ fn build_id(frame: &Frame, to: &mut Vec<u8>) {
     }
 }
 
-fn with_offset(symbol: &str, offset: u64, to: &mut Vec<u8>) {
-    to.extend_from_slice(symbol.as_bytes());
+fn with_offset(symbol: &str, offset: u64, style: Style, to: &mut Vec<u8>) {
+    style.text(symbol.as_bytes(), to);
     to.push(b'+');
     decimal(to, offset);
 }

@@ -527,3 +527,17 @@ fn warnings_can_be_silenced() {
         assert_ne!(rendered(format, &options, &problem("errorf", "m", None)), Rendered::default());
     }
 }
+
+#[test]
+fn a_terminal_gets_no_control_characters_of_values() {
+    let text = || Value::Str { bytes: b"\x1b[31m\n::x".into(), cut: false };
+    let frame = Frame { symbol: Some("f\x1b\n".into()), ..Frame::default() };
+    let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame] });
+    let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
+    let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, entries, show: Show::default() });
+    let at_terminal = RenderOptions { terminal: true, ..RenderOptions::default() };
+    let shown = |options: &RenderOptions, output: &Output| String::from_utf8(rendered("text", options, output).out).unwrap();
+    assert_eq!(shown(&at_terminal, &Output::Value(text())), "\\x1b[31m\\n::x\n");
+    assert_eq!(shown(&at_terminal, &map), "@[\\x1b[31m\\n::x, \n        f\\x1b\\n+0\n]: \\x1b[31m\\n::x\n");
+    assert_eq!(shown(&RenderOptions::default(), &Output::Value(text())), "\x1b[31m\n::x\n");
+}

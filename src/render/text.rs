@@ -1,10 +1,12 @@
 //! `-f text`: lines for people.
 
+use crate::diag::{plain, visible};
+use crate::host::Reader;
 use crate::value::{Counts, MapView, Output, Pos, Value};
 
 use super::digits::{address, decimal, hex_byte, signed};
 use super::order::{arrange, divide, with_unit};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, series, stack, table};
+use super::{RenderOptions, Rendered, Renderer, hist, is_script, is_warning, series, stack, table};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -22,11 +24,20 @@ pub struct Style<'a> {
     pub trailer: &'a [u8],
     /// Without the spaces between parts: a key in JSON.
     pub tight: bool,
+    /// With control characters escaped: a terminal would obey them.
+    pub visible: bool,
+}
+
+impl Style<'_> {
+    /// Appends a text that the traced system chose.
+    pub fn text(&self, text: &[u8], to: &mut Vec<u8>) {
+        if self.visible { visible(text, to) } else { to.extend_from_slice(text) }
+    }
 }
 
 impl Renderer for TextRenderer {
     fn render(&mut self, output: &Output, to: &mut Rendered) {
-        let style = Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false };
+        let style = Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: self.options.terminal };
         match output {
             Output::Text { kind: _, data, newline } => {
                 to.out.extend_from_slice(data);
@@ -42,7 +53,10 @@ impl Renderer for TextRenderer {
             Output::Problem { kind, msg, helper, pos, line } => {
                 if self.options.warnings || !is_warning(kind) {
                     let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
-                    problem(severity, msg, helper.as_ref(), pos, line, &mut to.err);
+                    let msg = msg.strip_suffix('\n').unwrap_or(msg);
+                    // The script's own message may have several lines; its values are spelled already.
+                    let msg = if is_script(kind) { msg.to_string() } else { plain(msg) };
+                    problem(severity, &msg, helper.as_ref(), pos, line, &mut to.err);
                 }
             }
             Output::Attached { probes } => {
@@ -62,10 +76,9 @@ impl Renderer for TextRenderer {
         }
     }
 
-    fn text(&self, v: &Value) -> Vec<u8> {
-        let mut to = Vec::new();
-        value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false }, &mut to);
-        to
+    fn text(&self, v: &Value, reader: Reader, to: &mut Vec<u8>) {
+        let trailer = self.options.trunc_trailer.as_bytes();
+        value(v, Style { trailer, tight: false, visible: self.options.at_terminal(reader) }, to);
     }
 }
 
@@ -77,10 +90,10 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
         Value::Int(i) => signed(to, *i),
         Value::Uint(u) => decimal(to, *u),
         Value::Ptr(p) => address(to, *p),
-        Value::Enum { name: Some(name), .. } => to.extend_from_slice(name.as_bytes()),
+        Value::Enum { name: Some(name), .. } => style.text(name.as_bytes(), to),
         Value::Enum { name: None, value } => signed(to, *value),
         Value::Str { bytes, cut } => {
-            to.extend_from_slice(bytes);
+            style.text(bytes, to);
             if *cut {
                 to.extend_from_slice(style.trailer);
             }
@@ -97,8 +110,8 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
             to.push(b')');
         }
         Value::Record(fields) => record(fields, style, to),
-        Value::Text(text) => to.extend_from_slice(text.as_bytes()),
-        Value::Stack(s) => stack::stack(s, style.tight, to),
+        Value::Text(text) => style.text(text.as_bytes(), to),
+        Value::Stack(s) => stack::stack(s, style, to),
         Value::Hist(h) => hist::text(h, 1, to),
         Value::Stats(_) | Value::Percentiles(_) => {
             let fields: Vec<_> = v.fields().unwrap_or_default().into_iter().map(|(name, v)| (name.to_string(), v)).collect();
@@ -148,7 +161,7 @@ fn record(fields: &[(String, Value)], style: Style, to: &mut Vec<u8>) {
         if style.tight { (b"{.", b",.", b"=", b"}") } else { (b"{ .", b", .", b" = ", b" }") };
     for (i, (name, v)) in fields.iter().enumerate() {
         to.extend_from_slice(if i == 0 { open } else { next });
-        to.extend_from_slice(name.as_bytes());
+        style.text(name.as_bytes(), to);
         to.extend_from_slice(equals);
         value(v, style, to);
     }
@@ -191,7 +204,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
             (of.cut, "strings cut (raise max_strlen)"),
         ];
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();
-        to.extend_from_slice(format!("WARNING: {}: {}\n", of.probe, parts.join("; ")).as_bytes());
+        to.extend_from_slice(format!("WARNING: {}: {}\n", plain(&of.probe), parts.join("; ")).as_bytes());
     }
     let lost: u64 = counts.iter().map(|of| of.dropped).sum();
     if lost > 0 {
@@ -203,16 +216,16 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
 fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos, line: &str, to: &mut Vec<u8>) {
     let mut text = String::new();
     if pos.line > 0 {
-        text += &format!("{}:{}:{}: ", pos.file, pos.line, pos.col);
+        text += &format!("{}:{}:{}: ", plain(&pos.file), pos.line, pos.col);
     }
-    text += &format!("{severity}: {}\n", msg.strip_suffix('\n').unwrap_or(msg));
+    text += &format!("{severity}: {}\n", msg);
     if let Some((name, code)) = helper {
         text += &format!("Additional Info - helper: {name}, retcode: {code}\n");
     }
     if !line.is_empty() {
         // A tab is shown as four columns, so the mark under it must count it as four too.
         let before: usize = line.chars().take(pos.col.saturating_sub(1) as usize).map(|c| if c == '\t' { 4 } else { 1 }).sum();
-        text += &format!("{}\n{}~\n", line.replace('\t', "    "), " ".repeat(before));
+        text += &format!("{}\n{}~\n", plain(&line.replace('\t', "    ")), " ".repeat(before));
     }
     to.extend_from_slice(text.as_bytes());
 }

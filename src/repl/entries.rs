@@ -1,6 +1,7 @@
 //! Entries that run: each a program of its own, on a thread of its own, beside the others.
 
 use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,11 +84,14 @@ enum Said {
     Failed(Why),
 }
 
-fn renderer(run: &Run, settings: &Settings) -> anyhow::Result<Box<dyn Renderer>> {
+fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Result<Box<dyn Renderer>> {
     let options = RenderOptions {
         trunc_trailer: settings.str_trunc_trailer.clone(),
         warnings: run.warnings,
         tables: settings.map_layout == MapLayout::Table,
+        terminal: file.map_or_else(|| io::stdout().is_terminal(), File::is_terminal),
+        // the prompt shows them on its own terminal
+        messages_terminal: io::stdout().is_terminal(),
     };
     let format = render::find(&run.format).with_context(|| format!("there is no format `{}`", run.format))?;
     Ok((format.make)(&options))
@@ -116,6 +120,7 @@ pub fn start(
             shown.show(announce(probes).into_bytes());
             let _ = attached.send(Said::Attached(probes));
         };
+        let renderer = renderer(&run, &settings, file.as_deref());
         let (mut out, mut err) = (Lines::new(printer.clone(), file), Lines::new(printer, None));
         let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&settings.debug_dirs);
         let options = Options {
@@ -129,7 +134,7 @@ pub fn start(
         };
         let ran = runtime::load(&artifact, &settings, &sys, options).and_then(|mut session| {
             let _ = say.send(Said::Loaded(session.parts()?));
-            session.run(&mut *renderer(&run, &settings)?, &mut out, &mut err)
+            session.run(&mut *renderer?, &mut out, &mut err)
         });
         drop((out, err));
         // before the other end learns of a failure, so that a failed one is never taken for one that runs
@@ -158,7 +163,7 @@ pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = runtime::load(artifact, settings, sys, options)?;
     let parts = session.parts()?;
-    session.run(&mut *renderer(run, settings)?, &mut out, &mut err)?;
+    session.run(&mut *renderer(run, settings, None)?, &mut out, &mut err)?;
     out.extend_from_slice(&err);
     Ok((out, parts))
 }

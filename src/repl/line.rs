@@ -19,6 +19,7 @@ use super::commands::{self, Wants};
 use super::scan::{self, Place, Token};
 use crate::builtins;
 use crate::check::hir::{self, CallArg, ExprKind, Node};
+use crate::diag::plain;
 use crate::driver::entry::Text;
 use crate::list;
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
@@ -348,7 +349,11 @@ impl Completer for Line {
         // in a list, the parts that all have in common are in the way
         let typed = line.get(from..pos).unwrap_or_default();
         let shown_from = typed.rfind([':', '/']).map_or(0, |at| at + 1);
-        let pairs = names.into_iter().map(|name| Pair { display: name.get(shown_from..).unwrap_or(&name).to_owned(), replacement: name });
+        let pairs = names.into_iter().map(|name| {
+            // names come from files that others wrote
+            let name = plain(&name);
+            Pair { display: name.get(shown_from..).unwrap_or(&name).to_owned(), replacement: name }
+        });
         Ok((from, pairs.collect()))
     }
 }

@@ -18,7 +18,7 @@ use super::source::{STRAGGLERS, Source};
 use super::symbolize::Symbols;
 use super::{Buffering, Exit, Session, grace, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
-use crate::host::Host;
+use crate::host::{Host, Reader};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::settings::Settings;
@@ -446,8 +446,8 @@ impl Host for Desk<'_> {
         }
     }
 
-    fn text(&self, value: &Value) -> Vec<u8> {
-        self.renderer.text(value)
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.renderer.text(value, reader, to);
     }
 
     fn ending(&self) -> u32 {

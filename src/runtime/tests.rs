@@ -10,6 +10,7 @@ use crate::builtins::Lit;
 use crate::codegen::artifact::{Event, EventArg, Map, Program, Site};
 use crate::diag::Source;
 use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
+use crate::host::Reader;
 use crate::probes::{Every, ProgramType};
 use crate::render::{Rendered, Renderer};
 use crate::system::live::Live;
@@ -26,9 +27,7 @@ impl Renderer for Heard {
         to.out.push(b'.');
     }
 
-    fn text(&self, _: &Value) -> Vec<u8> {
-        Vec::new()
-    }
+    fn text(&self, _: &Value, _: Reader, _: &mut Vec<u8>) {}
 }
 
 impl Heard {
@@ -483,8 +482,8 @@ impl Renderer for Dawdler {
         self.0.render(output, to);
     }
 
-    fn text(&self, value: &Value) -> Vec<u8> {
-        self.0.text(value)
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.0.text(value, reader, to);
     }
 }
 

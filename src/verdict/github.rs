@@ -38,6 +38,11 @@ pub fn render(report: &Report, style: &Style) -> String {
     out + &report.sums() + "\n"
 }
 
+/// Has the runner take no commands from what is between the two: it may be of whatever the traced processes wrote.
+pub fn fence(token: &str) -> [String; 2] {
+    [format!("::stop-commands::{token}\n"), format!("\n::{token}::\n")]
+}
+
 fn command(word: &str, place: Option<(&Place, String)>, title: &str, message: &str) -> String {
     let mut properties = Vec::new();
     if let Some((at, file)) = place {

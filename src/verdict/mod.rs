@@ -27,15 +27,23 @@ pub struct Format {
     pub doc: &'static str,
     /// All of its text.
     pub render: fn(&Report, &Style) -> String,
+    /// Where lines of other output beside the report could be taken for parts of it: what goes before them and after them, made
+    /// of a token that nobody can guess.
+    pub fence: Option<fn(&str) -> [String; 2]>,
 }
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "text", doc: "a table and the findings with their lines, for people", render: text::render },
-    Format { name: "json", doc: "one object with all that is known", render: json::render },
-    Format { name: "junit", doc: "JUnit's XML: a suite for each kernel, a case for each script", render: junit::render },
-    Format { name: "sarif", doc: "SARIF 2.1.0, for code scanning and editors", render: sarif::render },
-    Format { name: "github", doc: "workflow commands, which GitHub shows beside the lines", render: github::render },
+    Format { name: "text", doc: "a table and the findings with their lines, for people", render: text::render, fence: None },
+    Format { name: "json", doc: "one object with all that is known", render: json::render, fence: None },
+    Format { name: "junit", doc: "JUnit's XML: a suite for each kernel, a case for each script", render: junit::render, fence: None },
+    Format { name: "sarif", doc: "SARIF 2.1.0, for code scanning and editors", render: sarif::render, fence: None },
+    Format {
+        name: "github",
+        doc: "workflow commands, which GitHub shows beside the lines",
+        render: github::render,
+        fence: Some(github::fence),
+    },
 ];
 
 /// The row of this name.
