@@ -141,7 +141,7 @@ fn in_file<'c>(di: &DebugInfoBuilder<'c>, scope: DIScope<'c>, file: DIFile<'c>) 
 }
 
 /// Passes that make no value live longer than it did: no hoisting, no reuse of what was computed elsewhere.
-const LEAN: &str = "function(sroa,simplifycfg,instcombine,simplifycfg,adce),globaldce";
+const LEAN: &str = "function(sroa,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg,adce),globaldce";
 
 impl<'c> Emit<'c> {
     /// A module for a script, whose own source is the first. `v4`: the kernel takes instructions of BPF's CPU version 4.
