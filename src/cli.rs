@@ -42,8 +42,10 @@ pub struct Failure {
     pub status: u8,
     /// Stable, as a diagnostic's: `usage`, `no-permission`.
     pub code: &'static str,
-    /// Names the thing; no final stop. May be several lines.
+    /// Names the thing; one line without a final stop.
     pub message: String,
+    /// What it is about, as it was given: lines below the message.
+    pub excerpt: Option<String>,
     /// The remedy, where there is one.
     pub help: Option<String>,
 }
@@ -54,12 +56,18 @@ const TOLD: &str = "told";
 impl Failure {
     /// Wrong use, a wrong script, or a right that is missing: status 1.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { status: 1, code: "usage", message: message.into(), help: None }
+        Self { status: 1, code: "usage", message: message.into(), excerpt: None, help: None }
     }
 
     /// With another code than `usage`.
     pub fn code(mut self, code: &'static str) -> Self {
         self.code = code;
+        self
+    }
+
+    /// With lines below the message.
+    pub fn excerpt(mut self, lines: impl Into<String>) -> Self {
+        self.excerpt = Some(lines.into()).filter(|lines| !lines.is_empty());
         self
     }
 
@@ -77,7 +85,7 @@ impl Failure {
 
     /// One about which all has been said.
     pub fn told(status: u8) -> Self {
-        Self { status, code: TOLD, message: String::new(), help: None }
+        Self { status, code: TOLD, message: String::new(), excerpt: None, help: None }
     }
 
     /// Has all been said about it?

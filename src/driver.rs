@@ -629,7 +629,8 @@ pub(crate) fn tell(failure: &Failure, color: bool) {
     }
     let help = failure.help.as_ref().map(|h| format!("{} {}\n", paint("help:", "1", color), diag::plain_lines(h))).unwrap_or_default();
     let head = paint(&format!("error[{}]:", failure.code), "31", color);
-    say(&format!("{head} {}\n{help}", diag::plain(failure.message.trim_end())));
+    let excerpt = failure.excerpt.as_ref().map(|lines| format!("{}\n", diag::plain_lines(lines))).unwrap_or_default();
+    say(&format!("{head} {}\n{excerpt}{help}", diag::plain(failure.message.trim_end())));
 }
 
 pub(crate) fn paint(word: &str, ink: &str, color: bool) -> String {

@@ -88,7 +88,7 @@ pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
             Some(ContextValue::String(near)) => Some(near.clone()),
             _ => None,
         };
-        let failure = Failure::new(format!("there is no option `{option}`{}", at_word(option, words))).code("unknown-option");
+        let failure = Failure::new(format!("there is no option `{option}`")).code("unknown-option").excerpt(at_word(option, words));
         return match near {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
             None => failure.help("`rbt --help` lists the options; what is meant for the script follows `--`"),
@@ -97,7 +97,8 @@ pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
     let text = e.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let first = text.split("\n\n").next().unwrap_or(text).trim_end();
-    Failure::new(first).help("`rbt --help` explains the options")
+    let (message, lines) = first.split_once('\n').unwrap_or((first, ""));
+    Failure::new(message).excerpt(lines).help("`rbt --help` explains the options")
 }
 
 /// The command line and a caret under the word; nothing where that is more than a line.
@@ -121,5 +122,5 @@ fn at_word(word: &str, words: &[String]) -> String {
         return String::new();
     }
     let rest = "~".repeat(words.get(at).map_or(1, |w| w.chars().count()).saturating_sub(1));
-    format!("\n    {line}\n    {:column$}^{rest}", "")
+    format!("    {line}\n    {:column$}^{rest}", "")
 }

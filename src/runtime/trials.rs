@@ -113,9 +113,12 @@ impl Session<'_> {
         self.loaded.state.begin_anew();
         let mut before = Problems::of(self.manifest);
         before.begin_anew(&self.loaded.state);
-        let start = Instant::now();
-        let returned = self.signals.attend(self.loaded.state.flags(), 0, || load::run_once(fd, times)).context("cannot run it")?;
-        let took = start.elapsed();
+        // without what it takes to be interruptible
+        let run = || {
+            let start = Instant::now();
+            load::run_once(fd, times).map(|returned| (returned, start.elapsed()))
+        };
+        let (returned, took) = self.signals.attend(self.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let (asked, failed) = (self.loaded.state.ended(), {
             let mut desk = Desk::new(
