@@ -18,9 +18,10 @@ impl Host for Notes {
         self.said.push(output);
     }
     fn text(&self, value: &Value, _: Reader, to: &mut Vec<u8>) {
-        match value {
-            Value::Str { bytes, .. } => to.extend_from_slice(bytes),
-            other => to.extend_from_slice(format!("{other:?}").as_bytes()),
+        if let Value::Str { bytes, .. } = value {
+            to.extend_from_slice(bytes);
+        } else {
+            to.extend_from_slice(format!("{value:?}").as_bytes());
         }
     }
     fn ending(&self) -> u32 {

@@ -168,7 +168,7 @@ impl Gen<'_> {
             } else {
                 String::new()
             };
-            let _ = write!(out, "{head}{predicate} {{\n");
+            let _ = writeln!(out, "{head}{predicate} {{");
             if i == 0 {
                 self.touch_maps(&mut out);
             }
@@ -318,6 +318,6 @@ impl Gen<'_> {
             "pton(\"1.2.3.4\")",
             "strftime(\"%S\", nsecs)",
         ];
-        *self.rng.pick::<&str>(ANYWHERE)
+        self.rng.pick::<&str>(ANYWHERE)
     }
 }
