@@ -72,6 +72,8 @@ pub struct Settings {
     pub max_map_keys: u64,
     /// Attach points after wildcards.
     pub max_probes: u64,
+    /// Stacks that a table in the kernel holds; 0: by itself.
+    pub max_stacks: u64,
     /// Capacity of `str()` and `buf()`, bytes.
     pub max_strlen: u64,
     /// See [`MissingProbes`].
@@ -197,6 +199,7 @@ impl Default for Settings {
             max_cat_bytes: 10240,
             max_map_keys: 4096,
             max_probes: 1024,
+            max_stacks: 0,
             max_strlen: 1024,
             missing_probes: MissingProbes::Error,
             on_stack_limit: 32,
@@ -391,6 +394,12 @@ pub const SETTINGS: &[Setting] = &[
     number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints, up to 128 MiB"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
     number!(max_probes, "count", 1, "Most places a script may attach to"),
+    number!(
+        max_stacks,
+        "count",
+        0,
+        "Different stacks that the kernel keeps until they are read; 0 keeps as many as fit in 16 MiB, at most 65,536"
+    ),
     number!(
         max_strlen,
         "bytes",

@@ -363,6 +363,8 @@ pub struct Counts {
     pub unstored: u64,
     /// Strings and buffers of which `max_strlen` cut the end.
     pub cut: u64,
+    /// Stacks that found no room in their table.
+    pub unkept: u64,
     /// Reads of memory that failed, of which zero or nothing came; 0 where they are not counted ([`Settings::counts_unread`](crate::settings::Settings)).
     pub unread: u64,
 }
@@ -370,8 +372,8 @@ pub struct Counts {
 impl Counts {
     /// Is all of it there?
     pub fn complete(&self) -> bool {
-        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unread: _ } = self;
-        [dropped, missed, refused, unstored, cut].into_iter().all(|n| *n == 0)
+        let Self { probe: _, sent: _, dropped, missed, refused, unstored, cut, unkept, unread: _ } = self;
+        [dropped, missed, refused, unstored, cut, unkept].into_iter().all(|n| *n == 0)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
 use crate::diag::Diagnostic;
-use crate::emit::shared::stacks_name;
-use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, NO_PREALLOC, Operand, PointerValue};
+use crate::emit::shared::{Start, stacks_name};
+use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::Caps;
 use crate::system::registers::SP;
 use crate::types::{Int, Space, Tagged, Type};
-use crate::value::{Stack, StackMode, Value};
+use crate::value::{Frame, Stack, StackMode, Value};
 
 /// The stack's id.
 const KERNEL: &str = "kstack";
@@ -21,10 +21,23 @@ const USER_STACK: u64 = 1 << 8;
 const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
-/// Different stacks that are kept.
-const MOST_STACKS: u32 = 65536;
-/// The same where all have their memory beforehand, a kilobyte each: before Linux 6.1.
-const MOST_STACKS_BEFOREHAND: u32 = 16384;
+/// Bytes of a table of stacks, and stacks in it, where the setting leaves that open. All memory is allocated beforehand, which
+/// takes 0.12 ms per MB: an element of this size that is allocated as it comes is often refused.
+const TABLE_BYTES: u64 = 16 << 20;
+const MOST_STACKS: u64 = 65536;
+/// What a hash map adds to a value: its own, and the key.
+const ELEMENT_HEAD: u64 = 56;
+/// The bits of an id that say how many frames the stack has. The others are a hash of the frames.
+const DEPTH_BITS: u32 = 11;
+const DEPTH: u64 = (1 << DEPTH_BITS) - 1;
+/// Longer stacks are told apart by their hash alone before Linux 5.12, whose verifier walks each comparison and takes 8,192
+/// branches in a row.
+const WALKED_FRAMES: u32 = 256;
+/// How often another id is tried when a different stack has the first.
+const TRIES: u64 = 4;
+
+/// The only frame of a stack for which its table had no room.
+const NOT_KEPT: &str = "[not kept]";
 
 const U64: Int = Int { bytes: 8, signed: false };
 
@@ -114,8 +127,12 @@ fn limit_of(ty: &Type) -> u32 {
 /// The map of stacks of this many frames.
 fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
     e.stacks.insert(limit);
-    let (max_entries, flags) = if e.allocates { (MOST_STACKS, NO_PREALLOC) } else { (MOST_STACKS_BEFOREHAND, 0) };
-    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries, flags };
+    let most = match e.max_stacks {
+        0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MOST_STACKS),
+        set => set,
+    };
+    let max_entries = u32::try_from(most).unwrap_or(u32::MAX);
+    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries, flags: 0 };
     e.declare_map(&stacks_name(limit), def)
 }
 
@@ -235,7 +252,7 @@ impl<'c> Emit<'c> {
         self.offset_by(room, start)
     }
 
-    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames under a hash of them, and gives the hash;
+    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames, and gives the id under which they are kept;
     /// 0 when there are no frames.
     fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
         let map = stacks(self, limit);
@@ -259,9 +276,12 @@ impl<'c> Emit<'c> {
             false if self.at_entry && limit > 1 => self.with_caller(room),
             _ => taken,
         };
-        let hash = self.scalar_home();
-        let zero = self.int(0);
-        self.store(hash, 0, 8, zero);
+        let (hash, depth) = (self.scalar_home(), self.scalar_home());
+        let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
+        // the verifier is not to know the seed, or it would calculate
+        let seed = self.mere_number(seed);
+        self.store(hash, 0, 8, seed);
+        self.store(depth, 0, 8, zero);
         // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
         self.count(limit.into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
@@ -273,21 +293,59 @@ impl<'c> Emit<'c> {
             let h = e.mul(e.xor(h, frame), e.int(0x0000_0100_0000_01b3));
             let h = e.add(e.xor(h, e.shr(h, e.int(29), false)), e.int(0x9e37_79b9_7f4a_7c15));
             e.store(hash, 0, 8, h);
+            let next = e.add(i, e.int(1));
+            e.store(depth, 0, 8, next);
         });
-        let id = self.load(hash, 0, U64);
-        let some = self.cmp(Cmp::Ne, id, self.int(0));
-        self.if_(some, |e| {
-            let key = e.alloc(8);
-            e.store(key, 0, 8, id);
+        let key = self.alloc(8);
+        // nor how many turns it were: what follows is the same for all
+        let depth = self.mere_number(self.load(depth, 0, U64));
+        let some = self.cmp(Cmp::Ne, depth, self.int(0));
+        let id = self.and(self.load(hash, 0, U64), self.int(!DEPTH));
+        let id = self.or(id, self.and(depth, self.int(DEPTH)));
+        let id = self.select(some, id, zero);
+        self.store(key, 0, 8, id);
+        self.if_(some, |e| e.keep_frames(map, key, (frames, limit)));
+        let id = self.load(key, 0, U64);
+        self.release(mark);
+        id
+    }
+
+    /// Keeps frames under the id that is the key; where other frames have it, under another, which the key is then.
+    fn keep_frames(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, (frames, limit): (PointerValue<'c>, u32)) {
+        /// `EEXIST` of errno(3).
+        const EXISTS: i64 = -17;
+        /// `E2BIG` of errno(3).
+        const FULL: i64 = -7;
+        // without functions that are looked at once, each costs the verifier as many branches as a stack has frames
+        let tries = if self.fetches { TRIES } else { 2 };
+        let done = self.scalar_home();
+        let (no, yes) = (self.int(0), self.int(1));
+        self.store(done, 0, 8, no);
+        self.count(tries, |e, _| {
             let known = e.lookup(map, key);
             let new = e.cmp(Cmp::Eq, e.not_null(known), e.int(0));
             e.if_(new, |e| {
-                let r = e.update(map, key, frames);
-                e.check(Helper::MapUpdateElem, r, 1);
+                let r = e.insert_new(map, key, frames);
+                let overtaken = e.cmp(Cmp::Eq, r, e.int(EXISTS as u64));
+                // another processor has just put it there: it is looked at
+                e.if_(overtaken, |e| e.continue_());
+                e.stack_kept(r);
+                e.store(done, 0, 8, yes);
+                e.break_();
             });
+            let same = if e.fetches || limit <= WALKED_FRAMES { e.same_words(frames, known, limit) } else { yes };
+            e.if_(same, |e| {
+                e.store(done, 0, 8, yes);
+                e.break_();
+            });
+            let next = e.add(e.load(key, 0, U64), e.int(1 << DEPTH_BITS));
+            e.store(key, 0, 8, next);
         });
-        self.release(mark);
-        id
+        let nowhere = self.cmp(Cmp::Eq, self.load(done, 0, U64), no);
+        self.if_(nowhere, |e| {
+            let full = e.int(FULL as u64);
+            e.stack_kept(full);
+        });
     }
 }
 
@@ -306,34 +364,21 @@ pub(super) fn is_tag(tag: &Tagged) -> bool {
     tag.tag == KERNEL || tag.tag == USER
 }
 
-/// Counts the frames of a stack that was kept.
+/// How many frames a stack has: its id says so.
 pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
-    let limit = limit_of(&stack.ty);
-    let map = stacks(e, limit);
-    let id = e.in_memory(stack);
-    let frames = e.lookup(map, id);
-    let depth = e.scalar_home();
-    let zero = e.int(0);
-    e.store(depth, 0, 8, zero);
-    let found = e.not_null(frames);
-    e.if_(found, |e| {
-        e.count(limit.into(), |e, i| {
-            let at = e.offset_by(frames, e.mul(i, e.int(8)));
-            let frame = e.load(at, 0, U64);
-            let end = e.cmp(Cmp::Eq, frame, e.int(0));
-            e.if_(end, |e| e.break_());
-            let next = e.add(i, e.int(1));
-            e.store(depth, 0, 8, next);
-        });
-    });
-    e.load(depth, 0, U64)
+    let at = e.in_memory(stack);
+    let id = e.load(at, 0, U64);
+    e.and(id, e.int(DEPTH))
 }
 
 fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
-    let addrs = if id == 0 { None } else { host.stack(tag.params[1], id) };
-    let mut addrs = addrs.unwrap_or_default();
+    let addrs = if id == 0 { Some(Vec::new()) } else { host.stack(tag.params[1], id) };
+    let Some(mut addrs) = addrs else {
+        let frame = Frame { symbol: Some(NOT_KEPT.into()), ..Frame::default() };
+        return Stack { mode, kernel, frames: vec![frame] };
+    };
     addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
     let mut frames =

@@ -39,7 +39,8 @@ pub struct Manifest {
     #[serde(default)]
     pub probes: usize,
     /// Limits (frames) of the stack maps that there are; the one of limit n is `stacks_n`: a hash from a stack's id
-    /// (`u64`) to n addresses (`u64` each, zero after the last).
+    /// (`u64`) to n addresses (`u64` each, zero after the last). The reader takes stacks out of it, so that there is room for
+    /// others.
     pub stacks: Vec<u32>,
 }
 

@@ -186,6 +186,7 @@ fn compile_within(
     e.warning_level = settings.warning_level;
     e.counts_unread = settings.counts_unread;
     e.follows = settings.follows();
+    e.max_stacks = settings.max_stacks;
     e.probes = script.probes.len() as u32;
     for (i, m) in script.maps.iter().enumerate() {
         let (def, slots) = storage::of(m, sys);

@@ -17,9 +17,10 @@ use crate::emit::{MapDef, MapKind, NO_PREALLOC, Slots};
 use crate::system::{Feature, System};
 use crate::types::Type;
 
-/// Larger maps allocate each element as its key comes. Then the kernel may be out of memory at that moment: the larger the
-/// element, the fewer it has at hand.
+/// Larger maps allocate each element as its key comes.
 const PREALLOC_LIMIT: u64 = 8 << 20;
+/// The same where elements are large: of those the kernel has few at hand, and a burst of new keys is refused.
+const LARGE_PREALLOC_LIMIT: u64 = 16 << 20;
 /// The same for maps whose script says how many elements they have.
 const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
 
@@ -51,7 +52,7 @@ pub(super) fn of(m: &hir::Map, sys: &dyn System) -> (MapDef, Option<Slots>) {
         head: ELEMENT_HEAD + u64::from(key.size()).next_multiple_of(8),
         value: value_size,
         entries: entries.into(),
-        limit: if m.sized { SIZED_PREALLOC_LIMIT } else { PREALLOC_LIMIT },
+        sized: m.sized,
         cpus: sys.possible_cpus().max(1),
     };
     let form = match separate {
@@ -72,15 +73,21 @@ struct Sizes {
     /// Bytes of one processor's value.
     value: u32,
     entries: u64,
-    /// See [`PREALLOC_LIMIT`].
-    limit: u64,
+    /// The script says how many elements there are.
+    sized: bool,
     cpus: u32,
 }
 
 impl Sizes {
     /// Is there room for all elements beforehand, with so many bytes for a value?
     fn fit(&self, value: u64) -> bool {
-        self.entries.saturating_mul(self.head + value) <= self.limit
+        let element = self.head + value;
+        let limit = match (self.sized, element > SMALL_ELEMENT) {
+            (true, _) => SIZED_PREALLOC_LIMIT,
+            (false, true) => LARGE_PREALLOC_LIMIT,
+            (false, false) => PREALLOC_LIMIT,
+        };
+        self.entries.saturating_mul(element) <= limit
     }
 }
 
@@ -118,7 +125,7 @@ mod tests {
     use super::*;
 
     fn form(value: u32, entries: u64, cpus: u32, adds: bool) -> (MapKind, Option<(u32, u32)>, bool) {
-        let f = aggregated(&Sizes { head: 56, value, entries, limit: PREALLOC_LIMIT, cpus }, adds);
+        let f = aggregated(&Sizes { head: 56, value, entries, sized: false, cpus }, adds);
         (f.kind, f.slots.map(|s| (s.count, s.stride)), f.beforehand)
     }
 
@@ -135,7 +142,7 @@ mod tests {
         assert_eq!(form(extreme, 1_000_000, 2, false), (Hash, Some((2, 16)), false));
         assert_eq!(form(extreme, 1_000_000, 64, false), (Hash, Some((64, 16)), false));
         assert_eq!(form(hist, 4096, 2, true), (Hash, Some((2, 584)), true));
-        assert_eq!(form(hist, 4096, 64, true), (Hash, Some((2, 528)), true));
+        assert_eq!(form(hist, 4096, 64, true), (Hash, Some((4, 528)), true));
         assert_eq!(form(hist, 1_000_000, 2, true), (Hash, Some((1, 528)), false));
         assert_eq!(form(percentiles, 4096, 2, false), (Hash, Some((2, 7832)), false));
         assert_eq!(form(percentiles, 100, 2, false), (Hash, Some((2, 7888)), true));
@@ -146,7 +153,7 @@ mod tests {
     fn slots_lie_within_the_value() {
         for (value, cpus) in [(8, 1), (8, 2), (16, 3), (528, 64), (7832, 4)] {
             for entries in [1, 4096, 1_000_000] {
-                let f = aggregated(&Sizes { head: 56, value, entries, limit: PREALLOC_LIMIT, cpus }, true);
+                let f = aggregated(&Sizes { head: 56, value, entries, sized: false, cpus }, true);
                 if let Some(s) = f.slots {
                     assert!(s.count.is_power_of_two() && s.first + (s.count - 1) * s.stride + value <= s.size, "{s:?}");
                 }

@@ -148,6 +148,14 @@ impl<'c> Emit<'c> {
         self.result_of_map_call(r)
     }
 
+    /// Adds an element whose key is not there yet; 0 or a negative error.
+    pub fn insert_new(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, value: PointerValue<'c>) -> IntValue<'c> {
+        const NOEXIST: u64 = 1;
+        let flags = self.int(NOEXIST);
+        let r = self.call(Helper::MapUpdateElem, &[map.into(), key.into(), value.into(), flags.into()]);
+        self.result_of_map_call(r)
+    }
+
     /// Removes an element; 0 or a negative error.
     pub fn delete(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> IntValue<'c> {
         let r = self.call(Helper::MapDeleteElem, &[map.into(), key.into()]);
@@ -192,10 +200,7 @@ impl<'c> Emit<'c> {
         let missing = self.cmp(super::Cmp::Eq, self.addr(first), self.int(0));
         self.if_(missing, |e| {
             let zeros = e.text(&vec![0; size.next_multiple_of(8) as usize]);
-            const NOEXIST: u64 = 1;
-            let flags = e.int(NOEXIST);
-            let r = e.call(Helper::MapUpdateElem, &[map.into(), key.into(), zeros.into(), flags.into()]);
-            let r = e.result_of_map_call(r);
+            let r = e.insert_new(map, key, zeros);
             let again = e.lookup(map, key);
             e.keep_ptr(home, again);
             let none = e.cmp(super::Cmp::Eq, e.addr(again), e.int(0));

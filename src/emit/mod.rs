@@ -226,6 +226,8 @@ pub struct Emit<'c> {
     pub probes: u32,
     /// See [`Emit::probes`].
     pub probe: u32,
+    /// Stacks that a table holds; 0: as many as are cheap.
+    pub max_stacks: u64,
     /// Limits of the stack maps asked for.
     pub stacks: std::collections::BTreeSet<u32>,
     /// Where the code being emitted comes from: byte offsets in the script.

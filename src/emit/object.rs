@@ -247,6 +247,7 @@ impl<'c> Emit<'c> {
             next_event: 0,
             probes: 0,
             probe: 0,
+            max_stacks: 0,
             stacks: Default::default(),
             span: Default::default(),
         }

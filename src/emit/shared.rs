@@ -55,6 +55,8 @@ pub struct Start {
     pub problems: u64,
     /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.
     pub failures_shift: u64,
+    /// Random: stacks' ids start from it, so that nobody can make stacks of equal ids.
+    pub seed: u64,
 }
 
 impl Start {
@@ -92,6 +94,8 @@ pub struct State {
     pub generations: u64,
     /// Set when a run is not to wait for programs: their loops end, and so do they. See [`State::stopped`], which they ask once.
     pub interrupted: u64,
+    /// Stacks that programs have put into their tables.
+    pub stacks: u64,
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
     pub changing: [u64; 2 * MOMENTS],
 }
@@ -115,6 +119,8 @@ pub struct Tally {
     pub cut: u64,
     /// Reads of memory that failed, where they are counted.
     pub unread: u64,
+    /// Stacks that found no room in their table.
+    pub unkept: u64,
 }
 
 /// So many maps can be there twice.

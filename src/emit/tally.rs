@@ -5,8 +5,11 @@ use std::mem::offset_of;
 use inkwell::values::IntValue;
 
 use super::mem::U64;
-use super::shared::{Start, TALLIES_SECTION, Tally};
+use super::shared::{Start, State, TALLIES_SECTION, Tally};
 use super::{Cmp, Emit, Helper};
+
+/// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
+const FULL: i64 = -7;
 
 impl<'c> Emit<'c> {
     /// Counts a record that is to be sent.
@@ -26,8 +29,6 @@ impl<'c> Emit<'c> {
 
     /// Counts an update that the map refused, by why.
     pub fn refused(&mut self, returned: IntValue<'c>) {
-        /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
-        const FULL: i64 = -7;
         let failed = self.cmp(Cmp::Slt, returned, self.int(0));
         self.if_(failed, |e| {
             let name = format!("count_refused_{}", e.probe);
@@ -37,6 +38,27 @@ impl<'c> Emit<'c> {
                 e.if_else(full, |e| e.tally(offset_of!(Tally, refused)), |e| e.tally(offset_of!(Tally, unstored)));
             });
         });
+    }
+
+    /// Counts a stack that was put into its table, or was refused, by what the update returned.
+    pub fn stack_kept(&mut self, returned: IntValue<'c>) {
+        let failed = self.cmp(Cmp::Slt, returned, self.int(0));
+        self.if_else(
+            failed,
+            |e| {
+                let name = format!("count_unkept_{}", e.probe);
+                e.outlined(&name, &[returned], |e, args| {
+                    let Some(&returned) = args.first() else { return };
+                    let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
+                    e.if_else(full, |e| e.tally(offset_of!(Tally, unkept)), |e| e.tally(offset_of!(Tally, unstored)));
+                });
+            },
+            |e| {
+                let kept = e.state(offset_of!(State, stacks));
+                let one = e.int(1);
+                e.atomic_add(kept, one);
+            },
+        );
     }
 
     /// Counts text of which there was more than the settings allow to be read: `over` says so.

@@ -110,6 +110,7 @@ fn losses(root: &Expr, last: &Last) -> Vec<String> {
     tell(|c| c.missed, "runs of probes did not happen");
     tell(|c| c.refused, "updates were refused by full maps");
     tell(|c| c.unstored, "updates found no memory");
+    tell(|c| c.unkept, "stacks were not kept");
     let emptied = |(view, times): (&crate::value::MapView, &u64)| *times > 0 && maps(root).iter().any(|of| of.map == view.name);
     if last.maps.iter().zip(&last.emptied).any(emptied) {
         tell(|c| c.dropped, "events were lost");

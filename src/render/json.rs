@@ -91,8 +91,16 @@ fn trial(trial: &Trial, to: &mut Vec<u8>) {
 fn counts_of(of: &Counts, to: &mut Vec<u8>) {
     to.extend_from_slice(b"{\"probe\": ");
     string(of.probe.as_bytes(), to);
-    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut, unread: _ } = *of;
-    let numbers = [("sent", sent), ("dropped", dropped), ("missed", missed), ("refused", refused), ("unstored", unstored), ("cut", cut)];
+    let Counts { probe: _, sent, dropped, missed, refused, unstored, cut, unkept, unread: _ } = *of;
+    let numbers = [
+        ("sent", sent),
+        ("dropped", dropped),
+        ("missed", missed),
+        ("refused", refused),
+        ("unstored", unstored),
+        ("cut", cut),
+        ("unkept", unkept),
+    ];
     for (name, n) in numbers {
         field(name, to, |to| decimal(to, n));
     }

@@ -36,6 +36,9 @@ fn plain(frame: &Frame, style: Style, to: &mut Vec<u8>) {
     if frame.inlined {
         to.extend_from_slice(b"[inlined] ");
         style.text(symbol.as_bytes(), to);
+    } else if frame.addr == 0 {
+        // a word in place of a frame
+        style.text(symbol.as_bytes(), to);
     } else {
         with_offset(symbol, frame.offset, style, to);
     }

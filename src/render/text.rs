@@ -202,6 +202,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
             (of.refused, "map updates that full maps refused (raise max_map_keys)"),
             (of.unstored, "map updates for which the kernel had no memory at that moment"),
             (of.cut, "strings cut (raise max_strlen)"),
+            (of.unkept, "stacks that found no room in their table (raise max_stacks)"),
         ];
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();
         to.extend_from_slice(format!("WARNING: {}: {}\n", plain(&of.probe), parts.join("; ")).as_bytes());

@@ -6,9 +6,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
 use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
@@ -255,9 +256,14 @@ fn prepare_maps(
                     first: settings.pid.unwrap_or(given.child).into(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
+                    seed: seed(),
                 };
                 let words = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.never, start.own, start.first];
-                let words = words.into_iter().chain([start.problems, start.failures_shift]).flat_map(u64::to_ne_bytes).collect::<Vec<_>>();
+                let words = words
+                    .into_iter()
+                    .chain([start.problems, start.failures_shift, start.seed])
+                    .flat_map(u64::to_ne_bytes)
+                    .collect::<Vec<_>>();
                 if let Some(to) = map.initial_value_mut() {
                     let n = to.len().min(words.len());
                     if let (Some(to), Some(from)) = (to.get_mut(..n), words.get(..n)) {
@@ -298,6 +304,12 @@ fn prepare_maps(
         }
     }
     Ok(ring_bytes)
+}
+
+/// A random number, the same for all that this process loads: at the prompt, scripts share maps.
+fn seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| RandomState::new().build_hasher().finish())
 }
 
 /// Nanoseconds on one of the kernel's clocks.

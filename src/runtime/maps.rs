@@ -110,9 +110,25 @@ pub(super) fn keep_keys(map: &Map, from: MapFd, to: MapFd) -> anyhow::Result<()>
 
 /// The addresses under a stack's id in a stack map.
 pub(super) fn stack(at: MapFd, id: u64) -> Option<Vec<u64>> {
-    let bytes = lookup(at, &id.to_ne_bytes()).ok()??;
-    let (words, _) = bytes.as_chunks::<8>();
-    Some(words.iter().map(|w| u64::from_ne_bytes(*w)).take_while(|addr| *addr != 0).collect())
+    Some(frames(&lookup(at, &id.to_ne_bytes()).ok()??))
+}
+
+/// Takes all stacks out of a stack map: `each` gets id and addresses.
+pub(super) fn take_stacks(at: MapFd, mut each: impl FnMut(u64, Vec<u64>)) -> io::Result<()> {
+    batches(at, true, &mut |keys, values| {
+        for (key, value) in keys.as_chunks::<8>().0.iter().zip(values.chunks_exact(at.room().max(1))) {
+            each(u64::from_ne_bytes(*key), frames(value));
+        }
+    })
+}
+
+/// Gives `each` the bytes of all keys and of all values, some at a time.
+pub(super) fn scan(at: MapFd, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    batches(at, false, &mut |keys, values| [keys, values].into_iter().for_each(&mut each))
+}
+
+fn frames(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w)).take_while(|addr| *addr != 0).collect()
 }
 
 fn row(agg: &Agg) -> anyhow::Result<&'static Aggregate> {

@@ -9,7 +9,7 @@
 //!
 //! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `changed`: files that were replaced meanwhile; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `collect`, `source`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end
+//! - `ring`, `collect`, `source`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end; `stacks`: frames by their ids
 //! - `shared`, `problems`: what programs count, and what they failed to do; `grace`: waiting for those at work
 //! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
@@ -60,6 +60,7 @@ mod run;
 mod shared;
 mod signals;
 mod source;
+mod stacks;
 mod sweep;
 pub mod symbolize;
 mod telling;
@@ -445,6 +446,26 @@ fn wants(manifest: &Manifest, these: &dyn Fn(&Tagged) -> bool) -> bool {
         }
     });
     sent || manifest.maps.iter().any(|m| has(&m.value, these) || m.key.as_ref().is_some_and(|ty| has(ty, these)))
+}
+
+/// Is something in it decoded late, as symbols and stacks are?
+fn tagged(ty: &Type) -> bool {
+    match ty {
+        Type::Tagged(_) => true,
+        Type::Array(of, _) => tagged(of),
+        Type::Tuple(elems) => elems.iter().any(tagged),
+        Type::Record(record) => record.fields.iter().any(|f| tagged(&f.ty)),
+        Type::Void
+        | Type::Bool
+        | Type::Int(_)
+        | Type::Enum(_)
+        | Type::Str(_)
+        | Type::Buf(_)
+        | Type::Ptr(..)
+        | Type::Struct(_)
+        | Type::Agg(_)
+        | Type::Args => false,
+    }
 }
 
 /// The descriptor's number; -1, which poll(2) skips, for none.

@@ -15,6 +15,7 @@ use super::poll::ended;
 use super::problems::Problems;
 use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};
+use super::stacks::Stacks;
 use super::symbolize::Symbols;
 use super::{Buffering, Exit, Session, grace, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
@@ -72,6 +73,7 @@ pub(super) struct Desk<'a> {
     notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
     kept: Kept,
+    stacks: Stacks,
     /// See [`Desk::close`].
     counts: Vec<Counts>,
 }
@@ -157,6 +159,7 @@ impl Session<'_> {
                 self.symbols.refresh();
                 refreshed = Instant::now();
             }
+            desk.stacks.tend(&desk.loaded.state, done.all);
             desk.tell_lost(false);
             desk.flush(false);
             let child_over = match &mut child {
@@ -168,7 +171,8 @@ impl Session<'_> {
                 break;
             }
             if done.all {
-                source.sleep(&[self.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())]);
+                let nap = desk.stacks.nap(&desk.loaded.state);
+                source.sleep(nap, &[self.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())]);
             }
         }
 
@@ -284,6 +288,7 @@ impl<'a> Desk<'a> {
             telling: telling::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
+            stacks: Stacks::new(loaded, manifest, settings.shares_maps),
             counts: Vec::new(),
         }
     }
@@ -370,6 +375,7 @@ impl<'a> Desk<'a> {
                 unstored: tally.unstored,
                 cut: tally.cut,
                 unread: tally.unread,
+                unkept: tally.unkept,
             }
         };
         self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
@@ -547,7 +553,7 @@ impl Host for Desk<'_> {
     }
 
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
-        maps::stack(*self.loaded.stacks.get(&limit)?, id)
+        self.stacks.frames(limit, id)
     }
 
     fn boot_to_unix_ns(&self) -> u64 {

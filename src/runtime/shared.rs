@@ -90,6 +90,7 @@ impl Shared {
             sum.unstored += load(&raw const (*tally).unstored);
             sum.cut += load(&raw const (*tally).cut);
             sum.unread += load(&raw const (*tally).unread);
+            sum.unkept += load(&raw const (*tally).unkept);
         }
     }
 
@@ -155,6 +156,12 @@ impl Shared {
     /// Programs at work that may sleep.
     pub fn sleepers(&self) -> u64 {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).sleepers) }.load(Ordering::SeqCst)
+    }
+
+    /// See [`State::stacks`].
+    pub fn stacks(&self) -> u64 {
+        // SAFETY: as above
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.state).stacks) }.load(Ordering::SeqCst)
     }
 
     /// Changes under way, by programs that may sleep, to one of the two.

@@ -9,7 +9,7 @@ use super::events::Events;
 use super::mappings::Tape;
 use super::poll::wait;
 use super::ring::{Drained, Ring};
-use super::run::{Desk, LONG, NAP};
+use super::run::{Desk, LONG};
 use super::shared::Shared;
 
 /// Bytes of records between two looks at signals and at the output.
@@ -73,18 +73,18 @@ impl Source {
         Done { all: false, asked: None }
     }
 
-    /// Waits for records, or for one of these to be readable.
-    pub fn sleep(&self, [signal, child, target]: &[RawFd; 3]) {
+    /// Waits for records, or for one of these to be readable, so long at most.
+    pub fn sleep(&self, nap: Duration, [signal, child, target]: &[RawFd; 3]) {
         match &self.collector {
             Some(collector) => {
                 if collector.sleep() {
-                    wait(&[collector.fd(), *signal, *child, *target], NAP);
+                    wait(&[collector.fd(), *signal, *child, *target], nap);
                     collector.wake();
                 }
             }
             // nobody wakes us then
             None if self.ring.is_some() => wait(&[*signal, *child, *target], LONG),
-            None => wait(&[*signal, *child, *target], NAP),
+            None => wait(&[*signal, *child, *target], nap),
         }
     }
 

@@ -1,0 +1,109 @@
+//! Stacks by their ids. Programs keep them in tables of fixed size; before one is full its stacks are taken over into memory here,
+//! so a run may see any number of them. An id depends on the frames alone: a stack that comes again after it was taken over gets the
+//! same one.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use super::load::{Loaded, MapFd};
+use super::run::NAP;
+use super::shared::Shared;
+use super::{maps, tagged};
+use crate::codegen::artifact::Manifest;
+
+/// Taken over before it is looked for what is no longer wanted.
+const ENOUGH: usize = 1 << 16;
+/// Between two looks while a table fills up.
+const HURRY: Duration = Duration::from_millis(10);
+/// A program that has just found a stack in its table may take so long to put its id into a map or a record.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A stack that was taken over.
+struct Taken {
+    frames: Box<[u64]>,
+    when: Instant,
+}
+
+/// The stacks of a run.
+pub(super) struct Stacks {
+    /// By limit.
+    tables: BTreeMap<u32, MapFd>,
+    /// The script's maps that may hold ids.
+    holders: Vec<MapFd>,
+    /// By limit and id.
+    taken: HashMap<(u32, u64), Taken>,
+    /// What [`Shared::stacks`] said when the tables were emptied last, and how many more may come until the next time.
+    at: u64,
+    room: u64,
+    /// See [`ENOUGH`].
+    enough: usize,
+}
+
+impl Stacks {
+    /// `shared`: other runs look into the same tables, so nothing is taken out of them.
+    pub fn new(loaded: &Loaded, manifest: &Manifest, shared: bool) -> Self {
+        let of_map = |(i, map): (usize, &crate::codegen::artifact::Map)| {
+            let holds = tagged(&map.value) || map.key.as_ref().is_some_and(tagged);
+            let both = [loaded.maps.get(i).copied(), loaded.seconds.get(i).copied().flatten()];
+            if holds { both } else { [None, None] }
+        };
+        let room = loaded.stacks.values().map(|t| u64::from(t.max_entries) / 2).min().unwrap_or(0);
+        Self {
+            tables: loaded.stacks.clone(),
+            holders: manifest.maps.iter().enumerate().flat_map(of_map).flatten().collect(),
+            taken: HashMap::new(),
+            at: loaded.state.stacks(),
+            room: if shared || room == 0 { u64::MAX } else { room },
+            enough: ENOUGH,
+        }
+    }
+
+    /// The frames' addresses.
+    pub fn frames(&self, limit: u32, id: u64) -> Option<Vec<u64>> {
+        match self.taken.get(&(limit, id)) {
+            Some(taken) => Some(taken.frames.to_vec()),
+            None => maps::stack(*self.tables.get(&limit)?, id),
+        }
+    }
+
+    /// How long to wait at most until the next [`Stacks::tend`].
+    pub fn nap(&self, state: &Shared) -> Duration {
+        let filling = state.stacks().wrapping_sub(self.at) > self.room / 4;
+        if filling { HURRY } else { NAP }
+    }
+
+    /// Makes room in the tables if it is time to. `idle`: all records have been done that there were.
+    pub fn tend(&mut self, state: &Shared, idle: bool) {
+        let now = state.stacks();
+        if now.wrapping_sub(self.at) < self.room {
+            return;
+        }
+        self.at = now;
+        let when = Instant::now();
+        for (limit, table) in &self.tables {
+            // what cannot be taken out stays, and new ones are counted as not kept
+            let _ = maps::take_stacks(*table, |id, frames| {
+                self.taken.insert((*limit, id), Taken { frames: frames.into(), when });
+            });
+        }
+        if idle && self.taken.len() > self.enough {
+            self.forget();
+        }
+    }
+
+    /// Leaves out what no map holds. Whatever looks like an id is taken for one.
+    fn forget(&mut self) {
+        let ids: HashSet<u64> = self.taken.keys().map(|(_, id)| *id).collect();
+        let mut held = HashSet::new();
+        for map in &self.holders {
+            let scanned = maps::scan(*map, |bytes| {
+                held.extend(bytes.windows(8).filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))).filter(|id| ids.contains(id)));
+            });
+            if scanned.is_err() {
+                return;
+            }
+        }
+        self.taken.retain(|(_, id), taken| held.contains(id) || taken.when.elapsed() < GRACE);
+        self.enough = ENOUGH.max(self.taken.len().saturating_mul(2));
+    }
+}
