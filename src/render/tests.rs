@@ -531,7 +531,7 @@ fn warnings_can_be_silenced() {
 #[test]
 fn a_terminal_gets_no_control_characters_of_values() {
     let text = || Value::Str { bytes: b"\x1b[31m\n::x".into(), cut: false };
-    let frame = Frame { symbol: Some("f\x1b\n".into()), ..Frame::default() };
+    let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame] });
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
     let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, entries, show: Show::default() });
