@@ -133,7 +133,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Are messages to have colour?
+    /// Are messages to have color?
     pub fn color(&self) -> bool {
         match self {
             Command::Run(run) | Command::Prompt(run) | Command::List { run, .. } => run.color,
@@ -177,7 +177,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Of a word where a script is expected: the name of a saved script, or a path. See [`is_name`] for which comes first.
+    /// Of a word where a script is expected: the name of a tool, or a path. See `is_name` for which comes first.
     pub fn of(word: OsString) -> Self {
         if word == OsStr::new("-") {
             return Self::Stdin;
@@ -189,7 +189,7 @@ impl Program {
     }
 }
 
-/// The saved script that a word means. Before a name no file counts: whoever may write to the current directory could else
+/// The tool that a word means. Before a name no file counts: whoever may write to the current directory could else
 /// choose what root runs. Before `NAME.bt` one does.
 pub(crate) fn saved(word: &OsStr) -> Option<&'static Script> {
     let script = scripts::find(word.to_str()?)?;
@@ -244,7 +244,7 @@ pub struct Run {
     pub strict: bool,
     /// `--notify-fd`
     pub notify_fd: Option<i32>,
-    /// Colour on standard error.
+    /// Color on standard error.
     pub color: bool,
     /// `--cgroup`
     pub cgroup: Option<String>,
@@ -293,8 +293,8 @@ pub struct Stage {
 pub const STAGES: &[Stage] = &[
     Stage { name: "ast", aliases: &["parse"], doc: "the script as read" },
     Stage { name: "hir", aliases: &["types"], doc: "the script as checked, with its types" },
-    Stage { name: "ir", aliases: &["codegen"], doc: "LLVM IR before optimisation" },
-    Stage { name: "opt", aliases: &["codegen-opt"], doc: "LLVM IR after optimisation" },
+    Stage { name: "ir", aliases: &["codegen"], doc: "LLVM IR before optimization" },
+    Stage { name: "opt", aliases: &["codegen-opt"], doc: "LLVM IR after optimization" },
     Stage { name: "asm", aliases: &["dis"], doc: "BPF instructions" },
     Stage { name: "libbpf", aliases: &[], doc: "what libbpf says while it loads" },
     Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
@@ -307,7 +307,7 @@ pub fn nothing_to_run() -> Failure {
     Failure::new(short_usage())
 }
 
-/// Reads the arguments, the program's own name first. The environment is asked for colour only.
+/// Reads the arguments, the program's own name first. The environment is asked for color only.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let args: Vec<OsString> = args.into_iter().skip(1).collect();
     // a pipeline tells by the status what was wrong
@@ -518,11 +518,7 @@ fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
     if raw.test && raw.bench {
         return Err(Failure::new("--test cannot be used with --bench"));
     }
-    let asked = [
-        (mode == Some("compiler-bench"), "--mode compiler-bench"),
-        (raw.aot.is_some(), "--aot"),
-        (!raw.dwarf_pid.is_empty(), "--dwarf-pid"),
-    ];
+    let asked = [(mode == Some("compiler-bench"), "--mode compiler-bench"), (raw.aot.is_some(), "--aot")];
     match asked.iter().find(|(given, _)| *given) {
         Some((_, name)) => Err(Failure::new(format!("{name} is not supported yet"))),
         None => Ok(()),

@@ -1,10 +1,10 @@
 //! A diagnostic is data with a stable code; its text is made in one renderer.
 
-mod remedies;
+pub mod codes;
 mod render;
 
-pub use remedies::remedy;
-pub use render::{plain, plain_lines, render, underline, visible};
+pub use codes::remedy;
+pub use render::{misleads, plain, plain_lines, render, underline, visible};
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::check::{self, hir};
@@ -266,6 +267,7 @@ fn run(run: &Run) -> Result<u8, Failure> {
 }
 
 fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
+    runtime::keep_user_signals();
     let mut front = Front::new(run);
     front.read(&run.program)?;
     if let Program::Saved(script) = &run.program
@@ -334,13 +336,16 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
     let wants = |stage: &str| run.dumps.contains(&stage);
     let dumps = crate::emit::Dumps {
         ir: wants("ir") || run.emit_llvm.is_some(),
-        optimised: wants("opt") || run.emit_llvm.is_some(),
+        optimized: wants("opt") || run.emit_llvm.is_some(),
         assembly: wants("asm"),
         verify: run.verify_ir,
     };
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| tell_not_compiled(&e, front))?;
+    if run.verbose && compiled.turns > 1 {
+        say(&format!("compiled {} times, to keep within a program's stack\n", compiled.turns));
+    }
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {
         return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
@@ -348,14 +353,14 @@ fn compile(checked: &Checked, sys: &dyn System, front: &mut Front) -> Result<Com
             .help("raise it with the setting max_bpf_progs"));
     }
     front.clock.stage("compile");
-    for (stage, text) in [("ir", &compiled.ir), ("opt", &compiled.optimised), ("asm", &compiled.assembly)] {
+    for (stage, text) in [("ir", &compiled.ir), ("opt", &compiled.optimized), ("asm", &compiled.assembly)] {
         if let (true, Some(text)) = (wants(stage), text) {
             dump(stage, text)?;
         }
     }
     if let Some(base) = &run.emit_llvm {
         write_file(format!("{base}.original.ll").as_ref(), compiled.ir.as_deref().unwrap_or("").as_bytes())?;
-        write_file(format!("{base}.optimized.ll").as_ref(), compiled.optimised.as_deref().unwrap_or("").as_bytes())?;
+        write_file(format!("{base}.optimized.ll").as_ref(), compiled.optimized.as_deref().unwrap_or("").as_bytes())?;
     }
     Ok(compiled)
 }
@@ -453,11 +458,7 @@ pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
         Program::Text(text) => return Ok(Source { name: PROGRAM_NAME.into(), text: text.clone() }),
         Program::Saved(script) => return Ok(Source { name: script.name.into(), text: script.text.into() }),
         Program::Made(made) => return Ok(Source { name: made.name.clone(), text: made.text.clone() }),
-        Program::Stdin => {
-            let read = input::read_from(io::stdin().lock(), input::TEXT);
-            let cannot = |e| Failure::new(format!("cannot read the script from standard input: {}", reason(&e))).code("not-readable");
-            (PROGRAM_NAME.to_string(), read.map_err(cannot)?)
-        }
+        Program::Stdin => (PROGRAM_NAME.to_string(), standard_input()?),
         Program::File(path) => (path.display().to_string(), read_file(path)?),
     };
     match String::from_utf8(bytes) {
@@ -471,6 +472,17 @@ pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
                 .help(format!("in a string, write such a byte as \\x{byte:02x}")))
         }
     }
+}
+
+/// It comes once, and may be asked for once for each kernel.
+fn standard_input() -> Result<Vec<u8>, Failure> {
+    static CAME: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(known) = CAME.get() {
+        return Ok(known.clone());
+    }
+    let read = input::read_from(io::stdin().lock(), input::TEXT);
+    let cannot = |e| Failure::new(format!("cannot read the script from standard input: {}", reason(&e))).code("not-readable");
+    read.map_err(cannot).map(|bytes| CAME.get_or_init(|| bytes).clone())
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -504,7 +516,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Arguments that look like options, of a script that uses no arguments, are likely slips; to a saved script all are.
+/// Arguments that look like options, of a script that uses no arguments, are likely slips; to a tool all are.
 fn check_script_args(run: &Run, front: &Front, tree: &ast::Script) -> Result<(), Failure> {
     if front.sources.iter().any(|s| scripts::takes_arguments(&s.text)) {
         return Ok(());
@@ -628,7 +640,9 @@ pub(crate) fn tell(failure: &Failure, color: bool) {
         return;
     }
     let help = failure.help.as_ref().map(|h| format!("{} {}\n", paint("help:", "1", color), diag::plain_lines(h))).unwrap_or_default();
-    let head = paint(&format!("error[{}]:", failure.code), "31", color);
+    // what does not make the command fail is no error
+    let (word, ink) = if failure.status == 0 { ("warning", "33") } else { ("error", "31") };
+    let head = paint(&format!("{word}[{}]:", failure.code), ink, color);
     let excerpt = failure.excerpt.as_ref().map(|lines| format!("{}\n", diag::plain_lines(lines))).unwrap_or_default();
     say(&format!("{head} {}\n{excerpt}{help}", diag::plain(failure.message.trim_end())));
 }

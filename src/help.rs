@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use crate::builtins::{self, Accepts, Builtin, Param, Returns};
 use crate::cli::{self, Failure};
-use crate::diag::{Source, nearest};
+use crate::diag::{Source, codes, nearest};
 use crate::expect::FUNCTIONS;
 use crate::probes::{Caps, KINDS};
 use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
+use crate::system::constants::{self, Constant};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
 use crate::{check, syntax};
@@ -109,6 +110,7 @@ pub fn entries() -> Vec<Entry> {
         let text = move || format!("RBT_{}\n\n{doc}.\n", name.to_ascii_uppercase());
         Entry::new(vec![format!("RBT_{upper}"), format!("BPFTRACE_{upper}")], "environment", *doc, text)
     }));
+    all.extend(codes::all().map(|c| Entry::new(vec![c.name.into()], "code", c.doc, || c.text())));
     all.extend(of_options());
     all
 }
@@ -136,6 +138,21 @@ fn of_option(names: Vec<String>, value: Option<&str>, doc: &str, more: &str) -> 
     let shown: Vec<String> = names.iter().rev().map(|n| format!("{n}{value}")).collect();
     let text = format!("{}\n\n{doc}.{more}\n", shown.join(", "));
     Entry::new(names, "option", doc, move || text.clone())
+}
+
+fn of_constant(c: Constant) -> String {
+    let of = if c.header.is_empty() { String::new() } else { format!(", as in <{}>", c.header) };
+    let value = c.value as u64;
+    let bits = if value > 9 { format!(", {value:#x}") } else { String::new() };
+    let all = constants::all().filter(|o| (o.header, o.group) == (c.header, c.group) && o.name != c.name);
+    let others: Vec<&str> = all.map(|o| o.name).take(12).collect();
+    format!(
+        "{}: {}{bits}\n\nOf the {}{of}. Where the script, a header or an enum has the name, theirs counts.\n\nSee also: {}\n",
+        c.name,
+        c.value,
+        c.group,
+        others.join(", ")
+    )
 }
 
 /// A list's line has room for no more.
@@ -211,6 +228,9 @@ pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
     if !exact.is_empty() {
         return Ok(texts(&exact, &bare, &like));
     }
+    if let Some(constant) = constants::find(word) {
+        return Ok(of_constant(constant));
+    }
     let dashed = format!("--{bare}");
     exact.extend(all.iter().filter(|e| !bare.is_empty() && (e.is_called_like(&bare) || e.is_called_like(&dashed))));
     if !exact.is_empty() {
@@ -268,7 +288,7 @@ pub fn overview() -> String {
     for v in VERBS {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
     }
-    let _ = writeln!(out, "\nA saved script by its name (rbt one-liners lists all {}):", SCRIPTS.len());
+    let _ = writeln!(out, "\nA tool by its name (rbt one-liners lists all {}):", SCRIPTS.len());
     let known = ["opensnoop", "execsnoop", "biolatency"];
     for s in known.iter().filter_map(|name| scripts::find(name)) {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {}", s.name), Header::of(s.text).line());
@@ -284,7 +304,7 @@ What can be traced:
   rbt -l 'PATTERN'                      probes; -lv shows what they know
   rbt info                              what this machine can do
 
-What a word means, be it a probe, function, variable, setting, option, verb or saved script:
+What a word means, be it a probe, function, variable, setting, option, verb or tool:
   rbt help WORD                         for instance rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
   rbt help TEXT                         what mentions it, for instance rbt help histogram
 

@@ -160,6 +160,9 @@ fn limits() -> Rows {
 fn kinds(env: &Env) -> Rows {
     let describe = |kind: &&dyn crate::probes::ProbeKind| {
         let name = kind.name();
+        if let Some(why) = kind.unavailable(env) {
+            return row(name, format!("no: {why}"));
+        }
         if kind.offers().has(Caps::BINARY) {
             return row(name, kind.usage());
         }

@@ -57,8 +57,10 @@
 //! - `print(@m); clear(@m);` takes one moment of a map, which is there twice for it (`codegen/moments.rs`).
 //! - Programs in user space keep to their task's stack, and on kernels whose JIT has a stack per CPU they do not sleep:
 //!   see `Emit::keep_own_stack`.
-//! - System calls' tracepoints are served by the raw tracepoint that all calls share; sites whose bodies came out equal
-//!   share one program and tell themselves apart by number or by the link's cookie.
+//! - A system call's tracepoint is served by what costs the machine least (`probes/syscall.rs`): a trampoline of the call's
+//!   own function, the perf event of the tracepoint, or the raw tracepoint that all calls share, whose program also runs
+//!   for calls that nobody traces. Sites whose bodies came out equal share one program and tell themselves apart by
+//!   number or by the link's cookie.
 //! - Before it is compiled, a script is lowered (`codegen/lower.rs`): a kind knows a cheaper mechanism that means the same
 //!   ([`probes::ProbeKind::cheaper`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
 //!   where the kernel will not have it the script is compiled once more without.

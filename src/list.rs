@@ -13,9 +13,10 @@ use crate::types::{Int, Space, Type};
 /// Lists what matches a comma list of patterns; all of the kernel's probes without one. With `verbose`, each name is
 /// followed by its arguments. A reader that has gone away is no error.
 ///
-/// Errors: nothing matches, or the kernel's lists cannot be read.
+/// Errors: nothing matches, which is status 0, or the kernel's lists cannot be read.
 pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut page = Page { out, env, verbose, written: 0, failed: None, unknown: None };
+    let mut nothing = None;
     let patterns = patterns.filter(|p| !p.trim().is_empty()).unwrap_or("*");
     for pattern in split(patterns, ',').iter().map(|p| p.trim()).filter(|p| !p.is_empty()) {
         let before = page.written;
@@ -24,11 +25,12 @@ pub fn list(patterns: Option<&str>, env: &Env, verbose: bool, out: &mut dyn Writ
             None => list_probes(pattern, &mut page)?,
         }
         if page.written == before && page.failed.is_none() {
-            page.finish()?;
-            return Err(no_match(pattern, env));
+            nothing = nothing.or_else(|| Some(no_match(pattern, env)));
         }
     }
-    page.finish()
+    page.finish()?;
+    // an empty list is an answer, too
+    nothing.map_or(Ok(()), |failure| Err(failure.status(0)))
 }
 
 /// Lists where a checked script would be attached; those that this process runs itself are not attached anywhere.
@@ -126,6 +128,9 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
     let rest = wanted.rest();
     for kind in wanted.kinds(page.env) {
         let canonical = kind.name();
+        if let Some(why) = kind.unavailable(page.env).filter(|_| !wanted.any_kind()) {
+            let _ = writeln!(io::stderr(), "warning: {why}: none of these can be attached here");
+        }
         let listed = kind.list(&rest, page.env, &mut |name| {
             let name = full_name(canonical, name);
             if wanted.matches(&name) {

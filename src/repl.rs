@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
-use rustyline::{CompletionType, Config, Editor, ExternalPrinter};
+use rustyline::{ColorMode, CompletionType, Config, Editor, ExternalPrinter};
 
 use crate::check::hir;
 use crate::cli::{Failure, Run, nothing_to_run};
@@ -151,6 +151,8 @@ fn in_person(world: Rc<World>, file: Option<Arc<File>>) -> Result<u8, Failure> {
     let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
     let config = Config::builder()
         .completion_type(CompletionType::List)
+        // whether there are colours `Line` decides, which is to see each drawing
+        .color_mode(ColorMode::Forced)
         .auto_add_history(true)
         .history_ignore_dups(true)
         .and_then(|c| c.max_history_size(REMEMBERED))
@@ -196,7 +198,7 @@ fn in_person(world: Rc<World>, file: Option<Arc<File>>) -> Result<u8, Failure> {
             Err(ReadlineError::Interrupted) if interrupted => break,
             Err(ReadlineError::Interrupted) => {
                 interrupted = true;
-                prompt.stop_all();
+                prompt.tell_how_to_leave();
             }
             Err(ReadlineError::Eof) => break,
             Err(why) => {
@@ -260,7 +262,7 @@ fn by_lines(world: Rc<World>, file: Option<Arc<File>>, asks: bool) -> Result<u8,
                     break;
                 }
                 if text.is_empty() {
-                    prompt.stop_all();
+                    prompt.tell_how_to_leave();
                 }
                 text.clear();
                 continue;
@@ -402,6 +404,7 @@ impl Prompt {
         }
         let done = match text.strip_prefix(':') {
             Some(command) => self.command(command),
+            None if LEAVES.contains(&text) => return Next::Leave,
             None => self.enter(text, None).map(|()| Next::Go),
         };
         done.unwrap_or_else(|failure| {
@@ -435,7 +438,13 @@ impl Prompt {
         loop {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
             match self.run(number, &entry, &compiled, what) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    // what reached the entry is not meant for the prompt
+                    if self.person {
+                        interrupts::forget();
+                    }
+                    return Ok(());
+                }
                 Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
             }
         }
@@ -451,7 +460,7 @@ impl Prompt {
             plainly(&self.value(entry, &out));
             return Ok(());
         }
-        let label = paint(&format!("[{number}]"), "36", world.run.color);
+        let label = paint(&format!("[{number}]"), "36", world.run.color && io::stdout().is_terminal());
         let quiet = world.run.quiet || world.run.format != TEXT;
         let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
         let once = sites().all(|s| matches!(s.attach, Attach::Begin));
@@ -459,6 +468,12 @@ impl Prompt {
             (true, _) | (_, 0) => String::new(),
             (false, 1) => format!("{label} 1 probe\n"),
             (false, n) => format!("{label} {n} probes\n"),
+        };
+        let gone = match settings.pid {
+            _ if !self.person || once => String::new(),
+            Some(pid) if !entry.text.typed.contains("exit") => format!("[{number}] has ended: process {pid} is gone\n"),
+            Some(_) | None if quiet => String::new(),
+            Some(_) | None => format!("[{number}] has ended\n"),
         };
         let text = (number, entry.text.typed.clone());
         let mut running = entries::start(
@@ -468,6 +483,7 @@ impl Prompt {
             &world.run,
             (&self.printer, self.file.clone()),
             announce,
+            gone,
         )?;
         self.keep(entry, &mut running.parts);
         if once {
@@ -509,7 +525,7 @@ impl Prompt {
             shown.push(b'\n');
             return shown;
         }
-        let ty = if self.world.run.color { format!("\x1b[2m{ty}\x1b[0m") } else { ty };
+        let ty = if self.world.run.color && io::stdout().is_terminal() { format!("\x1b[2m{ty}\x1b[0m") } else { ty };
         let before = if shown.contains(&b'\n') {
             "\n"
         } else if shown.is_empty() {
@@ -572,15 +588,13 @@ impl Prompt {
         })
     }
 
-    /// Ends all that runs.
-    fn stop_all(&mut self) {
-        if self.running.is_empty() {
-            self.say("nothing runs; Ctrl-C again leaves\n");
-            return;
-        }
-        let n = self.running.len();
-        self.end(|_| true);
-        self.say(&format!("stopped {n}; Ctrl-C again leaves\n"));
+    /// To whom has pressed Ctrl-C on an empty line: nothing ends by one.
+    fn tell_how_to_leave(&self) {
+        self.say(&match self.running.len() {
+            0 => "nothing runs; Ctrl-C again leaves\n".to_owned(),
+            1 => "1 entry runs: `:drop all` ends it; Ctrl-C again leaves\n".to_owned(),
+            n => format!("{n} entries run: `:drop all` ends them; Ctrl-C again leaves\n"),
+        });
     }
 
     /// Ends entries: all are told first, then waited for.
@@ -599,6 +613,8 @@ impl Prompt {
     }
 }
 
+/// What other prompts are left by.
+const LEAVES: [&str; 4] = ["exit", "exit()", "exit();", "quit"];
 const PRINT: &str = "begin { print((";
 const PRINTED: &str = "\n)); }";
 

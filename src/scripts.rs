@@ -1,4 +1,4 @@
-//! The saved scripts: `one-liners/*.bt`, which are part of the binary and run by name.
+//! The tools: `one-liners/*.bt`, which are part of the binary and run by name.
 //!
 //! A script opens with a comment that says what it is for, under which subject it is listed, what it needs and what its output
 //! looks like; its options are the `getopt()` calls in it. [`Header`] reads the comment; the list, a script's help and the manual
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use crate::builtins::options::{self, ScriptOption};
 use crate::diag::nearest;
 
-/// A saved script.
+/// A tool.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Script {
     /// The file's, without `.bt`.
@@ -171,7 +171,7 @@ pub fn list(only: Option<&str>, color: bool) -> String {
         }
         let _ = writeln!(out, "{}", ink(subject, "1"));
         for (script, header) in of_subject {
-            // colours take no columns
+            // colors take no columns
             let gap = " ".repeat(width - script.name.chars().count());
             let _ = writeln!(out, "  {}{gap}  {}", ink(script.name, "36"), header.line());
         }

@@ -7,7 +7,7 @@ use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
 use serde::{Deserialize, Serialize};
 
-/// What to do about a probe that does not exist or will not attach.
+/// Handling of a probe that does not exist or cannot be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingProbes {
     /// The run fails.
@@ -38,7 +38,7 @@ pub enum MapLayout {
     Table,
 }
 
-/// Leave to use something that may still change.
+/// Permission to use a feature that may still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unstable {
     /// Use it.
@@ -58,7 +58,7 @@ pub struct Settings {
     pub cpp_demangle: bool,
     /// Without effect: see its row.
     pub lazy_symbolication: bool,
-    /// The BPF object's licence.
+    /// The BPF object's license.
     pub license: String,
     /// Bytes of the verifier's log.
     pub log_size: u64,
@@ -68,7 +68,7 @@ pub struct Settings {
     pub map_layout: MapLayout,
     /// Bytes that `cat()` prints.
     pub max_cat_bytes: u64,
-    /// Entries of a keyed map that is not declared.
+    /// Maximum number of keys of a map without a declaration.
     pub max_map_keys: u64,
     /// Attach points after wildcards.
     pub max_probes: u64,
@@ -88,7 +88,7 @@ pub struct Settings {
     pub trace_self: bool,
     /// Source lines and inlined frames in stacks.
     pub show_debug_info: bool,
-    /// How stacks are written.
+    /// Format of stacks.
     pub stack_mode: StackMode,
     /// Ends a string that was cut.
     pub str_trunc_trailer: String,
@@ -361,7 +361,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "cache_user_symbols",
         values: "PER_PID, PER_PROGRAM, NONE",
-        doc: "NONE looks a user symbol up each time it is printed; PER_PID and PER_PROGRAM keep it, by file and offset, so that they are the same",
+        doc: "Caching of user symbols: NONE resolves a symbol each time it is printed. PER_PID and PER_PROGRAM both cache it by file and offset",
         set: |s, text| {
             s.cache_user_symbols = match text {
                 "1" => None,
@@ -375,12 +375,12 @@ pub const SETTINGS: &[Setting] = &[
     switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
     switch!(
         lazy_symbolication,
-        "No effect: user symbols are looked up when they are printed. What processes map is recorded for that while rbt runs, and read once at its start of those that run already, so that a process may have ended by then"
+        "No effect: rbt resolves user symbols when it prints them, and records the mappings of processes during the run, so that symbols of ended processes are known"
     ),
     Setting {
         name: "license",
         values: "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL",
-        doc: "The licence that the BPF programs are loaded under",
+        doc: "License of the BPF programs",
         set: |s, text| {
             let known = LICENSES.iter().find(|l| l.eq_ignore_ascii_case(text)).ok_or_else(|| one_of(LICENSES.iter().copied()))?;
             s.license = (*known).to_string();
@@ -388,45 +388,45 @@ pub const SETTINGS: &[Setting] = &[
         },
         get: |s| s.license.clone(),
     },
-    number!(log_size, "bytes", 1, "Room for the verifier's log"),
-    word!(map_layout, MAP_LAYOUTS, "list, table", "How maps with keys are printed as text: an entry per line, or in aligned columns"),
-    number!(max_bpf_progs, "count", 1, "Most BPF programs a script may expand to"),
-    number!(max_cat_bytes, "bytes", 1, "Most bytes that cat() prints, up to 128 MiB"),
+    number!(log_size, "bytes", 1, "Size of the verifier's log"),
+    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of maps with keys in text: one entry per line, or aligned columns"),
+    number!(max_bpf_progs, "count", 1, "Maximum number of BPF programs of a script"),
+    number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB"),
     number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
-    number!(max_probes, "count", 1, "Most places a script may attach to"),
+    number!(max_probes, "count", 1, "Maximum number of probes that a script attaches"),
     number!(
         max_stacks,
         "count",
         0,
-        "Different stacks that the kernel keeps until they are read; 0 keeps as many as fit in 16 MiB, at most 65,536"
+        "Number of distinct stacks that the kernel stores until rbt reads them; 0 stores as many as fit in 16 MiB, at most 65,536"
     ),
     number!(
         max_strlen,
         "bytes",
         1,
-        "Capacity of what str(), buf() and path() give; 200 by itself before Linux 5.11, whose maps take no longer keys than 512 bytes"
+        "Maximum length of the results of str(), buf() and path(); the default is 200 before Linux 5.11, where keys of maps have at most 512 bytes"
     ),
     word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
-    number!(on_stack_limit, "bytes", 0, "Larger values live in per-CPU memory instead of the BPF stack; at least 8 and at most 64 counts"),
-    number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses by the memory there is"),
+    number!(on_stack_limit, "bytes", 0, "Values larger than this are kept in per-CPU memory instead of on the BPF stack; from 8 to 64"),
+    number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses it by the size of memory"),
     switch!(print_maps_on_exit, "Print all maps when the run ends"),
     switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
     Setting {
         name: "str_trunc_trailer",
         values: TEXT,
-        doc: "Ends a string that was cut; may be empty",
+        doc: "Suffix of a truncated string; may be empty",
         set: |s, text| {
             s.str_trunc_trailer = text.to_string();
             Ok(())
         },
         get: |s| s.str_trunc_trailer.clone(),
     },
-    switch!(trace_self, "Have probes in user space and of system calls fire in rbt's own process too"),
-    unstable!(unstable_dw_ustack, "Leave to unwind user stacks by DWARF"),
-    unstable!(unstable_import_statement, "Leave to use import within a block"),
-    unstable!(unstable_tseries, "Leave to use tseries()"),
-    unstable!(unstable_typeinfo, "Leave to use typeinfo"),
+    switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process as well"),
+    unstable!(unstable_dw_ustack, "Allow unwinding of user stacks by DWARF"),
+    unstable!(unstable_import_statement, "Allow import within a block"),
+    unstable!(unstable_tseries, "Allow tseries()"),
+    unstable!(unstable_typeinfo, "Allow typeinfo"),
 ];
 
 /// Names of old: still accepted, with a warning.
@@ -451,12 +451,12 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// What only the environment may say: it is needed before a script is read.
 pub const ENV_ONLY: &[(&str, &str)] = &[
-    ("btf", "A raw BTF file to use in place of the kernel's"),
-    ("cache", "Where lists of traceable functions are kept between runs; empty: nowhere"),
-    ("color", "auto, always or never: colour in messages; --color wins"),
-    ("kernel_build", "Kernel headers, generated part; only with RBT_KERNEL_SOURCE"),
-    ("kernel_source", "Kernel headers"),
-    ("vmlinux", "The kernel's uncompressed image, with symbols, to check kprobes' offsets with"),
+    ("btf", "Raw BTF file to use in place of the kernel's"),
+    ("cache", "Directory for cached lists of traceable functions; if empty, rbt keeps none"),
+    ("color", "Color in messages: auto, always or never; --color overrides it"),
+    ("kernel_build", "Directory of generated kernel headers; needs RBT_KERNEL_SOURCE"),
+    ("kernel_source", "Directory of kernel headers"),
+    ("vmlinux", "Uncompressed kernel image with symbols, used to check offsets of kprobes"),
 ];
 
 /// The value of `RBT_<NAME>` or, failing that, of `BPFTRACE_<NAME>`.

@@ -241,6 +241,8 @@ pub struct MapView {
     pub kind: &'static str,
     /// False for a scalar, which has exactly one entry with key [`Value::None`].
     pub keyed: bool,
+    /// False for a scalar that was never set, or cleared since.
+    pub set: bool,
     /// Key and value.
     pub entries: Vec<(Value, Value)>,
     /// What `print` was told.

@@ -56,38 +56,33 @@ pub struct VerbOption {
 
 /// What verbs have beside rbt's own options.
 pub const OPTIONS: &[VerbOption] = &[
-    VerbOption { name: "if", short: None, value: Some("EXPR"), doc: "Only where this holds, as in `pid == 1` or `args.ret < 0`" },
+    VerbOption { name: "if", short: None, value: Some("EXPR"), doc: "Trace only where this is true, such as `pid == 1` or `args.ret < 0`" },
     VerbOption {
         name: "by",
         short: None,
         value: Some("EXPR"),
-        doc: "One line for each value of this, as in comm, pid, args.fd or `comm, pid`",
+        doc: "Print one line per value of this, such as comm, pid, args.fd or `comm, pid`",
     },
-    VerbOption { name: "interval", short: Some('i'), value: Some("SECS"), doc: "Print so often, and start anew: 1, 0.5, 200ms, 2m" },
-    VerbOption { name: "duration", short: Some('d'), value: Some("SECS"), doc: "Stop after so long" },
-    VerbOption { name: "top", short: None, value: Some("N"), doc: "Print the N largest only" },
+    VerbOption { name: "interval", short: Some('i'), value: Some("SECS"), doc: "Print and reset at this interval: 1, 0.5, 200ms, 2m" },
+    VerbOption { name: "duration", short: Some('d'), value: Some("SECS"), doc: "Stop after this time" },
+    VerbOption { name: "top", short: None, value: Some("N"), doc: "Print only the N largest" },
     VerbOption {
         name: "percentiles",
         short: None,
         value: None,
-        doc: "Print count, average, least, greatest and percentiles in place of a histogram",
+        doc: "Print count, average, minimum, maximum and percentiles instead of a histogram",
     },
-    VerbOption { name: "unit", short: None, value: Some("UNIT"), doc: "Of time: ns, us (the default) or ms" },
-    VerbOption { name: "kernel", short: None, value: None, doc: "The kernel's stack" },
-    VerbOption { name: "user", short: None, value: None, doc: "The program's stack; with --kernel, both" },
-    VerbOption { name: "depth", short: None, value: Some("N"), doc: "So many frames of a stack at most" },
-    VerbOption {
-        name: "print-script",
-        short: None,
-        value: None,
-        doc: "Print the program that does it, and stop: to learn from, or to start from",
-    },
+    VerbOption { name: "unit", short: None, value: Some("UNIT"), doc: "Unit of time: ns, us (the default) or ms" },
+    VerbOption { name: "kernel", short: None, value: None, doc: "Record the kernel stack" },
+    VerbOption { name: "user", short: None, value: None, doc: "Record the user stack; with --kernel, both" },
+    VerbOption { name: "depth", short: None, value: Some("N"), doc: "Record at most N frames of a stack" },
+    VerbOption { name: "print-script", short: None, value: None, doc: "Print the program and exit" },
 ];
 
 const PROBES: &str = "\
-A PROBE is written as in a program (rbt -l lists them), or shorter:
-  vfs_read, vfs_*           kprobe:vfs_read: a function of the kernel
-  libc:malloc               uprobe:libc:malloc: a function of a library or a program
+A PROBE is an attach point of a script (rbt -l lists them) or a short form:
+  vfs_read, vfs_*           kprobe:vfs_read: a kernel function
+  libc:malloc               uprobe:libc:malloc: a function of a library or program
   sched:sched_switch        tracepoint:sched:sched_switch
   t:, k:, kr:, u:, ur:, f:, fr:, U:    tracepoint:, kprobe:, kretprobe:, uprobe:, uretprobe:, fentry:, fexit:, usdt:
   p::vfs_read, r:libc:malloc           as in bcc: the entry and the return of a function";
@@ -97,14 +92,14 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "count",
         takes: "PROBE...",
-        doc: "How often a probe is hit, or each of several",
-        more: "Several probes, or a pattern, are counted one by one; --by counts something else: `--by comm`, or `--by 'probe, comm'` for both.",
+        doc: "Count how often probes are hit",
+        more: "Several probes, or those of a pattern, are counted separately. --by counts by another key: `--by comm`, or `--by 'probe, comm'` for both.",
         options: &["if", "by", "interval", "duration", "top", "print-script"],
         examples: &[
-            ("rbt count 'vfs_*'", "which of the kernel's file functions are called, until Ctrl-C"),
-            ("rbt count 't:syscalls:sys_enter_*' --top 10 -i 1", "the ten commonest system calls, every second"),
+            ("rbt count 'vfs_*'", "calls of the kernel's file functions, until Ctrl-C"),
+            ("rbt count 't:syscalls:sys_enter_*' --top 10 -i 1", "the ten most frequent system calls, every second"),
             ("rbt count raw_syscalls:sys_enter --by comm -d 5", "system calls by program, for five seconds"),
-            ("rbt count libc:malloc libc:free -c 'ls -l'", "what a command asks of the allocator"),
+            ("rbt count libc:malloc libc:free -c 'ls -l'", "calls of the allocator by a command"),
         ],
         operands: &["PROBE"],
         least: 1,
@@ -114,12 +109,12 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "hist",
         takes: "PROBE EXPR",
-        doc: "How a value is distributed, as a histogram",
-        more: "EXPR is a number that the probe knows: args.NAME, arg0, retval; `rbt -lv PROBE` shows its arguments.",
+        doc: "Show the distribution of a value as a histogram",
+        more: "EXPR is a number: args.NAME, arg0, retval. `rbt -lv PROBE` shows the arguments of a probe.",
         options: &["if", "by", "interval", "duration", "top", "percentiles", "print-script"],
         examples: &[
-            ("rbt hist t:syscalls:sys_exit_read args.ret --if 'args.ret > 0'", "how much each read gives"),
-            ("rbt hist t:syscalls:sys_exit_write args.ret --by comm --top 5", "how much is written at a time, by program"),
+            ("rbt hist t:syscalls:sys_exit_read args.ret --if 'args.ret > 0'", "bytes that each read returns"),
+            ("rbt hist t:syscalls:sys_exit_write args.ret --by comm --top 5", "bytes per write, by program"),
             ("rbt hist libc:malloc arg0 -c 'ls -l'", "sizes that a command allocates"),
             ("rbt hist r:libc:read 'retval' --percentiles -p 1234", "percentiles of a function's result, in one process"),
         ],
@@ -131,13 +126,13 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "trace",
         takes: "PROBE [FORMAT] [EXPR...]",
-        doc: "A line for each hit, with time, process and what you ask for",
-        more: "FORMAT is a text with a % for each EXPR, as printf has: %d, %x, %s, %p and so on. Commas between the words are as good as none, \
-               and `\"%d\", pid` may be one word. Without FORMAT the values are printed as they are.",
+        doc: "Print a line per hit, with time, process and the values of expressions",
+        more: "FORMAT is a format of printf with a conversion for each EXPR: %d, %x, %s, %p and so on. Commas between the words are \
+               optional, and `\"%d\", pid` may be one word. Without FORMAT, the values are printed as print() does.",
         options: &["if", "duration", "print-script"],
         examples: &[
-            ("rbt trace t:syscalls:sys_enter_openat '%s' 'str(args.filename)'", "who opens what"),
-            ("rbt trace t:syscalls:sys_exit_openat '%d' args.ret --if 'args.ret < 0'", "opens that fail"),
+            ("rbt trace t:syscalls:sys_enter_openat '%s' 'str(args.filename)'", "files that programs open"),
+            ("rbt trace t:syscalls:sys_exit_openat '%d' args.ret --if 'args.ret < 0'", "failed opens"),
             ("rbt trace sched:sched_process_exec '%s' 'str(args.filename)' -d 10", "programs as they start, for ten seconds"),
             ("rbt trace r:bash:readline '%s' 'str(retval)'", "lines typed into bash"),
         ],
@@ -149,14 +144,14 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "stack",
         takes: "PROBE",
-        doc: "Which stacks lead to a probe, and how often",
-        more: "Of a probe in a program, and of a system call, the program's stack; of profile and counters both; else the kernel's.",
+        doc: "Count the stacks that lead to a probe",
+        more: "The default is the user stack for user-space probes and system calls, both stacks for profile and counters, and the kernel stack for other probes.",
         options: &["if", "by", "interval", "duration", "top", "kernel", "user", "depth", "print-script"],
         examples: &[
-            ("rbt stack profile:hz:99 --top 10 -d 5", "what the CPUs are at"),
-            ("rbt stack sched:sched_switch --if 'comm == \"make\"' --top 5", "what a program waits for"),
-            ("rbt stack libc:malloc -c 'ls -l' --top 3", "who allocates"),
-            ("rbt stack software:page-faults:1 --user --by comm -d 5", "who touches new memory"),
+            ("rbt stack profile:hz:99 --top 10 -d 5", "where the CPUs spend time"),
+            ("rbt stack sched:sched_switch --if 'comm == \"make\"' --top 5", "where a program waits"),
+            ("rbt stack libc:malloc -c 'ls -l' --top 3", "callers of malloc"),
+            ("rbt stack software:page-faults:1 --user --by comm -d 5", "programs and functions that touch new memory"),
         ],
         operands: &["PROBE"],
         least: 1,
@@ -166,7 +161,7 @@ pub const VERBS: &[Verb] = &[
     Verb {
         name: "latency",
         takes: "FUNCTION",
-        doc: "How long a function takes, as a histogram",
+        doc: "Show how long a function takes, as a histogram",
         more: "FUNCTION is the kernel's, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
                t:syscalls:sys_enter_read. From entry to return, in microseconds; a call within a call is measured too. \
                --if is asked at the entry, --by at the return.",

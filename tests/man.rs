@@ -5,7 +5,7 @@
 
 use rbt::builtins::Builtin;
 use rbt::builtins::options::list;
-use rbt::diag::Source;
+use rbt::diag::{Source, codes};
 use rbt::expect::FUNCTIONS;
 use rbt::probes::{Caps, KINDS};
 use rbt::repl::commands::{Command, TABLE};
@@ -36,6 +36,7 @@ const PAGES: &[(&str, &[&str])] = &[
             "formats",
             "expectations",
             "reports",
+            "codes",
         ],
     ),
     ("rbt-language.7", &["probes", "builtins", "differences"]),
@@ -127,6 +128,7 @@ fn section(name: &str) -> String {
         "fmt" => options(&cli::fmt::command()),
         "check" => options(&cli::check::command()),
         "rules" => verdict::RULES.iter().map(|r| item(r.name, &[rule(r)], "")).collect(),
+        "codes" => codes::all().filter(|c| verdict::rule(c.name).is_none()).map(|c| item(c.name, &[rule(c)], "")).collect(),
         "snapshot" => options(&cli::snapshot::command()),
         "probes" => KINDS.iter().map(|k| item(k.usage(), &[k.doc().into()], k.example())).collect(),
         "builtins" => builtins(),

@@ -1,10 +1,12 @@
-//! Every row's example works: each builtin's and probe kind's is attached to this kernel, and nothing is said against it.
+//! Every row's example works: each builtin's and probe kind's is attached to this kernel, and nothing is said against it; each
+//! diagnostic code's wrong script is reported under that code, and its mended one is not reported at all.
 //!
 //! Unsafe: a system call that has no safe wrapper here.
 
 #![allow(unsafe_code)]
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rbt::diag::codes::Example;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
@@ -12,20 +14,46 @@ fn main() -> ExitCode {
     args.test_threads.get_or_insert(2);
     let builtins = rbt::builtins::all().map(|b| (format!("builtin::{}", b.name), b.example));
     let kinds = rbt::probes::KINDS.iter().map(|k| (format!("kind::{}", k.names().first().unwrap_or(&"?")), k.example()));
-    let trials = builtins.chain(kinds).map(|(name, example)| Trial::ignorable_test(name, move || attach(example)));
-    libtest_mimic::run(&args, trials.collect()).exit_code()
+    let rows = builtins.chain(kinds).map(|(name, example)| Trial::ignorable_test(name, move || attach(example)));
+    let codes = rbt::diag::codes::all()
+        .filter_map(|c| Some((c.name, c.example?)))
+        .map(|(name, example)| Trial::ignorable_test(format!("code::{name}"), move || reported(name, example)));
+    libtest_mimic::run(&args, rows.chain(codes).collect()).exit_code()
+}
+
+/// The wrong script is reported under the code, and nothing at all is reported of the mended one.
+fn reported(code: &str, example: Example) -> Result<Completion, Failed> {
+    if let Some(skipped) = needs_root()? {
+        return Ok(skipped);
+    }
+    let compile = |script: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "-e", script]).output();
+        out.map(|out| (out.status, String::from_utf8_lossy(&out.stderr).into_owned())).map_err(|e| e.to_string())
+    };
+    let (_, said) = compile(example.wrong)?;
+    if !said.contains(&format!("[{code}] ")) {
+        return Err(format!("not reported as {code}:\n{}\n{said}", example.wrong).into());
+    }
+    let (status, said) = compile(example.right)?;
+    if !status.success() || !said.is_empty() {
+        return Err(format!("{status}:\n{}\n{said}", example.right).into());
+    }
+    Ok(Completion::Completed)
+}
+
+/// How a test without root ends.
+fn needs_root() -> Result<Option<Completion>, Failed> {
+    // SAFETY: takes nothing and cannot fail
+    match unsafe { libc::geteuid() } {
+        0 => Ok(None),
+        _ if std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all") => Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into()),
+        _ => Ok(Some(Completion::ignored_with("needs root"))),
+    }
 }
 
 fn attach(example: &str) -> Result<Completion, Failed> {
-    // SAFETY: takes nothing and cannot fail
-    let root = unsafe { libc::geteuid() == 0 };
-    if !root {
-        let required = std::env::var("RBT_TEST_REQUIRE").is_ok_and(|v| v == "all");
-        return if required {
-            Err("skipped, and RBT_TEST_REQUIRE=all: needs root".into())
-        } else {
-            Ok(Completion::ignored_with("needs root"))
-        };
+    if let Some(skipped) = needs_root()? {
+        return Ok(skipped);
     }
     let mut rbt = Command::new(env!("CARGO_BIN_EXE_rbt"));
     // a builtin may ask for the command, for a process, or for parameters

@@ -1,5 +1,5 @@
 //! Keeps the house in order by reading the sources: layers, homes of foreign libraries, sizes, names,
-//! formatting, heads of saved scripts. It compiles nothing of them.
+//! formatting, heads of tools. It compiles nothing of them.
 
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS};
 use std::collections::BTreeSet;
@@ -62,7 +62,22 @@ const HOMES: &[(&str, &[&str])] = &[
 const MAX_LINES: usize = 700;
 
 /// What may stand at the top level, dot-files aside.
-const TOP: &[&str] = &["Cargo.toml", "Cargo.lock", "src", "grammar.pest", "tests", "one-liners", "man", "README.md", "target"];
+const TOP: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "build.rs",
+    "src",
+    "grammar.pest",
+    "tests",
+    "one-liners",
+    "man",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "target",
+];
 
 struct Layer {
     name: &'static str,
@@ -152,7 +167,7 @@ fn nothing_is_unwrapped() {
     assert!(bad.is_empty(), "\n{bad}");
 }
 
-/// Whoever lists the saved scripts, asks for the help of one or reads the manual finds all of it there, and each was seen to work.
+/// Whoever lists the tools, asks for the help of one or reads the manual finds all of it there, and each was seen to work.
 #[test]
 fn saved_scripts_tell_of_themselves() {
     let mut bad = String::new();

@@ -4,6 +4,7 @@ use super::{Accepts, Builtin, Facts, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand, Repr};
 use crate::probes::{Attach, Caps};
+use crate::system::Feature;
 use crate::types::Type;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -13,12 +14,13 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             let Attach::Kprobe { function, .. } = &f.site.attach else { return Ok(Type::Void) };
             match f.sys.error_injectable(function) {
-                Some(false) => {
+                // one that lets no function be made to return is at fault, not the function
+                Some(false) if f.sys.has(Feature::Override) => {
                     let message = format!("the kernel does not let `{function}` be made to return at once");
                     let d = Diagnostic::error("not-injectable", f.span, message);
                     Err(d.help("only functions marked ALLOW_ERROR_INJECTION do: /sys/kernel/debug/error_injection/list has them"))
                 }
-                Some(true) | None => Ok(Type::Void),
+                Some(_) | None => Ok(Type::Void),
             }
         }),
         needs: Caps::OVERRIDE,
@@ -63,6 +65,19 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
+/// The functions in which programs may ask for a path: `btf_allowlist_d_path` of kernel/trace/bpf_trace.c, the same since it is there.
+const HAVE_PATHS: &[&str] = &[
+    "dentry_open",
+    "filp_close",
+    "security_file_open",
+    "security_file_permission",
+    "security_inode_getattr",
+    "security_path_truncate",
+    "vfs_fallocate",
+    "vfs_getattr",
+    "vfs_truncate",
+];
+
 fn path_type(f: &Facts) -> Result<Type, Diagnostic> {
     let ty = f.args.first().map(|a| &a.ty);
     let of = match ty {
@@ -75,6 +90,17 @@ fn path_type(f: &Facts) -> Result<Type, Diagnostic> {
         return Err(d.help("a file's is `path(args.file.f_path)`"));
     }
     f.handed(0)?;
+    if let Attach::Trampoline { program: None, function, .. } = &f.site.attach
+        && !HAVE_PATHS.contains(&function.as_str())
+    {
+        let d = Diagnostic::error("not-here", f.span, format!("the kernel does not allow path() in `{function}`"));
+        return Err(d.help(format!("it does in iterators, and in {}", HAVE_PATHS.join(", "))));
+    }
+    // came in the same version
+    if matches!(f.site.attach, Attach::Iter { .. }) && !f.sys.has(Feature::RecursionCheck) {
+        let d = Diagnostic::error("not-here", f.span, "the kernel does not allow path() in iterators: it does since Linux 5.12");
+        return Err(d.help(format!("it does in {}", HAVE_PATHS.join(", "))));
+    }
     match f.int(1) {
         None => Ok(Type::Str(f.settings.max_strlen as u32)),
         Some(n) if (1..=1 << 16).contains(&n) => Ok(Type::Str(n as u32)),

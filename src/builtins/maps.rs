@@ -56,7 +56,9 @@ pub(super) const ROWS: &[Builtin] = &[
             let key = e.key(Some(key), Some(&key.ty));
             let map = e.script_map(map);
             let found = e.lookup(map, key);
-            Operand::reg(u.ty.clone(), e.not_null(found))
+            // two of them LLVM would test at once, by calculating with pointers
+            let is = e.not_null(found);
+            Operand::reg(u.ty.clone(), e.opaque(is))
         }),
         doc: "Has the map an element of this key?",
         example: "begin { @seen[1] = 1; if (has_key(@seen, 1)) { printf(\"yes\\n\"); } }",

@@ -349,6 +349,8 @@ pub enum Lower {
     Code(EmitFn),
     /// Code in the kernel, by which sites share a program; under `comptime` what is known of the site when the script is checked.
     Either(FoldFn, EmitFn),
+    /// Code in the kernel, but for calls that are known when the script is checked: they are literals.
+    Known(KnownFn, EmitFn),
     /// A record written in the kernel and handled in user space.
     Event(&'static Event),
     /// An aggregation: the right side of a map's assignment.
@@ -371,6 +373,9 @@ pub struct Event {
 
 /// See [`Lower::Fold`].
 pub type FoldFn = fn(&Facts) -> Result<Lit, Diagnostic>;
+
+/// The same, where that depends on the arguments.
+pub type KnownFn = fn(&Facts) -> Option<Lit>;
 
 /// See [`Event::capture`].
 pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Vec<Operand<'c>>;

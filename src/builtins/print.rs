@@ -252,7 +252,7 @@ fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
-        let plain = spec.source.trim_start_matches(['%', 'l']);
+        let plain = spec.source.trim_start_matches(|c: char| c.is_ascii_digit() || "%-+ #.l".contains(c));
         if !["d", "u", "x", "p", "s"].contains(&plain) {
             let message = format!("{} knows %d, %u, %x, %p and %s, and not `{}`", f.name, spec.source);
             return Err(Diagnostic::error("format", f.span(0), message));

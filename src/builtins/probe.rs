@@ -34,6 +34,8 @@ pub(super) const NUMBERED: &[Builtin] = numbered! {
     7 "arg7" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg7 where there are as many";
     8 "arg8" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg8 where there are as many";
     9 "arg9" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg9 where there are as many";
+    10 "arg10" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg10 where there are as many, as in a marker";
+    11 "arg11" "rawtracepoint:sched_switch { @[arg0] = count(); } // arg11 where there are as many, as in a marker";
 };
 
 pub(super) const ROWS: &[Builtin] = &[

@@ -69,10 +69,10 @@ fn join<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let size = (first + second).max(JOINED).next_multiple_of(8) + 8;
     let to = e.alloc(size);
     e.zero(to, size, 8);
-    let n = e.read_str(a_space, to, first + 1, a);
+    let n = e.read_text(a_space, to, first, None, a);
     let before = text_bytes(e, n, first);
     let place = e.offset_by(to, before);
-    let n = e.read_str(b_space, place, second + 1, b);
+    let n = e.read_text(b_space, place, second, None, b);
     let after = text_bytes(e, n, second);
     let all = e.add(e.add(before, after), e.int(1));
     let all = e.at_most(all, u.ty.size().into());

@@ -6,7 +6,7 @@ use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Use};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
 use crate::probes::Caps;
-use crate::system::texts;
+use crate::system::texts::{self, TextPlace};
 use crate::types::{Int, Space, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };
@@ -21,8 +21,8 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(str_type),
         needs: Caps::NONE,
         risky: false,
-        lower: Lower::Code(str_value),
-        doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included, the given length. Of strings of Go, Rust and C++ (string, &str, PathBuf, std::string) their text.",
+        lower: Lower::Known(known_text, str_value),
+        doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included (of a literal: not), the given length. Of strings of Go, Rust and C++ (string, &str, PathBuf, std::string) their text.",
         example: "tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
     Builtin {
@@ -117,26 +117,38 @@ fn literal_length(f: &Facts, most: u32) -> Result<Option<u32>, Diagnostic> {
 fn keep_place(f: &Facts) -> bool {
     let place = f.args.first().and_then(|a| texts::place(f.sys, texts::structure(&a.ty)?));
     if let Some(place) = place {
-        f.keep(&[place.data.into(), place.length.into()]);
+        f.keep(&place.numbers());
     }
     place.is_some()
 }
 
 /// The address and the number of bytes of a struct's text, with what [`keep_place`] kept.
 fn text_of<'c>(e: &mut Emit<'c>, u: &Use, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
-    let [at, length] = *u.consts.as_slice() else { return None };
-    let (at, length) = (at as u32, length as u32);
-    Some(match (data.repr, &data.ty) {
-        (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, at, U64), e.load(ptr, length, U64)),
+    let place = TextPlace::from_numbers(&u.consts)?;
+    let (addr, length) = match (data.repr, &data.ty) {
+        (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, place.data, U64), e.load(ptr, place.length, U64)),
         _ => {
             let (base, _) = e.address(data);
-            let mut word = |at: u32| {
+            let word = |e: &mut Emit<'c>, at: u32| {
                 let addr = e.add(base, e.int(at.into()));
                 e.read_int(Space::User, addr, U64)
             };
-            (word(at), word(length))
+            let (addr, length) = (word(e, place.data), word(e, place.length));
+            if place.short {
+                let first = e.read_int(Space::User, base, BYTE);
+                let long = e.and(first, e.int(1));
+                let (within, few) = (e.add(base, e.int(1)), e.shr(first, e.int(1), false));
+                (e.select(long, addr, within), e.select(long, length, few))
+            } else {
+                (addr, length)
+            }
         }
-    })
+    };
+    let addr = e.add(addr, e.int(place.header.into()));
+    // text that is not there yet has a length of 0
+    let some = e.cmp(Cmp::Uge, length, e.int(place.tail.into()));
+    let length = if place.tail == 0 { length } else { e.select(some, e.sub(length, e.int(place.tail.into())), length) };
+    Some((addr, length))
 }
 
 /// The text of such a struct, at most `asked` bytes of it.
@@ -180,46 +192,56 @@ fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
         // a NUL more than may be asked for
         return Ok(Type::Str(literal_length(f, most)?.map_or(most, |n| n.saturating_add(1).min(most)).max(1)));
     }
+    let length = literal_length(f, most)?;
+    if let (Some(text), Some(n)) = (f.text(0), length) {
+        return Ok(Type::Str((n.min(u32::try_from(text.len()).unwrap_or(n))).saturating_add(1)));
+    }
     let room = match f.args.first().map(|a| &a.ty) {
         Some(Type::Str(cap)) if f.args.len() < 2 => return Ok(Type::Str(*cap)),
-        Some(Type::Str(cap)) => (*cap).min(most),
-        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 => (*n).min(most),
+        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 && f.args.len() < 2 => (*n).min(most),
+        // a NUL more than may be there
+        Some(Type::Str(n)) => n.saturating_add(1).min(most),
+        Some(Type::Array(elem, n)) if elem.size() == 1 && *n > 0 => n.saturating_add(1).min(most),
         _ => most,
     };
-    let length = literal_length(f, most)?;
     Ok(Type::Str(length.map_or(room, |n| n.min(room)).max(1)))
+}
+
+/// What is made of a literal, as of `$1`, is one.
+fn known_text(f: &Facts) -> Option<Lit> {
+    let text = f.text(0)?;
+    let length = if f.args.len() > 1 { usize::try_from(f.int(1)?).ok()? } else { text.len() };
+    Some(Lit::Str(text.get(..length).unwrap_or(text).to_vec()))
 }
 
 fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
-    let mut asked = None;
     if let Some(text) = text_of(e, u, data) {
         let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
         return counted(e, u, text, asked);
     }
-    // room for what may be read, NUL included
-    let room = match (u.int(1), args.get(1)) {
-        (_, None) => match (&data.ty, data.repr) {
-            (Type::Str(_), Repr::Mem(..)) => return data.clone(),
-            _ => {
-                let (addr, space) = e.address(data);
-                let text = e.read_string(space, addr, cap);
-                // of an array all was read, and so it was where the length is the script's own
-                if let (false, Repr::Mem(_, Some(read))) = (matches!(data.ty, Type::Array(..)), text.repr) {
-                    let over = e.cmp(Cmp::Sgt, read, e.int(cap.into()));
-                    e.cut(over);
-                }
-                return text;
-            }
-        },
-        (Some(_), _) => e.int(cap.into()),
-        (None, Some(n)) => {
-            let n = e.scalar(n);
-            asked = Some(n);
-            e.at_most(n, cap.into())
-        }
+    if let (Type::Str(_), Repr::Mem(..), None) = (&data.ty, data.repr, args.get(1)) {
+        return data.clone();
+    }
+    let asked = match u.int(1) {
+        Some(n) => Some(e.int(n.max(0) as u64)),
+        None => args.get(1).map(|n| e.scalar(n)),
     };
     let (addr, space) = e.address(data);
+    if matches!(&data.ty, Type::Array(..) | Type::Str(_)) && data.ty.size() > 0 {
+        let text = e.array_text(space, addr, data.ty.size().min(cap), asked);
+        return Operand { ty: u.ty.clone(), ..text };
+    }
+    let Some(asked) = asked else {
+        let text = e.read_string(space, addr, cap);
+        if let Repr::Mem(_, Some(read)) = text.repr {
+            let over = e.cmp(Cmp::Sgt, read, e.int(cap.into()));
+            e.cut(over);
+        }
+        return text;
+    };
+    // room for what may be read, NUL included
+    let room = if u.int(1).is_some() { e.int(cap.into()) } else { e.at_most(asked, cap.into()) };
     let to = e.alloc(cap + 1);
     if e.pad {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
@@ -229,7 +251,7 @@ fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
         e.store(to, 0, 1, nul);
     }
     let len = e.read_str_bounded(space, to, room, addr);
-    if let (Some(asked), false) = (asked, matches!(data.ty, Type::Array(..) | Type::Str(_))) {
+    if u.int(1).is_none() {
         let more = e.cmp(Cmp::Ugt, asked, e.int(cap.into()));
         let full = e.cmp(Cmp::Sge, len, e.int(cap.into()));
         let over = e.and(more, full);
@@ -304,9 +326,12 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
         (Type::Str(_), Repr::Mem(..)) => text.clone(),
         (ty, _) => {
             let most = (u.kept(0) as u32).max(1);
-            let cap = if matches!(ty, Type::Str(_) | Type::Array(..)) && ty.size() > 0 { ty.size().min(most) } else { most };
             let (addr, space) = e.address(text);
-            e.read_string(space, addr, cap)
+            if matches!(ty, Type::Str(_) | Type::Array(..)) && ty.size() > 0 {
+                e.array_text(space, addr, ty.size().min(most), None)
+            } else {
+                e.read_string(space, addr, most)
+            }
         }
     };
     let Repr::Mem(ptr, read) = text.repr else { return Operand::u64(e.int(0)) };

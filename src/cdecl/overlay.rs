@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::types::{TagKind, index};
+use super::types::{Tag, TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::instructions::Placed;
@@ -22,6 +22,17 @@ enum Said {
     Kernels(Type),
 }
 
+/// Is it of this kind, with its braces?
+fn is(tag: &Tag, kind: TypeName) -> bool {
+    let same = match kind {
+        TypeName::Struct => tag.kind == TagKind::Struct,
+        TypeName::Union => tag.kind == TagKind::Union,
+        TypeName::Enum => tag.kind == TagKind::Enum,
+        TypeName::Plain => false,
+    };
+    same && tag.complete
+}
+
 impl Unit<'_> {
     fn named(&self, kind: TypeName, name: &str, sys: &dyn System) -> Option<Said> {
         let sym = self.pre.names.known(name)?;
@@ -32,17 +43,20 @@ impl Unit<'_> {
         }
         let index = *self.types.by_name.get(&sym)?;
         let tag = self.types.tags.get(index)?;
-        let same = match kind {
-            TypeName::Struct => tag.kind == TagKind::Struct,
-            TypeName::Union => tag.kind == TagKind::Union,
-            TypeName::Enum => tag.kind == TagKind::Enum,
-            TypeName::Plain => false,
-        };
-        if !same || !tag.complete {
+        if !is(tag, kind) {
             return None;
         }
         let ty = view.tag(index);
         Some(if self.pre.is_kernels(tag.place) { Said::Kernels(ty) } else { Said::Own(ty) })
+    }
+
+    /// Names of what was declared, but for headers of the kernel.
+    fn each_named(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        for index in self.types.by_name.values() {
+            if let Some(tag) = self.types.tags.get(*index).filter(|tag| is(tag, kind) && !self.pre.is_kernels(tag.place)) {
+                each(&tag.name);
+            }
+        }
     }
 
     fn enumerator(&self, name: &str, sys: &dyn System) -> Option<(Arc<Enum>, i64)> {
@@ -105,6 +119,10 @@ impl System for Declarations<'_> {
         self.sys.source_line(path, file, line, column)
     }
 
+    fn never_returns(&self, path: &Path, function: &Function) -> bool {
+        self.sys.never_returns(path, function)
+    }
+
     fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
         self.sys.inlined(path, function)
     }
@@ -129,6 +147,7 @@ impl System for Declarations<'_> {
     }
 
     fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        self.unit.borrow().each_named(kind, each);
         self.sys.type_names(kind, each);
     }
 
@@ -201,6 +220,10 @@ impl System for Declarations<'_> {
 
     fn hidden_symbols(&self) -> Option<String> {
         self.sys.hidden_symbols()
+    }
+
+    fn loads_on_demand(&self, module: &str) -> bool {
+        self.sys.loads_on_demand(module)
     }
 
     fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {

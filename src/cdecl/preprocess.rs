@@ -15,6 +15,8 @@ use super::search::{Found, Search};
 const DEPTH: usize = 100;
 /// Files that one script may take in, each as often as it is included.
 const FILES: usize = 10_000;
+/// Bytes that these may have together.
+const BYTES: usize = 64 << 20;
 /// Faults that are kept.
 const FAULTS: usize = 200;
 /// Tokens that all of them may give.
@@ -105,6 +107,8 @@ pub struct Preprocessor<'a> {
     pub(super) out: Vec<Token>,
     pub(super) budget: usize,
     opened: usize,
+    /// What they have.
+    bytes: usize,
     /// Names that a `#if` of the script asked for in vain.
     pub unknown: bool,
 }
@@ -134,6 +138,7 @@ impl<'a> Preprocessor<'a> {
             out: Vec::new(),
             budget: TOKENS,
             opened: 0,
+            bytes: 0,
             unknown: false,
         };
         for line in built_in.lines() {
@@ -226,6 +231,7 @@ impl<'a> Preprocessor<'a> {
 
     fn enter(&mut self, path: PathBuf, text: Rc<str>, from: Option<Place>, folder: usize) {
         self.opened += 1;
+        self.bytes = self.bytes.saturating_add(text.len());
         let known = self.known.get(&path).map(|(file, _)| *file);
         let file = known.unwrap_or_else(|| {
             let file = self.files.len() as u16;
@@ -255,6 +261,9 @@ impl<'a> Preprocessor<'a> {
                     return;
                 }
                 match self.search.read(&path) {
+                    Some(text) if self.bytes.saturating_add(text.len()) > BYTES => {
+                        self.fault(place, format!("`{name}` is not read: that would be more than {} megabytes of headers", BYTES >> 20));
+                    }
                     Some(text) => self.enter(path, text, Some(place), folder),
                     None => self.fault(place, format!("`{}` cannot be read", path.display())),
                 }

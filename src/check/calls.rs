@@ -13,7 +13,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, Caps};
 use crate::settings::Unstable;
 use crate::syntax::ast;
-use crate::system::CMacro;
+use crate::system::{CMacro, constants};
 use crate::types::Type;
 
 impl Body<'_> {
@@ -39,14 +39,19 @@ impl Body<'_> {
         if let Some((e, value)) = own.or_else(|| self.env.sys.enumerator(name)) {
             return fold::typed(value, Type::Enum(e), span);
         }
-        if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function) {
+        if let Some(value) = self.env.sys.c_macro(name).filter(|m| *m != CMacro::Function && *m != CMacro::Name(name.into())) {
             return self.c_constant(name, value, span);
+        }
+        if let Some(known) = constants::find(name) {
+            return if known.value < 0 { fold::signed(known.value, span) } else { fold::literal(known.value as u64, span) };
         }
         let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
         let rows = (self.env.tables.rows)();
+        let capitals = name.chars().all(|c| !c.is_ascii_lowercase());
+        let constants = constants::all().map(|c| c.name).filter(|_| capitals);
         let d = match instead_of(name) {
             Some(instead) => d.help(instead),
-            None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name))),
+            None => self.explain_types(d.suggest(name, rows.iter().map(|r| r.name).chain(constants))),
         };
         let d = self.explain_headers(name, d);
         self.report(d);
@@ -129,12 +134,17 @@ impl Body<'_> {
                 Diagnostic::warning("late-print", span, format!("{} shows the map as it is when its turn comes, after the loop", row.name));
             self.report(d.help("print the element that the loop is at: its value goes with the call"));
         }
+        if let Lower::Known(f, _) = &row.lower
+            && let Some((Some(Lit::Str(text)), _)) = self.with_facts(row, &given, span, |facts| Ok(f(facts)))
+        {
+            return fold::string(&text, span);
+        }
         match &row.lower {
             Lower::Fold(f) => self.folded(row, &given, ty, span, *f),
             Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) if self.site.attach.pinned() && !self.said_in_kernel(row, &given, span) => poison(span),
-            Lower::Event(_) | Lower::Code(_) | Lower::Either(..) => {
+            Lower::Event(_) | Lower::Code(_) | Lower::Either(..) | Lower::Known(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }

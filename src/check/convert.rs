@@ -9,7 +9,7 @@ use super::body::{Body, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind, Stmt, StmtKind};
 use super::stmt::has_effect;
-use super::types::{in_space, record_of, same_target};
+use super::types::{in_space, of_pointers, record_of, same_target};
 use crate::probes::{ArgRef, ContextField};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
@@ -69,6 +69,7 @@ pub fn fits(from: &Type, to: &Type) -> bool {
         (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Int(_) | Type::Bool | Type::Enum(_)) => true,
         (Type::Str(x), Type::Str(y)) | (Type::Buf(x), Type::Buf(y)) => x <= y,
         (Type::Ptr(x, _), Type::Ptr(y, _)) => same_target(x, y),
+        (Type::Array(x, n), Type::Array(y, m)) => n == m && of_pointers(x) && fits(x, y),
         (Type::Tuple(x), Type::Tuple(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| fits(x, y)),
         (Type::Record(x), Type::Record(y)) => {
             let other = |name: &str| y.fields.iter().find(|f| f.name == name);
@@ -169,7 +170,7 @@ impl Body<'_> {
     }
 
     /// A type with its structs by value; none where their members are not known.
-    fn whole(&self, ty: &Type) -> Option<Type> {
+    pub fn whole(&self, ty: &Type) -> Option<Type> {
         match ty {
             Type::Struct(s) => Some(Type::Record(Arc::new(self.env.sys.expand(s)?))),
             Type::Array(elem, n) => Some(Type::Array(Box::new(self.whole(elem)?), *n)),

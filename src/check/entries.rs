@@ -7,7 +7,7 @@ use super::fold;
 use super::hir::Expr;
 use crate::diag::Span;
 use crate::syntax::ast::{self, UnOp};
-use crate::system::CMacro;
+use crate::system::{CMacro, constants};
 use crate::types::Type;
 
 /// Names may stand for names so many times: who defines one by itself is told where it is used.
@@ -73,7 +73,10 @@ fn named(name: &str, world: &World, depth: u32) -> Option<Expr> {
     if let Some((_, n)) = world.sys.enumerator(name) {
         return Some(fold::signed(n, Span::default()));
     }
-    match world.sys.c_macro(name)? {
+    let Some(of_header) = world.sys.c_macro(name) else {
+        return constants::find(name).map(|c| fold::signed(c.value, Span::default()));
+    };
+    match of_header {
         CMacro::Int(n, int) => Some(fold::typed(n, Type::Int(int), Span::default())),
         CMacro::Name(other) => named(&other, world, (depth < DEEPEST).then_some(depth + 1)?),
         CMacro::Text(_) | CMacro::Function | CMacro::Other(_) => None,

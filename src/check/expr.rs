@@ -41,8 +41,8 @@ impl Body<'_> {
             ast::ExprKind::Cast(ty, inner) => self.cast(ty, inner, span),
             ast::ExprKind::Tuple(elems) => self.tuple(elems, span),
             ast::ExprKind::Record(fields) => self.record(fields, span),
-            ast::ExprKind::Sizeof(arg) => match self.type_of_arg(arg) {
-                Some(ty) => fold::typed(i64::from(ty.size()), Type::U64, span),
+            ast::ExprKind::Sizeof(arg) => match self.size_of_arg(arg) {
+                Some(size) => fold::typed(i64::from(size.bytes), Type::U64, span),
                 None => poison(span),
             },
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
@@ -205,6 +205,13 @@ impl Body<'_> {
 
     /// A read of a map's value under a key that has been checked.
     pub fn read_map(&mut self, name: &str, key: Option<Expr>, span: Span) -> Expr {
+        if self.maps.is_only_read(name) {
+            let written = format!("@{name}");
+            let names: Vec<String> = self.maps.assigned().into_iter().filter(|n| *n != written).collect();
+            let d = Diagnostic::warning("undefined-map", span, format!("`{written}` is never assigned: it reads as 0"));
+            self.report(d.suggest(&written, names.iter().map(String::as_str)));
+            self.maps.found(name, span).value.add(&Type::I64, true, span);
+        }
         let id = self.use_map(name, span);
         let value = self.maps.value(name).ty;
         let key = key.map(Box::new);
@@ -434,6 +441,11 @@ impl Body<'_> {
             }
             (Type::Str(n), Type::Array(elem, m)) => elem.size() == 1 && n <= m,
             (Type::Str(_), Type::Str(0)) => return e,
+            (Type::Str(_), Type::Bool) if fold::text(&e).is_some() => {
+                let some = fold::text(&e).is_some_and(|text| !text.is_empty());
+                return fold::typed(some.into(), Type::Bool, span);
+            }
+            (Type::Str(_), Type::Bool) => true,
             (Type::Str(a), Type::Str(b)) => a <= b,
             (from, to) => from.is_scalar() && to.is_scalar(),
         };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::hir::{Expr, ExprKind, Function, Node, Probe, Stmt, StmtKind, visit};
+use super::hir::{Expr, ExprKind, Function, Node, Probe, Stmt, StmtKind, visit_within};
 use crate::diag::{Diagnostic, Span};
 
 /// The probe's own frame is one, and a builtin may need one.
@@ -28,93 +28,27 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Each loop and call that is not within another one, so deep.
+    /// Statements that stand within so many loops and calls.
     fn stmts(&mut self, stmts: &[Stmt], depth: u32) {
-        if self.found.is_some() {
-            return;
-        }
-        for s in stmts {
-            match &s.kind {
-                StmtKind::ForRange { from, to, body, .. } => {
-                    self.expr(from, depth);
-                    self.expr(to, depth);
-                    self.step(s.span, depth, |w, depth| w.stmts(body, depth));
+        visit_within(stmts, &mut |n, around| {
+            let depth = depth + around.loops;
+            match n {
+                Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, span })
+                    if depth >= DEEPEST =>
+                {
+                    self.found.get_or_insert(*span);
                 }
-                StmtKind::ForMap { body, .. } => self.step(s.span, depth, |w, depth| w.stmts(body, depth)),
-                StmtKind::While { cond, body } => self.step(s.span, depth, |w, depth| {
-                    w.expr(cond, depth);
-                    w.stmts(body, depth);
-                }),
-                StmtKind::If { cond, then, otherwise } => {
-                    self.expr(cond, depth);
-                    self.stmts(then, depth);
-                    self.stmts(otherwise, depth);
-                }
-                StmtKind::Repeat { body, .. } => self.stmts(body, depth),
-                StmtKind::Expr(_)
-                | StmtKind::SetVar(..)
-                | StmtKind::ZeroVar(_)
-                | StmtKind::SetMap { .. }
-                | StmtKind::Aggregate { .. }
-                | StmtKind::Break
-                | StmtKind::Continue
-                | StmtKind::Return(_) => self.within(&[s], depth),
+                Node::Expr(Expr { kind: ExprKind::CallFn(id, _), .. }) => self.call(*id, depth),
+                Node::Stmt(_) | Node::Expr(_) => {}
             }
-        }
+        });
     }
 
-    fn step(&mut self, at: Span, depth: u32, body: impl FnOnce(&mut Self, u32)) {
-        if depth >= DEEPEST {
-            self.found.get_or_insert(at);
-        } else {
-            body(self, depth + 1);
-        }
-    }
-
-    fn expr(&mut self, e: &Expr, depth: u32) {
-        let mut inner = Inner::default();
-        e.visit(&mut |n| inner.see(n));
-        self.inner(inner, depth);
-    }
-
-    /// Expressions of statements that hold no others themselves.
-    fn within(&mut self, stmts: &[&Stmt], depth: u32) {
-        for s in stmts {
-            let mut inner = Inner::default();
-            visit(std::slice::from_ref(*s), &mut |n| inner.see(n));
-            self.inner(inner, depth);
-        }
-    }
-
-    fn inner(&mut self, inner: Inner, depth: u32) {
-        for id in inner.calls {
-            let Some(f) = self.functions.get(id) else { continue };
-            if self.seen.insert((id, depth)) {
-                self.stmts(&f.body, depth);
-            }
-        }
-        for stmts in inner.blocks {
-            self.stmts(stmts, depth);
-        }
-    }
-}
-
-/// What an expression holds.
-#[derive(Default)]
-struct Inner<'a> {
-    calls: Vec<usize>,
-    blocks: Vec<&'a [Stmt]>,
-}
-
-impl<'a> Inner<'a> {
-    fn see(&mut self, n: Node<'a>) {
-        if let Node::Expr(e) = n {
-            if let ExprKind::CallFn(id, _) = &e.kind {
-                self.calls.push(*id);
-            }
-            if let ExprKind::Block(stmts, _) = &e.kind {
-                self.blocks.push(stmts);
-            }
+    fn call(&mut self, id: usize, depth: u32) {
+        if let (Some(f), None) = (self.functions.get(id), self.found)
+            && self.seen.insert((id, depth))
+        {
+            self.stmts(&f.body, depth);
         }
     }
 }

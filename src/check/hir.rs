@@ -331,32 +331,61 @@ pub enum Node<'a> {
 
 /// Visits all statements and expressions, those within blocks and loops too.
 pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
+    visit_within(stmts, &mut |n, _| see(n));
+}
+
+/// The same, with what is around each.
+pub fn visit_within<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>, Around)) {
+    walk(stmts, Around { times: 1, loops: 0 }, see);
+}
+
+/// What is around a piece of a body.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// How often its code will stand in the program.
+    pub times: u64,
+    /// The loops that it is in.
+    pub loops: u32,
+}
+
+impl Around {
+    fn repeated(self, times: u32) -> Around {
+        Around { times: self.times.saturating_mul(times.into()), ..self }
+    }
+
+    fn looped(self) -> Around {
+        Around { loops: self.loops + 1, ..self }
+    }
+}
+
+fn walk<'a>(stmts: &'a [Stmt], around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
     for s in stmts {
-        see(Node::Stmt(s));
+        see(Node::Stmt(s), around);
         match &s.kind {
-            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => e.visit(see),
+            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => e.walk(around, see),
             StmtKind::SetMap { key, value, .. } => {
-                key.iter().for_each(|k| k.visit(see));
-                value.visit(see);
+                key.iter().for_each(|k| k.walk(around, see));
+                value.walk(around, see);
             }
             StmtKind::Aggregate { key, call, .. } => {
-                key.iter().for_each(|k| k.visit(see));
-                call.visit(see);
+                key.iter().for_each(|k| k.walk(around, see));
+                call.walk(around, see);
             }
             StmtKind::If { cond, then, otherwise } => {
-                cond.visit(see);
-                visit(then, see);
-                visit(otherwise, see);
+                cond.walk(around, see);
+                walk(then, around, see);
+                walk(otherwise, around, see);
             }
-            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => visit(body, see),
+            StmtKind::Repeat { times, body } => walk(body, around.repeated(*times), see),
+            StmtKind::ForMap { body, .. } => walk(body, around.looped(), see),
             StmtKind::While { cond, body } => {
-                cond.visit(see);
-                visit(body, see);
+                cond.walk(around.looped(), see);
+                walk(body, around.looped(), see);
             }
             StmtKind::ForRange { from, to, body, .. } => {
-                from.visit(see);
-                to.visit(see);
-                visit(body, see);
+                from.walk(around, see);
+                to.walk(around, see);
+                walk(body, around.looped(), see);
             }
             StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
         }
@@ -365,48 +394,51 @@ pub fn visit<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>)) {
 
 /// How large the code of statements will be, as far as their number tells.
 pub fn weight(stmts: &[Stmt]) -> u64 {
-    let mut sum = 0;
-    visit(stmts, &mut |n| {
-        sum += 1;
-        if let Node::Stmt(Stmt { kind: StmtKind::Repeat { times, body }, .. }) = n {
-            sum += u64::from(times.saturating_sub(1)).saturating_mul(weight(body));
-        }
-    });
+    let mut sum: u64 = 0;
+    visit_within(stmts, &mut |_, around| sum = sum.saturating_add(around.times));
     sum
 }
 
 impl Expr {
     /// Visits this and all that is in it.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
-        see(Node::Expr(self));
+        self.walk(Around { times: 1, loops: 0 }, &mut |n, _| see(n));
+    }
+
+    fn walk<'a>(&'a self, around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
+        see(Node::Expr(self), around);
         match &self.kind {
             ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
-            ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => key.iter().for_each(|k| k.visit(see)),
-            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => a.visit(see),
+            ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
+                key.iter().for_each(|k| k.walk(around, see))
+            }
+            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => {
+                a.walk(around, see)
+            }
             ExprKind::Block(stmts, a) => {
-                visit(stmts, see);
-                a.visit(see);
+                walk(stmts, around, see);
+                a.walk(around, see);
             }
             ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
-                a.visit(see);
-                b.visit(see);
+                a.walk(around, see);
+                b.walk(around, see);
             }
             ExprKind::Cond(a, b, c) => {
-                a.visit(see);
-                b.visit(see);
-                c.visit(see);
+                a.walk(around, see);
+                b.walk(around, see);
+                c.walk(around, see);
             }
-            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter().for_each(|e| e.visit(see)),
-            ExprKind::Call(call) => call.visit(see),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter().for_each(|e| e.walk(around, see)),
+            ExprKind::Call(call) => call.walk(around, see),
         }
     }
 }
 
 impl Call {
-    fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
+    fn walk<'a>(&'a self, around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
         for a in &self.args {
             match a {
-                CallArg::Value(e) | CallArg::Element(_, e) => e.visit(see),
+                CallArg::Value(e) | CallArg::Element(_, e) => e.walk(around, see),
                 CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
             }
         }

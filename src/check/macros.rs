@@ -70,10 +70,13 @@ impl Body<'_> {
         self.env.function(name).filter(|_| self.frame.library.is_none())
     }
 
-    /// The script's own macros of this name; a builtin's macro does not see them.
+    /// The script's own macros of this name; a builtin's macro does not see them. As in C, the name of a `#define` means something
+    /// else within it.
     fn own_macros<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b ast::Macro> {
         let visible = self.frame.library.is_none();
-        own(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name)
+        let of_c = is_of_c(self.env, name);
+        let found = own(self.env, name).iter().copied().filter(move |m| visible && m.name.name == name);
+        found.filter(move |m| !(of_c && self.frame.uses(m)))
     }
 
     /// A place in a builtin's macro is that of its use.

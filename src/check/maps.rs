@@ -162,6 +162,11 @@ impl Maps {
         self.given.contains_key(name) || self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
     }
 
+    /// Has a whole pass seen it, and nothing that is assigned to it?
+    pub fn is_only_read(&self, name: &str) -> bool {
+        self.known.contains_key(name) && !self.is_set(name)
+    }
+
     /// Its index: final once all maps have been seen.
     pub fn id(&self, name: &str) -> MapId {
         self.known.keys().position(|n| n == name).unwrap_or(0)

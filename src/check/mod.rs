@@ -103,12 +103,12 @@ mod types;
 mod uses;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::builtins::{self, Builtin};
 use crate::cdecl;
 use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
-use crate::probes::{Attach, Env, KINDS, ProbeKind, can_share};
+use crate::probes::{Attach, Env, KINDS, ProbeKind, Shared, shared};
 use crate::settings::Settings;
 use crate::syntax::ast;
 use crate::system::{Feature, SHORT_KEY, System};
@@ -354,9 +354,8 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
 
 /// One program for sites whose bodies came out equal, where the mechanism can tell them apart.
 fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::Probe>) {
-    let from = probes.len();
-    // Which body each new probe has.
-    let mut body_of: Vec<usize> = Vec::new();
+    // The new probes by their body and what else their sites have in common.
+    let mut homes: HashMap<(usize, Shared), usize> = HashMap::new();
     // The first body that equals each body.
     let mut canonical: Vec<usize> = Vec::with_capacity(bodies.len());
     // Code generation reads numbers that serve as addresses in the context's memory: it must be the same.
@@ -371,11 +370,9 @@ fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::P
     for (site, context) in job.sites.iter().zip(&job.context_of) {
         let Some(&which) = canonical.get(*context) else { continue };
         let Some(checked) = bodies.get(which) else { continue };
-        let home = probes.iter_mut().skip(from).zip(&body_of).find_map(|(p, b)| {
-            let shares = *b == which && p.sites.first().is_some_and(|first| can_share(first, site, env));
-            shares.then_some(p)
-        });
-        match home {
+        let shared = shared(site, env).map(|with| (which, with));
+        let home = shared.as_ref().and_then(|s| homes.get(s));
+        match home.and_then(|at| probes.get_mut(*at)) {
             Some(p) => p.sites.push(site.clone()),
             None => {
                 let vars = checked.vars.iter().cloned().map(with_some_type).collect();
@@ -393,7 +390,7 @@ fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::P
                     lowered: None,
                     why: "".into(),
                 });
-                body_of.push(which);
+                homes.extend(shared.map(|s| (s, probes.len() - 1)));
             }
         }
     }

@@ -149,7 +149,12 @@ impl Body<'_> {
     fn mismatch(&mut self, op: BinOp, a: &Type, b: &Type, span: Span) -> Expr {
         let d = Diagnostic::error("type-mismatch", span, format!("`{}` does not go between {a} and {b}", op.symbol()));
         let pointer = matches!(a, Type::Ptr(..)) || matches!(b, Type::Ptr(..));
-        self.report(if pointer { d.help("cast the pointer to uint64 first") } else { d });
+        let texts = matches!((op, a, b), (BinOp::Add, Type::Str(_), Type::Str(_)));
+        self.report(match (pointer, texts) {
+            (true, _) => d.help("cast the pointer to uint64 first"),
+            (_, true) => d.help("`+` joins literals; of others: `str_concat(a, b)`"),
+            _ => d,
+        });
         poison(span)
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use regex::Regex;
 
@@ -25,6 +26,9 @@ pub struct Job<'a> {
     /// What is distinct among the sites' contexts, as far as the body can tell, with a site of each: the one of the longest name.
     pub contexts: Vec<(usize, Context)>,
 }
+
+/// Of a pattern that finds nothing. Beside points of the same probe that find something, it is no fault.
+const NO_MATCH: &str = "no-match";
 
 /// Expands all probes.
 pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
@@ -55,6 +59,9 @@ pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Ta
                     absent.extend(d);
                 }
             }
+        }
+        for d in absent.iter_mut().filter(|d: &&mut Diagnostic| d.code == NO_MATCH && !sites.is_empty()) {
+            d.severity = Severity::Warning;
         }
         diags.extend(absent.into_iter().map(|d| with_alternative(d, &sites)));
         sites.retain(|s| wanted(s, env.settings.mode));
@@ -99,14 +106,16 @@ fn wanted(site: &ProbeSite, mode: Mode) -> bool {
 
 /// What is told of tests and benchmarks is told by their names.
 fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
-    let mut seen: Vec<&ProbeSite> = Vec::new();
+    let mut seen: BTreeMap<&str, &ProbeSite> = BTreeMap::new();
     for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Trial { .. })) {
-        match seen.iter().find(|s| s.name == site.name) {
+        match seen.get(site.name.as_str()) {
             Some(first) => {
                 let d = Diagnostic::error("redeclared", site.span, format!("there is a {} already", site.name));
                 diags.push(d.related(first.span, "here").help("give it another name"));
             }
-            None => seen.push(site),
+            None => {
+                seen.insert(&site.name, site);
+            }
         }
     }
 }
@@ -287,7 +296,7 @@ fn no_match(point: &AttachPoint) -> Diagnostic {
         Some((_, first)) if !first.is_empty() => first.join(":"),
         _ => String::new(),
     };
-    let d = Diagnostic::error("no-match", point.span, format!("`{}` matches no probe", parts.join(":")));
+    let d = Diagnostic::error(NO_MATCH, point.span, format!("`{}` matches no probe", parts.join(":")));
     d.help(format!("`rbt -l '{around}:*'` lists what there is"))
 }
 

@@ -24,6 +24,33 @@ pub struct Merged {
     pub span: Span,
 }
 
+/// What `sizeof` says, and where such a thing may begin.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub bytes: u32,
+    align: u32,
+}
+
+impl Size {
+    const WORD: Self = Self { bytes: 8, align: 8 };
+
+    fn of(ty: &Type) -> Self {
+        let align = if ty.is_scalar() {
+            ty.size().max(1)
+        } else if let Type::Str { .. } = ty {
+            1
+        } else {
+            8
+        };
+        Self { bytes: ty.size(), align }
+    }
+
+    /// Of a value, which of an enum is a word.
+    fn of_value(ty: &Type) -> Self {
+        if let Type::Enum(_) = ty { Self::WORD } else { Self::of(ty) }
+    }
+}
+
 impl Default for Merged {
     fn default() -> Self {
         Self { ty: Type::Void, weak: true, span: Span::default() }
@@ -62,6 +89,14 @@ fn merge_literal(literal: &Type, other: &Type) -> Option<Type> {
     }
 }
 
+/// Are an array's elements pointers, or arrays of them? Where they lead may be known on one side only.
+pub fn of_pointers(elem: &Type) -> bool {
+    match elem {
+        Type::Array(elem, _) => of_pointers(elem),
+        elem => matches!(elem, Type::Ptr(..)),
+    }
+}
+
 /// The type that holds values of both, if there is one.
 pub fn merge(a: &Type, b: &Type) -> Option<Type> {
     match (a, b) {
@@ -82,6 +117,7 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
             };
             same_target(x, y).then(|| Type::Ptr(x.clone(), space))
         }
+        (Type::Array(x, n), Type::Array(y, m)) if n == m && of_pointers(x) => Some(Type::Array(Box::new(merge(x, y)?), *n)),
         (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
             x.iter().zip(y).map(|(x, y)| merge(x, y)).collect::<Option<_>>().map(Type::Tuple)
         }
@@ -259,6 +295,36 @@ impl Body<'_> {
             self.error("bad-type", n.span, "a length must be a positive constant");
         }
         length
+    }
+
+    /// What `sizeof` says of its argument.
+    pub fn size_of_arg(&mut self, arg: &ast::Arg) -> Option<Size> {
+        if let ast::Arg::Expr(e) = arg {
+            match &e.kind {
+                // elements as they are written, not as they are stored
+                ast::ExprKind::Tuple(elems) => return self.size_of_all(elems.iter()),
+                ast::ExprKind::Record(fields) => return self.size_of_all(fields.iter().map(|(_, e)| e)),
+                ast::ExprKind::Bool(_) => return Some(Size::WORD),
+                ast::ExprKind::Typeof(inner) => return self.size_of_arg(inner),
+                ast::ExprKind::Field { .. } | ast::ExprKind::Index { .. } => {}
+                _ => return self.type_of_arg(arg).map(|ty| Size::of_value(&ty)),
+            }
+            return self.type_of_arg(arg).map(|ty| Size::of(&ty));
+        }
+        self.type_of_arg(arg).map(|ty| Size::of_value(&ty))
+    }
+
+    fn size_of_all<'e>(&mut self, elems: impl Iterator<Item = &'e ast::Expr>) -> Option<Size> {
+        let mut all = Size { bytes: 0, align: 1 };
+        for e in elems {
+            // one inside of another is as long as a value of it; a truth has the byte that it needs
+            let size = match &e.kind {
+                ast::ExprKind::Bool(_) => Size { bytes: 1, align: 1 },
+                _ => self.size_of_arg(&ast::Arg::Expr(e.clone()))?,
+            };
+            all = Size { bytes: all.bytes.next_multiple_of(size.align) + size.bytes, align: all.align.max(size.align) };
+        }
+        Some(Size { bytes: all.bytes.next_multiple_of(all.align), ..all })
     }
 
     /// The type of a `sizeof`, `typeof` or `offsetof` argument: a type's name before an expression.

@@ -12,7 +12,7 @@ use crate::verdict::{FORMATS, RULES, USAGE};
 /// What is checked, against what, and how it is told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Check {
-    /// Files, directories, globs, names of saved scripts; `-` is standard input.
+    /// Files, directories, globs, names of tools; `-` is standard input.
     pub scripts: Vec<OsString>,
     /// Snapshots, directories of them, and [`HERE`]; none: this machine.
     pub against: Vec<PathBuf>,
@@ -36,7 +36,7 @@ pub struct Check {
     pub quiet: bool,
     /// Facts too.
     pub verbose: bool,
-    /// Colour on standard output.
+    /// Color on standard output.
     pub color: bool,
 }
 
@@ -47,9 +47,9 @@ pub const SNAPSHOT: &str = "rbts";
 
 /// Check scripts against kernels, without running them
 ///
-/// Does a script parse, are its types right, is each probe there and traceable, are the fields and arguments that it uses what they
-/// were, is each helper, map type and program type there, and which mechanism will serve? Without --against the kernel is this
-/// machine's. Needs no privileges, but for --load and for what a kernel tells root alone (`rbt snapshot` keeps that).
+/// For each script and each kernel, rbt checks the syntax, the types, that each probe exists and can be traced, that fields and
+/// arguments have not changed, and that the kernel has the BPF features which the script needs. Without --against, it checks the
+/// running kernel. Only --load needs root; but an unprivileged user sees less of the running kernel than a snapshot contains.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt check",
@@ -61,46 +61,46 @@ pub const SNAPSHOT: &str = "rbts";
     after_help = EXAMPLES
 )]
 struct Raw {
-    /// Scripts, directories of *.bt, globs, names of saved scripts; `-` is standard input
+    /// Files, directories of *.bt, quoted globs, names of tools, or `-` for standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     files: Vec<OsString>,
-    /// Kernels: snapshots, directories of *.rbts, `here` for this machine; may be given several times
+    /// Kernels: snapshots, directories of *.rbts, or `here` for the running kernel; may be repeated
     #[arg(long, value_name = "KERNEL", num_args = 1.., value_hint = clap::ValueHint::AnyPath)]
     against: Vec<OsString>,
-    /// The kernel that the others are compared with: a snapshot or `here`; else the first of --against
+    /// The kernel to compare the others with, a snapshot or `here` [default: the first of --against]
     #[arg(long, value_name = "KERNEL", value_hint = clap::ValueHint::FilePath)]
     baseline: Option<PathBuf>,
-    /// Let the verifier of the running kernel look at each script too; attaches nothing, needs root
+    /// Also load each script into the running kernel, without attaching it; needs root
     #[arg(long)]
     load: bool,
-    /// A binary that stands for those of its file name in uprobes and USDT; may be given several times
+    /// Use this binary for uprobes and USDT probes in any binary of the same name; may be repeated
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     binary: Vec<PathBuf>,
-    /// A file tree to look for binaries in, such as an unpacked image
+    /// Look up binaries below this directory, such as an unpacked image
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     root: Option<PathBuf>,
-    /// What is meant to differ; else rbt-check.toml here or in a folder above
+    /// File of exceptions [default: rbt-check.toml in the current directory or a parent]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     config: Option<PathBuf>,
-    /// Fail on `warnings` too
+    /// Also fail on `warnings`
     #[arg(long, value_name = "WHAT")]
     deny: Option<String>,
-    /// How the verdict is told: text, json, junit, sarif or github
+    /// Format of the report: text, json, junit, sarif or github
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     format: String,
-    /// Write it to this file; standard output has the text all the same
+    /// Write the report to FILE; the text still goes to standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Tell only what is not well
+    /// Print findings only
     #[arg(short, long)]
     quiet: bool,
-    /// Tell what is known besides: mechanisms, sizes, times
+    /// Also print mechanisms, sizes and times
     #[arg(short, long)]
     verbose: bool,
-    /// Colour: auto, always or never
+    /// Color: auto, always or never
     #[arg(long, value_name = "WHEN")]
     color: Option<String>,
-    /// List the kinds of findings
+    /// List the codes of findings
     #[arg(long)]
     rules: bool,
 }
@@ -108,7 +108,7 @@ struct Raw {
 const EXAMPLES: &str = "Examples:
   rbt snapshot -o prod.rbts                      on the machine, as root: what its kernel offers
   rbt check scripts/ --against prod.rbts         anywhere: will the scripts work there?
-  rbt check opensnoop '*.bt' --against kernels/  a saved script and some files, on all kernels of a folder
+  rbt check opensnoop '*.bt' --against kernels/  a tool and some files, on all kernels of a folder
   rbt check trace.bt -v                          on this machine, with the mechanisms that will serve
   rbt check app.bt --root image/                 uprobes and USDT of an image's binaries
   rbt check scripts/ --against kernels/ --deny warnings -f sarif -o check.sarif
@@ -162,7 +162,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         }
     }
     if scripts.is_empty() {
-        let help = "name files, folders or saved scripts: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
+        let help = "name files, folders or tools: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
         return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
     }
     let color = super::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
@@ -193,12 +193,11 @@ fn is_kernel(word: &OsString) -> bool {
 
 /// The kinds of findings.
 fn rules() -> String {
-    let mut text = String::from("Findings, besides what is wrong with a script on any kernel (those have the codes of rbt's messages):\n");
+    let mut text = String::from("Codes of findings about kernels and runs (errors in a script itself have the codes of `man rbt`):\n");
     for rule in RULES {
-        let level = format!("{:?}", rule.level).to_lowercase();
-        let _ = writeln!(text, "  {:18} {level:8} {}", rule.name, rule.doc);
+        let _ = writeln!(text, "  {:18} {:8} {}", rule.name, rule.level.word(), rule.doc);
     }
-    text + "\n`// check: allow RULE` in a script, or `allow` in rbt-check.toml, makes a note of one.\n"
+    text + "\n`// check: allow CODE` in a script, or `allow` in rbt-check.toml, turns a finding into a note.\n"
 }
 
 /// The definition of its options.

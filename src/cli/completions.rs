@@ -68,7 +68,7 @@ fn definition() -> Command {
     let info = Command::new("info").about("Report what this machine and this build can do");
     let completions = Command::new("completions").about("Write a shell's completions").subcommands(shells);
     let name = Arg::new("name").value_parser(SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
-    let one_liners = Command::new("one-liners").about("List the saved scripts, or print one").arg(name);
+    let one_liners = Command::new("one-liners").about("List the tools, or print one").arg(name);
     let common = |a: &&Arg| OURS.contains(&a.get_id().as_str());
     let common: Vec<Arg> = all.get_arguments().filter(common).cloned().collect();
     let scripts = SCRIPTS.iter().map(|s| saved(s).args(common.clone()));
@@ -86,7 +86,7 @@ fn definition() -> Command {
     all.disable_help_subcommand(true)
 }
 
-/// A saved script as a subcommand with its own options.
+/// A tool as a subcommand with its own options.
 fn saved(script: &Script) -> Command {
     let command = Command::new(script.name).about(Header::of(script.text).line());
     let source = Source { name: script.name.into(), text: script.text.into() };

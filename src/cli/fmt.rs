@@ -19,7 +19,7 @@ pub struct Fmt {
     pub to: To,
     /// Show what changes as a unified diff, on standard output.
     pub diff: bool,
-    /// Colour on standard error.
+    /// Color on standard error.
     pub color: bool,
     /// The status if a script cannot be read.
     pub wrong: u8,
@@ -42,8 +42,8 @@ pub enum To {
 
 /// Put scripts in canonical form
 ///
-/// An indent of two spaces, a statement a line, lines of up to 80 columns; comments, names, numbers, strings and the C part stay as
-/// they are, and the script means what it meant. Needs no privileges.
+/// Indents by two spaces, puts one statement on a line, and breaks lines at 80 columns. Comments, names, numbers, strings and the C
+/// part stay as they are, and so does the meaning of the script. Needs no privileges.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt fmt",
@@ -58,22 +58,22 @@ pub enum To {
     after_help = EXAMPLES
 )]
 struct Raw {
-    /// Scripts; `-` is standard input
+    /// Scripts, or `-` for standard input
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<OsString>,
-    /// Change nothing; name the files that would change, and exit with status 1 if there are any
+    /// Change nothing; list the files that would change, and exit with status 1 if there are any
     #[arg(long, conflicts_with_all = ["in_place", "output"])]
     check: bool,
-    /// Show what would change (or, with -i and -o, what changes) as a unified diff
+    /// Show the changes as a unified diff
     #[arg(short, long)]
     diff: bool,
-    /// Rewrite the files, each at once or not at all; a file in canonical form is not touched
+    /// Rewrite the files atomically; files in canonical form are not touched
     #[arg(short, long, conflicts_with = "output")]
     in_place: bool,
-    /// Write to this file instead of to standard output
+    /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Colour in messages: auto, always or never
+    /// Color in messages: auto, always or never
     #[arg(long, value_name = "WHEN")]
     color: Option<String>,
 }
@@ -120,7 +120,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
     if let (To::InPlace, Some(Program::Saved(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Saved(_)))) {
         let name = script.name;
-        let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the saved script of that name is part of rbt"));
+        let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the tool of that name is part of rbt"));
         return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` makes a file of it"))));
     }
     let color = super::color(raw.color.as_deref()).map_err(wrong)?;

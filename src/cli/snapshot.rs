@@ -17,7 +17,7 @@ pub const NOT_DONE: u8 = 3;
 pub struct Snapshot {
     /// The task.
     pub task: Task,
-    /// Colour on standard error.
+    /// Color on standard error.
     pub color: bool,
 }
 
@@ -39,12 +39,11 @@ pub enum Task {
     Show(Vec<PathBuf>),
 }
 
-/// Write what a kernel offers into a file, so that scripts can be checked against it elsewhere.
+/// Describe a kernel in a file, so that you can check scripts against it elsewhere.
 ///
-/// A snapshot holds the kernel's types (BTF) and those of its modules, its events with their formats, the functions that can
-/// be traced and those that cannot, what BPF programs can do and call, and the configuration: some megabytes, and nothing of
-/// what the machine does or of who uses it. It is for `rbt check --against FILE` and `rbt -l --against FILE`, which need no root
-/// and no BPF.
+/// A snapshot contains the types (BTF) of the kernel and its modules, its events and their formats, the functions that can and
+/// cannot be traced, its BPF features, and its configuration: some megabytes. It contains nothing about the workload or the
+/// users of the machine. `rbt check --against FILE` and `rbt -l --against FILE` read it, and need neither root nor BPF.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt snapshot",
@@ -56,28 +55,28 @@ pub enum Task {
     after_help = EXAMPLES
 )]
 struct Raw {
-    /// Write to this file (`-`: standard output) instead of one named after the kernel, as 6.1.0-18-amd64.rbts; a file of that name is replaced when the new one is whole
+    /// Write to FILE, or to standard output for `-` [default: named after the kernel, such as 6.1.0-18-amd64.rbts]; an existing file is replaced atomically
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Keep no more than what these scripts ask about the kernel; a folder stands for the scripts (.bt) in it
+    /// Keep only what these scripts need; a directory stands for the scripts (*.bt) in it
     #[arg(long = "for", value_name = "SCRIPTS", num_args = 1.., value_hint = clap::ValueHint::FilePath)]
     scripts: Vec<OsString>,
-    /// Take it out of this snapshot instead of this machine's kernel, for --for
+    /// With --for: read this snapshot instead of the running kernel
     #[arg(long, value_name = "SNAPSHOT", group = "place", value_hint = clap::ValueHint::FilePath)]
     from: Option<PathBuf>,
-    /// Read the files of a kernel's package, unpacked into this folder (dpkg-deb -x, rpm2cpio), instead of a kernel that runs
+    /// Read a kernel package, unpacked into this directory (dpkg-deb -x, rpm2cpio), instead of the running kernel
     #[arg(long, value_name = "DIR", group = "place", value_hint = clap::ValueHint::DirPath)]
     from_package: Option<PathBuf>,
-    /// Read a kernel's image, vmlinux or vmlinuz; it tells nothing of modules
+    /// Read a kernel image, vmlinux or vmlinuz, which does not describe modules
     #[arg(long, value_name = "FILE", group = "place", value_hint = clap::ValueHint::FilePath)]
     from_vmlinux: Option<PathBuf>,
-    /// Say what is in these snapshots instead of making one
+    /// Show the contents of these snapshots instead of making one
     #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["output", "quiet", "scripts", "place"], value_hint = clap::ValueHint::FilePath)]
     show: Vec<PathBuf>,
-    /// Say nothing when all went well
+    /// Print nothing on success
     #[arg(short, long)]
     quiet: bool,
-    /// Colour in messages: auto, always or never
+    /// Color in messages: auto, always or never
     #[arg(long, value_name = "WHEN")]
     color: Option<String>,
 }

@@ -11,7 +11,7 @@ use crate::diag::nearest;
 
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours. Nor is `--help` after a saved script's name. Last: does a program follow such a name?
+/// number. After `--`, nothing is ours. Nor is `--help` after a tool's name. Last: does a program follow such a name?
 pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
     let (mut script, mut named, mut twice) = (false, false, false);

@@ -1,4 +1,4 @@
-//! What the help says beside the options, and what is said of wrong words.
+//! The parts of the help besides the options, and errors about unknown words.
 
 use super::Failure;
 
@@ -15,55 +15,55 @@ pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
        rbt info
        rbt completions bash|zsh|fish";
 
-/// What is said of `rbt one-liners`.
-pub(super) const ONE_LINERS: &str = "Usage: rbt one-liners             the saved scripts, by subject
-       rbt one-liners SUBJECT     those of one subject
-       rbt one-liners NAME        a script's text, to read or to start from
+/// The help of `rbt one-liners`.
+pub(super) const ONE_LINERS: &str = "Usage: rbt one-liners             list the tools by subject
+       rbt one-liners SUBJECT     list the tools of one subject
+       rbt one-liners NAME        print the source of a tool
 
-  rbt NAME                        runs one
-  rbt NAME --help                 its options, what it needs, and a sample of what it prints
+  rbt NAME                        run a tool
+  rbt NAME --help                 show its options, its requirements and a sample of its output
 ";
 
 /// For whoever calls it wrong.
 pub(super) const SEE_ONE_LINERS: &str = "`rbt one-liners --help` explains it";
 
 /// The end of the list.
-pub(super) const AFTER_LIST: &str = "rbt NAME runs one, rbt NAME --help tells more of it, rbt one-liners NAME prints its text.\n";
+pub(super) const AFTER_LIST: &str = "rbt NAME runs a tool, rbt NAME --help describes it, rbt one-liners NAME prints its source.\n";
 
 /// The start of the long help's end.
 pub(super) const EXAMPLES: &str = "Examples:
   rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'
-                            who opens which file
+                            print each file as it is opened
   rbt -e 'tracepoint:raw_syscalls:sys_enter { @[comm] = count(); }'
-                            system calls by program; Ctrl-C prints the counts
+                            count system calls by program until Ctrl-C
   rbt -e 'tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @bytes = hist(args.ret); }' -c 'make'
-                            sizes of reads while a command runs
+                            sizes of reads during a command
   rbt -e 'uprobe:libc:malloc { @[comm] = sum(arg0); }' -p 1234
-                            what a process allocates
+                            bytes that a process allocates
   rbt opensnoop --failed
-                            a saved script by its name; `rbt one-liners` lists them
+                            run a tool; `rbt one-liners` lists them
   rbt count 't:syscalls:sys_enter_*' --top 10
-                            a question without a program; `rbt help` lists such verbs
+                            a verb writes the program; `rbt help` lists verbs
   rbt -l 'tracepoint:sched:*'
-                            probes by name; -lv shows their arguments
+                            list probes; -lv shows their arguments
   rbt script.bt 42 --name=value
-                            a file, with $1 and a named option
+                            run a file with $1 and a named option
 ";
 
 /// The end of the long help.
 pub(super) const STATUS: &str = "
 Exit status:
-  0    the run ended well, or exit() was called without a number
-  1    wrong use, a script with errors, a right that is missing, nothing to attach to; with --strict: something was lost
-  2    an error of rbt itself, or a setting in the environment that is not valid
-  255  the kernel refused to load or to attach
-  any  exit(n); with --propagate-status what the -c command exits with
+  0    the run ended normally
+  1    wrong usage, an error in the script, a missing permission, nothing to attach to; with --strict: something was lost
+  2    an internal error, or an invalid setting in the environment
+  255  the kernel refused to load or to attach a program
+  any  exit(n); with --propagate-status the status of the command of -c
 
 With --expect:
-  0    all expectations are met (and neither exit(n) nor --propagate-status says otherwise)
-  1    one is not
+  0    all expectations are met (unless exit(n) or --propagate-status says otherwise)
+  1    an expectation is not met
   2    the script, an expectation or an option is wrong
-  3    it could not be run, or what was lost leaves an expectation open
+  3    the script could not run, or lost events leave an expectation undecided
 ";
 
 /// For whoever gives no words at all.
@@ -73,8 +73,8 @@ pub(super) fn short_usage() -> String {
 Examples:
   rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
   rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
-  rbt opensnoop     a saved script; `rbt one-liners` lists all
-  rbt -l 'tracepoint:*open*'     what can be traced
+  rbt opensnoop     a tool; `rbt one-liners` lists all
+  rbt -l 'tracepoint:*open*'     list probes
 
 More: rbt --help"
     )

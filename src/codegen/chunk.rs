@@ -191,12 +191,9 @@ fn ways(stmts: &[Stmt]) -> Ways {
 /// How deep loops stand within each other, those of functions that are called included; `known` is of those.
 fn nesting(stmts: &[Stmt], functions: &[hir::Function], known: &mut BTreeMap<hir::FunctionId, u32>) -> u32 {
     let mut deepest = 0;
-    hir::visit(stmts, &mut |n| {
+    hir::visit_within(stmts, &mut |n, around| {
         let here = match n {
-            hir::Node::Stmt(Stmt {
-                kind: StmtKind::ForRange { body, .. } | StmtKind::ForMap { body, .. } | StmtKind::While { body, .. },
-                ..
-            }) => 1 + nesting(body, functions, known),
+            hir::Node::Stmt(Stmt { kind: StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }, .. }) => 1,
             hir::Node::Expr(Expr { kind: ExprKind::CallFn(id, _), .. }) => match (known.get(id).copied(), functions.get(*id)) {
                 (Some(depth), _) => depth,
                 (None, None) => 0,
@@ -208,7 +205,7 @@ fn nesting(stmts: &[Stmt], functions: &[hir::Function], known: &mut BTreeMap<hir
             },
             hir::Node::Stmt(_) | hir::Node::Expr(_) => 0,
         };
-        deepest = deepest.max(here);
+        deepest = deepest.max(around.loops + here);
     });
     deepest
 }

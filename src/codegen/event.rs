@@ -44,7 +44,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                         }
                         CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
                         CallArg::Value(e) => {
-                            let op = self.travelling(e);
+                            let op = self.traveling(e);
                             let op = if call.args.len() > MANY { self.e.park(op) } else { op };
                             let length = if several { self.e.park_length(&op) } else { None };
                             layout.send(e.ty.clone(), op);
@@ -90,7 +90,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     /// Only the bytes of a string that is sent matter: what is behind its NUL need not be zero.
-    fn travelling(&mut self, e: &Expr) -> Operand<'c> {
+    fn traveling(&mut self, e: &Expr) -> Operand<'c> {
         let direct = matches!(&e.kind, ExprKind::Call(_)) && travels_in_part(&e.ty);
         let pad = std::mem::replace(&mut self.e.pad, !direct);
         let op = self.expr(e);

@@ -376,6 +376,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         match (ty, op.repr) {
             (Type::Void, _) => Operand::void(),
+            // is there any text?
+            (Type::Bool, _) if matches!(op.ty, Type::Str(_)) => {
+                let ptr = self.e.in_memory(&op);
+                let first = self.e.load(ptr, 0, Int { bytes: 1, signed: false });
+                Operand::reg(ty.clone(), self.e.cmp(Cmp::Ne, first, self.e.int(0)))
+            }
             (Type::Bool, _) => {
                 let v = self.e.scalar(&op);
                 Operand::reg(ty.clone(), self.e.cmp(Cmp::Ne, v, self.e.int(0)))
@@ -522,6 +528,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let old = self.e.load(slot, 0, int);
         let new = self.e.add(old, step);
         self.e.store(slot, 0, int.bytes, new);
+        self.e.mark_set(map, slot);
         let yes = if post { old } else { self.narrowed(new, &stored) };
         self.e.choose_else(&branch, yes);
         if key.is_some() {
@@ -539,7 +546,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
-            Lower::Code(emit) | Lower::Either(_, emit) => {
+            Lower::Code(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
                 let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(Caps::TRUSTED));
                 let args = self.args(call);
                 self.e.trusts = trusts;

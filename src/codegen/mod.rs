@@ -45,10 +45,12 @@ pub struct Compiled {
     pub artifact: Artifact,
     /// LLVM IR as generated.
     pub ir: Option<String>,
-    /// LLVM IR as optimised.
-    pub optimised: Option<String>,
+    /// LLVM IR as optimized.
+    pub optimized: Option<String>,
     /// BPF assembly.
     pub assembly: Option<String>,
+    /// How often it was compiled until its programs kept within their stack.
+    pub turns: u32,
 }
 
 /// Helpers that not every kernel has which we run on, and in whose place there is nothing else.
@@ -86,6 +88,8 @@ struct Gen<'a, 'c> {
     /// So many functions its loops and functions become.
     most_frames: u32,
     site: Option<&'a crate::probes::ProbeSite>,
+    /// What the program returns where the script does not say.
+    default: u64,
     /// What the statement under construction takes of a map.
     taking: Option<moments::Taken>,
     /// Set for a long body, which is cut into functions.
@@ -115,9 +119,10 @@ pub fn compile(
 ) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
-    for room in ROOMS {
+    for (turn, room) in (1..).zip(ROOMS) {
         match compile_within(room, script, settings, sys, sources, dumps) {
-            Ok(compiled) => {
+            Ok(mut compiled) => {
+                compiled.turns = turn;
                 let programs = match limited(&compiled.artifact.elf) {
                     Ok(programs) => programs,
                     Err(e) => crate::bug!("our own object cannot be read: {e}"),
@@ -222,6 +227,7 @@ fn compile_within(
         program: 0,
         most_frames: 0,
         site: None,
+        default: 0,
         taking: None,
         chunks: None,
         functions: &[],
@@ -265,7 +271,8 @@ fn compile_within(
         followers,
         stacks,
     };
-    Ok(Compiled { artifact: Artifact { elf: built.elf, manifest }, ir: built.ir, optimised: built.optimised, assembly: built.assembly })
+    let artifact = Artifact { elf: built.elf, manifest };
+    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, turns: 1 })
 }
 
 /// A span as messages name it, and the text of its line.

@@ -57,8 +57,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         first.kind.enter(&mut self.e, first, &self.env);
         self.note_hit(index, &function);
         self.e.allow_scratch_here();
-        self.body(probe);
-        let default = match ty {
+        self.default = match ty {
             // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
             // perf_trace_run_bpf_submit()
             ProgramType::Tracepoint => 1,
@@ -72,7 +71,8 @@ impl<'a, 'c> Gen<'a, 'c> {
             | ProgramType::Tracing
             | ProgramType::Iter => 0,
         };
-        self.e.end_program(default);
+        self.body(probe);
+        self.e.end_program(self.default);
         self.e.warning_level = warning_level;
         let sites = probe.sites.iter().map(|s| Site {
             name: s.name.clone(),
@@ -208,29 +208,10 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// `--follow`
     fn only_followed(&mut self, attach: &Attach) {
-        if !self.env.settings.follow {
-            return;
-        }
-        match attach {
-            Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Iter { .. }
-            | Attach::Perf { all_cpus: false, .. } => {}
-            Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Uprobe { .. }
-            | Attach::Usdt { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { all_cpus: true, .. } => {
-                let followed = self.e.followed();
-                let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
-                self.e.if_(other, |e| e.ret(None));
-            }
+        if self.env.settings.follow && attach.about_current_task() {
+            let followed = self.e.followed();
+            let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
+            self.e.if_(other, |e| e.ret(None));
         }
     }
 
@@ -263,41 +244,26 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// at, not at who reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
         let Some(within) = self.env.settings.cgroup else { return };
-        match attach {
-            Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Iter { .. }
-            | Attach::Perf { all_cpus: false, .. } => {}
-            Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Uprobe { .. }
-            | Attach::Usdt { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { all_cpus: true, .. } => {
-                // the helper came to all these programs with Linux 5.14
-                if let (false, Some(level)) = (self.env.sys.has(Feature::AncestorCgroup), within.level) {
-                    let task = self.e.call(Helper::GetCurrentTask, &[]);
-                    if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.env.sys) {
-                        return;
-                    }
-                }
-                let levels = within.level.map_or(0..MOST_CGROUPS, |level| level..level + 1);
-                let mut inside = self.e.int(0);
-                for level in levels {
-                    let level = self.e.int(level.into());
-                    let above = self.e.call(Helper::GetCurrentAncestorCgroupId, &[level.into()]);
-                    let same = self.e.cmp(Cmp::Eq, above, self.e.int(within.id));
-                    inside = self.e.or(inside, same);
-                }
-                let outside = self.e.cmp(Cmp::Eq, inside, self.e.int(0));
-                self.e.if_(outside, |e| e.ret(None));
+        if !attach.about_current_task() {
+            return;
+        }
+        // the helper came to all these programs with Linux 5.14
+        if let (false, Some(level)) = (self.env.sys.has(Feature::AncestorCgroup), within.level) {
+            let task = self.e.call(Helper::GetCurrentTask, &[]);
+            if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.env.sys) {
+                return;
             }
         }
+        let levels = within.level.map_or(0..MOST_CGROUPS, |level| level..level + 1);
+        let mut inside = self.e.int(0);
+        for level in levels {
+            let level = self.e.int(level.into());
+            let above = self.e.call(Helper::GetCurrentAncestorCgroupId, &[level.into()]);
+            let same = self.e.cmp(Cmp::Eq, above, self.e.int(within.id));
+            inside = self.e.or(inside, same);
+        }
+        let outside = self.e.cmp(Cmp::Eq, inside, self.e.int(0));
+        self.e.if_(outside, |e| e.ret(None));
     }
 
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.

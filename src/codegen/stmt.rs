@@ -187,8 +187,6 @@ impl<'a, 'c> Gen<'a, 'c> {
                     let op = self.expr(e);
                     self.result(&op)
                 });
-                let ignored = self.within.is_none() && self.site.is_some_and(|s| s.attach.returns_zero());
-                let v = v.filter(|_| !ignored);
                 self.leave(v);
             }
         }
@@ -211,12 +209,15 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Leaves the probe or function, from within loops too.
     pub(super) fn leave(&mut self, value: Option<IntValue<'c>>) {
+        let ignored = self.within.is_none() && self.site.is_some_and(|s| s.attach.returns_zero());
+        let value = value.filter(|_| !ignored);
         match (&self.loops, self.depth) {
             (Some(l), 1..) => {
                 let at = l.at;
                 let one = self.e.int(1);
                 self.e.store(at, RETURNED, 8, one);
-                let value = value.unwrap_or(self.e.int(0));
+                let default = if self.within.is_none() { self.default } else { 0 };
+                let value = value.unwrap_or(self.e.int(default));
                 self.e.store(at, RETURN_VALUE, 8, value);
                 self.e.ret(Some(one));
             }
@@ -449,7 +450,10 @@ impl<'a, 'c> Gen<'a, 'c> {
             let keyed = key.is_some();
             self.if_else(
                 found,
-                |g| g.e.put(slot, 8, &op, &ty),
+                |g| {
+                    g.e.put(slot, 8, &op, &ty);
+                    g.e.mark_set(map, slot);
+                },
                 |g| {
                     if keyed {
                         g.insert(handle, at, &op, &ty);
@@ -497,6 +501,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.if_(there, |e| {
             let slot = e.own_slot(map, element);
             (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args);
+            e.mark_set(map, element);
         });
         self.e.end_change(change);
     }
@@ -521,21 +526,19 @@ impl<'a, 'c> Gen<'a, 'c> {
 /// How many loops' bodies become functions, and the variables that are used in these.
 fn loops_in(stmts: &[Stmt]) -> (u32, BTreeSet<hir::VarId>) {
     let (mut loops, mut inside) = (0, BTreeSet::new());
-    hir::visit(stmts, &mut |n| {
-        let hir::Node::Stmt(s) = n else { return };
-        if let StmtKind::ForRange { var, body, .. } | StmtKind::ForMap { var, body, .. } = &s.kind {
-            loops += 1;
-            inside.insert(*var);
-            hir::visit(body, &mut |n| inside.extend(variable(n)));
+    hir::visit_within(stmts, &mut |n, around| {
+        if around.loops > 0 {
+            inside.extend(variable(n));
         }
-        if let StmtKind::While { cond, body } = &s.kind {
-            loops += 1;
-            cond.visit(&mut |n| inside.extend(variable(n)));
-            hir::visit(body, &mut |n| inside.extend(variable(n)));
-        }
-        // its body is emitted so many times over
-        if let StmtKind::Repeat { times, body } = &s.kind {
-            loops += (times - 1) * loops_in(body).0;
+        if let hir::Node::Stmt(Stmt {
+            kind: kind @ (StmtKind::ForRange { .. } | StmtKind::ForMap { .. } | StmtKind::While { .. }), ..
+        }) = n
+        {
+            // what is unrolled is emitted so many times over
+            loops += u32::try_from(around.times).unwrap_or(u32::MAX);
+            if let StmtKind::ForRange { var, .. } | StmtKind::ForMap { var, .. } = kind {
+                inside.insert(*var);
+            }
         }
     });
     (loops, inside)

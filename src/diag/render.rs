@@ -16,7 +16,7 @@ const INDENT: &str = "    ";
 /// Columns to a tab.
 const TAB: usize = 4;
 
-/// All of them, errors first, each ending in a line break. `color` adds terminal colours.
+/// All of them, errors first, each ending in a line break. `color` adds terminal colors.
 pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
     let mut out = String::new();
     let paint = Paint { color };
@@ -28,9 +28,15 @@ pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
     out
 }
 
+/// Can it make a terminal show other text than is there? Control characters do, and so do the characters that end a line or
+/// change the direction of writing (Unicode Standard Annex 9, "Trojan Source").
+pub fn misleads(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A text in one line, and nothing in it that drives a terminal: names of files and tokens come from others.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+    text.chars().map(|c| if misleads(c) { '\u{FFFD}' } else { c }).collect()
 }
 
 /// The same for what may have several lines.
@@ -43,7 +49,7 @@ pub fn plain_lines(text: &str) -> String {
 pub fn visible(text: &[u8], to: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         let mut rest = chunk.valid();
-        while let Some(at) = rest.find(char::is_control) {
+        while let Some(at) = rest.find(misleads) {
             let (before, after) = rest.split_at(at);
             to.extend_from_slice(before.as_bytes());
             let c = after.chars().next().unwrap_or_default();
@@ -89,7 +95,7 @@ fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
         out.push_str(&format!("{} {}{}\n", paint.with("1;36", "note:"), place(source, *span), plain_lines(text)));
         excerpt(out, source, *span, "1;36", paint);
     }
-    let general = (diag.severity == Severity::Error).then(|| super::remedies::remedy(diag.code)).flatten();
+    let general = (diag.severity == Severity::Error).then(|| super::codes::remedy(diag.code)).flatten();
     if let Some(help) = diag.help.as_deref().or(general) {
         out.push_str(&format!("{} {}\n", paint.with("1;32", "help:"), plain_lines(help)));
     }
@@ -113,7 +119,7 @@ fn excerpt(out: &mut String, source: Option<&Source>, span: Span, hue: &str, pai
     underlined(out, line, (start - from, end - from), hue, paint);
 }
 
-/// A line, and an underline from one byte of it to another, with terminal colours where `hue` names one (`1;31`).
+/// A line, and an underline from one byte of it to another, with terminal colors where `hue` names one (`1;31`).
 pub fn underline(line: &str, from: usize, to: usize, hue: Option<&str>) -> String {
     let mut out = String::new();
     let (from, to) = (floor(line, from), floor(line, to));
@@ -139,7 +145,7 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), hue: 
         match c {
             '\t' => shown.push_str(&" ".repeat(TAB)),
             // Nothing in a script may drive the terminal.
-            c if c.is_control() => shown.push('\u{FFFD}'),
+            c if misleads(c) => shown.push('\u{FFFD}'),
             c => shown.push(c),
         }
         columns += width(c);
@@ -199,19 +205,19 @@ mod tests {
 
     fn shown(text: &str, start: u32, end: u32) -> String {
         let span = Span { source: 0, start, end };
-        let diags = Diagnostic::error("arity", span, "two arguments").into();
+        let diags = Diagnostic::error("recursion", span, "two arguments").into();
         render(&diags, &[Source { name: "stdin".into(), text: text.into() }], false)
     }
 
     #[test]
     fn carets_stand_under_the_place() {
-        assert_eq!(shown("begin { f(1) }", 8, 12), "error[arity] stdin:1:9: two arguments\n    begin { f(1) }\n            ^~~~\n");
-        assert_eq!(shown("a\n\tf(1)\n", 3, 4), "error[arity] stdin:2:2: two arguments\n        f(1)\n        ^\n");
-        assert_eq!(shown("\"日本é\" f", 11, 12), "error[arity] stdin:1:7: two arguments\n    \"日本é\" f\n            ^\n");
-        assert_eq!(shown("f(1", 3, 3), "error[arity] stdin:1:4: two arguments\n    f(1\n       ^\n");
-        assert_eq!(shown("{ a\n b }", 0, 8), "error[arity] stdin:1:1: two arguments\n    { a\n    ^~~\n");
-        assert_eq!(shown("", 0, 0), "error[arity] stdin:1:1: two arguments\n");
-        assert_eq!(shown("a\x1b[2Jb", 5, 6), "error[arity] stdin:1:6: two arguments\n    a\u{FFFD}[2Jb\n         ^\n");
+        assert_eq!(shown("begin { f(1) }", 8, 12), "error[recursion] stdin:1:9: two arguments\n    begin { f(1) }\n            ^~~~\n");
+        assert_eq!(shown("a\n\tf(1)\n", 3, 4), "error[recursion] stdin:2:2: two arguments\n        f(1)\n        ^\n");
+        assert_eq!(shown("\"日本é\" f", 11, 12), "error[recursion] stdin:1:7: two arguments\n    \"日本é\" f\n            ^\n");
+        assert_eq!(shown("f(1", 3, 3), "error[recursion] stdin:1:4: two arguments\n    f(1\n       ^\n");
+        assert_eq!(shown("{ a\n b }", 0, 8), "error[recursion] stdin:1:1: two arguments\n    { a\n    ^~~\n");
+        assert_eq!(shown("", 0, 0), "error[recursion] stdin:1:1: two arguments\n");
+        assert_eq!(shown("a\x1b[2Jb", 5, 6), "error[recursion] stdin:1:6: two arguments\n    a\u{FFFD}[2Jb\n         ^\n");
     }
 
     #[test]
@@ -227,8 +233,8 @@ mod tests {
         assert_eq!((shown(b"\xc2"), shown(b"\x9b")), (r"\xc2".into(), r"\x9b".into()));
         for c in (0..=0x10FFFF).filter_map(char::from_u32) {
             let told = shown(c.to_string().as_bytes());
-            assert!(!told.chars().any(char::is_control), "{c:?}");
-            assert_eq!(told == c.to_string(), !c.is_control(), "{c:?}");
+            assert!(!told.chars().any(misleads), "{c:?}");
+            assert_eq!(told == c.to_string(), !misleads(c), "{c:?}");
         }
     }
 

@@ -265,13 +265,24 @@ impl Budget {
     }
 }
 
+/// What stands before a `#` that is in no string.
+fn uncommented(line: &str) -> &str {
+    let (mut quoted, mut escaped) = (false, false);
+    let comment = line.char_indices().find(|(_, c)| {
+        quoted ^= *c == '"' && !escaped;
+        escaped = *c == '\\' && !escaped;
+        *c == '#' && !quoted
+    });
+    comment.map_or(line, |(at, _)| line.get(..at).unwrap_or(line))
+}
+
 /// Lines that say something, with their numbers and places; blanks around them are left out.
 fn lines(text: &str) -> impl Iterator<Item = (u32, Range<usize>)> {
     let mut at = 0;
     text.split_inclusive('\n').zip(1..).filter_map(move |(line, number)| {
         let start = at + (line.len() - line.trim_start().len());
         at += line.len();
-        let said = line.trim();
-        (!said.is_empty() && !said.starts_with('#')).then_some((number, start..start + said.len()))
+        let said = uncommented(line).trim();
+        (!said.is_empty()).then_some((number, start..start + said.len()))
     })
 }

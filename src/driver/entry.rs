@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::{Checked, Front, configure, from_environment, say, start};
+use crate::cdecl;
 use crate::check::{self, EARLIER, hir};
 use crate::cli::{Failure, Program, Run};
 use crate::codegen::{self, Compiled};
@@ -100,6 +101,17 @@ impl Among<'_> {
         let (script, more) = found.map_err(|d| text.as_typed(d))?;
         warnings.0.extend(more.0);
         Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, warnings: text.as_typed(warnings) } })
+    }
+
+    /// Asks the machine for types, of which earlier entries may have defined some.
+    pub fn with_types<T>(&self, ask: impl FnOnce(&dyn System) -> T) -> T {
+        let mut whole = ast::Script::default();
+        self.definitions.iter().filter_map(|source| syntax::parse(source).ok()).for_each(|earlier| take(&mut whole, earlier));
+        if !cdecl::wanted(&whole, &self.run.settings) {
+            return ask(self.sys);
+        }
+        let (declared, _) = cdecl::read(&whole, self.sys, &self.run.settings);
+        ask(&declared)
     }
 
     /// What to say of a text that is wrong, or may be.

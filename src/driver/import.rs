@@ -5,6 +5,7 @@
 //! run do anything, so one that everybody can write to is refused.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ use crate::syntax::{self, ast};
 
 /// So many files may be taken in.
 const MOST_FILES: usize = 1000;
+/// So many bytes may they have together.
+const MOST_BYTES: u64 = 64 << 20;
 /// So deep may imports be nested.
 const DEEPEST: usize = 100;
 /// `S_IWOTH` of inode(7): everybody may write.
@@ -29,7 +32,7 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
     if root.imports.is_empty() {
         return Ok(root);
     }
-    let mut work = Work { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0 };
+    let mut work = Work { sources, seen: BTreeSet::new(), diags: Vec::new(), tree: ast::Script::default(), depth: 0, left: MOST_BYTES };
     if let Some(path) = path {
         work.seen.extend(path.canonicalize());
     }
@@ -46,6 +49,8 @@ struct Work<'a> {
     diags: Vec<Diagnostic>,
     tree: ast::Script,
     depth: usize,
+    /// Of [`MOST_BYTES`].
+    left: u64,
 }
 
 impl Work<'_> {
@@ -69,7 +74,7 @@ impl Work<'_> {
     fn import(&mut self, path: &Path, span: Span) -> Result<(), Diagnostic> {
         let fault = |why: String| Diagnostic::error("bad-import", span, format!("cannot import {}: {why}", path.display()));
         let real = path.canonicalize().map_err(|e| {
-            let missing = e.kind() == std::io::ErrorKind::NotFound;
+            let missing = e.kind() == ErrorKind::NotFound;
             let d = fault(if missing { "there is no such file".into() } else { reason(&e) });
             if missing { d.help("paths count from the directory of the script that imports") } else { d }
         })?;
@@ -117,7 +122,11 @@ impl Work<'_> {
         if self.depth >= DEEPEST {
             return Err(fault(format!("imports are nested more than {DEEPEST} deep")));
         }
-        let bytes = input::read_regular(path, input::TEXT).map_err(|e| fault(reason(&e)))?;
+        let bytes = input::read_regular(path, input::TEXT.min(self.left)).map_err(|e| {
+            let all = e.kind() == ErrorKind::FileTooLarge && self.left < input::TEXT;
+            fault(if all { format!("that would be more than {} megabytes in all", MOST_BYTES >> 20) } else { reason(&e) })
+        })?;
+        self.left -= bytes.len() as u64;
         let text = String::from_utf8(bytes).map_err(|_| fault("it is not UTF-8 text".into()))?;
         let source = Source { name: path.display().to_string(), text };
         let tree = syntax::parse_as(&source, index);

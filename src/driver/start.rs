@@ -67,6 +67,7 @@ pub(super) fn start(
         verbose: run.verbose || libbpf,
         verifier,
         buffering: run.buffering,
+        waits: false,
         led_by: None,
         maps: Vec::new(),
         on_end: budget.map(Budget::on_end),
@@ -129,7 +130,7 @@ fn blocks(script: &hir::Script) -> Vec<Vec<String>> {
     blocks.into_iter().map(|(_, names)| names).collect()
 }
 
-/// What narrows a saved script's or a verb's view, as it was given. Of other scripts nobody but their author knows what they show.
+/// What narrows a tool's or a verb's view, as it was given. Of other scripts nobody but their author knows what they show.
 fn asked(run: &Run, settings: &Settings) -> Option<String> {
     let mut words: Vec<String> = Vec::new();
     match &run.program {
@@ -155,7 +156,11 @@ pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechan
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
-    let chosen = || compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+    let chosen = || {
+        let all: Vec<Mechanism> = compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+        // it is refused most often, and what else was chosen may be what tells the sites of a program apart
+        if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
+    };
     error.downcast_ref::<Unserved>().map_or_else(chosen, |unserved| vec![unserved.mechanism])
 }
 

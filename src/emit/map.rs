@@ -71,6 +71,9 @@ pub struct Slots {
     pub size: u32,
 }
 
+/// Bytes at the end of a value in an array: not zero once the script has set it. An array's element is always there.
+pub const MARK: u32 = 8;
+
 /// Elements are allocated as they come: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
 
@@ -114,6 +117,15 @@ impl<'c> Emit<'c> {
         self.offset(at, slots.first)
     }
 
+    /// Notes of the element of the script's map of this number, which is there, that it has a value now.
+    pub fn mark_set(&mut self, id: usize, element: PointerValue<'c>) {
+        let def = self.script_map_def(id);
+        if let MapKind::Array | MapKind::PercpuArray = def.kind {
+            let one = self.int(1);
+            self.store(element, def.value_size - MARK, MARK as u8, one);
+        }
+    }
+
     /// A map declared before.
     pub fn map(&self, name: &str) -> PointerValue<'c> {
         match self.maps.get(name) {
@@ -132,7 +144,8 @@ impl<'c> Emit<'c> {
 
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
-        if !self.long {
+        // which of two maps it is, only the place of the call knows
+        if !self.long || !map.is_const() {
             return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         }
         // the kernel puts several instructions in place of each such call, and moves all that are behind it every time

@@ -2,7 +2,7 @@
 
 use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;
-use inkwell::values::{BasicValue, IntValue, PointerValue};
+use inkwell::values::{BasicValue, BasicValueEnum, IntValue, PointerValue};
 
 use super::shared::{BUSY_SECTION, MOST_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
 use super::{Cmp, Emit, Helper, Operand, Repr, ok};
@@ -25,7 +25,7 @@ pub struct Mark {
 impl<'c> Emit<'c> {
     // --- allocation ---------------------------------------------------------------------------------------------
 
-    /// Memory of `size` bytes, aligned to eight, not initialised: on the stack when small, else in the scratch arena.
+    /// Memory of `size` bytes, aligned to eight, not initialized: on the stack when small, else in the scratch arena.
     pub fn alloc(&mut self, size: u32) -> PointerValue<'c> {
         let size = size.max(1).next_multiple_of(8);
         if size <= self.on_stack_limit.next_multiple_of(8) {
@@ -267,13 +267,25 @@ impl<'c> Emit<'c> {
 
     /// The same from the context.
     pub fn load_ctx(&self, offset: u32, int: Int) -> IntValue<'c> {
-        self.load_typed(self.ctx(), offset, int)
+        self.load_typed(self.own_ctx(), offset, int)
     }
 
     /// A pointer from the context, of which the verifier knows what it leads to.
     pub fn load_ctx_pointer(&self, offset: u32) -> PointerValue<'c> {
-        let at = self.offset(self.ctx(), offset);
+        let at = self.offset(self.own_ctx(), offset);
         ok(self.b.build_load(self.ptrt(), at, "")).into_pointer_value()
+    }
+
+    /// The context for one load alone: LLVM would compute `context + offset` once for several, in a register from which the
+    /// verifier lets nothing be loaded.
+    fn own_ctx(&self) -> PointerValue<'c> {
+        let ty = self.ptrt().fn_type(&[self.ptrt().into()], false);
+        let asm = self.cx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
+        let call = ok(self.b.build_indirect_call(ty, asm, &[self.ctx().into()], ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::PointerValue(p)) => p,
+            _ => bug!("an asm of a pointer gives a pointer"),
+        }
     }
 
     /// The same from memory whose type the verifier knows (the context, a task): loads must stay as written, one for each
@@ -469,6 +481,55 @@ impl<'c> Emit<'c> {
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 
+    /// Reads the text in an array of `cap` bytes and nothing behind it: as [`Emit::read_str`], and `cap + 1` where it has no
+    /// NUL. Of `asked` bytes, NUL included, where the script says so. `to` has room for `cap` bytes; a NUL behind them is
+    /// the caller's.
+    pub fn read_text(
+        &mut self,
+        space: Space,
+        to: PointerValue<'c>,
+        cap: u32,
+        asked: Option<IntValue<'c>>,
+        addr: IntValue<'c>,
+    ) -> IntValue<'c> {
+        let most = self.int(cap.into());
+        let first = asked.map_or(most, |n| self.at_most(n, cap.into()));
+        let len = self.read_str_bounded(space, to, first, addr);
+        let mut full = self.cmp(Cmp::Eq, len, most);
+        if let Some(asked) = asked {
+            let more = self.cmp(Cmp::Ugt, asked, most);
+            full = self.and(full, more);
+        }
+        // the helper wrote a NUL over the last byte, which may be one itself
+        self.choose(
+            full,
+            |e| {
+                let last = e.int(u64::from(cap) - 1);
+                let (from, at) = (e.add(addr, last), e.offset(to, cap - 1));
+                e.read(space, at, 1, from);
+                let byte = e.load(at, 0, Int { bytes: 1, signed: false });
+                let some = e.cmp(Cmp::Ne, byte, e.int(0));
+                e.add(e.int(cap.into()), some)
+            },
+            |_| len,
+        )
+    }
+
+    /// The text in an array of `cap` bytes, in memory of one more for a NUL, all zero behind it: good as a key.
+    pub fn array_text(&mut self, space: Space, addr: IntValue<'c>, cap: u32, asked: Option<IntValue<'c>>) -> Operand<'c> {
+        let to = self.alloc(cap + 1);
+        if self.pad {
+            self.zero(to, (cap + 1).next_multiple_of(8), 8);
+        } else {
+            // a length of 0 reads nothing
+            let nul = self.int(0);
+            self.store(to, 0, 1, nul);
+            self.store(to, cap, 1, nul);
+        }
+        let len = self.read_text(space, to, cap, asked, addr);
+        Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
+    }
+
     fn fresh_operand(&mut self, op: &Operand<'c>) -> Operand<'c> {
         let repr = if let Repr::Mem(ptr, len) = op.repr { Repr::Mem(self.fresh(ptr), len) } else { op.repr };
         Operand { ty: op.ty.clone(), repr }
@@ -480,7 +541,7 @@ impl<'c> Emit<'c> {
             Repr::Mem(ptr, _) => self.fresh(ptr),
             Repr::At(addr, space) => {
                 if let Type::Str(cap) = op.ty {
-                    let Repr::Mem(ptr, _) = self.read_string(space, addr, cap).repr else {
+                    let Repr::Mem(ptr, _) = self.array_text(space, addr, cap, None).repr else {
                         bug!("a string that was read is in memory");
                     };
                     return ptr;
@@ -517,7 +578,7 @@ impl<'c> Emit<'c> {
             (_, Repr::None) => self.zero(to, size, align),
             (Type::Str(from), Repr::At(addr, space)) => {
                 self.zero(to, size, align);
-                self.read_str(space, to, (*from + 1).min(size.max(1)), addr);
+                self.read_text(space, to, (*from).min(size), None, addr);
             }
             (Type::Str(from), Repr::Mem(ptr, _)) if *from != size => {
                 let n = (*from).min(size);

@@ -45,7 +45,7 @@ pub use helper::{Helper, helper_name};
 pub use inkwell::context::Context;
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use kernel::KernelType;
-pub use map::{MapDef, MapKind, NO_PREALLOC, Slots};
+pub use map::{MARK, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::Mark;
 pub use mem::align_at;
 pub use moments::{Change, second};

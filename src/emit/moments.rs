@@ -164,7 +164,7 @@ fn first(id: usize) -> String {
     format!("map_{id}")
 }
 
-/// See [`first`]; the loader finds it by this.
+/// See `first`; the loader finds it by this.
 pub fn second(id: usize) -> String {
     format!("map_{id}_second")
 }

@@ -66,10 +66,10 @@ pub struct Built {
     pub problems: Vec<Problem>,
     /// How many kinds of record there are.
     pub events: u32,
-    /// Module before optimisation, when asked for.
+    /// Module before optimization, when asked for.
     pub ir: Option<String>,
     /// After.
-    pub optimised: Option<String>,
+    pub optimized: Option<String>,
     /// BPF assembly.
     pub assembly: Option<String>,
 }
@@ -77,10 +77,10 @@ pub struct Built {
 /// What to keep besides the object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dumps {
-    /// LLVM IR before optimisation.
+    /// LLVM IR before optimization.
     pub ir: bool,
     /// LLVM IR after.
-    pub optimised: bool,
+    pub optimized: bool,
     /// BPF assembly.
     pub assembly: bool,
     /// Run LLVM's verifier even where nothing is dumped.
@@ -432,7 +432,7 @@ impl<'c> Emit<'c> {
         global.set_metadata(var.as_metadata_value(self.cx), 0);
     }
 
-    /// Finishes the module: optimises it and makes the object.
+    /// Finishes the module: optimizes it and makes the object.
     pub fn build(mut self, dumps: Dumps) -> Result<Built, EmitError> {
         if !self.lacking.is_empty() {
             return Err(self.lacking.into());
@@ -455,7 +455,7 @@ impl<'c> Emit<'c> {
         if let Err(e) = self.module.run_passes(passes, &self.machine, PassBuilderOptions::create()) {
             return Err(vec![e.to_string()].into());
         }
-        let optimised = dumps.optimised.then(|| text(&self.module));
+        let optimized = dumps.optimized.then(|| text(&self.module));
         let write = |kind| self.machine.write_to_memory_buffer(&self.module, kind);
         let assembly = match dumps.assembly {
             true => write(FileType::Assembly).ok().map(|b| String::from_utf8_lossy(b.as_slice()).into_owned()),
@@ -467,7 +467,7 @@ impl<'c> Emit<'c> {
         }
         match object {
             Ok(buffer) => {
-                Ok(Built { elf: buffer.as_slice().to_vec(), problems: self.problems, events: self.next_event, ir, optimised, assembly })
+                Ok(Built { elf: buffer.as_slice().to_vec(), problems: self.problems, events: self.next_event, ir, optimized, assembly })
             }
             Err(e) => Err(vec![e.to_string()].into()),
         }

@@ -55,7 +55,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: |s| matches!(s, Shape::Plain(Ty::Number) | Shape::Count | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist),
         eval: |w| number(total(w, |e| e.count(), !matches!(w.shape, Shape::Plain(_)))),
-        doc: "How many events, over all keys: of count() the counts, of hist(), stats(), avg() and percentiles() the values that went in, of numbers that the script keeps itself (@n++) their total.",
+        doc: "Number of events over all keys: the counts of count(); the values added to hist(), stats(), avg() and percentiles(); the total of numbers that the script keeps itself (@n++).",
         example: "count(@syscalls) <= 200",
     },
     Function {
@@ -65,7 +65,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: numeric,
         eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(More::RaisesUnsigned, true)))),
-        doc: "The total over all keys; of stats(), avg() and percentiles() the total of the values that went in.",
+        doc: "Total over all keys; for stats(), avg() and percentiles(), the total of the values added.",
         example: "sum(@bytes) < 1048576",
     },
     Function {
@@ -75,7 +75,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, false),
-        doc: "The least value over all keys; of percentiles() the least that went in.",
+        doc: "Minimum over all keys; for percentiles(), of the values added.",
         example: "min(@free_pages) > 1000",
     },
     Function {
@@ -85,7 +85,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: |s| numeric(s) && s != Shape::Stats,
         eval: |w| extreme(w, true),
-        doc: "The greatest value over all keys; of percentiles() the greatest that went in.",
+        doc: "Maximum over all keys; for percentiles(), of the values added.",
         example: "max(@rss) < 200 << 20",
     },
     Function {
@@ -95,7 +95,7 @@ pub const FUNCTIONS: &[Function] = &[
         returns: Ty::Number,
         serves: numeric,
         eval: average,
-        doc: "The average over all keys, an integer; of stats(), avg() and percentiles() that of all values that went in.",
+        doc: "Average over all keys, an integer; for stats(), avg() and percentiles(), of all values added.",
         example: "avg(@latency) < 100us",
     },
     Function {
@@ -148,7 +148,7 @@ pub const FUNCTIONS: &[Function] = &[
             [Constant::Number(n)] => percentile(w, *n),
             _ => Err("no percentile was asked for".into()),
         },
-        doc: "The value that n percent of all values (0 to 100, all keys together) are no greater than: of percentiles() within 1/32, of hist() and lhist() the bucket it lies in, which may be too wide to tell.",
+        doc: "The nth percentile (0 to 100) over all keys: accurate to 1/32 for percentiles(), and to the bucket for hist() and lhist(), which may be too wide to decide.",
         example: "percentile(@latency, 75) < 1ms",
     },
     Function {
@@ -161,7 +161,7 @@ pub const FUNCTIONS: &[Function] = &[
             let n = w.elements.len() as i128;
             number(Ok(if w.lossy { Range::at_least(n) } else { Range::exact(n) }))
         },
-        doc: "How many keys there are.",
+        doc: "Number of keys.",
         example: "len(@files) <= 50",
     },
     Function {
@@ -174,7 +174,7 @@ pub const FUNCTIONS: &[Function] = &[
             let found = w.elements.iter().any(|e| w.rest.iter().any(|key| key.is(e.key)));
             Ok(Val::Truth(if found || !w.lossy { Some(found) } else { None }))
         },
-        doc: "Is there such a key? Several keys are a tuple: has_key(@m, (\"a\", 1)).",
+        doc: "True if the key exists. Write several keys as a tuple: has_key(@m, (\"a\", 1)).",
         example: "!has_key(@opened, \"/etc/shadow\")",
     },
     Function {
@@ -187,7 +187,7 @@ pub const FUNCTIONS: &[Function] = &[
             let strange = w.elements.iter().any(|e| !w.rest.iter().any(|key| key.is(e.key)));
             Ok(Val::Truth(if strange || !w.lossy { Some(!strange) } else { None }))
         },
-        doc: "Are there no keys but these (of which none need be there)?",
+        doc: "True if the map has no other keys than these. Not all of these need exist.",
         example: "only(@listens, 22, 8080)",
     },
 ];

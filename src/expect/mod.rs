@@ -4,7 +4,7 @@
 //! maps as the run left them ([`Last`](crate::value::Last)). Before anything runs, [`check()`] holds it against the script's maps:
 //! names, keys, types.
 //!
-//! - `check`: from [`ast`](crate::syntax::ast) to a typed [`Expr`]
+//! - `check`: from [`ast`](crate::syntax::ast) to a typed `Expr`
 //! - `functions`: what an expectation may call, a table ([`FUNCTIONS`])
 //! - `eval`: to a value; `range`: numbers of which bounds are known
 //! - `judge`: to an [`Outcome`](crate::verdict::Outcome), in words

@@ -89,7 +89,7 @@ fn maps() -> (Vec<Map>, Last) {
         (map("@buf", None, Type::Buf(8)), one(Value::Bytes(vec![]))),
     ];
     let view = |(m, entries): (Map, Vec<(Value, Value)>)| {
-        let view = MapView { name: m.name.clone(), kind: "map", keyed: m.key.is_some(), entries, show: Show::default() };
+        let view = MapView { name: m.name.clone(), kind: "map", keyed: m.key.is_some(), set: true, entries, show: Show::default() };
         (m, view)
     };
     let (maps, views): (Vec<Map>, Vec<MapView>) = rows.into_iter().map(view).unzip();

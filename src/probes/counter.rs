@@ -26,7 +26,7 @@ pub static SOFTWARE: Counter = Counter {
     info: Info {
         names: &["software", "s"],
         usage: "software:EVENT[:COUNT]",
-        doc: "One in COUNT of the events that the kernel counts itself: page faults, context switches and the like.",
+        doc: "Runs on every COUNTth software event of the kernel: page faults, context switches and others.",
         example: "software:page-faults:100 { @[comm] = count(); }",
     },
     ty: 1,
@@ -50,7 +50,7 @@ pub static HARDWARE: Counter = Counter {
     info: Info {
         names: &["hardware", "h"],
         usage: "hardware:EVENT[:COUNT]",
-        doc: "One in COUNT of the events that the processor counts; virtual machines often have no such counters.",
+        doc: "Runs on every COUNTth event of a hardware counter. Virtual machines often lack these counters.",
         example: "hardware:cache-misses:1000000 { @[comm] = count(); }",
     },
     ty: 0,
@@ -106,7 +106,10 @@ impl ProbeKind for Counter {
     }
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
-        for name in self.events.iter().flat_map(|(names, ..)| names.iter()) {
+        let mut all: Vec<&str> = self.events.iter().flat_map(|(names, ..)| names.iter().copied()).collect();
+        // as they are shown, with a colon behind
+        all.sort_by_cached_key(|name| format!("{name}:"));
+        for name in all {
             if pattern.first().is_none_or(|p| matches(p, name)) {
                 each(&format!("{}:{name}:", self.name()));
             }

@@ -14,7 +14,7 @@ use crate::system::functions::Functions;
 use crate::system::kernel_types::Prototype;
 use crate::system::programs::ProgramFunction;
 use crate::system::trampolines::{self, Refusal};
-use crate::system::{Feature, Missing, matches};
+use crate::system::{Feature, Missing, System, matches};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or its exit.
@@ -29,7 +29,7 @@ pub static FENTRY: Fentry = Fentry {
     info: Info {
         names: &["fentry", "f", "kfunc"],
         usage: "fentry[:MODULE]:FUNCTION, fentry:bpf[:ID]:FUNCTION",
-        doc: "The entry of a function of the kernel that BTF describes: cheaper than `kprobe`. `args` has the names and types of its arguments. After `bpf`, and perhaps a program's id, a function of a BPF program that runs now, without arguments.",
+        doc: "The entry of a kernel function that BTF describes: cheaper than `kprobe`. `args` has its arguments. After `bpf` and an optional program ID, FUNCTION is a function of a loaded BPF program, without arguments.",
         example: "fentry:vfs_read { @bytes[comm] = sum(args.count); }",
     },
     exit: false,
@@ -40,7 +40,7 @@ pub static FEXIT: Fentry = Fentry {
     info: Info {
         names: &["fexit", "fr", "kretfunc"],
         usage: "fexit[:MODULE]:FUNCTION, fexit:bpf[:ID]:FUNCTION",
-        doc: "The exit of a function of the kernel that BTF describes; `retval` is what it returns, and `args` is what it was called with.",
+        doc: "The exit of a kernel function that BTF describes. `retval` is its result, and `args` has its arguments.",
         example: "fexit:vfs_read /retval < 0/ { @errors[args.count] = count(); }",
     },
     exit: true,
@@ -48,7 +48,9 @@ pub static FEXIT: Fentry = Fentry {
 
 const U64: Int = Int { bytes: 8, signed: false };
 /// `MAX_BPF_FUNC_ARGS` of include/linux/bpf.h: a trampoline passes no more.
-pub(super) const MAX_ARGS: u32 = 12;
+const MAX_ARGS: u32 = 12;
+/// Older kernels pass what registers hold.
+const FEW_ARGS: u32 = 6;
 
 impl Fentry {
     fn site(&self, module: &str, function: &str, point: &AttachPoint) -> ProbeSite {
@@ -92,7 +94,7 @@ impl Fentry {
                 .filter(|(m, n)| described.contains(&(m.clone(), (*n).to_owned())))
                 .collect();
         }
-        let serves = |m: &str, n: &str| env.sys.prototype(Some(m), n).is_some_and(|p| words(&p) <= MAX_ARGS);
+        let serves = |m: &str, n: &str| env.sys.prototype(Some(m), n).is_some_and(|p| unserved(&p, env.sys).is_none());
         found.into_iter().filter(|(m, n)| serves(m, n)).map(|(m, n)| (m.to_owned(), n)).collect()
     }
 }
@@ -120,6 +122,43 @@ fn running(id: &str, what: &str, env: &Env) -> Result<Vec<ProgramFunction>, Miss
 /// 64-bit words that the arguments take.
 pub(super) fn words(p: &Prototype) -> u32 {
     p.params.iter().map(|(_, ty)| ty.size().div_ceil(8).max(1)).sum()
+}
+
+/// Why a trampoline does not serve a function of this form, if it does not: what `btf_distill_func_proto` of kernel/bpf/btf.c and
+/// `arch_prepare_bpf_trampoline` of arch/x86/net/bpf_jit_comp.c refuse.
+pub(super) fn unserved(p: &Prototype, sys: &dyn System) -> Option<&'static str> {
+    /// Bytes of a struct that is passed in registers.
+    const TWO_WORDS: u32 = 16;
+    let shape = |ty: &Type| {
+        if let Type::Struct(s) = ty {
+            Some((s.union, s.size))
+        } else if let Type::Record(r) = ty {
+            Some((false, r.size))
+        } else {
+            None
+        }
+    };
+    if shape(&p.returns).is_some() {
+        return Some("it returns a struct or a union");
+    }
+    if p.params.last().is_some_and(|(_, ty)| *ty == Type::Void) {
+        return Some("it takes any number of arguments");
+    }
+    for (union, size) in p.params.iter().filter_map(|(_, ty)| shape(ty)) {
+        if union || size > TWO_WORDS {
+            return Some("one of its arguments is a union or a large struct");
+        }
+        if !sys.has(Feature::StructArguments) {
+            return Some("one of its arguments is a struct, which trampolines pass since Linux 6.1");
+        }
+    }
+    match words(p) {
+        n if n > MAX_ARGS => Some("it has more arguments than a trampoline passes"),
+        n if n > FEW_ARGS && !sys.has(Feature::ManyArguments) => {
+            Some("it has more than six arguments, which trampolines pass since Linux 6.6")
+        }
+        _ => None,
+    }
 }
 
 fn prototype(site: &ProbeSite, env: &Env) -> Option<Prototype> {
@@ -162,9 +201,9 @@ impl ProbeKind for Fentry {
             let d = Diagnostic::error("not-described", point.span, format!("the kernel's types (BTF) do not describe `{what}`"));
             return Err(d.help(format!("use kprobe:{what}, whose arguments are arg0, arg1 …")));
         };
-        if words(&prototype) > MAX_ARGS {
-            let d = Diagnostic::error("not-traceable", point.span, format!("`{what}` has more arguments than {} takes", self.name()));
-            return Err(d.help(format!("use kprobe:{what}")));
+        if let Some(why) = unserved(&prototype, env.sys) {
+            let d = Diagnostic::error("not-traceable", point.span, format!("{} cannot be on `{what}`: {why}", self.name()));
+            return Err(d.help(format!("use k{}probe:{what}", if self.exit { "ret" } else { "" })));
         }
         let mut site = self.site(&home.module, function, point);
         site.name = format!("{}:{}:{what}", self.name(), home.module);

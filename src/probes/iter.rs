@@ -22,10 +22,7 @@ pub struct Iter;
 static INFO: Info = Info {
     names: &["iter", "it"],
     usage: "iter:NAME[:PIN]",
-    doc: "Runs once for each of the kernel's objects of a sort, when all else is attached: tasks, their files and mappings, sockets, BPF \
-          maps and programs; `rbt -l 'iter:*'` lists the sorts. The object is a member of `ctx`, and of `args`. With a PIN, a path \
-          (below /sys/fs/bpf where it is relative), nothing runs now: reading that file runs the probe and gives what it printf()s, \
-          until the file is removed.",
+    doc: "Runs once for each kernel object of a kind (tasks, their files and mappings, sockets, BPF maps and programs) after all other probes are attached. `rbt -l 'iter:*'` lists the kinds. The object is a member of `ctx` and of `args`. With PIN, a path (relative to /sys/fs/bpf), the probe does not run now: reading that file runs it and returns the output of its printf(), until the file is removed.",
     example: "iter:task { @[ctx.task.comm] = count(); }",
 };
 

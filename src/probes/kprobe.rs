@@ -31,7 +31,7 @@ pub static KPROBE: Kprobe = Kprobe {
     info: Info {
         names: &["kprobe", "k"],
         usage: "kprobe[:MODULE]:FUNCTION[+OFFSET] or kprobe:ADDRESS",
-        doc: "The entry of a function of the kernel, or an instruction in it. `args` has the names and types of its arguments where BTF describes the function; an address needs --unsafe.",
+        doc: "The entry of a kernel function, or an instruction within it. `args` has its arguments if BTF describes the function. An address needs --unsafe.",
         example: "kprobe:vfs_read { @bytes[comm] = sum(args.count); }",
     },
     ret: false,
@@ -42,11 +42,14 @@ pub static KRETPROBE: Kprobe = Kprobe {
     info: Info {
         names: &["kretprobe", "kr"],
         usage: "kretprobe[:MODULE]:FUNCTION",
-        doc: "The return of a function of the kernel; `retval` is what it returns.",
+        doc: "The return of a kernel function. `retval` is its result.",
         example: "kretprobe:vfs_read /(int64)retval < 0/ { @errors[comm] = count(); }",
     },
     ret: true,
 };
+
+/// Of a kernel, in messages.
+pub const NO_KPROBES: &str = "this kernel has no kprobes (it was built without CONFIG_KPROBE_EVENTS)";
 
 const U64: Int = Int { bytes: 8, signed: false };
 
@@ -237,6 +240,10 @@ impl ProbeKind for Kprobe {
                 Operand::reg(ty.clone(), v)
             }
         }
+    }
+
+    fn unavailable(&self, env: &Env) -> Option<String> {
+        (!env.sys.has(Feature::Kprobe)).then(|| NO_KPROBES.into())
     }
 
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {

@@ -6,6 +6,7 @@ pub mod iter;
 mod kernel;
 mod kprobe;
 mod rawtracepoint;
+mod shared;
 mod special;
 pub mod syscall;
 mod timer;
@@ -15,6 +16,7 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
+pub use shared::{Shared, shared};
 use std::borrow::Cow;
 
 use crate::diag::{Diagnostic, Span};
@@ -25,6 +27,7 @@ use crate::system::instructions::Placed;
 pub use crate::system::matches;
 use crate::system::{Abi, ArgumentPlace, Feature, Missing, System, Unplaced};
 use crate::types::{Field, Space, Type};
+pub(crate) use kprobe::NO_KPROBES;
 use serde::{Deserialize, Serialize};
 
 /// What a probe offers and a builtin may need: a set of bits.
@@ -340,6 +343,28 @@ impl Attach {
         matches!(self, Attach::Iter { .. } | Attach::Trampoline { .. } | Attach::Uprobe { .. })
     }
 
+    /// Is the current task the one that the event is about, whichever task that is? Not where the program belongs to the run,
+    /// goes through objects, or counts a task that it was attached to.
+    pub fn about_current_task(&self) -> bool {
+        match self {
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
+            | Attach::Iter { .. }
+            | Attach::Perf { all_cpus: false, .. } => false,
+            Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Uprobe { .. }
+            | Attach::Usdt { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { all_cpus: true, .. } => true,
+        }
+    }
+
     /// Will the program outlive the run?
     pub fn pinned(&self) -> bool {
         matches!(self, Attach::Iter { pin: Some(_), .. })
@@ -478,6 +503,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn enter(&self, _e: &mut Emit<'_>, _site: &ProbeSite, _env: &Env) {}
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
     fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
+    /// Why none of this kind can be attached, where that is so.
+    fn unavailable(&self, _env: &Env) -> Option<String> {
+        None
+    }
     /// For `-l`: names that match `pattern` (segments after the kind joined by `:`; `*` matches any run), passed to `each`.
     fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing>;
 }
@@ -522,27 +551,6 @@ impl PartialEq for ProbeSite {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.attach == other.attach
     }
-}
-
-/// May sites share one program: same kind, and a mechanism that tells them apart at run time?
-pub fn can_share(a: &ProbeSite, b: &ProbeSite, env: &Env) -> bool {
-    // perf's links carry numbers
-    let cookies = env.sys.has(Feature::PerfCookie);
-    if let (Some(x), Some(y)) = (syscall::of_site(a), syscall::of_site(b)) {
-        return syscall::share_a_program(x, y, cookies, env);
-    }
-    let same_mechanism = match (&a.attach, &b.attach) {
-        (Attach::Syscall { enter: x, .. }, Attach::Syscall { enter: y, .. }) => x == y,
-        (Attach::Tracepoint { .. }, Attach::Tracepoint { .. }) => cookies && syscall::of_site(a).is_none() && syscall::of_site(b).is_none(),
-        // registers are read at the same places; `func` counts from the offset
-        (Attach::Uprobe { path: p, by: m, ret: x, .. }, Attach::Uprobe { path: q, by: n, ret: y, .. }) => cookies && (p, m, x) == (q, n, y),
-        (Attach::Kprobe { place: p, many: m, ret: x, .. }, Attach::Kprobe { place: q, many: n, ret: y, .. }) => {
-            cookies && (p, m, x) == (q, n, y)
-        }
-        (Attach::Usdt { path: p, args: x, .. }, Attach::Usdt { path: q, args: y, .. }) => cookies && p == q && x == y,
-        _ => false,
-    };
-    same_mechanism && a.kind.names() == b.kind.names()
 }
 
 /// A kind's own row, by its canonical name.

@@ -20,7 +20,7 @@ const MAX_ARGS: u32 = 12;
 static INFO: Info = Info {
     names: &["rawtracepoint", "rt"],
     usage: "rawtracepoint[:MODULE]:EVENT",
-    doc: "A static event of the kernel with the arguments of the call itself: cheaper than `tracepoint`, less stable. `args` has their names and types from BTF.",
+    doc: "A static event of the kernel with the arguments of the tracepoint's call: cheaper than `tracepoint`, and less stable. `args` has the arguments by the names and types of BTF.",
     example: "rawtracepoint:sched_switch { @[args.next.comm] = count(); }",
 };
 

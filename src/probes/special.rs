@@ -42,7 +42,7 @@ pub static SELF: Special = Special {
     info: Info {
         names: &["self"],
         usage: "self:signal:SIGUSR1",
-        doc: "Runs each time that rbt itself gets the signal, SIGUSR1: to look at a run that goes on.",
+        doc: "Runs each time rbt itself receives SIGUSR1, for example to print maps during a run.",
         example: "self:signal:SIGUSR1 { print(@); } tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
     },
     attach: Attach::Signal,

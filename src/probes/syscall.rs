@@ -15,8 +15,9 @@ use super::{Asks, Attach, Caps, Choice, ContextField, Env, ProbeSite};
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::functions::KERNEL;
+use crate::system::noreturn;
 use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
-use crate::system::{Feature, TypeName};
+use crate::system::{Feature, System, TypeName};
 use crate::types::{Int, Space, Type};
 
 /// The category whose events are the entries and exits of system calls.
@@ -38,10 +39,6 @@ const NUMBER_AT: u32 = 8;
 /// … and from here on the arguments, or the result, of eight bytes each.
 const FIRST_WORD: u32 = 16;
 const U64: Int = Int { bytes: 8, signed: false };
-
-/// What the kernel never returns from by way of its own function, or returns from with another call's number: the exit's
-/// tracepoint does not fire for these (`rt_sigreturn` restores the interrupted call's registers).
-const NO_EXIT: &[&str] = &["rt_sigreturn", "exit", "exit_group"];
 
 /// Trampolines that one probe may need: each is a program of its own, to be compiled, loaded and attached.
 const MOST_TRAMPOLINES: usize = 8;
@@ -104,17 +101,33 @@ pub fn of<'a>(category: &str, event: &'a str) -> Option<SystemCall<'a>> {
     call(ENTER, true).or_else(|| call(EXIT, false))
 }
 
+/// Does the exit of the call never come about? The site is of an exit's tracepoint, whatever serves it.
+pub fn never_exits(attach: &Attach, sys: &dyn System) -> bool {
+    if let Attach::Tracepoint { category, event } = attach {
+        return of(category, event).is_some_and(|call| !call.enter && noreturn::of_syscall(call.name));
+    }
+    let Attach::Syscall { enter: false, number } = attach else { return false };
+    noreturn::syscalls().any(|name| sys.syscall_number(name) == Some(*number))
+}
+
 /// The system call of a site that is not served otherwise yet.
 pub fn of_site(site: &ProbeSite) -> Option<SystemCall<'_>> {
     let Attach::Tracepoint { category, event } = &site.attach else { return None };
     of(category, event)
 }
 
-/// May one program serve both? Cookies tell perf events apart, numbers the calls of a raw program.
-pub fn share_a_program(a: SystemCall, b: SystemCall, cookies: bool, env: &Env) -> bool {
-    let numbered = |call: SystemCall| !env.settings.refuses(Mechanism::RawSyscalls) && env.sys.syscall_number(call.name).is_some();
-    // a call without a number would keep all others from the raw program
-    a.enter == b.enter && numbered(a) == numbered(b) && (cookies || numbered(a))
+/// What events of system calls must have in common for one program to serve them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shared {
+    enter: bool,
+    /// A call without a number would keep all others from the raw program.
+    numbered: bool,
+}
+
+/// With which others may one program serve this? Cookies tell perf events apart, numbers the calls of a raw program.
+pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
+    let numbered = !env.settings.refuses(Mechanism::RawSyscalls) && env.sys.syscall_number(call.name).is_some();
+    (cookies || numbered).then_some(Shared { enter: call.enter, numbered })
 }
 
 /// What serves these sites of one probe, all of system calls.
@@ -166,7 +179,7 @@ fn by_trampolines(calls: &[SystemCall], asks: &Asks, env: &Env) -> Option<Choice
     if refused || asks.caps.has(Caps::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
-    let same = |call: &SystemCall| call.enter || asks.after_entry && !NO_EXIT.contains(&call.name);
+    let same = |call: &SystemCall| call.enter || asks.after_entry && !noreturn::of_syscall(call.name);
     let attach = |call: &SystemCall| {
         if !same(call) || env.sys.syscall_number(call.name).is_none() {
             return None;

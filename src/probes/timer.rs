@@ -21,7 +21,7 @@ pub static INTERVAL: Timer = Timer {
     info: Info {
         names: &["interval", "i"],
         usage: "interval:UNIT:N or interval:DURATION, UNIT one of hz, s, ms, us",
-        doc: "Runs on one CPU every so often: for output and for ending a run.",
+        doc: "Runs on one CPU at an interval, for output and for ending a run.",
         example: "interval:s:1 { print(elapsed); exit(); }",
     },
     all_cpus: false,
@@ -32,7 +32,7 @@ pub static PROFILE: Timer = Timer {
     info: Info {
         names: &["profile", "p"],
         usage: "profile:UNIT:N or profile:DURATION, UNIT one of hz, s, ms, us",
-        doc: "Runs on every CPU every so often: samples what the CPUs are at.",
+        doc: "Runs on every CPU at an interval, for sampling.",
         example: "profile:hz:99 { @[kstack] = count(); }",
     },
     all_cpus: true,
@@ -97,7 +97,7 @@ impl ProbeKind for Timer {
     }
 
     fn list(&self, pattern: &[String], _env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
-        for unit in ["hz", "us", "ms", "s"] {
+        for unit in ["hz", "ms", "s", "us"] {
             if pattern.first().is_none_or(|p| matches(p, unit)) {
                 each(&format!("{}:{unit}:", self.name()));
             }

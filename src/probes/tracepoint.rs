@@ -36,7 +36,7 @@ impl Tracepoint {
 static INFO: Info = Info {
     names: &["tracepoint", "t"],
     usage: "tracepoint:CATEGORY:EVENT",
-    doc: "A static event of the kernel; `args` has the fields of its record. `*` matches any run of characters.",
+    doc: "A static event of the kernel. `args` has the fields of its record.",
     example: "tracepoint:sched:sched_process_exec { printf(\"%s\\n\", args.filename); }",
 };
 

@@ -20,8 +20,7 @@ pub static TEST: Trial = Trial {
     info: Info {
         names: &["test"],
         usage: "test:NAME",
-        doc: "A test of the script's own, run with --test, which runs nothing else: it passes if it returns 0, does not exit() with \
-              another status, and reports no error. What it prints is shown where it fails.",
+        doc: "A test of the script. --test runs all tests and nothing else. A test passes if it returns 0, does not call exit() with another status, and reports no error. rbt shows the output of failed tests.",
         example: "test:sums { $a = 2; assert($a + $a == 4, \"numbers are wrong\"); }",
     },
     bench: false,
@@ -32,8 +31,7 @@ pub static BENCH: Trial = Trial {
     info: Info {
         names: &["bench"],
         usage: "bench:NAME",
-        doc: "Run with --bench, which runs nothing else, over and over for a millisecond and more: the average time in nanoseconds \
-              is told, some 5 of which are the call's. What it prints is thrown away; one that returns anything but 0 is left out.",
+        doc: "A benchmark of the script. --bench runs all benchmarks and nothing else, each repeatedly for at least a millisecond, and prints the average time in nanoseconds; some 5 ns of it are the overhead of the call. Its output is discarded. A benchmark that returns anything but 0 is skipped.",
         example: "bench:count { @[cpu] = count(); }",
     },
     bench: true,

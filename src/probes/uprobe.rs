@@ -5,6 +5,7 @@
 
 mod find;
 
+use std::path::Path;
 use std::rc::Rc;
 
 use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
@@ -28,7 +29,7 @@ pub static UPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uprobe", "u"],
         usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
-        doc: "The entry of a function in a program or shared library, or an address in it. The binary is a path, a command, or a library's name such as `libc`; with -p it may be left out, for the process's program. Functions of C++ and Rust have their symbols' names and those that their authors gave them, in quotes: `cpp:\"ns::f\"` is all overloads and instances of `f`, `cpp:\"ns::f(int)\"` one of them, `cpp:\"ns::*\"` all that is in `ns`; the language may be left out. Functions that a pattern finds are shown by these names too; instances of one name have Rust's hash at its end, where their symbols have one, else they keep their symbols. `BINARY@FILE:LINE` is where a source line begins, in each function that has code of it, inlined ones too; FILE is a path or the end of one. Functions of Go have their arguments in the order of Go's own registers: a string is two of them, its address and its length. Where the binary has debug information (DWARF), `args` has the arguments by name, and its structs and enums are known. An argument is read from where the debug information places it at the entry; one that has no place there, because the compiler optimized it away, is refused with the reason, and `arg0`, `arg1` and so on still are the registers. `str(args.x)` gives the text of Go's string, Rust's &str, String, Box<str>, Cow<str>, Path, PathBuf, OsString, and C++'s std::string (of libstdc++) and std::string_view, by its own length; `buf` the bytes of these, of &[u8], Vec<u8> and []byte.",
+        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF); `arg0`, `arg1` and so on are the argument registers. See FUNCTIONS OF PROCESSES in the manual.",
         example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
     },
     ret: false,
@@ -39,7 +40,7 @@ pub static URETPROBE: Uprobe = Uprobe {
     info: Info {
         names: &["uretprobe", "ur"],
         usage: "uretprobe:BINARY:[LANGUAGE:]FUNCTION",
-        doc: "The return of a function in a program or shared library; `retval` is what it returns. Functions of Go are probed at each place where they return, and `retval` is the first word of their result.",
+        doc: "The return of a function in a program or shared library. `retval` is its result. rbt probes a Go function at each of its return instructions; `retval` is the first word of its result.",
         example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
     },
     ret: true,
@@ -48,9 +49,9 @@ pub static URETPROBE: Uprobe = Uprobe {
 const U64: Int = Int { bytes: 8, signed: false };
 
 impl Uprobe {
-    fn site(&self, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
+    fn site(&self, asked: &str, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
         let Found { function, by, shown } = found;
-        let name = format!("{}:{}{shown}", self.name(), binary.path.display());
+        let name = format!("{}:{}{shown}", self.name(), as_asked(asked, &binary.path));
         let attach = Attach::Uprobe {
             path: binary.path.clone(),
             offset: function.offset + by,
@@ -61,6 +62,24 @@ impl Uprobe {
         };
         ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
     }
+}
+
+/// A binary in a probe's name: as it was asked for. Of those that a pattern finds, the pattern's folder and their names, where
+/// these say which it is; the whole path else.
+pub(super) fn as_asked(asked: &str, path: &Path) -> String {
+    let whole = || path.display().to_string();
+    let (folder, file) = asked.split_at(asked.rfind('/').map_or(0, |at| at + 1));
+    // a process's root is not ours
+    if asked.is_empty() || folder.contains('*') || path.starts_with("/proc") {
+        return whole();
+    }
+    if !file.contains('*') {
+        return asked.into();
+    }
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    // a link's name is not that of its file
+    let there = folder.starts_with('.') || path.parent().is_some_and(|p| p == Path::new(folder));
+    if there && super::matches(file, &name) { format!("{folder}{name}") } else { whole() }
 }
 
 /// How a site's function is called.
@@ -205,11 +224,11 @@ impl ProbeKind for Uprobe {
                 let many = found.len() > 1;
                 for f in found {
                     if !self.ret || f.function.abi == Abi::SystemV {
-                        sites.push(self.site(&b, f, point));
+                        sites.push(self.site(&wanted.binary, &b, f, point));
                         continue;
                     }
                     match find::returns(&b, f, point) {
-                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&b, f, point))),
+                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&wanted.binary, &b, f, point))),
                         // of many functions, some never return
                         Err(_) if many => {}
                         Err(e) => return Err(e),
@@ -321,7 +340,7 @@ impl ProbeKind for Uprobe {
         for path in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
             let b = env.sys.binary(&path)?;
             for name in wanted.target.list(&b, env) {
-                each(&format!("{}:{}:{name}", self.name(), b.path.display()));
+                each(&format!("{}:{}:{name}", self.name(), as_asked(&wanted.binary, &b.path)));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 
 mod args;
 
+use super::uprobe::as_asked;
 use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
@@ -19,7 +20,7 @@ pub struct Usdt;
 static INFO: Info = Info {
     names: &["usdt", "U"],
     usage: "usdt:BINARY:[PROVIDER:]NAME, or with -p usdt:NAME",
-    doc: "A marker that a program's authors put into it (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares. `-lv` shows them. With -p, markers of all that the process has mapped.",
+    doc: "A static marker in a program or library (SystemTap's sys/sdt.h). `argN` are its arguments, with the size and sign that the marker declares; `-lv` shows them. With -p, rbt searches all files that the process maps.",
     example: "usdt:/usr/bin/python3:gc__start { printf(\"generation %d\\n\", arg0); }",
 };
 
@@ -70,7 +71,7 @@ impl ProbeKind for Usdt {
             };
             let found = markers.iter().filter(|m| wanted.has(m)).map(|m| ProbeSite {
                 kind: super::row("usdt"),
-                name: format!("usdt:{}:{}:{}", path.display(), m.provider, m.name),
+                name: format!("usdt:{}:{}:{}", as_asked(wanted.binary, path), m.provider, m.name),
                 attach: Attach::Usdt { path: path.clone(), offset: m.offset, addr: m.addr, semaphore: m.semaphore, args: m.args.clone() },
                 span: point.span,
             });
@@ -133,7 +134,7 @@ impl ProbeKind for Usdt {
             };
             names.sort();
             names.dedup();
-            names.iter().for_each(|name| each(&format!("usdt:{}:{name}", path.display())));
+            names.iter().for_each(|name| each(&format!("usdt:{}:{name}", as_asked(wanted.binary, &path))));
         }
         Ok(())
     }

@@ -16,10 +16,7 @@ pub struct Watchpoint;
 static INFO: Info = Info {
     names: &["watchpoint", "w"],
     usage: "watchpoint:ADDRESS:LENGTH:MODE",
-    doc: "Runs when memory is touched: LENGTH (1, 2, 4 or 8) bytes at ADDRESS, a number or the name of one of the kernel's symbols, are \
-          written (w), read or written (rw) or executed (x). Address and length must fit each other: a processor watches whole \
-          words, four at a time at most. In every process that has something at this address, or in that of -p alone; a virtual \
-          machine may have no such breakpoints.",
+    doc: "Runs when the memory at ADDRESS, a number or a kernel symbol, is written (w), read or written (rw), or executed (x). LENGTH is 1, 2, 4 or 8 bytes, and ADDRESS must be a multiple of it. The CPU watches at most four addresses at a time. The probe covers all processes, or that of -p. Virtual machines may lack these breakpoints.",
     example: "watchpoint:0x10000000:8:w { @[comm, ustack(3)] = count(); }",
 };
 

@@ -37,6 +37,16 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("strings: && and ||", "between literals ask of each whether it is empty; bpftrace asks the second the wrong way round."),
     ("strings: max_strlen", "is how many bytes of text str() keeps, whatever its value; from 1024 on bpftrace keeps one byte less."),
+    (
+        "strings: arrays of characters",
+        "are read to their own end; what is full, without a NUL, ends in `..`, as there. bpftrace reads a byte more where the script \
+         declares the struct, 0 at any index, nothing by str(), and of arrays of such arrays the first alone; it shows arrays of \
+         unsigned char, so MAC and IPv6 addresses too, as text where the kernel's or a binary's own types have them.",
+    ),
+    (
+        "strings: == with a literal",
+        "is false where the literal is longer than the array of characters; bpftrace compares as many bytes as both have.",
+    ),
     ("if", "needs no parentheses around any condition; bpftrace needs them around all but the simplest."),
     ("macros", "may name the script's maps; in bpftrace they see those only that are their arguments."),
     (
@@ -44,6 +54,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "hash and lruhash may also hold an aggregation, which is kept per CPU as ever; bpftrace wants percpuhash for it.",
     ),
     ("maps: ctx", "may be a key or a value: it is an address."),
+    (
+        "constants",
+        "of the kernel's interface (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING) are known without a header, where nothing else \
+         has the name: `rbt help SIGKILL`.",
+    ),
     ("has_cpid", "is true where there is a command of -c; in bpftrace it is true where there is none."),
     ("signal()", "knows every name with and without SIG; bpftrace does not know STOP or SEGV without it."),
     ("unwatch()", "is not there: since watchpoints on arguments are gone, there is nothing that it could end."),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn folded(keyed: bool, entries: Vec<(Value, Value)>) -> (String, String) {
-        let view = MapView { name: "@".into(), kind: "map", keyed, entries, show: Show::default() };
+        let view = MapView { name: "@".into(), kind: "map", keyed, set: true, entries, show: Show::default() };
         let mut to = Rendered::default();
         make(&RenderOptions::default()).render(&Output::Map(view), &mut to);
         (String::from_utf8(to.out).unwrap(), String::from_utf8(to.err).unwrap())

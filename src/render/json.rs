@@ -3,13 +3,14 @@
 //! Strings are JSON and so Unicode: bytes that are not UTF-8 become U+FFFD. (A buffer, as an array of numbers, keeps
 //! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
 
+use crate::diag::misleads;
 use crate::host::Reader;
 use crate::value::{Counts, Hist, MapView, Output, Trial, Value};
 
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
 use super::text::{self, Style};
-use super::{RenderOptions, Rendered, Renderer, hist, is_warning, series, stack};
+use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_warning, series, stack};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -27,7 +28,7 @@ impl Renderer for JsonRenderer {
         match output {
             Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
-            Output::Map(view) if view.keyed && view.entries.is_empty() => {}
+            Output::Map(view) if is_nothing(view) => {}
             Output::Map(view) => record(view.kind, to, |to| map(view, trailer, to)),
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 if self.options.warnings || !is_warning(kind) {
@@ -240,15 +241,16 @@ fn number(n: i128, to: &mut Vec<u8>) {
 fn string(bytes: &[u8], to: &mut Vec<u8>) {
     to.push(b'"');
     for chunk in bytes.utf8_chunks() {
-        for b in chunk.valid().bytes() {
-            match b {
-                b'"' => to.extend_from_slice(b"\\\""),
-                b'\\' => to.extend_from_slice(b"\\\\"),
-                b'\n' => to.extend_from_slice(b"\\n"),
-                b'\r' => to.extend_from_slice(b"\\r"),
-                b'\t' => to.extend_from_slice(b"\\t"),
-                0..0x20 | 0x7f => to.extend_from_slice(format!("\\u{b:04x}").as_bytes()),
-                0x20..=0x7e | 0x80.. => to.push(b),
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => to.extend_from_slice(b"\\\""),
+                '\\' => to.extend_from_slice(b"\\\\"),
+                '\n' => to.extend_from_slice(b"\\n"),
+                '\r' => to.extend_from_slice(b"\\r"),
+                '\t' => to.extend_from_slice(b"\\t"),
+                // the same text to whoever reads JSON, and harmless on a terminal
+                c if misleads(c) => to.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
+                c => to.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
         if !chunk.invalid().is_empty() {

@@ -5,7 +5,7 @@
 //! [`Value::Stack`].
 
 use crate::host::Reader;
-use crate::value::{Hist, Output, Value};
+use crate::value::{Hist, MapView, Output, Value};
 
 pub mod differences;
 pub mod format;
@@ -91,11 +91,11 @@ pub struct Format {
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "text", doc: "Lines for people to read; messages about the run go to standard error.", make: text::make },
-    Format { name: "json", doc: "One JSON object per line, messages about the run included.", make: json::make },
+    Format { name: "text", doc: "Text; messages about the run go to standard error.", make: text::make },
+    Format { name: "json", doc: "One JSON object per line, including messages about the run.", make: json::make },
     Format {
         name: "folded",
-        doc: "Maps alone, a line per key as flame graphs are made of: the key's parts and stacks, outermost first, with semicolons between them, and the number. All else goes to standard error.",
+        doc: "Input for flame graphs: a line per key of each map, with the parts and frames of the key, outermost first, separated by semicolons, and the value. All other output goes to standard error.",
         make: folded::make,
     },
 ];
@@ -113,6 +113,11 @@ pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u
 /// Nanoseconds as people say them.
 pub fn duration(ns: i128) -> String {
     decimal::duration((ns, 1), None)
+}
+
+/// Is there nothing to show of a map? A number that was never set is zero; a histogram without samples has no rows.
+fn is_nothing(view: &MapView) -> bool {
+    view.entries.is_empty() || !view.set && matches!(view.kind, "hist" | "tseries")
 }
 
 /// Is this kind of [`Output::Problem`] one whose text the script made?

@@ -40,7 +40,7 @@ fn s(text: &str) -> Value {
 
 fn map(name: &str, kind: &'static str, entries: Vec<(Value, Value)>) -> MapView {
     let keyed = entries.first().is_none_or(|e| e.0 != Value::None);
-    MapView { name: name.into(), kind, keyed, entries, show: Show::default() }
+    MapView { name: name.into(), kind, keyed, set: true, entries, show: Show::default() }
 }
 
 fn stats(count: u64, total: i64) -> Stats {
@@ -534,7 +534,7 @@ fn a_terminal_gets_no_control_characters_of_values() {
     let frame = Frame { addr: 1, symbol: Some("f\x1b\n".into()), ..Frame::default() };
     let stack = Value::Stack(Stack { mode: StackMode::Bpftrace, kernel: false, frames: vec![frame] });
     let entries = vec![(Value::Tuple(vec![text(), stack]), text())];
-    let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, entries, show: Show::default() });
+    let map = Output::Map(MapView { name: "@".into(), kind: "map", keyed: true, set: true, entries, show: Show::default() });
     let at_terminal = RenderOptions { terminal: true, ..RenderOptions::default() };
     let shown = |options: &RenderOptions, output: &Output| String::from_utf8(rendered("text", options, output).out).unwrap();
     assert_eq!(shown(&at_terminal, &Output::Value(text())), "\\x1b[31m\\n::x\n");

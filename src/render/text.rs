@@ -6,7 +6,7 @@ use crate::value::{Counts, MapView, Output, Pos, Value};
 
 use super::digits::{address, decimal, hex_byte, signed};
 use super::order::{arrange, divide, with_unit};
-use super::{RenderOptions, Rendered, Renderer, hist, is_script, is_warning, series, stack, table};
+use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_script, is_warning, series, stack, table};
 
 /// Makes the renderer.
 pub fn make(options: &RenderOptions) -> Box<dyn Renderer> {
@@ -49,6 +49,7 @@ impl Renderer for TextRenderer {
                 value(v, style, &mut to.out);
                 to.out.push(b'\n');
             }
+            Output::Map(view) if is_nothing(view) => {}
             Output::Map(view) => map(view, style, self.options.tables, &mut to.out),
             Output::Problem { kind, msg, helper, pos, line } => {
                 if self.options.warnings || !is_warning(kind) {

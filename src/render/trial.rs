@@ -11,7 +11,7 @@ const PLAIN: &str = "\x1b[m";
 const NAMES: usize = 41;
 const NUMBERS: usize = 15;
 
-/// In text. Colours are always there, as bpftrace has them.
+/// In text. Colors are always there, as bpftrace has them.
 pub fn text(trial: &Trial, to: &mut Vec<u8>) {
     let mut say = |text: String| to.extend_from_slice(text.as_bytes());
     match trial {

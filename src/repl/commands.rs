@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::entries::{self, Running};
 use super::line::{is_type, printed};
 use super::printer::plainly;
+use super::scan::tag;
 use super::{Next, PATIENCE, Prompt, interrupts, top};
 use crate::builtins;
 use crate::check::{dump, hir};
@@ -95,7 +96,7 @@ pub const TABLE: &[Command] = &[
         name: "drop",
         takes: "N… | all",
         wants: Wants::Number,
-        doc: "ends entries, or forgets what they define; maps stay",
+        doc: "ends entries, and forgets what they define; maps stay",
         run: drop_entries,
     },
     Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "has entries, or all, do nothing", run: pause },
@@ -116,7 +117,7 @@ pub const TABLE: &[Command] = &[
 
 /// What `:show` can show, and where it is.
 pub const STAGES: &[(&str, &str)] =
-    &[("hir", "as checked, with its types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimised"), ("asm", "BPF instructions")];
+    &[("hir", "as checked, with its types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimized"), ("asm", "BPF instructions")];
 
 /// The row of this name, or the only one that begins so.
 pub fn find(name: &str) -> Option<&'static Command> {
@@ -215,7 +216,7 @@ fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
         for c in TABLE {
             text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.takes), c.doc));
         }
-        text.push_str("\nTab completes, Ctrl-R searches what was typed before, Ctrl-C ends what runs (twice: leaves).\n");
+        text.push_str("\nTab completes, Ctrl-R searches what was typed before, Ctrl-C twice leaves, as Ctrl-D does.\n");
     } else {
         let commands: Vec<&str> = TABLE.iter().map(|c| c.name).collect();
         text = crate::help::about(word, &commands)?;
@@ -256,9 +257,9 @@ fn args(prompt: &mut Prompt, pattern: &str) -> Result<Next, Failure> {
 
 fn listed(prompt: &Prompt, pattern: &str, verbose: bool) -> Result<Next, Failure> {
     let world = &prompt.world;
-    let env = Env { sys: &world.sys, settings: &world.run.settings };
     let mut out = Vec::new();
-    let found = list::list(Some(pattern), &env, verbose, &mut out);
+    let found = world
+        .among(|among| among.with_types(|sys| list::list(Some(pattern), &Env { sys, settings: &world.run.settings }, verbose, &mut out)));
     prompt.say(&String::from_utf8_lossy(&out));
     found.map(|()| Next::Go)
 }
@@ -268,11 +269,11 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         return Err(wanted("an expression", ":type curtask.real_parent"));
     }
     let world = prompt.world.clone();
-    let named = text.split_once(char::is_whitespace).is_some_and(|(word, _)| ["struct", "union", "enum"].contains(&word));
+    let named = text.split_once(char::is_whitespace).is_some_and(|(word, _)| tag(word).is_some());
     if named && !text.contains(['*', '(']) {
         return listed(prompt, text, true);
     }
-    if is_type(&world.sys, text) && probes::find(text).is_none() && builtins::find(text).is_none() {
+    if world.among(|among| among.with_types(|sys| is_type(sys, text))) && probes::find(text).is_none() && builtins::find(text).is_none() {
         return listed(prompt, &format!("struct {text}"), true);
     }
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
@@ -393,6 +394,11 @@ fn drop_entries(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     if text.is_empty() {
         return Err(wanted("the number of an entry", ":drop 1, or :drop all"));
     }
+    if text == "all" {
+        prompt.world.definitions.borrow_mut().clear();
+        prompt.end(|_| true);
+        return Ok(Next::Go);
+    }
     let defined = |word: &str| {
         let number = numbered(word)?;
         prompt.world.definitions.borrow().iter().any(|(n, _)| *n == number).then_some(number)
@@ -474,9 +480,9 @@ fn show(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         prompt.say(&dump::dump(&entry.checked.script));
         return Ok(Next::Go);
     }
-    let dumps = Dumps { ir: stage == "ir", optimised: stage == "opt", assembly: stage == "asm", verify: false };
+    let dumps = Dumps { ir: stage == "ir", optimized: stage == "opt", assembly: stage == "asm", verify: false };
     let compiled = prompt.world.among(|among| among.compile(&entry, dumps))?;
-    let found = [compiled.ir, compiled.optimised, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
+    let found = [compiled.ir, compiled.optimized, compiled.assembly].into_iter().flatten().next().unwrap_or_default();
     prompt.say(&format!("{}\n", found.trim_end()));
     Ok(Next::Go)
 }

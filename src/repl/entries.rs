@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::TEXT;
+use super::interrupts;
 use super::printer::{Lines, Printer};
 use anyhow::Context;
 
@@ -98,7 +99,7 @@ fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Resu
 }
 
 /// Loads and attaches an entry, and lets it run. `file`: where its output goes. `announce`: what is shown once it is attached,
-/// before what it says itself.
+/// before what it says itself. `gone`: what is shown once it has ended by itself.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
 pub fn start(
@@ -108,12 +109,14 @@ pub fn start(
     run: &Run,
     (printer, file): (&Printer, Option<Arc<File>>),
     announce: impl FnOnce(u64) -> String + Send + 'static,
+    gone: String,
 ) -> Result<Running, Why> {
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
     let (say, said) = mpsc::channel();
     let (theirs, ended, run, printer) = (remote.clone(), over.clone(), run.clone(), printer.clone());
     let shown = printer.clone();
+    let (last, led) = (printer.clone(), remote.clone());
     let thread = move || {
         let attached = say.clone();
         let on_attached = move |probes: u64| {
@@ -127,6 +130,7 @@ pub fn start(
             // for people, `announce` has it
             quiet: run.quiet || run.format == TEXT,
             led_by: Some(theirs),
+            waits: true,
             on_attached: Some(Box::new(on_attached)),
             buffering: run.buffering,
             maps,
@@ -139,31 +143,63 @@ pub fn start(
         drop((out, err));
         // before the other end learns of a failure, so that a failed one is never taken for one that runs
         ended.store(true, Ordering::SeqCst);
-        if let Err(why) = ran {
-            let _ = say.send(Said::Failed(why));
+        match ran {
+            Ok(_) if !led.ended() => last.show(gone.into_bytes()),
+            Ok(_) => {}
+            Err(why) => {
+                let _ = say.send(Said::Failed(why));
+            }
         }
     };
     std::thread::Builder::new().name("rbt".into()).spawn(thread)?;
     let mut parts = Parts::default();
-    loop {
-        match said.recv() {
-            Ok(Said::Loaded(loaded)) => parts = loaded,
-            Ok(Said::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, over }),
-            Ok(Said::Failed(why)) => return Err(why),
-            Err(_) => anyhow::bail!("the entry ended before it was attached"),
+    interruptibly(&remote.clone(), move || {
+        loop {
+            match said.recv() {
+                Ok(Said::Loaded(loaded)) => parts = loaded,
+                Ok(Said::Attached(probes)) => return Ok(Running { number, text, probes, paused: false, parts, remote, over }),
+                Ok(Said::Failed(why)) => return Err(why),
+                Err(_) => anyhow::bail!("the entry ended before it was attached"),
+            }
         }
-    }
+    })
+}
+
+/// Waits for work of a run that Ctrl-C ends: the prompt's own thread has other things to do than to look for it.
+fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = || {
+            while !over.load(Ordering::SeqCst) {
+                if interrupts::taken() {
+                    remote.end();
+                    return;
+                }
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        };
+        // without one, the work is as long as it is
+        let other = std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, watch);
+        let result = work();
+        over.store(true, Ordering::SeqCst);
+        if let Ok(other) = &other {
+            other.thread().unpark();
+        }
+        result
+    })
 }
 
 /// Runs what ends by itself, here and now: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
 pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run, sys: &dyn System) -> Result<(Vec<u8>, Parts), Why> {
-    let options = Options { quiet: true, led_by: Some(Arc::new(Remote::new()?)), maps, ..Options::default() };
+    let remote = Arc::new(Remote::new()?);
+    let options = Options { quiet: true, led_by: Some(remote.clone()), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut session = runtime::load(artifact, settings, sys, options)?;
     let parts = session.parts()?;
-    session.run(&mut *renderer(run, settings, None)?, &mut out, &mut err)?;
+    let mut renderer = renderer(run, settings, None)?;
+    interruptibly(&remote, || session.run(&mut *renderer, &mut out, &mut err))?;
     out.extend_from_slice(&err);
     Ok((out, parts))
 }

@@ -1,4 +1,4 @@
-//! The line that is typed: completion, hints, colours, and whether it is whole.
+//! The line that is typed: completion, hints, colors, and whether it is whole.
 //!
 //! Names come from the tables, the machine and the checker: a member's candidates are those of the type that the checker
 //! gives the expression before it.
@@ -12,7 +12,7 @@ use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Context, Helper};
+use rustyline::{CompletionType, Context, Helper};
 
 use super::World;
 use super::commands::{self, Wants};
@@ -25,7 +25,7 @@ use crate::list;
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
 use crate::syntax;
-use crate::system::{System, TypeName};
+use crate::system::{System, TypeName, constants};
 use crate::types::Type;
 
 /// So many names are looked for and not more.
@@ -38,12 +38,14 @@ pub struct Line {
     typed: Cell<bool>,
     /// Members that were looked for last, and the text up to their dot: they stay the same while a name is typed.
     members: RefCell<(String, Vec<(String, Type)>)>,
+    /// Candidates have been listed below the line since it was last drawn.
+    listed: Cell<bool>,
 }
 
 impl Line {
     /// Nothing is typed yet.
     pub fn new(world: Rc<World>) -> Self {
-        Self { world, typed: Cell::new(false), members: RefCell::default() }
+        Self { world, typed: Cell::new(false), members: RefCell::default(), listed: Cell::new(false) }
     }
 
     /// Was there something in the line when it ended?
@@ -67,7 +69,8 @@ impl Line {
                 let found = all.iter().filter(|(kind, _)| *kind == Token::Variable).filter_map(|(_, r)| text.get(r.clone()));
                 (from, found.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
             }
-            Place::Word(from) => (from, words()),
+            Place::Type(kind, from) => (from, self.types(kind)),
+            Place::Word(from) => (from, words(&starts(from))),
             Place::Member { expr, name } => (name, self.members(text, expr).into_iter().map(|(member, _)| member).collect()),
         };
         let typed = starts(from);
@@ -85,7 +88,7 @@ impl Line {
             Wants::File => return (from, files(typed, "")),
             Wants::Map => self.maps(""),
             Wants::Probe => return self.probes(typed, from),
-            Wants::Word => words().into_iter().chain(KINDS.iter().map(|k| k.name().to_owned())).collect(),
+            Wants::Word => words(typed).into_iter().chain(KINDS.iter().map(|k| k.name().to_owned())).collect(),
             Wants::Stage => commands::STAGES.iter().map(|(name, _)| (*name).to_owned()).collect(),
             Wants::Expression => {
                 let (at, names) = self.candidates(typed);
@@ -113,7 +116,7 @@ impl Line {
             }
             // what else a line may begin with
             if from == 0 && !typed.is_empty() {
-                names.extend(words().into_iter().filter(|n| n.starts_with(typed)));
+                names.extend(words(typed).into_iter().filter(|n| n.starts_with(typed)));
             }
             return (from, names);
         };
@@ -148,6 +151,13 @@ impl Line {
             }
         });
         (from, found.into_iter().collect())
+    }
+
+    /// Names of types: the kernel's, and those of this prompt.
+    fn types(&self, kind: TypeName) -> Vec<String> {
+        let mut names = Vec::new();
+        self.world.among(|among| among.with_types(|sys| sys.type_names(kind, &mut |name| names.push(name.to_owned()))));
+        names
     }
 
     /// Members of what an expression gives, and their types; fields, where it is `args`.
@@ -193,7 +203,7 @@ impl Line {
         }
         let from = |at: usize| text.get(at..).filter(|word| !word.is_empty());
         match scan::place(text) {
-            Place::Nothing | Place::Command(_) | Place::Argument(..) | Place::Variable(_) => None,
+            Place::Nothing | Place::Command(_) | Place::Argument(..) | Place::Variable(_) | Place::Type(..) => None,
             Place::Map(at) => {
                 let held = self.world.given().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
                 Some(commands::shape(&held))
@@ -227,6 +237,13 @@ impl rustyline::hint::Hint for Hint {
     }
 }
 
+/// Rows of the terminal above the one that a text behind the prompt ends in.
+fn rows_above(text: &str, columns: usize) -> usize {
+    let lines = text.split('\n').enumerate();
+    let rows = lines.map(|(n, line)| 1 + (width(line) + if n == 0 { super::ASKS.len() } else { 0 }) / columns.max(1));
+    rows.sum::<usize>() - 1
+}
+
 /// Columns that a text takes, or more.
 fn width(text: &str) -> usize {
     text.chars().map(|c| if u32::from(c) < 0x1100 { 1 } else { 2 }).sum()
@@ -251,9 +268,11 @@ fn files(path: &str, after: &str) -> Vec<String> {
     all
 }
 
-/// Names that a program may use: builtins and what the grammar has.
-fn words() -> Vec<String> {
-    builtins::all().map(|b| b.name).chain(syntax::KEYWORDS.iter().copied()).map(str::to_owned).collect()
+/// Names that a program may use: builtins and what the grammar has; constants, once a capital is typed.
+fn words(typed: &str) -> Vec<String> {
+    let capital = typed.starts_with(|c: char| c.is_ascii_uppercase());
+    let constants = constants::all().map(|c| c.name).filter(|_| capital);
+    builtins::all().map(|b| b.name).chain(syntax::KEYWORDS.iter().copied()).chain(constants).map(str::to_owned).collect()
 }
 
 /// The text up to where the statement begins that is being typed, as the start of a block, and how many blocks are open
@@ -382,7 +401,12 @@ impl Hinter for Line {
 }
 
 impl Highlighter for Line {
-    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+    fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
+        // the editor goes as many rows up as it did before there was a list: these it may have
+        if self.listed.take() {
+            let rows = rows_above(line.get(..at).unwrap_or(line), super::top::size().1);
+            super::printer::plainly("\n".repeat(rows).as_bytes());
+        }
         if !self.world.run.color {
             return Cow::Borrowed(line);
         }
@@ -412,6 +436,11 @@ impl Highlighter for Line {
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
         if self.world.run.color { Cow::Owned(format!("\x1b[2m{hint}\x1b[0m")) } else { Cow::Borrowed(hint) }
+    }
+
+    fn highlight_candidate<'c>(&self, candidate: &'c str, _: CompletionType) -> Cow<'c, str> {
+        self.listed.set(true);
+        Cow::Borrowed(candidate)
     }
 
     fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {

@@ -1,5 +1,7 @@
 //! A line as far as it is typed: what the cursor is on. It knows signs, not words: those are looked up in the tables.
 
+use crate::system::TypeName;
+
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
@@ -84,6 +86,8 @@ pub enum Place {
     Variable(usize),
     /// `@x`, from here on.
     Map(usize),
+    /// The name of a struct, union or enum, from here on.
+    Type(TypeName, usize),
     /// A word within a probe, from here on.
     Word(usize),
     /// Nothing that has names.
@@ -106,6 +110,12 @@ pub fn place(text: &str) -> Place {
         Some((Token::Text, _)) if !closed(last) => return Place::Nothing,
         Some((Token::Comment, _)) => return Place::Nothing,
         _ => {}
+    }
+    if let [.., (_, word), (Token::Sign, blank)] | [.., (_, word), (Token::Sign, blank), (Token::Word, _)] = all.as_slice()
+        && let Some(kind) = text.get(word.clone()).and_then(tag)
+        && text.get(blank.clone()).is_some_and(|sign| sign.trim().is_empty())
+    {
+        return Place::Type(kind, blank.end);
     }
     let depth: i32 = all.iter().map(|(k, r)| if *k == Token::Sign { i32::from(is(r, "{")) - i32::from(is(r, "}")) } else { 0 }).sum();
     if depth <= 0 && !in_predicate(text, &all) {
@@ -154,6 +164,16 @@ fn within(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> Place {
     let last = before - if dot { 1 } else { 2 };
     let expr = chain(text, all, last);
     Place::Member { expr, name }
+}
+
+/// What goes before the name of a type.
+pub fn tag(word: &str) -> Option<TypeName> {
+    match word {
+        "struct" => Some(TypeName::Struct),
+        "union" => Some(TypeName::Union),
+        "enum" => Some(TypeName::Enum),
+        _ => None,
+    }
 }
 
 /// The postfix expression that ends before token `end`.
@@ -223,6 +243,10 @@ mod tests {
         assert_eq!(member("kprobe:a { $f = (struct file *)arg0; $f->f_path.d"), ("$f->f_path".into(), "d".into()));
         assert_eq!(member("kprobe:a { if (f(1, 2)[3].x"), ("f(1, 2)[3]".into(), "x".into()));
         assert_eq!(member("kprobe:a /((struct file *)arg0)."), ("((struct file *)arg0)".into(), "".into()));
+        assert_eq!(place("struct ta"), Place::Type(TypeName::Struct, 7));
+        assert_eq!(place("begin { $x = (union "), Place::Type(TypeName::Union, 20));
+        assert_eq!(place("sizeof(enum a"), Place::Type(TypeName::Enum, 12));
+        assert_eq!(place("begin { structs ta"), Place::Word(16));
         assert_eq!(member("kprobe:a /args.c"), ("args".into(), "c".into()));
     }
 }

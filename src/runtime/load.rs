@@ -21,9 +21,9 @@ use super::signals::Signals;
 use super::{refused, untaken};
 use crate::codegen::artifact::{
     Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
-    Start, TALLIES_SECTION, Tally, second, stacks_name,
+    Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
 };
-use crate::probes::Attach;
+use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
 use crate::system::{System, programs};
 
@@ -153,7 +153,7 @@ pub(super) fn load(
         }
         if left_out.len() == known {
             return Err(match why.downcast_ref::<libbpf_rs::Error>() {
-                Some(_) => explain(why, &said, sys),
+                Some(_) => explain(why, &said, manifest, sys),
                 None => why,
             });
         }
@@ -372,6 +372,7 @@ fn only_ends(builtin: &str) -> bool {
         | crate::builtins::Lower::Context(_)
         | crate::builtins::Lower::Code(_)
         | crate::builtins::Lower::Either(..)
+        | crate::builtins::Lower::Known(..)
         | crate::builtins::Lower::Source(_)
         | crate::builtins::Lower::Aggregate(_) => false,
     })
@@ -459,15 +460,22 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
 }
 
 /// The rest of failures: no permission, or what libbpf said.
-fn explain(why: anyhow::Error, said: &[String], sys: &dyn System) -> anyhow::Error {
+fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn System) -> anyhow::Error {
     let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
     if denied {
-        let missing = privileges::missing().or_else(|| privileges::memory_denied(sys)).unwrap_or_else(|| {
-            let program = said.iter().find_map(|line| untaken::failed_program(line));
-            match program {
-                Some(program) => format!("the kernel's policy forbids it to load {program}, a program of this type"),
-                None => "the kernel's policy forbids it".into(),
-            }
+        let failed = said.iter().find_map(|line| untaken::failed_program(line));
+        let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
+        // what it was lowered to may be forbidden, but there is nothing else to go by
+        let unavailable = |site: &Site| {
+            let kind = probes::find(site.name.split(':').next()?)?;
+            kind.unavailable(&Env { sys, settings: &Settings::default() })
+        };
+        if let Some((site, reason)) = site.and_then(|site| Some((site, unavailable(site)?))) {
+            return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
+        }
+        let missing = privileges::missing().or_else(|| privileges::memory_denied(sys)).unwrap_or_else(|| match failed {
+            Some(program) => format!("the kernel's policy forbids it to load {program}, a program of this type"),
+            None => "the kernel's policy forbids it".into(),
         });
         return NotPermitted { what: "load the programs".into(), missing }.into();
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 
 use anyhow::{Context, bail};
 
@@ -10,6 +11,7 @@ use super::events::decoded;
 use super::load::MapFd;
 use crate::builtins::{self, Aggregate};
 use crate::codegen::artifact::Map;
+use crate::emit::MARK;
 use crate::host::Host;
 use crate::types::{Agg, Type};
 use crate::value::{MapView, Show, Value};
@@ -31,7 +33,14 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
             }
         }
     }
-    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), entries, show: Show::default() })
+    let set = map.key.is_some() || is_set(at);
+    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), set, entries, show: Show::default() })
+}
+
+/// Has the script set the only element of an array, on any processor?
+pub(super) fn is_set(at: MapFd) -> bool {
+    let value = at.value_size.next_multiple_of(8).max(1);
+    first(at).is_some_and(|bytes| bytes.chunks(value).any(|of_one| of_one.iter().rev().take(MARK as usize).any(|b| *b != 0)))
 }
 
 /// An element by its key's bytes (of which there may be more than the key has); zero when it is not there.
@@ -55,10 +64,13 @@ pub(super) fn first(at: MapFd) -> Option<Vec<u8>> {
 
 /// Removes all elements; those of an array are set to zero.
 pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
+    let zeros = vec![0u8; at.room()];
     if at.array {
-        return zero(map, at);
+        // SAFETY: a key and values of the map's sizes
+        return check(unsafe { libbpf_sys::bpf_map_update_elem(at.fd, ptr(&[0u8; 4]), ptr(&zeros), 0) })
+            .with_context(|| format!("clearing {}", map.name));
     }
-    if batches(at, true, &mut |_, _| ()).is_ok() {
+    if remove_all(at).is_ok() {
         return Ok(());
     }
     // no batches here (before Linux 5.6)
@@ -73,10 +85,13 @@ pub(super) fn clear(map: &Map, at: MapFd) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets all elements to zero.
+/// Sets all elements to zero; a scalar that was not set stays so.
 pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
     const EXIST: u64 = 2; // BPF_EXIST: what a program has removed in between stays away
-    let zeros = vec![0u8; at.room()];
+    let mut zeros = vec![0u8; at.room()];
+    if at.array && is_set(at) {
+        zeros.iter_mut().nth_back(MARK as usize - 1).into_iter().for_each(|b| *b = 1);
+    }
     let keys = keys(at).with_context(|| format!("zeroing {}", map.name))?;
     for key in keys.chunks_exact(at.key_size.max(1)) {
         // SAFETY: a key and values of the map's sizes
@@ -184,15 +199,49 @@ fn read_batches(at: MapFd) -> io::Result<Entries> {
     Ok((keys, values))
 }
 
+/// Removes all elements. Of a large map each is a miss of the cache or two, so several threads go through it.
+fn remove_all(at: MapFd) -> io::Result<()> {
+    /// A thread's own at least: a tenth of a second.
+    const EACH: u32 = 1 << 17;
+    const THREADS: u32 = 8;
+    let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(THREADS));
+    let threads = (at.max_entries / EACH).clamp(1, cpus.min(THREADS));
+    let buckets = at.max_entries.checked_next_power_of_two().unwrap_or(u32::MAX);
+    let of = |i: u32| (u64::from(buckets) * u64::from(i) / u64::from(threads)) as u32;
+    std::thread::scope(|scope| {
+        let part = |i: u32| move || batches_of(at, true, of(i)..of(i + 1), &mut |_, _| ());
+        let others: Vec<_> = (1..threads).map(|i| std::thread::Builder::new().spawn_scoped(scope, part(i))).collect();
+        let mut result = part(0)();
+        for (i, other) in (1..).zip(others) {
+            let done = match other {
+                Ok(other) => other.join().unwrap_or_else(|_| Err(io::Error::other("a thread has failed"))),
+                Err(_) => part(i)(),
+            };
+            result = result.and(done);
+        }
+        result
+    })
+}
+
 /// Gives `each` all keys and values, some at a time; with `remove`, they are removed as they are read.
 fn batches(at: MapFd, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
+    batches_of(at, remove, 0..u32::MAX, each)
+}
+
+/// The same of some of a hash map's buckets at least, of which there are a power of two: their numbers are the places where the
+/// kernel's batches begin and end.
+fn batches_of(at: MapFd, remove: bool, buckets: Range<u32>, each: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
     let call = if remove { libbpf_sys::bpf_map_lookup_and_delete_batch } else { libbpf_sys::bpf_map_lookup_batch };
     // A bucket must fit in a batch, and most have an element or two. Elements are copied while their bucket is locked.
     let mut batch = at.max_entries.clamp(1, ((4 << 20) / (at.room() + at.key_size).max(1)).clamp(64, 65536) as u32);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut place = vec![0u8; at.key_size.max(8)];
     let mut next = vec![0u8; place.len()];
-    let mut first = true;
+    let mut first = buckets.start == 0;
+    let number = |place: &[u8]| place.first_chunk().map_or(u32::MAX, |n| u32::from_ne_bytes(*n));
+    if let Some(to) = place.first_chunk_mut() {
+        *to = buckets.start.to_ne_bytes();
+    }
     loop {
         keys.resize(batch as usize * at.key_size, 0);
         values.resize(batch as usize * at.room(), 0);
@@ -219,7 +268,7 @@ fn batches(at: MapFd, remove: bool, each: &mut dyn FnMut(&[u8], &[u8])) -> io::R
         }
         let count = if full { 0 } else { count.min(batch) as usize };
         each(keys.get(..count * at.key_size).unwrap_or_default(), values.get(..count * at.room()).unwrap_or_default());
-        if end {
+        if end || (!full && number(&next) >= buckets.end) {
             return Ok(());
         }
         if full {

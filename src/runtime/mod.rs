@@ -75,6 +75,7 @@ pub use attach::AttachFailed;
 pub use privileges::{NotPermitted, missing as missing_privileges};
 pub use refused::Refused;
 pub use remote::{Parts, Remote};
+pub use signals::keep_user_signals;
 
 use child::Child;
 use symbolize::Symbols;
@@ -121,6 +122,8 @@ pub struct Options {
     pub verifier: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
+    /// Where nothing but `end` is left to run, wait until somebody ends the run.
+    pub waits: bool,
     /// Who ends the run in place of signals; none: the process's signals do.
     pub led_by: Option<Arc<Remote>>,
     /// Gets the number of probes once all are attached.
@@ -380,7 +383,8 @@ impl Session<'_> {
 
     /// Is there a probe that something may fire?
     fn waits(&self) -> bool {
-        let waits = |attach: &Attach| !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
+        let for_end = |attach: &Attach| self.options.waits && matches!(attach, Attach::End);
+        let waits = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
         self.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
     }
 }

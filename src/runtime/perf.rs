@@ -1,7 +1,7 @@
 //! perf_event_open(2), as far as probes sit on it.
 #![allow(unsafe_code)] // perf_event_open(2) and its ioctls
 
-use crate::probes::Every;
+use crate::probes::{Every, NO_KPROBES};
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -51,9 +51,8 @@ fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
 
 /// A tracepoint by the number that tracefs gives it.
 pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
-    let mut attr = attr(libbpf_sys::PERF_TYPE_TRACEPOINT, id);
-    attr.__bindgen_anon_1.sample_period = 1;
-    open(&attr, Scope::ANYWHERE)
+    // without a period: it only counts, and on its CPU no sample is made ready each time that nobody reads
+    open(&attr(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ANYWHERE)
 }
 
 /// A place in a file, or the return of the function that starts there. `semaphore`: offset of a counter that the kernel
@@ -84,7 +83,7 @@ pub(super) fn uprobe(path: &CStr, offset: u64, semaphore: u64, ret: bool, pid: O
 pub(super) fn kprobe(function: Option<&CStr>, place: u64, ret: bool) -> io::Result<OwnedFd> {
     const DEVICE: &str = "/sys/bus/event_source/devices/kprobe";
     if !std::path::Path::new(DEVICE).exists() {
-        return Err(io::Error::other("this kernel has no kprobes: it is built without CONFIG_KPROBE_EVENTS"));
+        return Err(io::Error::other(NO_KPROBES));
     }
     let (ty, retprobe) = dynamic(DEVICE)?;
     let mut attr = attr(ty, if ret { retprobe } else { 0 });

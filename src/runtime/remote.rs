@@ -69,7 +69,8 @@ impl Remote {
         self.wake.as_raw_fd()
     }
 
-    pub(super) fn ended(&self) -> bool {
+    /// Has the end been asked for?
+    pub fn ended(&self) -> bool {
         self.end.load(Ordering::SeqCst)
     }
 

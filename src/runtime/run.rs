@@ -68,6 +68,8 @@ pub(super) struct Desk<'a> {
     pub(super) problems: Problems,
     /// Something was lost.
     incomplete: bool,
+    /// What probes did is told where nothing was lost, too.
+    verbose: bool,
     pub(super) telling: telling::Telling,
     /// What is to be said at the end, before the maps.
     notes: Vec<String>,
@@ -119,6 +121,7 @@ impl Session<'_> {
             (out, err),
         );
         desk.buffering = self.options.buffering;
+        desk.verbose = self.options.verbose;
         if let Some(wanted) = &self.options.on_end {
             desk.kept = Kept::new(self.manifest, &wanted.maps);
         }
@@ -285,6 +288,7 @@ impl<'a> Desk<'a> {
             errors: 0,
             problems: Problems::of(manifest),
             incomplete: false,
+            verbose: false,
             telling: telling::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
@@ -350,7 +354,8 @@ impl<'a> Desk<'a> {
 
     /// The run is over, and so much is still to be printed.
     pub(super) fn still(&mut self, bytes: u64) {
-        if self.settings.warning_level > 0 {
+        // less is printed before anybody has read the note
+        if self.settings.warning_level > 0 && bytes >= 64 << 10 {
             let note = format!("note: events of {} KiB are still to be printed; another Ctrl-C ends that at once\n", bytes / 1024);
             self.rendered.err.extend_from_slice(note.as_bytes());
             self.flush(true);
@@ -381,7 +386,7 @@ impl<'a> Desk<'a> {
         self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
     }
 
-    /// The end of the output: totals of all that went wrong, then the maps.
+    /// The end of the output: what failed, the maps, then what each probe could not do.
     fn close(&mut self, events: &mut Events) {
         self.tell_lost(true);
         std::mem::take(&mut self.problems).finish(self);
@@ -389,8 +394,6 @@ impl<'a> Desk<'a> {
         let counts = self.counts();
         self.telling.over();
         self.incomplete = counts.iter().any(|of| !of.complete());
-        self.say(Output::Counts(counts.clone()));
-        self.counts = counts;
         for note in std::mem::take(&mut self.notes) {
             self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
         }
@@ -403,7 +406,7 @@ impl<'a> Desk<'a> {
             order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
             for map in order {
                 match self.map(map) {
-                    Ok(view) if view.keyed && view.entries.is_empty() => {}
+                    Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {}
                     Ok(view) => self.say(Output::Map(view)),
                     Err(why) => {
                         let msg = format!("{why:#}");
@@ -412,6 +415,10 @@ impl<'a> Desk<'a> {
                 }
             }
         }
+        if self.incomplete || self.verbose {
+            self.say(Output::Counts(counts.clone()));
+        }
+        self.counts = counts;
         self.flush(true);
     }
 
@@ -430,6 +437,12 @@ impl<'a> Desk<'a> {
         let maps = kept.views(|map| self.map(map))?;
         let counts = std::mem::take(&mut self.counts);
         Ok(Last { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
+    }
+
+    /// Of a map that is there twice: was the one set that is not written to now? A zeroed one stays so.
+    fn other_is_set(&self, map: usize) -> bool {
+        self.manifest.maps.get(map).is_some_and(|m| m.key.is_none() && m.double.is_some())
+            && [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied().flatten()].into_iter().flatten().any(maps::is_set)
     }
 
     fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
@@ -491,7 +504,8 @@ impl Host for Desk<'_> {
             (true, true) => {
                 let (_, now) = self.map_at(map)?;
                 maps::keep_keys(row, at, now)?;
-                maps::clear(row, at)?;
+                // that a scalar is set, only this one knows
+                if at.array { maps::zero(row, at)? } else { maps::clear(row, at)? }
             }
             (true, false) => maps::zero(row, at)?,
             (false, _) => maps::clear(row, at)?,

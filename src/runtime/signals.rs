@@ -75,6 +75,18 @@ extern "C" fn caught(signal: libc::c_int) {
     }
 }
 
+/// Keeps SIGUSR1 for the run that is to come: by itself it would end the process while that is prepared.
+pub fn keep_user_signals() {
+    // SAFETY: see [`Signals::catch`]
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = caught as extern "C" fn(libc::c_int) as usize;
+        new.sa_flags = libc::SA_RESTART;
+        libc::sigemptyset(&mut new.sa_mask);
+        libc::sigaction(libc::SIGUSR1, &new, std::ptr::null_mut());
+    }
+}
+
 impl Signals {
     /// Takes them over.
     pub fn catch() -> io::Result<Self> {
@@ -87,7 +99,6 @@ impl Signals {
             OwnedFd::from_raw_fd(fd)
         };
         ENDS.store(0, Ordering::Relaxed);
-        USER.store(0, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
         let mut before = Vec::new();
         for signal in CAUGHT {

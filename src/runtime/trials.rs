@@ -59,11 +59,12 @@ impl Session<'_> {
         let widest = trials.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let benches = trials.iter().any(|(_, bench, _)| *bench);
         say(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } })?;
-        let mut failed = Vec::new();
+        let (mut failed, mut tried) = (Vec::new(), 0);
         for (name, bench, fd) in &trials {
             if self.signals.end().is_some() {
                 break;
             }
+            tried += 1;
             let name = name.to_string();
             let passed = if *bench {
                 let trial = self.bench(&name, *fd, widest, listener)?;
@@ -83,7 +84,7 @@ impl Session<'_> {
         }
         let status = u8::from(!failed.is_empty());
         if !benches {
-            say(Trial::Over { tests: trials.len(), failed })?;
+            say(Trial::Over { tests: tried, failed })?;
         }
         Ok(Exit { status, child: None })
     }
@@ -134,6 +135,11 @@ impl Session<'_> {
             desk.errors > 0
         });
         output.append(&mut problems);
-        Ok(Ran { returned, took, failed: failed || asked.is_some_and(|status| status != 0), output })
+        // its loops were left before their end
+        let interrupted = self.signals.end().is_some();
+        if interrupted {
+            output.extend_from_slice(b"interrupted\n");
+        }
+        Ok(Ran { returned, took, failed: failed || interrupted || asked.is_some_and(|status| status != 0), output })
     }
 }

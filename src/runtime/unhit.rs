@@ -8,8 +8,8 @@ use std::path::Path;
 use super::load::MapFd;
 use super::maps;
 use crate::codegen::artifact::{Manifest, Site};
-use crate::probes::Attach;
-use crate::system::System;
+use crate::probes::{Attach, syscall};
+use crate::system::{Function, System, noreturn};
 
 /// What to say of each attach point of the script none of whose sites was hit. `failed` were not attached.
 pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn System) -> Vec<String> {
@@ -43,6 +43,9 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
 
 /// The likely reason.
 fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn System) -> String {
+    if never_returns(attach, sys) {
+        return "it does not return".into();
+    }
     if let Some(path) = attach.binary() {
         let marker = matches!(attach, Attach::Usdt { .. });
         return match who_maps(path, pid) {
@@ -64,6 +67,16 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn System) -> String {
         return "the compiler made parts or copies of it, which may be what is called".into();
     }
     "nothing came by".into()
+}
+
+/// Is it the end of something that has none?
+fn never_returns(attach: &Attach, sys: &dyn System) -> bool {
+    if let Attach::Kprobe { function, ret: true, .. } | Attach::Trampoline { function, exit: true, .. } = attach {
+        return noreturn::of_kernel(function);
+    }
+    let Attach::Uprobe { path, offset, ret: true, .. } = attach else { return syscall::never_exits(attach, sys) };
+    let never = |f: &Function| noreturn::of_library(&f.name) || sys.never_returns(path, f);
+    sys.binary(path).is_ok_and(|binary| binary.functions.iter().any(|f| f.offset == *offset && never(f)))
 }
 
 /// Processes that have a file mapped, to run it.

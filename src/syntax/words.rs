@@ -17,6 +17,12 @@ pub fn library_word(word: &str) -> Option<&'static str> {
 pub fn source(name: &str) -> Option<&'static str> {
     match builtins::find(name)?.lower {
         Lower::Source(text) => Some(text),
-        Lower::Fold(_) | Lower::Context(_) | Lower::Code(_) | Lower::Either(..) | Lower::Event(_) | Lower::Aggregate(_) => None,
+        Lower::Fold(_)
+        | Lower::Context(_)
+        | Lower::Code(_)
+        | Lower::Either(..)
+        | Lower::Known(..)
+        | Lower::Event(_)
+        | Lower::Aggregate(_) => None,
     }
 }

@@ -18,7 +18,7 @@ use super::{Abi, Binary, Function, Missing, go, separate};
 use crate::input;
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
-/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see [`separate::find`]), or else those
+/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see `separate::find`), or else those
 /// that are packed within it.
 ///
 /// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.

@@ -54,7 +54,7 @@ fn ask(feature: Feature) -> bool {
         // need a function's id: see `trampoline` and `takes_argument`
         Feature::Trampoline | Feature::NumberPointers => false,
         // told by the kernel's types: see `Live`
-        Feature::RecursionCheck => false,
+        Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments => false,
         // registered where CONFIG_KPROBE_EVENTS is set (kernel/events/core.c)
         Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
         // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),

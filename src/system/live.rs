@@ -221,6 +221,10 @@ impl System for Live {
         Ok(self.types_of(path)?.line(file, line, column))
     }
 
+    fn never_returns(&self, path: &Path, function: &Function) -> bool {
+        self.types_of(path).is_ok_and(|types| types.never_returns(function))
+    }
+
     fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
         self.types_of(path).ok()?.inlined(function)
     }
@@ -426,13 +430,8 @@ impl System for Live {
             // where nothing is known, what is safe everywhere
             return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
-        if feature == Feature::RecursionCheck {
-            // how often it left one out is told since it does
-            let told = |types: &KernelTypes| match types.named(TypeName::Struct, "bpf_prog_info") {
-                Some(Type::Struct(info)) => types.member(&info, "recursion_misses").is_some(),
-                _ => false,
-            };
-            return self.types().is_ok_and(told);
+        if matches!(feature, Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments) {
+            return told::has(&told::Known { sys: self, config: &|_| None, symbols: &|| false }, feature);
         }
         if feature == Feature::Trampoline {
             return *self.trampoline.get_or_init(|| {

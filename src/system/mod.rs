@@ -5,6 +5,7 @@
 
 pub mod btf;
 pub mod cgroup;
+pub mod constants;
 pub mod dwarf;
 pub mod elf;
 pub mod fake;
@@ -20,6 +21,7 @@ mod ldcache;
 pub mod live;
 pub mod locate;
 pub mod mangled;
+pub mod noreturn;
 pub mod object_limits;
 pub mod object_needs;
 pub mod programs;
@@ -178,11 +180,15 @@ pub enum Feature {
     Trampoline,
     /// The code around such a program leaves it out while it runs on that CPU already (Linux 5.12).
     RecursionCheck,
+    /// Trampolines pass structs of up to 16 bytes (Linux 6.1).
+    StructArguments,
+    /// Trampolines pass more than six words (Linux 6.6).
+    ManyArguments,
 }
 
 impl Feature {
     /// Every one.
-    pub const ALL: [Feature; 22] = [
+    pub const ALL: [Feature; 24] = [
         Feature::UprobeMulti,
         Feature::PerfCookie,
         Feature::RawTracepointCookie,
@@ -205,6 +211,8 @@ impl Feature {
         Feature::Kprobe,
         Feature::Trampoline,
         Feature::RecursionCheck,
+        Feature::StructArguments,
+        Feature::ManyArguments,
     ];
 
     /// By its name in this program's text, as snapshots and tests have it.
@@ -258,6 +266,10 @@ pub trait System {
     /// is not there.
     fn inlined(&self, _path: &Path, _function: &str) -> Option<Inlined> {
         None
+    }
+    /// Does a binary's debug information say that this function never returns?
+    fn never_returns(&self, _path: &Path, _function: &Function) -> bool {
+        false
     }
     /// The pid namespace that rbt is in: device and inode, as `bpf_get_ns_current_pid_tgid` takes them. None in the initial one.
     fn pid_namespace(&self) -> Option<(u64, u64)> {
@@ -343,6 +355,10 @@ pub trait System {
     }
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;
+    /// Is it not known whether this module is loaded, only that the kernel comes with it?
+    fn loads_on_demand(&self, _module: &str) -> bool {
+        false
+    }
 
     /// Why the kernel keeps its symbols' addresses from us, and the remedy; none where it does not.
     fn hidden_symbols(&self) -> Option<String>;

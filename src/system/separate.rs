@@ -38,7 +38,8 @@ pub(super) fn find(path: &Path, data: &[u8], dirs: &[String], has: impl Fn(&obje
     };
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (root, folder) = within_root(&real);
-    for dir in dirs.iter().map(String::as_str).chain(USUAL) {
+    let all = dirs.iter().map(|dir| (dir.as_str(), true)).chain(USUAL.map(|dir| (dir, false)));
+    for (dir, asked) in all {
         let (dir, checked) = dir.strip_prefix('+').map_or((dir, false), |dir| (dir, true));
         let absolute = dir.starts_with('/');
         // what is installed beside a process in a container is looked for there first, then here
@@ -51,12 +52,15 @@ pub(super) fn find(path: &Path, data: &[u8], dirs: &[String], has: impl Fn(&obje
             if absolute && let Some(found) = id.and_then(|id| usable(base.join(by_id(id)?), None)) {
                 return Some(found);
             }
-            let Some((name, sum)) = &link else { continue };
-            let mut places = vec![base.join(name)];
+            // without a link: as debuggers name such files, in folders that were asked for
+            let unlinked = || Some((format!("{}.debug", real.file_name().filter(|_| asked)?.to_str()?), None));
+            let named = link.as_ref().map(|(name, sum)| (name.clone(), Some(*sum)));
+            let Some((name, sum)) = named.or_else(unlinked) else { continue };
+            let mut places = vec![base.join(&name)];
             if absolute {
-                places.insert(0, base.join(&folder).join(name));
+                places.insert(0, base.join(&folder).join(&name));
             }
-            let sum = checked.then_some(*sum);
+            let sum = sum.filter(|_| checked);
             if let Some(found) = places.into_iter().filter(|p| *p != real).find_map(|p| usable(p, sum)) {
                 return Some(found);
             }

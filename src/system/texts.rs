@@ -15,7 +15,36 @@ pub struct TextPlace {
     pub data: u32,
     /// The number.
     pub length: u32,
+    /// Bytes at the address before the text: a count of references.
+    pub header: u32,
+    /// Of the number, so many are no text: a NUL.
+    pub tail: u32,
+    /// Short text is in the struct itself, as libc++ has it: see `LIBCXX`.
+    pub short: bool,
 }
+
+impl TextPlace {
+    const fn plain(data: u32, length: u32) -> Self {
+        Self { data, length, header: 0, tail: 0, short: false }
+    }
+
+    /// As numbers, for [`TextPlace::from_numbers`].
+    pub fn numbers(self) -> [i64; 5] {
+        [self.data.into(), self.length.into(), self.header.into(), self.tail.into(), self.short.into()]
+    }
+
+    /// What was made into numbers.
+    pub fn from_numbers(numbers: &[i64]) -> Option<Self> {
+        let [data, length, header, tail, short] = *numbers else { return None };
+        Some(Self { data: data as u32, length: length as u32, header: header as u32, tail: tail as u32, short: short != 0 })
+    }
+}
+
+/// libc++'s string: the first byte's lowest bit tells long from short; of short text, the rest of that byte is its length, and
+/// the text follows at once; of long text, the length is the second word and the address the third.
+const LIBCXX: TextPlace = TextPlace { short: true, ..TextPlace::plain(16, 8) };
+/// One of its members, and its size.
+const LIBCXX_MEMBERS: (&[&str], u32) = (&["__r_", "__rep_"], 24);
 
 /// Structs by their names (up to `*`), the members that lead to the two words, older versions' after newer ones'.
 const PLACES: &[(&[&str], &[&str], &[&str])] = &[
@@ -31,9 +60,18 @@ const PLACES: &[(&[&str], &[&str], &[&str])] = &[
             "&std::ffi::os_str::OsStr",
             "alloc::boxed::Box<str*",
             "alloc::boxed::Box<[u8]*",
+            "alloc::boxed::Box<std::path::Path*",
+            "alloc::boxed::Box<std::ffi::os_str::OsStr*",
         ],
         &["data_ptr"],
         &["length"],
+    ),
+    (C_STR, &["data_ptr"], &["length"]),
+    (C_STRING, &["inner"], &["inner"]),
+    (
+        &["Rc<str*", "Arc<str*", "Rc<[u8]*", "Arc<[u8]*", "Rc<std::path::Path*", "Arc<std::path::Path*"],
+        &["ptr.pointer.data_ptr"],
+        &["ptr.pointer.length"],
     ),
     (&["Vec<u8>", "Vec<u8,*"], VEC, &["len"]),
     (&["String"], &["vec"], &["vec"]),
@@ -41,6 +79,10 @@ const PLACES: &[(&[&str], &[&str], &[&str])] = &[
     (&["basic_string<char>", "basic_string<char,*"], &["_M_dataplus._M_p"], &["_M_string_length"]),
     (&["basic_string_view<char>", "basic_string_view<char,*"], &["_M_str", "__data_", "__data"], &["_M_len", "__size_", "__size"]),
 ];
+
+/// Of these the number counts a NUL.
+const C_STR: &[&str] = &["&core::ffi::c_str::CStr", "&std::ffi::c_str::CStr", "alloc::boxed::Box<core::ffi::c_str::CStr*"];
+const C_STRING: &[&str] = &["CString"];
 
 /// The parts of Rust's `Cow`, which both have their words in the same place.
 const BORROWED_OR_OWNED: &str = "Cow<";
@@ -72,19 +114,33 @@ fn within(sys: &dyn System, of: &Struct, depth: u32) -> Option<TextPlace> {
         return a.filter(|a| Some(*a) == b);
     }
     let called = |name: &str| name.strip_suffix('*').map_or(of.name == name, |start| of.name.starts_with(start));
-    let (_, data, length) = PLACES.iter().find(|(names, ..)| names.iter().any(|name| called(name)))?;
-    let (data, ty) = data.iter().find_map(|path| member(sys, of, path))?;
-    if matches!(ty, Type::Ptr(..)) {
+    let (names, data, length) = PLACES.iter().find(|(names, ..)| names.iter().any(|name| called(name)))?;
+    let Some((data, ty)) = data.iter().find_map(|path| member(sys, of, path)) else {
+        let (members, size) = LIBCXX_MEMBERS;
+        let theirs = called("basic_string<char*") && of.size == size && members.iter().any(|m| sys.member(of, m).is_some());
+        return theirs.then_some(LIBCXX);
+    };
+    let place = if let Type::Ptr(to, _) = &ty {
         let (length, _) = length.iter().find_map(|path| member(sys, of, path)).filter(|(_, ty)| ty.size() == 8)?;
-        return Some(TextPlace { data, length });
-    }
-    inner(sys, data, &ty, depth)
+        TextPlace { header: header(sys, to), ..TextPlace::plain(data, length) }
+    } else {
+        inner(sys, data, &ty, depth)?
+    };
+    Some(TextPlace { tail: u32::from(*names == C_STR || *names == C_STRING), ..place })
+}
+
+/// Bytes before the text in what `Rc` and `Arc` lead to: their counts.
+fn header(sys: &dyn System, to: &Type) -> u32 {
+    let Type::Struct(counted) = to else { return 0 };
+    ["value", "data"].iter().find_map(|name| sys.member(counted, name)).map_or(0, |text| text.offset)
 }
 
 fn inner(sys: &dyn System, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> {
     let Type::Struct(of) = ty else { return None };
     let place = within(sys, of, depth + 1)?;
-    Some(TextPlace { data: place.data.checked_add(at)?, length: place.length.checked_add(at)? })
+    // short text is looked for at the struct's own start
+    let fits = !place.short || at == 0;
+    fits.then_some(TextPlace { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
 }
 
 /// A member of members: bytes from the start, and its type.

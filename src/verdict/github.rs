@@ -61,7 +61,8 @@ fn command(word: &str, place: Option<(&Place, String)>, title: &str, message: &s
 
 /// As the runner undoes it: actions/toolkit, packages/core/src/command.ts.
 fn data(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c }).collect();
+    let text: String =
+        text.chars().map(|c| if crate::diag::misleads(c) && !matches!(c, '\n' | '\r' | '\t') { '\u{FFFD}' } else { c }).collect();
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 

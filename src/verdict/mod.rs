@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub use crate::diag::codes::Level;
 pub use rules::{RULES, Rule, rule};
 
 /// A row: what `--format` takes.
@@ -34,13 +35,13 @@ pub struct Format {
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "text", doc: "a table and the findings with their lines, for people", render: text::render, fence: None },
-    Format { name: "json", doc: "one object with all that is known", render: json::render, fence: None },
-    Format { name: "junit", doc: "JUnit's XML: a suite for each kernel, a case for each script", render: junit::render, fence: None },
+    Format { name: "text", doc: "a table, then the findings with their source lines", render: text::render, fence: None },
+    Format { name: "json", doc: "one object with everything that rbt knows", render: json::render, fence: None },
+    Format { name: "junit", doc: "JUnit XML: a test suite per kernel, a test case per script", render: junit::render, fence: None },
     Format { name: "sarif", doc: "SARIF 2.1.0, for code scanning and editors", render: sarif::render, fence: None },
     Format {
         name: "github",
-        doc: "workflow commands, which GitHub shows beside the lines",
+        doc: "GitHub workflow commands, which appear at the source lines",
         render: github::render,
         fence: Some(github::fence),
     },
@@ -54,7 +55,7 @@ pub fn find(name: &str) -> Option<&'static Format> {
 /// How a report is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Terminal colours.
+    /// Terminal colors.
     pub color: bool,
     /// In text, nothing of what is well.
     pub quiet: bool,
@@ -98,18 +99,6 @@ pub const FINDINGS: u8 = 1;
 pub const USAGE: u8 = 2;
 /// What is needed for an answer could not be had: a file that cannot be read, a damaged snapshot, a machine that will not.
 pub const ENVIRONMENT: u8 = 3;
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// Told, and no reason to fail.
-    Note,
-    /// Fails where warnings are denied.
-    Warning,
-    /// Fails.
-    Error,
-}
 
 /// Where in a text. Lines and columns (in characters) are from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

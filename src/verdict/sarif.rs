@@ -42,6 +42,8 @@ struct Rule {
     id: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     short_description: Option<Message>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<Message>,
 }
 
 #[derive(Serialize)]
@@ -124,8 +126,10 @@ pub fn render(report: &Report, style: &Style) -> String {
         .map(|t| {
             let id = t.finding.rule;
             let rule_index = rules.iter().position(|r| r.id == id).unwrap_or_else(|| {
-                let short_description = super::rule(id).map(|r| Message { text: r.doc.into() });
-                rules.push(Rule { id, short_description });
+                let code = crate::diag::codes::find(id);
+                let short_description = code.map(|c| Message { text: c.sentence() });
+                let help = code.map(|c| Message { text: c.text() });
+                rules.push(Rule { id, short_description, help });
                 rules.len() - 1
             });
             let properties = Properties { subject: t.subject.into(), against: t.against.iter().map(|a| (*a).into()).collect() };

@@ -33,7 +33,7 @@ impl Ink {
     }
 }
 
-/// The word and its colour.
+/// The word and its color.
 fn mark(cell: Cell) -> (&'static str, &'static str) {
     match cell {
         Cell::Ok => ("ok", "32"),
@@ -118,7 +118,7 @@ fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &Style, ink:
     out.push_str(&format!("{} {}{against}: {}\n", ink.with(hue, word), plain(&outcome.subject), plain_lines(why)));
 }
 
-/// A finding by itself, without colour.
+/// A finding by itself, without color.
 pub(super) fn one(subject: &str, of: &Finding) -> String {
     let mut out = String::new();
     finding(&mut out, &Told { subject, finding: of, against: Vec::new() }, &Style::default());

@@ -44,6 +44,8 @@ const SINCE: &[(&str, &str, &str)] = &[
     ("loop", "5.17", "a loop of unknown length"),
     ("map_lookup_percpu_elem", "5.19", "reading what other processors counted"),
 ];
+/// The helper that a kernel may know and refuse to all programs.
+const OVERRIDE: &str = "override_return";
 /// So many sites of a program are named.
 const MOST_NAMED: usize = 3;
 
@@ -80,11 +82,15 @@ fn site_of(function: &str, programs: &[Program]) -> Option<String> {
 fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn System) {
     for (number, function) in &needs.helpers {
         let Some(name) = helper_name(*number) else { continue };
-        if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
+        if name == OVERRIDE && !sys.has(Feature::Override) {
+            let message = "the kernel lets no probe override a function".to_owned();
+            let help = Some("it takes one that is built with CONFIG_BPF_KPROBE_OVERRIDE".into());
+            answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
+        } else if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
             let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
             let help = Some(match SINCE.iter().find(|(helper, ..)| *helper == name) {
                 Some((_, since, what)) => format!("{what} takes Linux {since}; leave older ones out: `// check: kernels >= {since}`"),
-                None => "leave such kernels out: `// check: kernels >= …`".into(),
+                None => "exclude such kernels: `// check: kernels >= …`".into(),
             });
             answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
         }
@@ -92,7 +98,7 @@ fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn S
     for name in &needs.kernel_functions {
         if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
             let message = format!("the kernel has no function `{name}` that BPF programs may call");
-            let help = Some("leave such kernels out: `// check: kernels >= …`".into());
+            let help = Some("exclude such kernels: `// check: kernels >= …`".into());
             answer.lacks.push(Lack { rule: "no-kernel-function", message, help, site: site_of("", programs) });
         }
     }

@@ -41,7 +41,7 @@ pub struct Config {
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
 struct Scripts {
-    /// Patterns of paths, or names of saved scripts.
+    /// Patterns of paths, or names of tools.
     files: Vec<String>,
     exceptions: Exceptions,
 }

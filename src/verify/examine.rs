@@ -9,10 +9,12 @@ use crate::codegen::{self, Compiled};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
 use crate::driver::{self, Checked};
 use crate::emit::Dumps;
-use crate::probes::{self, Caps, Env};
+use crate::probes::{self, Attach, Caps, Env};
 use crate::runtime::{self, AttachFailed, Refused};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::{self, ast};
+use crate::system::functions::KERNEL;
+use crate::system::instructions::Placed;
 use crate::system::snapshot::script_digest;
 use crate::system::{Feature, System};
 use crate::verdict::{self, Finding, Level, Place, State};
@@ -155,6 +157,7 @@ impl Work<'_> {
             Err(diags) => return self.find_all(diags),
         };
         if let Some(checked) = self.checked(&mut tree, settings.clone()) {
+            self.untold(&checked.script);
             self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
             return self.compiled(checked, self.ground.load);
         }
@@ -246,6 +249,24 @@ impl Work<'_> {
         }
     }
 
+    /// Notes what the kernel's description does not tell, and what decides whether it takes the probe.
+    fn untold(&mut self, script: &hir::Script) {
+        for site in script.probes.iter().flat_map(|p| &p.sites) {
+            let Some((rule, message, help)) = untold(&site.attach, self.ground.sys) else { continue };
+            let finding = Finding {
+                rule,
+                level: Level::Note,
+                message,
+                place: place(site.span, &self.sources),
+                related: Vec::new(),
+                help: Some(help.into()),
+            };
+            if !self.seen.findings.iter().any(|f| (f.rule, &f.place) == (finding.rule, &finding.place)) {
+                self.seen.findings.push(finding);
+            }
+        }
+    }
+
     /// The script without the probes that are wrong; none where nothing is left of it, or where it is not a probe that is wrong.
     fn rest(&self, mut tree: ast::Script, settings: &Settings) -> Option<Checked> {
         loop {
@@ -279,7 +300,21 @@ impl Work<'_> {
         let mut kept = Vec::new();
         for d in std::mem::take(&mut diags.0) {
             let point = points.iter().find(|(span, _)| within(d.span, *span));
-            match point.filter(|(_, text)| self.seen.exceptions.may_lack(text)) {
+            let optional = |text: &str| self.seen.exceptions.may_lack(text);
+            match point.filter(|(_, text)| optional(text) || of_parameters(text)) {
+                // what is given when it is run decides
+                Some((span, text)) if !optional(text) => {
+                    if d.severity == Severity::Error {
+                        lacked.push(*span);
+                    }
+                    let note = Finding {
+                        level: Level::Note,
+                        message: format!("the parameters that it is run with decide what `{text}` means: it is not looked at"),
+                        help: Some("a default, as `getopt` has one, would be looked at".into()),
+                        ..self.finding(d)
+                    };
+                    self.seen.findings.push(note);
+                }
                 Some((span, _)) => {
                     if d.severity == Severity::Error {
                         lacked.push(*span);
@@ -453,6 +488,39 @@ fn keep_points(tree: &mut ast::Script, keep: impl Fn(&ast::AttachPoint) -> bool)
 
 fn within(inner: Span, outer: Span) -> bool {
     inner.source == outer.source && inner.start >= outer.start && inner.end <= outer.end
+}
+
+/// What it takes for a probe to be there, besides what is known: the finding's code, its text, and the remedy.
+fn untold(attach: &Attach, sys: &dyn System) -> Option<(&'static str, String, &'static str)> {
+    let module = match attach {
+        Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,
+        // a module's events are of its name as a rule
+        Attach::Tracepoint { category, .. } => category,
+        Attach::Kprobe { module: None, function, place, .. } => {
+            let unknown = *place != 0 && !function.is_empty() && sys.kernel_place(KERNEL, function, *place) == Ok(Placed::Unknown);
+            let message = format!("it is not known whether an instruction of `{function}` starts at offset {place}");
+            return unknown.then_some(("bad-offset", message, "the kernel refuses a probe in the midst of one"));
+        }
+        Attach::Begin
+        | Attach::End
+        | Attach::Signal
+        | Attach::Trial { .. }
+        | Attach::RawTracepoint { .. }
+        | Attach::Syscall { .. }
+        | Attach::Uprobe { .. }
+        | Attach::Iter { .. }
+        | Attach::Usdt { .. }
+        | Attach::Perf { .. }
+        | Attach::Breakpoint { .. } => return None,
+    };
+    let message = format!("`{module}` is a module: the probe is there while it is loaded");
+    sys.loads_on_demand(module).then_some(("unknown-module", message, "`modprobe` loads it"))
+}
+
+/// Is there a positional parameter in an attach point?
+fn of_parameters(point: &str) -> bool {
+    let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+    point.split('$').skip(1).any(digit)
 }
 
 /// An attach point as the script has it.

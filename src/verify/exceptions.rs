@@ -1,6 +1,6 @@
 //! What is meant to differ: `// check:` comments, which mean the same as tables of `rbt-check.toml`.
 
-use crate::diag::{Source, Span, nearest};
+use crate::diag::{Source, Span, codes, nearest};
 use crate::probes;
 use crate::system::matches;
 use crate::verdict::RULES;
@@ -137,6 +137,9 @@ impl Exceptions {
         let is_word = !rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-');
         let near = nearest(rule, RULES.iter().map(|r| r.name)).filter(|near| *near != rule);
         match near {
+            None if is_word && codes::find(rule).is_none() => {
+                Err((format!("there is no rule `{rule}`"), "write the word in brackets of a finding: `allow sign-changed`".into()))
+            }
             Some(near) => Err((format!("there is no rule `{rule}`"), format!("did you mean `{near}`?"))),
             None if !is_word => {
                 let message = if rule.is_empty() { "`allow` names no rule".into() } else { format!("`{rule}` is no rule") };
@@ -244,10 +247,10 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_told() {
         let text = "// check: kernel >= 5\n// check: kernels new\n// check:\n// check: optional probe kprob:x\n// check: allow sgin-changed\n\
-                    // check: allow 7\nbegin { printf(\"// check: nonsense\"); } // check: fine\n";
+                    // check: allow 7\n// check: allow anything\nbegin { printf(\"// check: nonsense\"); } // check: fine\n";
         let (_, wrong) = of(text);
         let told: Vec<&str> = wrong.iter().map(|(_, why)| why.as_str()).collect();
-        assert_eq!(told.len(), 6, "{told:?}");
+        assert_eq!(told.len(), 7, "{told:?}");
         assert!(told[0].ends_with("did you mean `kernels`?") && told[1].starts_with("`new` says no kernels"), "{told:?}");
         assert!(told[3].ends_with("did you mean `kprobe`?") && told[4].ends_with("did you mean `sign-changed`?"), "{told:?}");
         assert_eq!(wrong[0].0, "// check: kernel >= 5");

@@ -4,7 +4,7 @@
 //! - `examine`: one script on one kernel: the stages as far as compiling, and what the object then asks of the kernel (`asks`)
 //! - `uses`: what a script uses of the kernel's types; `compare`: how that differs from the first kernel's
 //!
-//! The findings that are not diagnostics are rows of [`verdict::RULES`](crate::verdict::RULES).
+//! The findings that are not diagnostics are rows of [`verdict::RULES`].
 
 mod asks;
 mod compare;

@@ -54,36 +54,6 @@ pub fn run(mut command: Command) -> Cost {
     Cost { wall, rss: usage.ru_maxrss as f64 / 1024.0, faults: usage.ru_minflt as f64 }
 }
 
-/// Each beside a map of plain numbers, whose keys cost the kernel the least.
-pub fn keys() {
-    for n in [100u64, 4_096, 100_000, 1_000_000] {
-        let script = |value: &str, end: &str| {
-            let bound = (2 * n).max(4_096);
-            let config = format!("config = {{ max_map_keys = {bound}; print_maps_on_exit = false }}");
-            format!("{config} begin {{ for $i : 0..{n} {{ @[$i] = {value}; }} exit(); }} end {{ {end} }}")
-        };
-        let cost = |value: &str, end: &str| run(command(&["-q", "-e", &script(value, end)])).wall;
-        // of histograms a million would take 600 MB
-        for value in ["count()", "max($i)", "hist($i)"].into_iter().filter(|v| n <= 100_000 || !v.starts_with("hist")) {
-            let [mut plain, mut written, mut cleared, mut printed]: [Samples; 4] = Default::default();
-            for _ in 0..rounds(5) {
-                plain.add(cost("1", ""));
-                let without = cost(value, "");
-                written.add(without);
-                cleared.add(cost(value, "clear(@);") - without);
-                if value == "count()" {
-                    printed.add(cost(value, "print(@);") - without);
-                }
-            }
-            written.show_beside(&format!("{n} keys of {value} written, the whole run"), "ms", &plain, "of plain numbers");
-            cleared.show("  and cleared, more", "ms");
-            if value == "count()" {
-                printed.show("  and printed, more", "ms");
-            }
-        }
-    }
-}
-
 pub fn startup() {
     let [mut nothing, mut version, mut wall, mut rss, mut faults]: [Samples; 5] = Default::default();
     for _ in 0..rounds(60) {

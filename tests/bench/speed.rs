@@ -12,6 +12,7 @@ mod asm;
 mod attach;
 mod floor;
 mod kernel;
+mod keys;
 mod load;
 mod process;
 mod stats;
@@ -24,7 +25,7 @@ const ITEMS: &[(&str, &str, fn())] = &[
     ("startup", "begin { exit() }, from spawn to exit", process::startup),
     ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),
-    ("keys", "aggregations of 100 to a million keys: written, cleared, printed", process::keys),
+    ("keys", "maps of 100 to a million keys: started, written, printed, cleared, and their memory", keys::keys),
     ("long", "scripts of 5,000 and 10,000 lines of map initialisation, compiled and loaded", process::long),
     ("list", "-l over all tracepoints", process::list),
     ("attach", "1, 100 and 1,000 probes of each kind, to and from the kernel", attach::attach),

@@ -2,7 +2,8 @@
 //! place of `wild` for those of the second generator, `exact` for those of which it is known what they print. With
 //! `RBT_GENERATE_TELL` set, what the checker refuses of `stress` ones is told. What fails is made small (for so many seconds: 0 where a
 //! machine is slow) and printed with its seed, and kept in `target/tmp/generated`; the same seed gives the same script.
-//! `-- show wild SEED` prints one, `-- try wild SEED` has it go.
+//! `-- show wild SEED` prints one, `-- try wild SEED` has it go. For another kernel: `-- make stress 2000 SEED SNAPSHOT FOLDER`
+//! here, and there, in a virtual machine, `-- load FOLDER`.
 
 #[path = "mod.rs"]
 mod generate;

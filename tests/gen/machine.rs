@@ -1,14 +1,20 @@
 //! A script through the stages, within this process.
 
 use rbt::check::hir;
+use rbt::codegen::{self, artifact::Artifact};
 use rbt::diag::{self, Source};
-use rbt::driver;
+use rbt::driver::{self, Checked};
 use rbt::emit::Dumps;
+use rbt::probes::Env;
 use rbt::render::{self, RenderOptions};
 use rbt::runtime::{self, Options, Refused};
-use rbt::settings::Settings;
+use rbt::settings::{Mechanism, Settings};
+use rbt::system::System;
 use rbt::system::live::Live;
+use rbt::system::snapshot::Snapshot;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
 use std::time::{Duration, Instant};
 
 /// How far a script came, and what stopped it.
@@ -70,6 +76,8 @@ pub struct Spent {
     pub load: Duration,
     /// The run, with the unload.
     pub run: Duration,
+    /// How often the last script was compiled for the sake of its stack.
+    pub turns: u32,
 }
 
 impl Spent {
@@ -89,8 +97,10 @@ impl Spent {
 
 /// A machine that scripts are tried on.
 pub struct Machine {
-    /// This kernel.
-    pub sys: Live,
+    /// Its kernel: this one, or one that a snapshot describes.
+    pub sys: Box<dyn System>,
+    /// It is this one, so that programs can be loaded.
+    pub here: bool,
     /// Of every run.
     pub settings: Settings,
     /// Stages that take more of a processor's time are a fault.
@@ -101,14 +111,24 @@ impl Machine {
     /// This one.
     pub fn new() -> Self {
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
-        Self { sys: Live::new(), settings, patience: Duration::from_secs(20) }
+        Self { sys: Box::new(Live::new()), here: true, settings, patience: Duration::from_secs(20) }
+    }
+
+    /// One with the kernel that a snapshot describes, and this one's files: programs are compiled, and loaded elsewhere.
+    pub fn of(snapshot: &Path) -> Result<Self, String> {
+        let kernel = Snapshot::open(snapshot).map_err(|m| m.what)?;
+        Ok(Self { sys: Box::new(kernel.with_files(Live::new())), here: false, ..Self::new() })
     }
 
     /// The checked script, or what is said against it.
     pub fn check(&self, text: &str) -> Result<hir::Script, String> {
+        self.checked(text).map(|checked| checked.script)
+    }
+
+    fn checked(&self, text: &str) -> Result<Checked, String> {
         let source = Source { name: "generated".into(), text: text.into() };
-        match driver::check_text("generated", text, &self.sys, &self.settings) {
-            Ok(checked) => Ok(checked.script),
+        match driver::check_text("generated", text, &*self.sys, &self.settings) {
+            Ok(checked) => Ok(checked),
             Err(mut said) => {
                 said.0.retain(|d| d.severity == diag::Severity::Error);
                 Err(diag::render(&said, &[source], false))
@@ -120,38 +140,70 @@ impl Machine {
     pub fn try_script(&self, text: &str, run: bool) -> (Outcome, Spent) {
         let mut spent = Spent::default();
         let since = used();
-        let tried = catch_unwind(AssertUnwindSafe(|| self.stages(text, run, &mut spent)));
-        let outcome = tried.unwrap_or_else(|p| {
-            let word = p.downcast_ref::<String>().cloned().or_else(|| p.downcast_ref::<&str>().map(|s| (*s).to_string()));
-            Outcome::Panic(word.unwrap_or_default())
-        });
+        let outcome = caught(|| self.stages(text, run, &mut spent)).unwrap_or_else(Outcome::Panic);
         if let (Outcome::Fine(..), true) = (&outcome, used().saturating_sub(since) > self.patience) {
             return (Outcome::Slow(format!("{spent:?}")), spent);
         }
         (outcome, spent)
     }
 
-    fn stages(&self, text: &str, run: bool, spent: &mut Spent) -> Outcome {
+    /// What a script is compiled to, or what stopped it.
+    pub fn make(&self, text: &str, spent: &mut Spent) -> Result<Artifact, Outcome> {
+        caught(|| self.compile(text, &[], spent)).unwrap_or_else(|said| Err(Outcome::Panic(said)))
+    }
+
+    /// As a run does it, without what the kernel has refused to serve.
+    fn compile(&self, text: &str, without: &[Mechanism], spent: &mut Spent) -> Result<Artifact, Outcome> {
         let since = Instant::now();
         let source = Source { name: "generated".into(), text: text.into() };
-        let script = self.check(text);
+        let checked = self.checked(text);
         spent.check = since.elapsed();
-        let script = match script {
-            Ok(script) => script,
-            Err(said) => return Outcome::Check(said),
+        let Checked { script, mut settings, .. } = match checked {
+            Ok(checked) => checked,
+            Err(said) => return Err(Outcome::Check(said)),
         };
         let since = Instant::now();
-        let compiled = rbt::codegen::compile(&script, &self.settings, &self.sys, std::slice::from_ref(&source), Dumps::default());
+        settings.no_features.extend(without);
+        let script = codegen::lower(script, &Env { sys: &*self.sys, settings: &settings });
+        let compiled = codegen::compile(&script, &settings, &*self.sys, std::slice::from_ref(&source), Dumps::default());
         spent.compile = since.elapsed();
-        let compiled = match compiled {
-            Ok(compiled) => compiled,
+        match compiled {
+            Ok(compiled) => {
+                spent.turns = compiled.turns;
+                Ok(compiled.artifact)
+            }
             // a limit of the kernel's that is told before it is asked
-            Err(e) if e.messages.is_empty() => return Outcome::Check(diag::render(&diag::Diagnostics(e.told), &[source], false)),
-            Err(e) => return Outcome::Compile(e.messages.join("\n")),
-        };
+            Err(e) if e.messages.is_empty() => Err(Outcome::Check(diag::render(&diag::Diagnostics(e.told), &[source], false))),
+            Err(e) => Err(Outcome::Compile(e.messages.join("\n"))),
+        }
+    }
+
+    fn stages(&self, text: &str, run: bool, spent: &mut Spent) -> Outcome {
+        let mut without = Vec::new();
+        loop {
+            let artifact = match self.compile(text, &without, spent) {
+                Ok(_) if !self.here => return Outcome::Fine(Vec::new(), Vec::new()),
+                Ok(artifact) => artifact,
+                Err(outcome) => return outcome,
+            };
+            let outcome = self.load(&artifact, run, spent);
+            let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+            if matches!(outcome, Outcome::Fine(..)) || lowered.is_empty() {
+                return outcome;
+            }
+            without.extend(lowered);
+        }
+    }
+
+    /// Loads what was made, perhaps elsewhere.
+    pub fn take(&self, artifact: &Artifact, spent: &mut Spent) -> Outcome {
+        caught(|| self.load(artifact, false, spent)).unwrap_or_else(Outcome::Panic)
+    }
+
+    fn load(&self, artifact: &Artifact, run: bool, spent: &mut Spent) -> Outcome {
         let since = Instant::now();
         let options = Options { quiet: true, dry_run: !run, ..Options::default() };
-        let session = runtime::load(&compiled.artifact, &self.settings, &self.sys, options);
+        let session = runtime::load(artifact, &self.settings, &*self.sys, options);
         spent.load = since.elapsed();
         let mut session = match session {
             Ok(session) => session,
@@ -174,6 +226,14 @@ impl Machine {
         spent.run += since.elapsed();
         Outcome::Fine(out, err)
     }
+}
+
+/// What a function gives, or how it panicked.
+fn caught<T>(what: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(what)).map_err(|p| {
+        let word = p.downcast_ref::<String>().cloned().or_else(|| p.downcast_ref::<&str>().map(|s| (*s).to_string()));
+        word.unwrap_or_default()
+    })
 }
 
 /// The processor's time that this thread has used: a busy machine is no reason to call a script slow.

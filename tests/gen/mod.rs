@@ -4,9 +4,10 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape of a made-up program
 
+use rbt::codegen::artifact::Artifact;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,8 @@ use wild::Wild;
 
 /// `KIND N FIRST [SECONDS]`: tries so many scripts from that seed on, in a process of their own, which is started again after
 /// the script that ended it; takes at most so long to make one that fails small. `show KIND SEED` prints one, `try KIND SEED`
-/// has it go.
+/// has it go. `make KIND N FIRST SNAPSHOT FOLDER` compiles them for the kernel of a snapshot, and `load FOLDER` has that kernel
+/// take them: in an emulated machine compiling takes far longer than loading.
 pub fn main(args: &[String]) -> ExitCode {
     let word = |i: usize| args.get(i).map_or("", String::as_str);
     let number = |i: usize, otherwise: u64| word(i).parse().unwrap_or(otherwise);
@@ -40,9 +42,11 @@ pub fn main(args: &[String]) -> ExitCode {
             println!("{text}\n{}: {}\n{spent:?}", outcome.class(), outcome.story());
         }
         "work" => return work(word(1), number(2, 500), number(3, 1), number(4, PATIENCE)),
+        "make" => return make(word(1), number(2, 500), number(3, 1), Path::new(word(4)), Path::new(word(5))),
+        "load" => return load(Path::new(word(1))),
         kind @ ("wild" | "stress" | "exact") => return watch(kind, number(1, 500), number(2, 1), number(3, PATIENCE)),
         _ => {
-            println!("wild|stress|exact N [SEED [SECONDS]], show KIND SEED, try KIND SEED, file PATH");
+            println!("wild|stress|exact N [SEED [SECONDS]], show KIND SEED, try KIND SEED, make KIND N SEED SNAPSHOT FOLDER, load FOLDER");
             return ExitCode::FAILURE;
         }
     }
@@ -138,6 +142,7 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
                 making += since.elapsed();
                 let (outcome, took) = machine.try_script(&text, false);
                 match &outcome {
+                    Outcome::Fine(..) if took.turns > 1 => println!("seed {seed}: compiled {} times", took.turns),
                     Outcome::Fine(..) => {}
                     Outcome::Check(said) => {
                         if std::env::var("RBT_GENERATE_TELL").is_ok() {
@@ -203,6 +208,85 @@ fn work(kind: &str, n: u64, first: u64, patience: u64) -> ExitCode {
 
 fn attempt(machine: &Machine, kind: &str, seed: u64, text: &str) -> (Outcome, Spent) {
     if kind == "exact" { compare(machine, &invent::invent(seed)) } else { machine.try_script(text, false) }
+}
+
+/// Into the folder, by seed: the scripts, and what they are compiled to for the kernel of a snapshot.
+fn make(kind: &str, n: u64, first: u64, snapshot: &Path, folder: &Path) -> ExitCode {
+    let machine = match Machine::of(snapshot) {
+        Ok(machine) => machine,
+        Err(said) => {
+            println!("{said}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let text: Box<dyn Fn(u64) -> String> = match kind {
+        "stress" => {
+            let world = World::new(&machine, &fixtures());
+            Box::new(move |seed| stress::script(&world, seed))
+        }
+        _ => {
+            let wild = Wild::new(&machine, &fixture());
+            Box::new(move |seed| wild::text(&wild.script(seed)))
+        }
+    };
+    let _ = std::fs::create_dir_all(folder);
+    let (mut made, mut skipped, mut failed) = (0, 0, 0);
+    for seed in first..first + n {
+        let text = text(seed);
+        match machine.make(&text, &mut Spent::default()) {
+            Ok(artifact) => {
+                let elf = std::fs::write(folder.join(format!("{seed}.o")), &artifact.elf);
+                let rest = Artifact { elf: Vec::new(), ..artifact };
+                let rest = serde_json::to_vec(&rest).map(|json| std::fs::write(folder.join(format!("{seed}.json")), json));
+                let script = std::fs::write(folder.join(format!("{seed}.bt")), &text);
+                if !matches!((elf, rest, script), (Ok(()), Ok(Ok(())), Ok(()))) {
+                    println!("cannot write into {}", folder.display());
+                    return ExitCode::FAILURE;
+                }
+                made += 1;
+            }
+            Err(Outcome::Check(_)) => skipped += 1,
+            Err(outcome) => {
+                failed += 1;
+                report(seed, &outcome, &text, &outcome);
+            }
+        }
+    }
+    println!("{kind}: {made} made, {failed} failed, {skipped} skipped");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Has this kernel take what `make` made for it.
+fn load(folder: &Path) -> ExitCode {
+    let machine = Machine::new();
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let mut seeds: Vec<u64> =
+        files.filter(|p| p.extension().is_some_and(|e| e == "o")).filter_map(|p| p.file_stem()?.to_str()?.parse().ok()).collect();
+    seeds.sort_unstable();
+    let (mut spent, mut failed) = (Spent::default(), 0);
+    for (done, seed) in (1..).zip(&seeds) {
+        let file = |extension: &str| folder.join(format!("{seed}.{extension}"));
+        let made = (std::fs::read(file("json")).ok().and_then(|json| serde_json::from_slice(&json).ok()), std::fs::read(file("o")));
+        let (Some(rest), Ok(elf)) = made else {
+            println!("seed {seed}: cannot be read");
+            return ExitCode::FAILURE;
+        };
+        let artifact = Artifact { elf, ..rest };
+        let mut outcome = machine.take(&artifact, &mut spent);
+        let text = std::fs::read_to_string(file("bt")).unwrap_or_default();
+        if !matches!(outcome, Outcome::Fine(..)) && artifact.manifest.programs.iter().any(|p| p.lowered.is_some()) {
+            // as a run does: once more, without what the kernel will not have
+            outcome = machine.try_script(&text, false).0;
+        }
+        if !matches!(outcome, Outcome::Fine(..)) {
+            failed += 1;
+            report(*seed, &outcome, &text, &outcome);
+        }
+        if done % 100 == 0 || done == seeds.len() {
+            println!("{done} loaded, {failed} failed, the last is {seed}; ms each: {:.1}", spent.load.as_secs_f64() * 1e3 / done as f64);
+        }
+    }
+    if failed == 0 && !seeds.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Does a text fail as another did? For so many seconds: then nothing does.

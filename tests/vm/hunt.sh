@@ -25,7 +25,7 @@
 # The functions are those that run within a trampoline's entry and exit, in the dispatch of probes, in the helpers that
 # programs call, at the kernel's entries and in NMIs, by the direct calls in the kernel's image (hunt-graph.awk,
 # hunt-set.awk; needs objdump), as far as rbt lists them for the kind of probe, and the random ones.
-# A machine that a batch leaves without a word for 160 seconds counts as dead. The status is 1 where something was found.
+# A machine that a batch leaves without a word for 160 seconds of its own processor's time counts as dead. The status is 1 where something was found.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -92,7 +92,7 @@ mkdir -p "$folder"
 folder=$(realpath "$folder")
 export RBT=${RBT:-$(realpath "$here/../../target/debug/rbt")} LOAD=$folder/load ATTACH=$folder/attach
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
-# without a word for so many seconds a machine hangs
+# without a word for so many seconds of the processor's time a machine hangs; it may have to wait for that, but not ten times as long
 silence=160
 # batches to a machine
 turns=12
@@ -144,9 +144,19 @@ queue() { # NAME MODE
     } | xargs -n "$size" | awk -v mode="$mode" '{ print mode "-" NR, mode, $0 }'
 }
 
+# Seconds of the processor's time that what a process started has taken.
+worked() { # PID
+    local p total=0 fields
+    for p in $(pgrep -P "$1"); do
+        fields=$(cut -d' ' -f14,15 "/proc/$p/stat" 2>/dev/null) || continue
+        total=$((total + (${fields% *} + ${fields#* }) / 100 + $(worked "$p")))
+    done
+    echo $total
+}
+
 # One machine: runs batches of the queue until all are done, or it dies. False where nothing is left.
 machine() { # NAME
-    local dir=$folder/$1 pid last grown id rc=0 mode names
+    local dir=$folder/$1 pid last grown since id rc=0 mode names
     # the halves of what was bad come first
     awk 'FILENAME == ARGV[1] { done[$1]; next } !($1 in done)' "$dir/done" "$dir/queue" |
         awk '{ if ($1 ~ /[ab]$/) print; else rest[++n] = $0 } END { for (i = 1; i <= n; i++) print rest[i] }' |
@@ -155,13 +165,13 @@ machine() { # NAME
     rm -f "$dir/out"
     VM_TIMEOUT=3600 "$here/vmrun.sh" -k "$(glob_of "$1")" -- "$here/hunt.sh" --inside "$dir/now" >"$dir/out" 2>"$dir/console" &
     pid=$!
-    last=-1 grown=$SECONDS
+    last=-1 grown=0 since=$SECONDS
     while kill -0 $pid 2>/dev/null; do
-        sleep 1
-        local is
-        is=$(stat -c %s "$dir/out")
-        ((is == last)) || { last=$is grown=$SECONDS; }
-        if ((SECONDS - grown > silence)); then
+        sleep 2
+        local is now
+        is=$(stat -c %s "$dir/out") now=$(worked $pid)
+        ((is == last)) || { last=$is grown=$now since=$SECONDS; }
+        if ((now - grown > silence || SECONDS - since > 10 * silence)); then
             kill $pid 2>/dev/null || true
             break
         fi

@@ -9,7 +9,7 @@
 #   -f         fetch or build those that are not there (vm-fetch.sh, vm-build-kernel.sh; needs apt)
 #   -l FOLDER  where each kernel's log is kept (default: target/matrix)
 #   -s         run nothing: tell of the logs that are there
-#   -r         put the table by feature into README.md, in place of the one that is there
+#   -r         put the table by feature into tests/vm/matrix.md, in place of the one that is there
 #   FILTER     part of a case's name: kprobe::, fentry::wildcard (default: all)
 #
 # MATRIX_CARGO       what to give to cargo besides (default: --no-default-features --features dynamic-llvm)
@@ -22,14 +22,14 @@ cd "$here/../.."
 cache=${VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-vm}
 list=$(grep -v '^#' "$here/kernels")
 
-fetch='' kernels='' logs=target/matrix run=1 readme=''
+fetch='' kernels='' logs=target/matrix run=1 report=''
 while getopts :fk:l:srh o; do
     case $o in
         f) fetch=1 ;;
         k) kernels=$OPTARG ;;
         l) logs=$OPTARG ;;
         s) run='' ;;
-        r) readme=1 ;;
+        r) report=1 ;;
         *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | head -n -1 >&2; exit 2 ;;
     esac
 done
@@ -175,8 +175,8 @@ echo
 status=0
 short=$(table features) || status=1
 printf '%s\n' "$short"
-if [[ -n $readme ]]; then
+if [[ -n $report ]]; then
     printf '%s\n' "$short" >"$logs/table.md"
-    sed -i -e '/^<!-- matrix -->$/,/^<!-- end of matrix -->$/{/^<!--/!d}' -e "/^<!-- matrix -->$/r $logs/table.md" README.md
+    sed -i -e '/^<!-- matrix -->$/,/^<!-- end of matrix -->$/{/^<!--/!d}' -e "/^<!-- matrix -->$/r $logs/table.md" "$here/matrix.md"
 fi
 exit $status

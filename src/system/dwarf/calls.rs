@@ -91,6 +91,16 @@ impl BinaryTypes {
         Some(named.collect())
     }
 
+    /// Is the function declared as one that never returns?
+    pub fn never_returns(&self, function: &Function) -> bool {
+        self.function(function).is_some_and(|die| self.is_noreturn(die, 0))
+    }
+
+    fn is_noreturn(&self, die: Die, depth: u32) -> bool {
+        let Some(entry) = self.entry(die).filter(|_| depth <= DEPTH) else { return false };
+        entry.attr(gimli::DW_AT_noreturn).is_some() || self.origin(die, &entry).is_some_and(|origin| self.is_noreturn(origin, depth + 1))
+    }
+
     /// Which of the functions at an address has this symbol.
     fn function(&self, function: &Function) -> Option<Die> {
         let first = *self.index.functions.get(&function.addr)?;

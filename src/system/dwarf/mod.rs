@@ -4,7 +4,7 @@
 //! moved into a file shared by several (`.gnu_debugaltlink`) is followed there. One pass over the top of each unit
 //! indexes names; all else is read when asked for.
 //!
-//! The data may be wrong: chains are followed [`DEPTH`] steps at most, members counted against a budget, and whatever
+//! The data may be wrong: chains are followed `DEPTH` steps at most, members counted against a budget, and whatever
 //! cannot be read is left out.
 //!
 //! Type units (`-fdebug-types-section`) and split DWARF (`-gsplit-dwarf`) are not read: a type that is only there is unknown.

@@ -63,6 +63,9 @@ const ROWS: &[(Feature, Shows)] = &[
     (Feature::UprobeMulti, |s| and(s.enumerator("BPF_TRACE_UPROBE_MULTI"), s.option("UPROBE_EVENTS"))),
     (Feature::Trampoline, |s| and(s.option("BPF_JIT")?, s.option("DYNAMIC_FTRACE_WITH_DIRECT_CALLS"))),
     (Feature::RecursionCheck, |s| Some(s.member("bpf_prog_info", "recursion_misses"))),
+    (Feature::StructArguments, |s| Some(s.member("btf_func_model", "arg_flags"))),
+    // the links came in the same version
+    (Feature::ManyArguments, |s| Some(s.enumerator("BPF_LINK_TYPE_UPROBE_MULTI"))),
     (Feature::Override, |s| s.option("BPF_KPROBE_OVERRIDE")),
     (Feature::Loop, |s| Some(s.enumerator("BPF_FUNC_loop"))),
     (Feature::ForEach, |s| Some(s.enumerator("BPF_FUNC_for_each_map_elem"))),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::asked::Asked;
-use super::{Snapshot, parts, told};
+use super::{Snapshot, capture, parts, told};
 use crate::system::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::{
@@ -35,6 +35,10 @@ impl System for Snapshot {
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
         self.files.source_line(path, file, line, column)
+    }
+
+    fn never_returns(&self, path: &Path, function: &Function) -> bool {
+        self.files.never_returns(path, function)
     }
 
     fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
@@ -231,11 +235,13 @@ impl System for Snapshot {
         (0..self.possible_cpus().min(1 << 16)).collect()
     }
 
-    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
-        Err(Missing {
-            what: format!("a snapshot does not know cgroups: {path}"),
-            help: Some("cgroups are made while a machine runs, and their ids with them".into()),
-        })
+    /// Cgroups are made while a machine runs: any path may be one there.
+    fn cgroup_id(&self, _path: &str) -> Result<u64, Missing> {
+        Ok(SOMEWHERE)
+    }
+
+    fn loads_on_demand(&self, module: &str) -> bool {
+        module != KERNEL && self.about.source != capture::THIS_MACHINE && self.knows_module(module)
     }
 }
 

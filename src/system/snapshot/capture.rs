@@ -13,6 +13,9 @@ use crate::system::live::Live;
 use crate::system::tracefs::{self, Tracefs};
 use crate::system::{Feature, System, elf, headers, index, kernel_types};
 
+/// What [`About::source`] says of a kernel that ran when it was described.
+pub(super) const THIS_MACHINE: &str = "this machine";
+
 /// No configuration is as long.
 const MOST_CONFIG: u64 = 16 << 20;
 
@@ -24,7 +27,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
         about: About {
             machine,
             build_id: index::kernel_build_id().unwrap_or_default(),
-            source: "this machine".into(),
+            source: THIS_MACHINE.into(),
             possible_cpus: live.possible_cpus(),
             release,
         },

@@ -73,6 +73,10 @@ const SIGNS: &[(Feature, Sign)] = &[
     (Feature::Override, Any(&[Config("CONFIG_BPF_KPROBE_OVERRIDE"), Code("bpf_override_return")])),
     // include/uapi/linux/bpf.h: how often it left a program out
     (Feature::RecursionCheck, Member("bpf_prog_info", "recursion_misses")),
+    // include/linux/bpf.h: how it is known which arguments are structs
+    (Feature::StructArguments, Member("btf_func_model", "arg_flags")),
+    // include/uapi/linux/bpf.h: the links came in the same version
+    (Feature::ManyArguments, Constant("BPF_LINK_TYPE_UPROBE_MULTI")),
     // include/linux/bpf.h
     (Feature::SharedStacks, Enum("priv_stack_mode")),
 ];

@@ -25,6 +25,9 @@ impl Gen<'_> {
                 "leader",
                 "usermode",
                 "cgroup_path",
+                "signal",
+                "write_user",
+                "override",
             ]
             .iter()
             .any(|w| expression.contains(w)),

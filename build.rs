@@ -14,7 +14,7 @@ use std::{env, fs};
 const LIBRARIES: &[&str] = &["stdc++", "zstd", "lzma", "elf", "z"];
 
 fn main() {
-    println!("cargo:rerun-if-changed=.cargo/build.rs");
+    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
     scripts();
     let here = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("archives");
@@ -30,7 +30,7 @@ fn main() {
         }
     }
     println!("cargo:rustc-link-search=native={}", here.display());
-    // Ahead of the bindings, which list LLVM's polyhedral optimiser first: an analysis key that both define would be found
+    // Ahead of the bindings, which list LLVM's polyhedral optimizer first: an analysis key that both define would be found
     // there, and with it come 1.5 MB of code and options that are set up at each start.
     println!("cargo:rustc-link-lib=static:-bundle=LLVMAnalysis");
 }

@@ -1,0 +1,206 @@
+//! The codes of everything that rbt reports: one row for each.
+//!
+//! A code stays the same from version to version. The brackets of `error[unknown-field]`, `// check: allow CODE`, SARIF's
+//! rules, `rbt help CODE` and the manual's section all take their text from its row.
+
+mod findings;
+mod language;
+mod probes;
+mod runs;
+mod syntax;
+
+use serde::Serialize;
+
+pub use findings::FINDINGS;
+
+/// How bad a report is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// No reason to fail.
+    Note,
+    /// Fails where warnings are denied.
+    Warning,
+    /// Fails.
+    Error,
+}
+
+impl Level {
+    /// As messages have it: `warning`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Note => "note",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        }
+    }
+}
+
+/// A row.
+#[derive(Debug)]
+pub struct Code {
+    /// Stable, kebab-case.
+    pub name: &'static str,
+    /// How bad it is, unless the place that reports it knows better.
+    pub level: Level,
+    /// What it means, without a capital or a final stop.
+    pub doc: &'static str,
+    /// What to do about it in general. A report that knows better brings its own.
+    pub remedy: Option<&'static str>,
+    /// A script that is reported so, and the same script mended. None where a script alone does not bring it about.
+    pub example: Option<Example>,
+}
+
+/// Two scripts, for a test and for `rbt help CODE`.
+#[derive(Clone, Copy, Debug)]
+pub struct Example {
+    /// It is reported under the code.
+    pub wrong: &'static str,
+    /// It is not.
+    pub right: &'static str,
+}
+
+/// A row for a script that does not run.
+const fn error(name: &'static str, doc: &'static str) -> Code {
+    Code { name, level: Level::Error, doc, remedy: None, example: None }
+}
+
+/// A row for a script that may not do what is meant.
+const fn warning(name: &'static str, doc: &'static str) -> Code {
+    Code { level: Level::Warning, ..error(name, doc) }
+}
+
+/// A row for what is worth knowing.
+const fn note(name: &'static str, doc: &'static str) -> Code {
+    Code { level: Level::Note, ..error(name, doc) }
+}
+
+impl Code {
+    const fn remedy(self, text: &'static str) -> Self {
+        Self { remedy: Some(text), ..self }
+    }
+
+    /// [`Code::doc`] as a sentence.
+    pub fn sentence(&self) -> String {
+        sentence(self.doc)
+    }
+
+    /// All of the row, as `rbt help CODE` prints it.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}[{}]\n\n{}\n", self.level.word(), self.name, self.sentence());
+        if let Some(Example { wrong, right }) = self.example {
+            text += &format!("\nReported:\n\n{}\n\nMended:\n\n{}\n", indented(wrong), indented(right));
+        }
+        if let Some(remedy) = self.remedy {
+            text += &format!("\n{}\n", sentence(remedy));
+        }
+        text
+    }
+
+    const fn example(self, wrong: &'static str, right: &'static str) -> Self {
+        Self { example: Some(Example { wrong, right }), ..self }
+    }
+}
+
+/// With a capital, unless it begins with a quotation, and a final stop.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first: String = chars.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
+    let stop = if text.ends_with(['.', '?']) { "" } else { "." };
+    format!("{first}{}{stop}", chars.as_str())
+}
+
+fn indented(script: &str) -> String {
+    script.lines().map(|l| format!("  {l}")).collect::<Vec<_>>().join("\n")
+}
+
+/// All rows, each family sorted by name.
+pub fn all() -> impl Iterator<Item = &'static Code> {
+    [syntax::CODES, language::CODES, probes::CODES, runs::CODES, FINDINGS].into_iter().flatten()
+}
+
+/// The row of this name.
+pub fn find(name: &str) -> Option<&'static Code> {
+    all().find(|c| c.name == name)
+}
+
+/// The remedy for reports of this code in general.
+pub fn remedy(code: &str) -> Option<&'static str> {
+    find(code)?.remedy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn each_code_has_one_row() {
+        for family in [syntax::CODES, language::CODES, probes::CODES, runs::CODES, FINDINGS] {
+            let names: Vec<_> = family.iter().map(|c| c.name).collect();
+            assert!(names.is_sorted(), "{names:?}");
+        }
+        let mut names: Vec<_> = all().map(|c| c.name).collect();
+        names.sort_unstable();
+        for pair in names.windows(2) {
+            assert_ne!(pair[0], pair[1]);
+        }
+    }
+
+    #[test]
+    fn every_code_that_is_used_has_a_row() {
+        let used = used();
+        assert!(used.len() > 100, "{used:?}");
+        let missing: Vec<_> = used.iter().filter(|name| find(name).is_none()).collect();
+        assert!(missing.is_empty(), "no row in src/diag/codes: {missing:?}");
+    }
+
+    #[test]
+    fn every_row_is_used() {
+        let sources: String = sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")))
+            .into_iter()
+            .filter(|p| !p.to_string_lossy().contains("src/diag/codes"))
+            .map(|p| std::fs::read_to_string(p).unwrap())
+            .collect();
+        let idle: Vec<_> = all().map(|c| c.name).filter(|name| !sources.contains(&format!("\"{name}\""))).collect();
+        assert!(idle.is_empty(), "nothing reports {idle:?}");
+    }
+
+    /// The codes that the source gives to what makes diagnostics, failures and findings.
+    fn used() -> BTreeSet<String> {
+        let makes = [
+            r#"(?:Diagnostic|diag)::(?:error|warning)\(\s*"([a-z-]+)""#,
+            r#"self\.(?:error|warn|fail)\(\s*"([a-z-]+)",\s*[^")]"#,
+            r#"\.code\("([a-z-]+)"\)"#,
+            r#"\bfinding\(\s*"([a-z-]+)""#,
+            r#"\b(?:rule|code): "([a-z-]+)""#,
+        ];
+        let makes = makes.map(|m| regex::Regex::new(m).unwrap());
+        let mut used = BTreeSet::new();
+        for path in sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            if path.to_string_lossy().contains("tests") {
+                continue;
+            }
+            for m in &makes {
+                used.extend(m.captures_iter(text).map(|c| c[1].to_string()));
+            }
+        }
+        used
+    }
+
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                found.extend(sources(&path));
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,52 @@
+//! Where a script attaches.
+
+use super::{Code, error, warning};
+
+pub(super) const CODES: &[Code] = &[
+    error("bad-filter", "--probe-filter is not a regular expression"),
+    error("bad-offset", "an offset lies outside of the function or within an instruction")
+        .example("uprobe:libc:malloc+100000 { print(1); }", "uprobe:libc:malloc { print(1); }"),
+    error("bad-probe", "an attach point is malformed")
+        .remedy("`rbt help KIND` shows the form of each kind of probe")
+        .example("interval:fortnights:1 { exit(); }", "interval:s:1 { exit(); }"),
+    error("inlined", "the compiler inlined the function everywhere, so there is no code to attach to")
+        .remedy("attach to a function that calls it, or to a source line: `uprobe:BINARY@FILE:LINE`"),
+    error("missing", "a binary, its symbols or its debug information cannot be found")
+        .example("uprobe:/nonexistent/program:main { exit(); }", "uprobe:libc:malloc { exit(); }"),
+    error("no-cgroup", "a cgroup or a container does not exist")
+        .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
+    warning("no-kfunc", "this kernel has no BPF function that a value needs; the value is shown as [unknown]"),
+    error("no-match", "a wildcard matches nothing")
+        .example("tracepoint:syscalls:zzz* { exit(); }", "tracepoint:syscalls:sys_enter_openat* { exit(); }"),
+    error("no-probes", "nothing is left to attach"),
+    error("no-types", "the kernel's types (BTF) lack what a builtin needs"),
+    error("not-described", "the kernel's types (BTF) do not describe the function"),
+    error("not-injectable", "override() is only possible on functions that allow error injection"),
+    error("too-many-probes", "wildcards match more probes than max_probes")
+        .remedy("narrow the wildcard, or raise the setting max_probes")
+        .example(
+            "config = { max_probes = 2 } tracepoint:syscalls:sys_enter_* { exit(); }",
+            "config = { max_probes = 2 } tracepoint:syscalls:sys_enter_openat { exit(); }",
+        ),
+    error("unknown-address", "an address lies in no section of the binary")
+        .remedy("give an address as `readelf -S -s` shows it, within a section")
+        .example("uprobe:/bin/true:0xffffffffff { exit(); }", "uprobe:libc:malloc { exit(); }"),
+    error("unknown-function", "a function does not exist: in the language, in the kernel or in the binary")
+        .remedy("`man rbt-language` lists the functions")
+        .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),
+    error("unknown-line", "no code belongs to this source line").remedy("`objdump -dl` shows which lines have code"),
+    error("unknown-module", "the kernel has no module of this name")
+        .example("kprobe:nosuchmodule:vfs_read { exit(); }", "begin { exit(); }"),
+    error("unknown-probe", "there is no such kind of probe")
+        .remedy("the kinds of probes are listed by `rbt info`")
+        .example("profle:hz:99 { exit(); }", "profile:hz:99 { exit(); }"),
+    error("unknown-probe-name", "this kernel has no iterator of this name"),
+    error("unknown-register", "the machine has no register of this name")
+        .example(r#"uprobe:libc:malloc { print(reg("xx")); }"#, r#"uprobe:libc:malloc { print(reg("ip")); }"#),
+    error("unknown-symbol", "a binary or the kernel has no symbol of this name")
+        .remedy("`nm` shows a binary's symbols, /proc/kallsyms the kernel's")
+        .example("uprobe:libc:mallocc { exit(); }", "uprobe:libc:malloc { exit(); }"),
+    error("unknown-tracepoint", "the kernel has no tracepoint of this name")
+        .remedy("`rbt -l 'tracepoint:*'` lists what there is")
+        .example("tracepoint:syscalls:sys_enter_opennat { exit(); }", "tracepoint:syscalls:sys_enter_openat { exit(); }"),
+];

@@ -1,0 +1,45 @@
+//! How a script is written: text, literals, C parts, imports.
+
+use super::{Code, error, warning};
+
+pub(super) const CODES: &[Code] = &[
+    error("bad-escape", "a backslash in a string introduces none of the known escapes")
+        .remedy(r#"the escapes are \n \t \r \a \b \f \v \\ \" \0 to \377 and \x00 to \xff"#)
+        .example(r#"begin { printf("a\qb\n"); }"#, r#"begin { printf("a\\qb\n"); }"#),
+    error("bad-import", "an imported file is missing, unreadable, or of a kind that cannot be imported")
+        .example(r#"import "no-such-file.bt"; begin { exit(); }"#, "begin { exit(); }"),
+    error("bad-number", "a number is malformed or needs more than 64 bits")
+        .remedy("write 12, 1_000, 0x1f, 1e6 or a time such as 10ms, up to 2^64 - 1")
+        .example("begin { print(99999999999999999999); }", "begin { print(9999999999999999999); }"),
+    error("c-declaration", "a struct, union, enum or typedef of the script's C part has an error")
+        .example("struct point { int x; unknown_t y; }; begin { exit(); }", "struct point { int x; int y; }; begin { exit(); }"),
+    error("c-include", "a header that the script includes cannot be found or read")
+        .example("#include \"no/such/file.h\"\nbegin { exit(); }", "begin { exit(); }"),
+    error("c-preprocessor", "a preprocessor directive of the script's C part has an error")
+        .example("#error not on this machine\nbegin { exit(); }", "begin { exit(); }"),
+    error("duplicate", "a record names the same field twice")
+        .remedy("rename one of them, or remove it")
+        .example("begin { $r = (a=1, a=2); print($r.a); }", "begin { $r = (a=1, b=2); print($r.a); }"),
+    warning("missing-parameter", "the script reads a positional parameter that the command line does not give; it is 0 or empty")
+        .example("begin { print($3); }", "begin { print(3); }"),
+    error("order", "a directive or a config block stands behind the first probe")
+        .remedy("move it to the top of the script")
+        .example("begin { exit(); } config = { max_strlen = 64 }", "config = { max_strlen = 64 } begin { exit(); }"),
+    error("syntax", "the script does not follow the grammar")
+        .remedy("`man rbt-language` and `rbt one-liners NAME` show how it is written")
+        .example(r#"begin { printf("%d\n" 1); }"#, r#"begin { printf("%d\n", 1); }"#),
+    error("too-deep", "parentheses, blocks, loops, functions or imports are nested too deeply")
+        .remedy("put parts of it in variables or macros")
+        .example(
+            "begin { for $a : 0..2 { for $b : 0..2 { for $c : 0..2 { for $d : 0..2 { for $e : 0..2 { for $f : 0..2 { for $g : 0..2 { } } } } } } } }",
+            "begin { for $a : 0..2 { for $b : 0..2 { for $c : 0..2 { } } } }",
+        ),
+    error("too-large", "a type, a value or the script after the expansion of macros is too large"),
+    error("unbalanced", "a bracket, parenthesis or brace has no partner")
+        .remedy("add what is missing, or remove what is too much")
+        .example("begin { print((1 + 2); }", "begin { print((1 + 2)); }"),
+    error("unterminated-comment", "a comment that begins with /* does not end")
+        .example("begin { exit(); } /* a comment", "begin { exit(); } /* a comment */"),
+    error("unterminated-string", "a string does not end on its line")
+        .example("begin { printf(\"hello); }", "begin { printf(\"hello\"); }"),
+];

@@ -1,0 +1,55 @@
+//! Which sites may share a program.
+
+use super::{Attach, Env, ProbeSite, syscall};
+use crate::system::Feature;
+
+/// What sites must have in common to share a program: a mechanism that tells them apart at run time, and their kind.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Shared<'a> {
+    /// Tracepoints of system calls.
+    SystemCalls(syscall::Shared),
+    /// All others.
+    Sites(&'static [&'static str], Alike<'a>),
+}
+
+/// What the sites of one mechanism must have in common.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Alike<'a> {
+    /// Entries, or exits.
+    Syscall(bool),
+    /// Nothing.
+    Tracepoint,
+    /// Registers are read at the same places; `func` counts from the offset.
+    Uprobe(&'a std::path::Path, u64, bool),
+    /// The place, whether it is of a wildcard, and whether it is the return.
+    Kprobe(u64, bool, bool),
+    /// The file, and where arguments are.
+    Usdt(&'a std::path::Path, &'a str),
+}
+
+/// With which other sites may this one share a program? None: with no other.
+pub fn shared<'a>(site: &'a ProbeSite, env: &Env) -> Option<Shared<'a>> {
+    // perf's links carry numbers
+    let cookies = env.sys.has(Feature::PerfCookie);
+    if let Some(call) = syscall::of_site(site) {
+        return syscall::shared(call, cookies, env).map(Shared::SystemCalls);
+    }
+    let alike = match &site.attach {
+        Attach::Syscall { enter, .. } => Alike::Syscall(*enter),
+        _ if !cookies => return None,
+        Attach::Tracepoint { .. } => Alike::Tracepoint,
+        Attach::Uprobe { path, by, ret, .. } => Alike::Uprobe(path, *by, *ret),
+        Attach::Kprobe { place, many, ret, .. } => Alike::Kprobe(*place, *many, *ret),
+        Attach::Usdt { path, args, .. } => Alike::Usdt(path, args),
+        Attach::Begin
+        | Attach::End
+        | Attach::Signal
+        | Attach::Trial { .. }
+        | Attach::RawTracepoint { .. }
+        | Attach::Trampoline { .. }
+        | Attach::Iter { .. }
+        | Attach::Perf { .. }
+        | Attach::Breakpoint { .. } => return None,
+    };
+    Some(Shared::Sites(site.kind.names(), alike))
+}

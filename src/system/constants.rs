@@ -1,0 +1,115 @@
+//! Numbers that everybody knows by name and that no BTF has: `SIGKILL`, `O_CREAT`, `AF_INET`.
+//!
+//! They are those of the kernel's interface to programs, and so do not change. They serve where nothing else has the name: not the
+//! script, no header and no enum.
+
+/// `[header] what they are` before the rows of a group, then a name and its number a line, and what it is elsewhere:
+/// `aarch64=16384`, or `none` where it is not there.
+const TABLE: &str = include_str!("constants.txt");
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constant {
+    /// As in C.
+    pub name: &'static str,
+    /// On this machine.
+    pub value: i64,
+    /// The header that has it; empty where the kernel keeps it to itself.
+    pub header: &'static str,
+    /// What those of its group are.
+    pub group: &'static str,
+}
+
+/// All of this machine, in groups.
+pub fn all() -> impl Iterator<Item = Constant> {
+    let (mut header, mut group) = ("", "");
+    TABLE.lines().filter_map(move |line| {
+        if let Some((h, g)) = line.strip_prefix('[').and_then(|l| l.split_once("] ")) {
+            (header, group) = (h, g);
+            return None;
+        }
+        let mut words = line.split(' ');
+        let (name, usual) = (words.next()?, words.next()?);
+        let own = words.find_map(|w| w.split_once('=').filter(|(arch, _)| *arch == std::env::consts::ARCH));
+        let value = own.map_or(usual, |(_, value)| value).parse().ok()?;
+        Some(Constant { name, value, header, group })
+    })
+}
+
+/// The one of this name.
+pub fn find(name: &str) -> Option<Constant> {
+    all().find(|c| c.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn each_name_once() {
+        let mut seen = BTreeSet::new();
+        for c in all() {
+            assert!(seen.insert(c.name), "{} stands twice", c.name);
+            assert!(!c.group.is_empty());
+        }
+        let others = if cfg!(target_arch = "x86_64") { 0 } else { 3 };
+        let rows = TABLE.lines().filter(|l| !l.starts_with('[')).count();
+        assert!(seen.len() + others >= rows, "{} of {rows} rows can be read", seen.len());
+        assert_eq!(find("SIGKILL").map(|c| c.value), Some(9));
+        assert_eq!(find("sigkill"), None);
+    }
+
+    /// What the compiler says; the names that it does not know.
+    fn compile(header: &str, names: &[&str], to: &std::path::Path) -> Option<Result<BTreeMap<String, i64>, BTreeSet<String>>> {
+        let prints: String = names.iter().map(|n| format!("printf(\"{n} %lld\\n\", (long long)({n}));\n")).collect();
+        // which needs another before it
+        let before = if *header == *"linux/if.h" { "#include <sys/socket.h>\n" } else { "" };
+        let text = format!("#define _GNU_SOURCE\n{before}#include <{header}>\nint printf(const char *, ...);\nint main() {{\n{prints}}}\n");
+        let mut cc = Command::new("cc");
+        cc.args(["-w", "-fmax-errors=0", "-xc", "-", "-o"]).arg(to).env("LC_ALL", "C");
+        let mut cc = cc.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+        cc.stdin.take()?.write_all(text.as_bytes()).ok()?;
+        let done = cc.wait_with_output().ok()?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            let unknown: BTreeSet<String> =
+                names.iter().filter(|n| said.contains(&format!("'{n}' undeclared"))).map(|n| (*n).to_owned()).collect();
+            return (!unknown.is_empty()).then_some(Err(unknown));
+        }
+        let out = Command::new(to).output().ok()?;
+        let rows = String::from_utf8_lossy(&out.stdout).into_owned();
+        Some(Ok(rows.lines().filter_map(|l| l.split_once(' ')).filter_map(|(n, v)| Some((n.to_owned(), v.parse().ok()?))).collect()))
+    }
+
+    /// Against the headers of this machine, which may be older and lack some.
+    #[test]
+    fn values_are_those_of_the_headers() {
+        let mut groups: BTreeMap<&str, Vec<Constant>> = BTreeMap::new();
+        for c in all().filter(|c| !c.header.is_empty()) {
+            groups.entry(c.header).or_default().push(c);
+        }
+        let to = std::env::temp_dir().join(format!("rbt-constants.{}", std::process::id()));
+        let mut compared = 0;
+        for (header, constants) in &groups {
+            let mut names: Vec<&str> = constants.iter().map(|c| c.name).collect();
+            let mut answer = compile(header, &names, &to);
+            if let Some(Err(unknown)) = &answer {
+                names.retain(|n| !unknown.contains(*n));
+                answer = compile(header, &names, &to);
+            }
+            let Some(Ok(values)) = answer else {
+                eprintln!("not compared: no compiler, or no <{header}>");
+                continue;
+            };
+            for c in constants.iter().filter(|c| values.contains_key(c.name)) {
+                assert_eq!(Some(&c.value), values.get(c.name), "{} of <{header}>", c.name);
+                compared += 1;
+            }
+        }
+        let _ = std::fs::remove_file(&to);
+        eprintln!("{compared} of {} compared", all().count());
+    }
+}

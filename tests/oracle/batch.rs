@@ -1,0 +1,172 @@
+//! Many rows in one script, since a tracer takes long to start; and what comes of each.
+
+use super::row::{Kind, Row};
+use super::run::{Said, Tracers};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// What came of a row.
+pub enum Verdict {
+    Equal,
+    BothRefuse,
+    OneRefuses(String),
+    Differs(String),
+}
+
+/// Rows in one script.
+const ROWS: usize = 40;
+
+/// Rows that may stand together, and those that stand alone.
+pub fn batches(rows: Vec<Row>) -> Vec<Vec<Row>> {
+    let (alone, together): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(Row::alone);
+    let together = together.chunks(ROWS).map(<[Row]>::to_vec);
+    alone.into_iter().map(|r| vec![r]).chain(together).collect()
+}
+
+pub fn compare(tracers: &Tracers, rows: &[Row]) -> Vec<(Row, Verdict)> {
+    match rows {
+        [] => Vec::new(),
+        [one] => vec![(one.clone(), single(tracers, one))],
+        many => match together(tracers, many) {
+            Together::All(verdicts) => many.iter().cloned().zip(verdicts).collect(),
+            // those that are complained of by themselves, and the others together
+            Together::Without(bad) if !bad.is_empty() && bad.len() < many.len() => {
+                let (bad, good): (Vec<_>, Vec<_>) = many.iter().cloned().enumerate().partition(|(i, _)| bad.contains(i));
+                let (bad, good): (Vec<Row>, Vec<Row>) =
+                    (bad.into_iter().map(|(_, r)| r).collect(), good.into_iter().map(|(_, r)| r).collect());
+                let mut out = compare(tracers, &good);
+                out.extend(bad.iter().map(|r| (r.clone(), single(tracers, r))));
+                out
+            }
+            Together::Without(_) => {
+                let (a, b) = many.split_at(many.len() / 2);
+                let mut out = compare(tracers, a);
+                out.extend(compare(tracers, b));
+                out
+            }
+        },
+    }
+}
+
+enum Together {
+    All(Vec<Verdict>),
+    /// It cannot be one script; these rows are why, as far as that is told.
+    Without(Vec<usize>),
+}
+
+fn together(tracers: &Tracers, rows: &[Row]) -> Together {
+    let mut text = String::from("begin {\n");
+    for (i, row) in rows.iter().enumerate() {
+        let _ = writeln!(text, "printf(\"#{i}#\\n\"); {{ {} }}", row.text.replace('\n', " "));
+    }
+    text.push_str("}\n");
+    let mut found: Vec<Option<String>> = vec![None; rows.len()];
+    for json in [false, true] {
+        let (theirs, ours) = (tracers.theirs(&rows[0], &text, json), tracers.ours(&rows[0], &text, json));
+        for said in [&theirs, &ours] {
+            if said.status != 0 {
+                return Together::Without(complained(&said.err, rows.len()));
+            }
+        }
+        let (theirs, ours) = (parts(&theirs.out), parts(&ours.out));
+        for (i, found) in found.iter_mut().enumerate() {
+            let (a, b) = (theirs.get(&i), ours.get(&i));
+            if a != b && found.is_none() {
+                *found = Some(difference(a.map_or("", String::as_str), b.map_or("", String::as_str)));
+            }
+        }
+    }
+    Together::All(found.into_iter().map(|f| f.map_or(Verdict::Equal, Verdict::Differs)).collect())
+}
+
+/// The rows that errors are at: a row is a line, after the first.
+fn complained(err: &str, rows: usize) -> Vec<usize> {
+    let mut out = Vec::new();
+    for line in err.lines() {
+        // bpftrace: `stdin:5:30-33: ERROR`; rbt: `  --> cmd:5:30`
+        let place = line.split_once(": ERROR:").map(|(p, _)| p).or_else(|| line.trim_start().strip_prefix("--> "));
+        let number = place.and_then(|p| p.split(':').nth(1)?.split('-').next()?.parse::<usize>().ok());
+        let Some(row) = number.and_then(|n| n.checked_sub(2)) else { continue };
+        if row < rows && !out.contains(&row) {
+            out.push(row);
+        }
+    }
+    out
+}
+
+/// What each row printed, by its marks; `usize::MAX` is what came before.
+fn parts(out: &str) -> BTreeMap<usize, String> {
+    let (mut parts, mut at) = (BTreeMap::<usize, String>::new(), usize::MAX);
+    for line in out.split_inclusive('\n') {
+        let mark = line.split('#').nth(1).and_then(|n| n.parse().ok());
+        match mark {
+            Some(n) => at = n,
+            None => parts.entry(at).or_default().push_str(line),
+        }
+    }
+    parts
+}
+
+fn single(tracers: &Tracers, row: &Row) -> Verdict {
+    let text = match row.kind {
+        Kind::Statements => format!("begin {{ {} }}", row.text),
+        Kind::Script | Kind::Shell => row.text.clone(),
+    };
+    let formats: &[bool] = if row.json && row.kind != Kind::Shell { &[false, true] } else { &[false] };
+    for json in formats {
+        let (theirs, ours) = (tracers.theirs(row, &text, *json), tracers.ours(row, &text, *json));
+        let refused = |s: &Said| s.status != 0 && s.out.is_empty() && s.err.to_lowercase().contains("error");
+        match (refused(&theirs), refused(&ours)) {
+            (true, true) if theirs.status == ours.status => return Verdict::BothRefuse,
+            (true, true) => {
+                return Verdict::Differs(format!("status {} there, {} here\n{}", theirs.status, ours.status, errors(&theirs.err)));
+            }
+            (true, false) => return Verdict::OneRefuses(format!("refused there\n{}\nhere: {:?}", errors(&theirs.err), ours.out)),
+            (false, true) => return Verdict::OneRefuses(format!("refused here\n{}\nthere: {:?}", ours.err, theirs.out)),
+            (false, false) => {}
+        }
+        let (a, b) = (shown(row, &theirs.out), shown(row, &ours.out));
+        if a != b {
+            return Verdict::Differs(difference(&a, &b));
+        }
+        if theirs.status != ours.status {
+            return Verdict::Differs(format!(
+                "status {} there, {} here\n{}\n{}",
+                theirs.status,
+                ours.status,
+                errors(&theirs.err),
+                ours.err
+            ));
+        }
+    }
+    Verdict::Equal
+}
+
+/// Without what is said at every start.
+fn errors(err: &str) -> String {
+    err.lines()
+        .filter(|l| !l.starts_with("WARNING: Could not read functions") && !l.contains("RLIMIT_MEMLOCK"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn shown(row: &Row, out: &str) -> String {
+    let mut text = out.to_string();
+    for mask in &row.masks {
+        text = mask.replace_all(&text, "*").into_owned();
+    }
+    if row.sorted {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        text = lines.join("\n");
+    }
+    text
+}
+
+/// Lines that only one has.
+fn difference(theirs: &str, ours: &str) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
+    let same = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let some = |lines: &[&str]| lines.iter().skip(same).take(12).map(|l| (*l).to_string()).collect::<Vec<_>>().join("\n    ");
+    format!("differs from line {}\n  there:\n    {}\n  here:\n    {}", same + 1, some(&a), some(&b))
+}

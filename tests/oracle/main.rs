@@ -1,0 +1,147 @@
+//! The same script, the same output: what rbt prints and what bpftrace prints, compared.
+//!
+//! ```text
+//! RBT_TEST_BPFTRACE=/path/to/bpftrace cargo test --test oracle              the tables in this folder
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- operators                 those whose name contains operators
+//! RBT_TEST_BPFTRACE=… cargo test --test oracle -- made-up 1000 [SEED]       so many statements made up at random
+//! ```
+//!
+//! Without a bpftrace nothing is compared, and that is said. Standard output and exit status must be the same, as text and
+//! as JSON. What bpftrace answered is kept in target/tmp/oracle, as long as it is the same program.
+//!
+//! # A table
+//!
+//! A line is a row:
+//!
+//! - one that starts with `$ ` is a shell command, with `$T` for the tracer (`-q` is not given) and `$F` for the compiled
+//!   fixtures; it is run once;
+//! - one that names a probe is a script, run with `-q -e`;
+//! - any other is statements, which stand in a block of a `begin` probe. Many such rows are one script, as far as they can be.
+//!
+//! Lines after it that are indented are about it: `differs REASON` (the row must then differ), `args WORDS` after the script,
+//! `mask REGEX` is what may differ (any number of them), `sorted` compares lines in any order, `text` is not compared as JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod batch;
+mod made_up;
+#[path = "../gen/rng.rs"]
+mod rng;
+mod row;
+mod run;
+
+use batch::Verdict;
+use row::Row;
+use run::Tracers;
+
+/// How many are compared at a time.
+const AT_ONCE: usize = 2;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let Some(theirs) = std::env::var_os("RBT_TEST_BPFTRACE").map(PathBuf::from) else {
+        println!("skipped: RBT_TEST_BPFTRACE names no bpftrace to compare with");
+        return ExitCode::SUCCESS;
+    };
+    let tracers = match Tracers::new(&theirs) {
+        Ok(tracers) => tracers,
+        Err(e) => {
+            println!("{}: {e}", theirs.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    if args.first().is_some_and(|a| a == "made-up") {
+        let number = |i: usize, otherwise: u64| args.get(i).and_then(|n| n.parse().ok()).unwrap_or(otherwise);
+        let rows = made_up::rows(number(1, 1000), number(2, 1));
+        return report(&tracers, rows, false);
+    }
+    match tables() {
+        Ok(rows) => {
+            let wanted = |r: &Row| args.is_empty() || args.iter().any(|a| r.name.contains(a.as_str()));
+            report(&tracers, rows.into_iter().filter(wanted).collect(), true)
+        }
+        Err(e) => {
+            println!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All rows of all tables.
+fn tables() -> Result<Vec<Row>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle");
+    let files = std::fs::read_dir(&folder).map_err(|e| e.to_string())?;
+    let mut files: Vec<PathBuf> = files.flatten().map(|f| f.path()).filter(|f| f.extension().is_some_and(|e| e == "list")).collect();
+    files.sort();
+    let mut rows = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        rows.extend(row::read(&stem, &text)?);
+    }
+    Ok(rows)
+}
+
+/// Compares all, says what differs, and how many do.
+fn report(tracers: &Tracers, rows: Vec<Row>, refusals: bool) -> ExitCode {
+    let batches = batch::batches(rows);
+    let (next, counts) = (AtomicUsize::new(0), Mutex::new(Counts::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(rows) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for (row, verdict) in batch::compare(tracers, rows) {
+                        counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(&row, &verdict, refusals);
+                    }
+                }
+            });
+        }
+    });
+    let counts = counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    println!(
+        "{} compared: {} equal ({} of them refused by both), {} differ and say why, {} refused by one, {} differ",
+        counts.all, counts.equal, counts.both_refuse, counts.explained, counts.one_refuses, counts.wrong
+    );
+    if counts.wrong == 0 && (!refusals || counts.one_refuses == 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[derive(Default)]
+struct Counts {
+    all: usize,
+    equal: usize,
+    both_refuse: usize,
+    explained: usize,
+    one_refuses: usize,
+    wrong: usize,
+}
+
+impl Counts {
+    fn add(&mut self, row: &Row, verdict: &Verdict, refusals: bool) {
+        self.all += 1;
+        match (verdict, &row.differs) {
+            (Verdict::Equal, None) => self.equal += 1,
+            (Verdict::BothRefuse, None) => {
+                self.equal += 1;
+                self.both_refuse += 1;
+            }
+            (Verdict::Equal | Verdict::BothRefuse, Some(_)) => {
+                self.wrong += 1;
+                println!("{}: is said to differ, and does not\n  {}\n", row.name, row.text);
+            }
+            (Verdict::Differs(_) | Verdict::OneRefuses(_), Some(_)) => self.explained += 1,
+            (Verdict::OneRefuses(how), None) => {
+                self.one_refuses += 1;
+                if refusals || std::env::var_os("RBT_ORACLE_TELL").is_some() {
+                    println!("{}: {how}\n  {}\n", row.name, row.text);
+                }
+            }
+            (Verdict::Differs(how), None) => {
+                self.wrong += 1;
+                println!("{}: {how}\n  {}\n", row.name, row.text);
+            }
+        }
+    }
+}

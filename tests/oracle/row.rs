@@ -1,0 +1,88 @@
+//! Rows of the tables.
+
+use regex::Regex;
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// File and line.
+    pub name: String,
+    pub kind: Kind,
+    pub text: String,
+    pub args: String,
+    /// Why it differs.
+    pub differs: Option<String>,
+    pub masks: Vec<Regex>,
+    pub sorted: bool,
+    /// As JSON too.
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Statements,
+    Script,
+    Shell,
+}
+
+impl Row {
+    pub fn statements(name: String, text: String) -> Self {
+        Self { name, kind: Kind::Statements, text, args: String::new(), differs: None, masks: Vec::new(), sorted: false, json: true }
+    }
+
+    /// May it stand in one script with others? Maps are printed at the end, and their types are the script's.
+    pub fn alone(&self) -> bool {
+        self.kind != Kind::Statements
+            || self.differs.is_some()
+            || self.sorted
+            || !self.json
+            || !self.masks.is_empty()
+            || !self.args.is_empty()
+            || ["@", "exit(", "return"].iter().any(|word| self.text.contains(word))
+    }
+}
+
+/// The names that a script's first word may be.
+const PROBES: &str = "begin end interval tracepoint rawtracepoint uprobe uretprobe usdt profile software hardware self test bench \
+                      BEGIN END config let macro struct union enum fn import watchpoint #include #define iter t rt u ur U s h p i w";
+
+pub fn read(file: &str, text: &str) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let name = format!("{file}:{}", i + 1);
+        if line.trim().is_empty() || line.starts_with("# ") || line == "#" {
+            continue;
+        }
+        let Some(about) = line.strip_prefix(' ').map(str::trim_start) else {
+            let (kind, text) = match line.strip_prefix("$ ") {
+                Some(shell) => (Kind::Shell, shell),
+                None if is_script(line) => (Kind::Script, line),
+                None => (Kind::Statements, line),
+            };
+            rows.push(Row { kind, ..Row::statements(name, text.into()) });
+            continue;
+        };
+        let row = rows.last_mut().ok_or_else(|| format!("{name}: is about no row"))?;
+        let (word, rest) = about.split_once(' ').unwrap_or((about, ""));
+        match word {
+            "differs" => row.differs = Some(rest.into()),
+            "args" => row.args = rest.into(),
+            "mask" => row.masks.push(Regex::new(rest).map_err(|e| format!("{name}: {e}"))?),
+            "sorted" => row.sorted = true,
+            "text" => row.json = false,
+            // a script of several lines
+            "|" => {
+                row.text.push('\n');
+                row.text.push_str(rest);
+            }
+            _ => return Err(format!("{name}: {word}?")),
+        }
+    }
+    Ok(rows)
+}
+
+fn is_script(line: &str) -> bool {
+    let word: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || "#_".contains(*c)).collect();
+    let rest = line.get(word.len()..).unwrap_or("").trim_start();
+    PROBES.split_whitespace().any(|p| p == word) && !(word == "let" && rest.starts_with('$')) && !rest.starts_with('=') | (word == "config")
+}
