@@ -203,10 +203,14 @@ impl Drop for Collector {
 fn collect(ring: &mut Ring, between: &Between, state: &Flags, tape: Option<&Tape>) {
     let limit = ring.size().saturating_mul(TIMES);
     let brim = ring.size() / 16;
+    let tape = tape.map(|tape| || tape.lock().unwrap_or_else(PoisonError::into_inner));
+    let stop = between.thread.as_raw_fd();
+    let mut woken_by = vec![ring.fd(), stop];
+    woken_by.extend(tape.iter().flat_map(|tape| tape().fds().collect::<Vec<_>>()));
     let mut taken_in = Instant::now();
     loop {
-        if let Some(tape) = tape.filter(|_| taken_in.elapsed() >= NAP) {
-            tape.lock().unwrap_or_else(PoisonError::into_inner).take_in();
+        if let Some(mut tape) = tape.as_ref().map(|tape| tape()).filter(|tape| taken_in.elapsed() >= NAP || tape.is_filling()) {
+            tape.take_in();
             taken_in = Instant::now();
         }
         let mut bytes = {
@@ -250,12 +254,11 @@ fn collect(ring: &mut Ring, between: &Between, state: &Flags, tape: Option<&Tape
         if found.more || found.bytes > brim {
             continue; // they come faster than a pause allows
         }
-        let stop = between.thread.as_raw_fd();
         if found.bytes > 0 || found.busy {
             wait(&[stop], PAUSE);
         } else {
             state.set_sleeps(true);
-            wait(&[ring.fd(), stop], NAP);
+            wait(&woken_by, NAP);
             state.set_sleeps(false);
         }
     }

@@ -173,6 +173,9 @@ impl Mappings {
     /// The same as [`Mappings::record`], and reads what this process has mapped already.
     pub(super) fn watch(&mut self, pid: u32) {
         self.record();
+        if let Some(recorder) = &self.recorder {
+            recorder.lock().unwrap_or_else(PoisonError::into_inner).watch(pid);
+        }
         self.watched.insert(pid);
         self.read(pid);
     }

@@ -9,6 +9,7 @@
 //! Unsafe: the system call, and the rings, which the kernel writes.
 #![allow(unsafe_code)] // see above
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -46,9 +47,11 @@ pub(super) struct Recorder {
     rings: Vec<Ring>,
     /// Taken from them.
     kept: Vec<(u64, Event)>,
+    /// Processes whose events have precedence, and their descendants.
+    watched: HashSet<u32>,
 }
 
-/// What was recorded and not asked for yet is some 150 bytes each.
+/// Events that are kept until they are asked for, some 150 bytes each. Watched processes have as many again.
 const KEPT: usize = 1 << 18;
 
 impl Recorder {
@@ -70,16 +73,52 @@ impl Recorder {
                 Err(why) => return Err(why),
             }
         }
-        Ok(Self { rings, kept: Vec::new() })
+        Ok(Self { rings, kept: Vec::new(), watched: HashSet::new() })
+    }
+
+    /// Gives the events of a process and its descendants precedence, however many others the machine has.
+    pub(super) fn watch(&mut self, pid: u32) {
+        self.watched.insert(pid);
+    }
+
+    /// Readable when a quarter of a ring is used.
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
+        self.rings.iter().map(|ring| ring.fd.as_raw_fd())
+    }
+
+    /// Is a quarter of a ring used?
+    pub(super) fn is_filling(&self) -> bool {
+        self.rings.iter().any(|ring| ring.used() >= ring.size / 4)
     }
 
     /// Empties the kernel's buffers, so that they do not fill up before the next [`Recorder::drain`].
     pub(super) fn take_in(&mut self) {
-        if self.kept.len() >= KEPT {
-            return; // they will say that they were full
-        }
+        let mut fresh = Vec::new();
         for ring in &mut self.rings {
-            ring.drain(&mut self.kept);
+            ring.drain(&mut fresh);
+        }
+        fresh.sort_by_key(|(time, _)| *time);
+        for (time, event) in fresh {
+            let watched = self.is_watched(&event);
+            let room = if watched { 2 * KEPT } else { KEPT };
+            match self.kept.len() {
+                len if len < room => self.kept.push((time, event)),
+                _ if matches!(self.kept.last(), Some((_, Event::Lost))) => {}
+                _ => self.kept.push((time, Event::Lost)),
+            }
+        }
+    }
+
+    /// Is it of a watched process? Follows forks and exits.
+    fn is_watched(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Mapped { pid, .. } => self.watched.contains(pid),
+            Event::Forked { pid, parent } => self.watched.contains(parent) && {
+                self.watched.insert(*pid);
+                true
+            },
+            Event::Exited { pid } => self.watched.remove(pid),
+            Event::Lost => true,
         }
     }
 
@@ -108,7 +147,7 @@ const TAIL: usize = 1032;
 
 #[derive(Debug)]
 struct Ring {
-    _fd: OwnedFd,
+    fd: OwnedFd,
     base: *mut u8,
     page: usize,
     /// Of data, a power of two.
@@ -123,8 +162,8 @@ impl Ring {
         attr[1] = PERF_COUNT_SW_DUMMY;
         attr[3] = PERF_SAMPLE_TIME;
         attr[5] = FLAGS;
-        // wakeup_watermark: never, we look when we want to know.
-        attr[6] = words(1 << 30, 0);
+        // wakeup_watermark
+        attr[6] = words((page * pages / 4) as u32, 0);
         const PERF_FLAG_FD_CLOEXEC: u64 = 8;
         // SAFETY: `attr` outlives the call; the descriptor is ours alone, and so is the mapping until `drop`.
         unsafe {
@@ -138,7 +177,7 @@ impl Ring {
             if base == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { _fd: fd, base: base.cast(), page, size: page * pages })
+            Ok(Self { fd, base: base.cast(), page, size: page * pages })
         }
     }
 
@@ -147,10 +186,16 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
-    fn drain(&mut self, events: &mut Vec<(u64, Event)>) {
+    /// Bytes that wait to be read.
+    fn used(&self) -> usize {
         let head = self.position(HEAD).load(Ordering::Acquire);
+        (head.wrapping_sub(self.position(TAIL).load(Ordering::Relaxed)) as usize).min(self.size)
+    }
+
+    fn drain(&mut self, events: &mut Vec<(u64, Event)>) {
+        let len = self.used();
         let tail = self.position(TAIL).load(Ordering::Relaxed);
-        let len = (head.wrapping_sub(tail) as usize).min(self.size);
+        let head = tail.wrapping_add(len as u64);
         if len == 0 {
             return;
         }
