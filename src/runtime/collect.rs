@@ -17,9 +17,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::mappings::Tape;
 use super::poll::wait;
 use super::ring::Ring;
 use super::run::NAP;
@@ -112,10 +111,10 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Starts to empty the ring, and to take in the `tape`. `state` must not go before this does.
+    /// Starts to empty the ring. `state` must not go before this does.
     ///
     /// Errors: the ring, where no thread can be had.
-    pub fn start(ring: Ring, state: &Shared, tape: Option<Tape>) -> Result<Self, Ring> {
+    pub fn start(ring: Ring, state: &Shared) -> Result<Self, Ring> {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
         let between = Arc::new(Between { desk: Mutex::default(), room: Condvar::new(), reader, thread });
         let of_thread = Arc::clone(&between);
@@ -126,7 +125,7 @@ impl Collector {
         let take = move || {
             let ring = of_place.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(mut ring) = ring else { crate::bug!("the ring is handed over once") };
-            collect(&mut ring, &of_thread, &flags, tape.as_ref());
+            collect(&mut ring, &of_thread, &flags);
             ring
         };
         match std::thread::Builder::new().name("rbt-ring".into()).stack_size(256 << 10).spawn(take) {
@@ -200,19 +199,10 @@ impl Drop for Collector {
 }
 
 /// What the thread does.
-fn collect(ring: &mut Ring, between: &Between, state: &Flags, tape: Option<&Tape>) {
+fn collect(ring: &mut Ring, between: &Between, state: &Flags) {
     let limit = ring.size().saturating_mul(TIMES);
     let brim = ring.size() / 16;
-    let tape = tape.map(|tape| || tape.lock().unwrap_or_else(PoisonError::into_inner));
-    let stop = between.thread.as_raw_fd();
-    let mut woken_by = vec![ring.fd(), stop];
-    woken_by.extend(tape.iter().flat_map(|tape| tape().fds().collect::<Vec<_>>()));
-    let mut taken_in = Instant::now();
     loop {
-        if let Some(mut tape) = tape.as_ref().map(|tape| tape()).filter(|tape| taken_in.elapsed() >= NAP || tape.is_filling()) {
-            tape.take_in();
-            taken_in = Instant::now();
-        }
         let mut bytes = {
             let desk = between.desk();
             let desk = between.room.wait_timeout_while(desk, NAP, |d| !d.stop && d.bytes >= limit);
@@ -254,17 +244,19 @@ fn collect(ring: &mut Ring, between: &Between, state: &Flags, tape: Option<&Tape
         if found.more || found.bytes > brim {
             continue; // they come faster than a pause allows
         }
+        let stop = between.thread.as_raw_fd();
         if found.bytes > 0 || found.busy {
             wait(&[stop], PAUSE);
         } else {
             state.set_sleeps(true);
-            wait(&woken_by, NAP);
+            wait(&[ring.fd(), stop], NAP);
             state.set_sleeps(false);
         }
     }
 }
 
-fn eventfd() -> io::Result<OwnedFd> {
+/// A descriptor by which a thread is told something.
+pub(super) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: a new descriptor, nobody else's
     unsafe {
         let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
@@ -272,7 +264,8 @@ fn eventfd() -> io::Result<OwnedFd> {
     }
 }
 
-fn tell(fd: &OwnedFd) {
+/// Makes it readable.
+pub(super) fn tell(fd: &OwnedFd) {
     let one = 1u64;
     // SAFETY: eight bytes of ours; it fails only where it has been told 2^64 - 2 times
     unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };

@@ -2,7 +2,7 @@
 //!
 //! From `/proc/PID/maps` while it is alive, and from the kernel's records of what was mapped ([`mmap_events`]).
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::earlier::{Early, Look};
-use super::mmap_events::{Event, Recorder};
+use super::mmap_events::Event;
+use super::tape::Tape;
 use crate::input;
 
 /// A mapped file, each once however many processes have it.
@@ -102,6 +102,8 @@ struct Process {
     read: Option<Instant>,
     /// What it had mapped before recording began is among its mappings, or it began after.
     whole: bool,
+    /// Records were lost that may have been of it.
+    doubtful: bool,
 }
 
 impl Process {
@@ -110,7 +112,8 @@ impl Process {
     }
 
     fn add(&mut self, mapping: Mapping) {
-        if self.find(mapping.start).is_some_and(|known| known.says_as_much_as(&mapping)) {
+        let latest = self.mappings.iter().rev().find(|known| known.start < mapping.end && known.end > mapping.start);
+        if latest.is_some_and(|known| known.says_as_much_as(&mapping)) {
             return;
         }
         let mappings = Rc::make_mut(&mut self.mappings);
@@ -125,8 +128,12 @@ impl Process {
 const ELSEWHERE: u32 = 0;
 /// Of one process; a compiler that maps its output anew each time would otherwise grow without end.
 const MAPPINGS: usize = 8192;
-/// Processes that have exited and are still remembered.
-const EXITED: usize = 4096;
+/// Processes that have exited and are still remembered, and how many mappings of theirs at most. Watched ones and what
+/// they started have as much again.
+const EXITED: usize = 16 << 10;
+const EXITED_MAPPINGS: usize = 1 << 20;
+/// Files that we know. Beyond that, those that no process has mapped are forgotten.
+const OBJECTS: usize = 16 << 10;
 /// Files held open.
 const HELD: usize = 256;
 /// An address that no mapping holds makes us look into /proc again, but stacks without frame pointers have many of those.
@@ -134,17 +141,43 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Without records, what we know of a living process is good for so long.
 const STALE: Duration = Duration::from_secs(1);
 
-/// The kernel's records, which another thread may take in while this one is busy.
-pub(super) type Tape = Arc<Mutex<Recorder>>;
+/// Processes in the order in which they ended, each with the number of its mappings.
+#[derive(Debug, Default)]
+struct Exited {
+    order: VecDeque<(u32, usize)>,
+    mappings: usize,
+}
+
+impl Exited {
+    fn push(&mut self, pid: u32, mappings: usize) {
+        self.order.push_back((pid, mappings));
+        self.mappings += mappings;
+    }
+
+    /// The one that ended first, if there are too many.
+    fn pop(&mut self) -> Option<u32> {
+        if self.order.len() <= EXITED && self.mappings <= EXITED_MAPPINGS {
+            return None;
+        }
+        let (pid, mappings) = self.order.pop_front()?;
+        self.mappings -= mappings;
+        Some(pid)
+    }
+}
 
 /// Mappings of all processes that have been asked about or recorded.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
     processes: HashMap<u32, Process>,
     objects: HashMap<(PathBuf, u64), Rc<Object>>,
-    exited: VecDeque<u32>,
+    /// With so many objects, look which of them nobody has any more.
+    many: usize,
+    /// Those of the watched ones' families, and the others.
+    exited: [Exited; 2],
     watched: BTreeSet<u32>,
-    recorder: Option<Tape>,
+    /// What watched processes started, and so on.
+    family: HashSet<u32>,
+    tape: Option<Tape>,
     /// Whether the kernel was asked for it.
     asked: bool,
     /// A look at what was mapped before.
@@ -153,6 +186,10 @@ pub(super) struct Mappings {
     earlier: HashMap<u32, Early>,
     held: usize,
     ids: usize,
+    /// Records that were lost, processes that were forgotten, and addresses that have no name for either.
+    lost: u64,
+    forgotten: u64,
+    unnamed: u64,
 }
 
 impl Mappings {
@@ -160,7 +197,7 @@ impl Mappings {
     pub(super) fn record(&mut self) {
         if !self.asked {
             self.asked = true;
-            self.recorder = Recorder::open().ok().map(|recorder| Arc::new(Mutex::new(recorder)));
+            self.tape = Tape::start().ok();
         }
     }
 
@@ -173,8 +210,8 @@ impl Mappings {
     /// The same as [`Mappings::record`], and reads what this process has mapped already.
     pub(super) fn watch(&mut self, pid: u32) {
         self.record();
-        if let Some(recorder) = &self.recorder {
-            recorder.lock().unwrap_or_else(PoisonError::into_inner).watch(pid);
+        if let Some(tape) = &self.tape {
+            tape.recorder().watch(pid);
         }
         self.watched.insert(pid);
         self.read(pid);
@@ -201,17 +238,12 @@ impl Mappings {
         self.objects.insert(key, Rc::new(object));
     }
 
-    /// What is recorded, for another thread to take in.
-    pub(super) fn tape(&self) -> Option<Tape> {
-        self.recorder.clone()
-    }
-
     /// Takes in what was recorded; without records, looks at the watched processes again.
     pub(super) fn refresh(&mut self) {
-        if let Some(recorder) = &self.recorder {
+        if let Some(tape) = &self.tape {
             // what happened since is told after what was found
             match &self.look {
-                Some(look) if !look.has_ended() => recorder.lock().unwrap_or_else(PoisonError::into_inner).take_in(),
+                Some(look) if !look.has_ended() => tape.recorder().take_in(),
                 _ => self.drain(),
             }
             return;
@@ -226,7 +258,16 @@ impl Mappings {
         if pid == ELSEWHERE {
             return None;
         }
-        let recorded = self.recorder.is_some();
+        let found = self.look_for(pid, addr);
+        if found.is_none() {
+            let whole = self.processes.get(&pid).is_some_and(|p| p.whole && !p.doubtful && !p.mappings.is_empty());
+            self.unnamed += u64::from(!whole && !Path::new(&format!("/proc/{pid}")).exists());
+        }
+        found
+    }
+
+    fn look_for(&mut self, pid: u32, addr: u64) -> Option<Mapping> {
+        let recorded = self.tape.is_some();
         let known = self.processes.get(&pid);
         let age = known.and_then(|p| p.read).map(|read| read.elapsed());
         let found = known.and_then(|p| p.find(addr)).cloned();
@@ -244,6 +285,22 @@ impl Mappings {
         }
         self.read(pid);
         self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
+    }
+
+    /// What to say of addresses that were asked for, and whose process has ended without anything known of it.
+    pub(super) fn lost(&self) -> Option<String> {
+        let why = match (self.lost, self.forgotten) {
+            _ if self.tape.is_none() => "the kernel does not let rbt record what processes map".to_owned(),
+            (0, 0) => "they ended before rbt could read what they had mapped".to_owned(),
+            (0, _) => "so many have ended since that rbt has forgotten what they had mapped".to_owned(),
+            (lost, _) => format!("processes mapped code faster than rbt could record it ({lost} mappings lost)"),
+        };
+        let count = self.unnamed;
+        let addresses = match count {
+            1 => "an address of a process that has ended".to_owned(),
+            _ => format!("{count} addresses of processes that have ended"),
+        };
+        (count > 0).then(|| format!("warning: {addresses} cannot be named: {why}"))
     }
 
     /// Puts what a process had mapped before recording began before all that it mapped since.
@@ -275,8 +332,8 @@ impl Mappings {
     }
 
     fn drain(&mut self) {
-        let Some(recorder) = &self.recorder else { return };
-        let events = recorder.lock().unwrap_or_else(PoisonError::into_inner).drain();
+        let Some(tape) = &self.tape else { return };
+        let events = tape.recorder().drain();
         for event in events {
             match event {
                 Event::Mapped { pid: ELSEWHERE, .. } | Event::Forked { pid: ELSEWHERE, .. } | Event::Exited { pid: ELSEWHERE } => {}
@@ -293,27 +350,36 @@ impl Mappings {
                     let inherited = self.processes.get(&parent).cloned().unwrap_or_default();
                     // the process that had this id before has ended
                     self.earlier.remove(&pid);
+                    match self.watched.contains(&parent) || self.family.contains(&parent) {
+                        true => self.family.insert(pid),
+                        false => self.family.remove(&pid),
+                    };
                     self.processes.insert(pid, Process { whole: true, ..inherited });
                 }
                 Event::Exited { pid } => {
-                    self.exited.push_back(pid);
+                    let mappings = self.processes.get(&pid).map_or(0, |p| p.mappings.len());
+                    self.exited[usize::from(!self.family.contains(&pid))].push(pid, mappings);
                     self.forget();
                 }
                 // What is alive is read from /proc as soon as an address is not found.
-                Event::Lost => self.processes.values_mut().for_each(|p| p.read = None),
+                Event::Lost { count } => {
+                    self.lost += count;
+                    self.processes.values_mut().for_each(|p| (p.read, p.doubtful) = (None, true));
+                }
             }
         }
     }
 
     /// Keeps the number of processes in bounds, but the watched ones always.
     fn forget(&mut self) {
-        while self.exited.len() > EXITED {
-            if let Some(pid) = self.exited.pop_front()
-                && !self.watched.contains(&pid)
+        for exited in &mut self.exited {
+            while let Some(pid) = exited.pop() {
                 // The pid may have been given out again.
-                && !Path::new(&format!("/proc/{pid}")).exists()
-            {
-                self.processes.remove(&pid);
+                if !self.watched.contains(&pid) && !Path::new(&format!("/proc/{pid}")).exists() {
+                    self.processes.remove(&pid);
+                    self.family.remove(&pid);
+                    self.forgotten += 1;
+                }
             }
         }
     }
@@ -323,7 +389,9 @@ impl Mappings {
         for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
             self.map(pid, &line, SystemTime::now());
         }
-        self.processes.entry(pid).or_default().read = Some(Instant::now());
+        let process = self.processes.entry(pid).or_default();
+        process.read = Some(Instant::now());
+        process.doubtful &= maps.is_empty();
     }
 
     fn map(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) {
@@ -335,7 +403,13 @@ impl Mappings {
         };
         // Memory of a device or of the kernel has no offset that means anything.
         let offset = if matches!(backing, Backing::File(_)) { line.offset } else { 0 };
-        self.processes.entry(pid).or_default().add(Mapping { start: line.start, end: line.end, offset, backing });
+        let doubtful = self.lost > 0;
+        self.processes.entry(pid).or_insert_with(|| Process { doubtful, ..Process::default() }).add(Mapping {
+            start: line.start,
+            end: line.end,
+            offset,
+            backing,
+        });
     }
 
     fn object(&mut self, pid: u32, line: &Line<'_>, seen: SystemTime) -> Rc<Object> {
@@ -358,6 +432,11 @@ impl Mappings {
             self.ids += 1;
             self.ids
         });
+        if self.objects.len() >= self.many {
+            self.objects.retain(|_, object| object.held.is_some() || Rc::strong_count(object) > 1);
+            self.many = 2 * self.objects.len();
+        }
+        self.many = self.many.max(OBJECTS);
         let object = Rc::new(Object { id, path: key.0.clone(), inode: key.1, seen, held });
         self.objects.insert(key, Rc::clone(&object));
         object

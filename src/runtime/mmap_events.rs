@@ -9,7 +9,7 @@
 //! Unsafe: the system call, and the rings, which the kernel writes.
 #![allow(unsafe_code)] // see above
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -37,8 +37,31 @@ pub(super) enum Event {
     Forked { pid: u32, parent: u32 },
     /// A process ended (not just a thread of it).
     Exited { pid: u32 },
-    /// A ring was full.
-    Lost,
+    /// A ring, or what is kept until it is asked for, was full.
+    Lost {
+        /// So many events.
+        count: u64,
+    },
+}
+
+impl Event {
+    fn path_len(&self) -> usize {
+        match self {
+            Self::Mapped { path, .. } => path.as_os_str().len(),
+            Self::Forked { .. } | Self::Exited { .. } | Self::Lost { .. } => 0,
+        }
+    }
+
+    /// Apart from the time.
+    fn says_the_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Mapped { pid, start, len, offset, inode, path, time: _ },
+                Self::Mapped { pid: p, start: s, len: l, offset: o, inode: i, path: name, time: _ },
+            ) => (pid, start, len, offset, inode) == (p, s, l, o, i) && path == name,
+            (one, other) => one == other,
+        }
+    }
 }
 
 /// Records of the whole machine since [`Recorder::open`].
@@ -47,12 +70,16 @@ pub(super) struct Recorder {
     rings: Vec<Ring>,
     /// Taken from them.
     kept: Vec<(u64, Event)>,
+    /// Bytes of it.
+    size: usize,
+    /// Where in it each process's latest mapping is.
+    latest: HashMap<u32, usize>,
     /// Processes whose events have precedence, and their descendants.
     watched: HashSet<u32>,
 }
 
-/// Events that are kept until they are asked for, some 150 bytes each. Watched processes have as many again.
-const KEPT: usize = 1 << 18;
+/// Bytes of events that are kept until they are asked for, 130 and a path each. Watched processes have as many again.
+const KEPT: usize = 32 << 20;
 
 impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would be 12 ms: events of tasks make the kernel
@@ -73,7 +100,7 @@ impl Recorder {
                 Err(why) => return Err(why),
             }
         }
-        Ok(Self { rings, kept: Vec::new(), watched: HashSet::new() })
+        Ok(Self { rings, kept: Vec::new(), size: 0, latest: HashMap::new(), watched: HashSet::new() })
     }
 
     /// Gives the events of a process and its descendants precedence, however many others the machine has.
@@ -81,14 +108,9 @@ impl Recorder {
         self.watched.insert(pid);
     }
 
-    /// Readable when a quarter of a ring is used.
+    /// Each is readable when a quarter of its ring is used.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
         self.rings.iter().map(|ring| ring.fd.as_raw_fd())
-    }
-
-    /// Is a quarter of a ring used?
-    pub(super) fn is_filling(&self) -> bool {
-        self.rings.iter().any(|ring| ring.used() >= ring.size / 4)
     }
 
     /// Empties the kernel's buffers, so that they do not fill up before the next [`Recorder::drain`].
@@ -98,14 +120,41 @@ impl Recorder {
             ring.drain(&mut fresh);
         }
         fresh.sort_by_key(|(time, _)| *time);
+        self.keep(fresh);
+    }
+
+    fn keep(&mut self, fresh: Vec<(u64, Event)>) {
         for (time, event) in fresh {
             let watched = self.is_watched(&event);
             let room = if watched { 2 * KEPT } else { KEPT };
-            match self.kept.len() {
-                len if len < room => self.kept.push((time, event)),
-                _ if matches!(self.kept.last(), Some((_, Event::Lost))) => {}
-                _ => self.kept.push((time, Event::Lost)),
+            if self.is_again(&event) {
+                continue;
             }
+            let event = if self.size < room { event } else { Event::Lost { count: 1 } };
+            match (&event, self.kept.last_mut()) {
+                (Event::Lost { count }, Some((_, Event::Lost { count: before }))) => *before += count,
+                _ => {
+                    self.size += size_of::<(u64, Event)>() + event.path_len();
+                    self.kept.push((time, event));
+                }
+            }
+        }
+    }
+
+    /// Does it only say what the process's latest one says? Some map the same memory again and again.
+    fn is_again(&mut self, event: &Event) -> bool {
+        let (Event::Mapped { pid, .. } | Event::Forked { pid, .. } | Event::Exited { pid }) = event else { return false };
+        if !matches!(event, Event::Mapped { .. }) {
+            self.latest.remove(pid);
+            return false;
+        }
+        let before = self.latest.insert(*pid, self.kept.len());
+        match before.and_then(|at| Some((at, self.kept.get(at)?))) {
+            Some((at, (_, known))) if known.says_the_same_as(event) => {
+                self.latest.insert(*pid, at);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -113,12 +162,14 @@ impl Recorder {
     fn is_watched(&mut self, event: &Event) -> bool {
         match event {
             Event::Mapped { pid, .. } => self.watched.contains(pid),
-            Event::Forked { pid, parent } => self.watched.contains(parent) && {
-                self.watched.insert(*pid);
-                true
-            },
+            Event::Forked { pid, parent } => {
+                self.watched.contains(parent) && {
+                    self.watched.insert(*pid);
+                    true
+                }
+            }
             Event::Exited { pid } => self.watched.remove(pid),
-            Event::Lost => true,
+            Event::Lost { .. } => true,
         }
     }
 
@@ -126,6 +177,8 @@ impl Recorder {
     pub(super) fn drain(&mut self) -> Vec<Event> {
         self.take_in();
         let mut events = std::mem::take(&mut self.kept);
+        self.size = 0;
+        self.latest.clear();
         // A process may move between CPUs, so that only all rings together are its history.
         events.sort_by_key(|(time, _)| *time);
         events.into_iter().map(|(_, event)| event).collect()
@@ -248,7 +301,8 @@ fn event(kind: u32, record: &[u8], time: SystemTime) -> Option<Event> {
     const FORK: u32 = 7;
     const MMAP2: u32 = 10;
     match kind {
-        LOST => Some(Event::Lost),
+        // an id comes before the number
+        LOST => Some(Event::Lost { count: u64_at(record, 16).unwrap_or(1) }),
         // pid, ppid, tid, ptid. Threads are told too; a process is its first thread.
         EXIT if u32_at(record, 8) == u32_at(record, 16) => Some(Event::Exited { pid: u32_at(record, 8)? }),
         FORK if u32_at(record, 8) != u32_at(record, 12) => Some(Event::Forked { pid: u32_at(record, 8)?, parent: u32_at(record, 12)? }),
@@ -299,6 +353,32 @@ mod tests {
         assert!(events.contains(&Event::Forked { pid: id, parent: std::process::id() }));
         assert!(events.contains(&Event::Exited { pid: id }));
         assert!(recorder.drain().iter().all(|e| !matches!(e, Event::Mapped { pid, .. } if *pid == id)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let Ok(mut recorder) = Recorder::open() else { return eprintln!("skipped: needs CAP_PERFMON") };
+        recorder.watch(7);
+        recorder.rings.clear();
+        let mapped = |pid, start| Event::Mapped {
+            pid,
+            start,
+            len: 4096,
+            offset: 0,
+            inode: 1,
+            path: PathBuf::from("x".repeat(4096)),
+            time: SystemTime::UNIX_EPOCH,
+        };
+        recorder.keep((0..10).map(|time| (time, mapped(1, 4096))).collect());
+        assert_eq!(recorder.kept.len(), 1);
+        recorder.keep((0..50_000).map(|time| (time, mapped(2, 4096 * time))).collect());
+        assert!(recorder.size <= KEPT + 8192);
+        recorder.keep(vec![(50_000, mapped(7, 4096))]);
+        let events = recorder.drain();
+        let lost: u64 = events.iter().map(|e| if let Event::Lost { count } = e { *count } else { 0 }).sum();
+        let of_two = events.iter().filter(|e| matches!(e, Event::Mapped { pid: 2, .. })).count() as u64;
+        assert_eq!(of_two + lost, 50_000);
+        assert!(events.contains(&mapped(7, 4096)) && lost > 0);
     }
 
     #[test]

@@ -63,6 +63,7 @@ mod source;
 mod stacks;
 mod sweep;
 pub mod symbolize;
+mod tape;
 mod telling;
 mod trials;
 mod unhit;

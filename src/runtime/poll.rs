@@ -13,7 +13,12 @@ pub(super) fn wait(fds: &[RawFd], longest: Duration) {
 
 /// Has this pidfd's process ended?
 pub(super) fn ended(pidfd: &OwnedFd) -> bool {
-    let mut polled = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    readable(pidfd)
+}
+
+/// Is there something to read now?
+pub(super) fn readable(fd: &OwnedFd) -> bool {
+    let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: as above
     unsafe { libc::poll(&mut polled, 1, 0) > 0 }
 }

@@ -142,7 +142,7 @@ impl Session<'_> {
         iterate(&self.links, source, &mut desk, &self.signals)?;
 
         if desk.goes_on() && (waits || child.is_some()) {
-            source.collect(&self.loaded.state, self.symbols.tape());
+            source.collect(&self.loaded.state);
         }
         let mut refreshed = Instant::now();
         loop {
@@ -414,6 +414,10 @@ impl<'a> Desk<'a> {
                     }
                 }
             }
+        }
+        if let Some(lost) = self.symbols.lost().filter(|_| self.settings.warning_level > 0) {
+            self.flush(true);
+            self.rendered.err.extend_from_slice(format!("{lost}\n").as_bytes());
         }
         if self.incomplete || self.verbose {
             self.say(Output::Counts(counts.clone()));

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::collect::{Batch, Collector};
 use super::events::Events;
-use super::mappings::Tape;
 use super::poll::wait;
 use super::ring::{Drained, Ring};
 use super::run::{Desk, LONG};
@@ -44,8 +43,8 @@ impl Source {
     }
 
     /// From now on another thread empties the ring; where none can be had, this one does.
-    pub fn collect(&mut self, state: &Shared, tape: Option<Tape>) {
-        match self.ring.take().map(|ring| Collector::start(ring, state, tape)) {
+    pub fn collect(&mut self, state: &Shared) {
+        match self.ring.take().map(|ring| Collector::start(ring, state)) {
             Some(Ok(collector)) => self.collector = Some(collector),
             Some(Err(ring)) => self.ring = Some(ring),
             None => {}

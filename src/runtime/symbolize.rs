@@ -14,7 +14,7 @@ use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 
-use super::mappings::{Backing, Mappings, Object, Tape};
+use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
 use crate::system::elf::{self, Segment};
 use crate::system::{Function, mangled, separate};
@@ -73,16 +73,16 @@ impl Symbols {
         self.state.borrow_mut().mappings.keep(path);
     }
 
-    /// What is recorded, for another thread to take in.
-    pub(super) fn tape(&self) -> Option<Tape> {
-        self.state.borrow().mappings.tape()
-    }
-
     /// Takes in what was mapped since. Call it now and then (every 100 ms to 1 s; 1 µs when nothing happened), so that
-    /// the kernel's buffers do not fill up. For a child it need not be called before its exit, unless the kernel did not
+    /// not too much of it waits. For a child it need not be called before its exit, unless the kernel did not
     /// let us record: then what was mapped after the last call is not known.
     pub fn refresh(&self) {
         self.state.borrow_mut().mappings.refresh();
+    }
+
+    /// What to say of addresses that have no name since it is not known what was there; nothing where there are none.
+    pub fn lost(&self) -> Option<String> {
+        self.state.borrow().mappings.lost()
     }
 
     /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function

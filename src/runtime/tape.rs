@@ -1,0 +1,70 @@
+//! Taking in the records of mappings on a thread of its own, whatever the script does meanwhile: a ring of the kernel's
+//! holds a few thousand of them, which a busy machine makes within milliseconds.
+#![allow(unsafe_code)] // setpriority(2)
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::collect::{eventfd, tell};
+use super::mmap_events::Recorder;
+use super::poll::wait;
+
+/// The records, and the thread that takes them in. Without one, they are taken in where they are asked for.
+#[derive(Debug)]
+pub(super) struct Tape {
+    recorder: Arc<Mutex<Recorder>>,
+    thread: Option<(JoinHandle<()>, OwnedFd)>,
+}
+
+/// The kernel wakes the thread when a ring is a quarter full.
+const LONGEST: Duration = Duration::from_secs(10);
+
+impl Tape {
+    /// Starts recording.
+    ///
+    /// Errors: see [`Recorder::open`].
+    pub fn start() -> std::io::Result<Self> {
+        let recorder = Arc::new(Mutex::new(Recorder::open()?));
+        Ok(Self { thread: spawn(&recorder), recorder })
+    }
+
+    pub fn recorder(&self) -> MutexGuard<'_, Recorder> {
+        of(&self.recorder)
+    }
+}
+
+impl Drop for Tape {
+    fn drop(&mut self) {
+        if let Some((thread, stop)) = self.thread.take() {
+            tell(&stop);
+            // a thread that panicked has nothing more to say
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A thread that panicked in the midst has left nothing half done.
+fn of(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
+    recorder.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
+    let stop = eventfd().ok()?;
+    let told = stop.try_clone().ok()?;
+    let recorder = Arc::clone(recorder);
+    let take = move || {
+        // Its turn must come before the rings are full, and it takes little time. Without the right to it, so be it.
+        // SAFETY: a plain system call; 0 is this thread
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+        let mut fds = vec![told.as_raw_fd()];
+        fds.extend(of(&recorder).fds());
+        while !super::poll::readable(&told) {
+            wait(&fds, LONGEST);
+            of(&recorder).take_in();
+        }
+    };
+    let thread = std::thread::Builder::new().name("rbt-mmap".into()).stack_size(256 << 10).spawn(take).ok()?;
+    Some((thread, stop))
+}
