@@ -6,22 +6,22 @@
 pub mod check;
 mod completions;
 pub mod fmt;
+mod one_liners;
 mod raw;
 pub mod snapshot;
 mod split;
+pub mod subcommands;
 mod usage;
 mod values;
 pub mod verbs;
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-use crate::diag::nearest;
 use crate::expect;
-use crate::help;
+use crate::failure::Failure;
 use crate::probes::KINDS;
 use crate::render::FORMATS;
 use crate::runtime::Buffering;
@@ -32,75 +32,9 @@ use crate::verdict;
 pub use completions::completions;
 use raw::Raw;
 pub use split::{misspelt_option, own_letter, script_args, valued};
+pub use usage::usage;
 use usage::{EXAMPLES, STATUS, short_usage, usage_error};
-use values::{check_words, color, color_where, descriptor, pid, stages};
-
-/// Why nothing is run (any more): a message, what to do about it, and the exit status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Exit status of the process.
-    pub status: u8,
-    /// Stable, as a diagnostic's: `usage`, `no-permission`.
-    pub code: &'static str,
-    /// Names the thing; one line without a final stop.
-    pub message: String,
-    /// What it is about, as it was given: lines below the message.
-    pub excerpt: Option<String>,
-    /// The remedy, where there is one.
-    pub help: Option<String>,
-}
-
-/// See [`Failure::told`].
-const TOLD: &str = "told";
-
-impl Failure {
-    /// Wrong use, a wrong script, or a right that is missing: status 1.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { status: 1, code: "usage", message: message.into(), excerpt: None, help: None }
-    }
-
-    /// With another code than `usage`.
-    pub fn code(mut self, code: &'static str) -> Self {
-        self.code = code;
-        self
-    }
-
-    /// With lines below the message.
-    pub fn excerpt(mut self, lines: impl Into<String>) -> Self {
-        self.excerpt = Some(lines.into()).filter(|lines| !lines.is_empty());
-        self
-    }
-
-    /// With the remedy.
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    /// With another status.
-    pub fn status(mut self, status: u8) -> Self {
-        self.status = status;
-        self
-    }
-
-    /// One about which all has been said.
-    pub fn told(status: u8) -> Self {
-        Self { status, code: TOLD, message: String::new(), excerpt: None, help: None }
-    }
-
-    /// Has all been said about it?
-    pub fn is_told(&self) -> bool {
-        self.code == TOLD
-    }
-
-    /// With `did you mean`, or all that would do.
-    fn suggest(self, word: &str, words: &[&'static str]) -> Self {
-        match nearest(word, words.iter().copied()) {
-            Some(near) => self.help(format!("did you mean `{near}`?")),
-            None => self.help(format!("one of {}", words.join(", "))),
-        }
-    }
-}
+use values::{check_words, color, descriptor, pid, stages};
 
 /// What was asked for.
 #[derive(Debug)]
@@ -128,6 +62,8 @@ pub enum Command {
     Snapshot(snapshot::Snapshot),
     /// `rbt completions`
     Completions(clap_complete::Shell),
+    /// `rbt help`: the words to explain
+    Help(Vec<String>),
     /// Something to say on standard output, and that is all: help, version.
     Say(String),
 }
@@ -140,7 +76,7 @@ impl Command {
             Command::Fmt(fmt) => fmt.color,
             Command::Check(check) => check.color,
             Command::Snapshot(snapshot) => snapshot.color,
-            Command::Info | Command::Completions(_) | Command::Say(_) => color_by_default(),
+            Command::Info | Command::Completions(_) | Command::Help(_) | Command::Say(_) => color_by_default(),
         }
     }
 }
@@ -276,9 +212,6 @@ impl Expected {
     }
 }
 
-/// Words that are no script where one is expected.
-pub const SUBCOMMANDS: &[&str] = &["info", "check", "fmt", "snapshot", "completions", "one-liners", "help"];
-
 /// A stage that `-d` can show.
 pub struct Stage {
     /// The name.
@@ -321,13 +254,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failur
 
 fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     let after = args.get(1..).unwrap_or(&[]);
-    match args.first().and_then(|a| a.to_str()) {
-        Some("fmt") => return fmt::parse(after),
-        Some("check") => return check::parse(after),
-        Some("snapshot") => return snapshot::parse(after),
-        Some("one-liners") => return one_liners(after),
-        Some("help") => return explain(after),
-        _ => {}
+    if let Some(subcommand) = args.first().and_then(|a| subcommands::find(a.to_str()?)) {
+        return (subcommand.parse)(after);
     }
     let first = split::first_word(&Raw::command(), &args);
     let verb = first.and_then(|i| Some((i, table::find(args.get(i)?.to_str()?)?)));
@@ -383,15 +311,17 @@ fn quoted(text: &str) -> String {
 
 fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
     let mut rest = rest.into_iter().peekable();
-    let word = |a: Option<&OsString>, w: &str| a.is_some_and(|a| a == OsStr::new(w));
-    if raw.info || (raw.program.is_none() && !raw.list && word(rest.peek(), "info")) {
+    let word = rest.peek().and_then(|word| word.to_str()).filter(|_| raw.program.is_none() && !raw.list);
+    if raw.info || word == Some("info") {
         return Ok(Command::Info);
     }
-    if raw.program.is_none() && !raw.list && word(rest.peek(), "completions") {
-        return shell(rest.nth(1));
+    if let Some(subcommand) = word.and_then(subcommands::find) {
+        let name = subcommand.name;
+        return Err(Failure::new(format!("`{name}` is a subcommand: it comes before the options"))
+            .help(format!("rbt {name} {}; a file of this name is ./{name}", subcommand.usage)));
     }
     if let Some(name) = raw.completions {
-        return shell(Some(name));
+        return subcommands::shell(Some(&name));
     }
     refuse_later_work(&raw)?;
     if raw.fmt || raw.mode.as_deref() == Some("format") {
@@ -451,60 +381,6 @@ fn listed(arg: OsString) -> Listed {
         return Listed::Script(Program::File(arg.into()));
     }
     Listed::Pattern(text)
-}
-
-/// `rbt one-liners [NAME | SUBJECT]`
-fn one_liners(words: &[OsString]) -> Result<Command, Failure> {
-    let words: Vec<_> = words.iter().map(|w| w.to_string_lossy()).filter(|w| w != "--").collect();
-    if words.iter().any(|w| w == "-h" || w == "--help") {
-        return Ok(Command::Say(usage::ONE_LINERS.into()));
-    }
-    let color = color_where(None, || std::io::stdout().is_terminal())?;
-    // a subject may be of two words
-    let word = words.join(" ");
-    if let Some(option) = words.iter().find(|w| w.starts_with('-')) {
-        return Err(Failure::new(format!("rbt one-liners: there is no option `{option}`"))
-            .code("unknown-option")
-            .help(usage::SEE_ONE_LINERS));
-    }
-    if word.is_empty() {
-        return Ok(Command::Say(format!("{}\n{}", scripts::list(None, color), usage::AFTER_LIST)));
-    }
-    if let Some(script) = scripts::find(&word) {
-        return Ok(Command::Say(script.text.into()));
-    }
-    if scripts::SUBJECTS.iter().any(|(s, _)| *s == word) {
-        return Ok(Command::Say(scripts::list(Some(&word), color)));
-    }
-    let failure = Failure::new(format!("there is no one-liner `{word}`, nor a subject of that name")).code("unknown-script");
-    let known = scripts::SCRIPTS.iter().map(|s| s.name).chain(scripts::SUBJECTS.iter().map(|(s, _)| *s));
-    if let Some(here) = scripts::elsewhere(&word) {
-        return Err(failure.help(format!("what other tools call so is `{here}` here")));
-    }
-    Err(failure.help(match nearest(&word, known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("`rbt one-liners` lists them; `rbt help {word}` looks for the word everywhere"),
-    }))
-}
-
-/// `rbt help [WORD]`
-fn explain(words: &[OsString]) -> Result<Command, Failure> {
-    let words: Vec<_> = words.iter().map(|w| w.to_string_lossy()).filter(|w| w != "--").collect();
-    match words.join(" ").as_str() {
-        "" | "-h" | "--help" if words.len() < 2 => Ok(Command::Say(help::overview())),
-        word => help::about(word, &[]).map(Command::Say),
-    }
-}
-
-fn shell(name: Option<OsString>) -> Result<Command, Failure> {
-    use clap_complete::Shell;
-    let name = name.unwrap_or_default().to_string_lossy().into_owned();
-    match name.as_str() {
-        "bash" => Ok(Command::Completions(Shell::Bash)),
-        "zsh" => Ok(Command::Completions(Shell::Zsh)),
-        "fish" => Ok(Command::Completions(Shell::Fish)),
-        _ => Err(Failure::new(format!("there are no completions for `{name}`")).help("one of bash, zsh, fish")),
-    }
 }
 
 fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use crate::builtins::{self, Accepts, Builtin, Param, Returns};
-use crate::cli::{self, Failure};
+use crate::cli::{self, subcommands::SUBCOMMANDS};
 use crate::diag::{Source, codes, nearest};
 use crate::expect::FUNCTIONS;
+use crate::failure::Failure;
 use crate::probes::{Caps, KINDS};
 use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
@@ -64,6 +65,10 @@ impl Entry {
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     all.extend(VERBS.iter().map(|v| Entry::new(vec![v.name.into()], "verb", v.doc, || cli::verbs::help(v))));
+    all.extend(SUBCOMMANDS.iter().map(|s| {
+        let text = || format!("Usage: rbt {} {}\n\n{}; `rbt {} --help` has the options.\n", s.name, s.usage, s.doc, s.name);
+        Entry::new(vec![s.name.into()], "subcommand", s.doc, text)
+    }));
     all.extend(SCRIPTS.iter().map(|s| {
         let text = || {
             let source = Source { name: s.name.into(), text: s.text.into() };

@@ -81,9 +81,12 @@
 // --- words
 pub mod decode;
 pub mod diag;
+pub mod failure;
 pub mod host;
 pub mod input;
 pub mod settings;
+pub mod streams;
+pub mod terminal;
 pub mod types;
 pub mod value;
 
@@ -109,6 +112,7 @@ pub mod syntax;
 // --- surface
 pub mod cli;
 pub mod driver;
+pub mod frontend;
 pub mod help;
 pub mod info;
 pub mod list;

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use crate::check::hir;
-use crate::cli::Failure;
 use crate::diag::{Span, nearest, plain};
+use crate::failure::{self, Failure};
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind, ProbeSite};
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName, matches};
@@ -116,7 +116,7 @@ impl Page<'_> {
         }
         match failed {
             Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::new(format!("cannot write the list: {}", crate::system::elf::said(&e))).code("not-written"))
+                Err(Failure::new(format!("cannot write the list: {}", failure::reason(&e))).code("not-written"))
             }
             _ => Ok(()),
         }

@@ -18,18 +18,21 @@ use rustyline::history::FileHistory;
 use rustyline::{ColorMode, CompletionType, Config, Editor, ExternalPrinter};
 
 use crate::check::hir;
-use crate::cli::{Failure, Run, nothing_to_run};
+use crate::cli::{Run, nothing_to_run};
 use crate::codegen::Compiled;
 use crate::diag::{Diagnostics, Source};
-use crate::driver::entry::{Among, Entry, Text, warn};
-use crate::driver::{paint, permitted, tell};
 use crate::emit::Dumps;
+use crate::failure::Failure;
+use crate::frontend::entry::{Entry, EntryContext, Text, warn};
+use crate::frontend::require::require_privileges;
 use crate::input;
 use crate::probes::Attach;
 use crate::runtime::Parts;
 use crate::settings::Mode;
+use crate::streams::report;
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
+use crate::terminal::{self, paint};
 use entries::{Held, Named, Running};
 use line::Line;
 use printer::{Printer, plainly};
@@ -80,9 +83,9 @@ impl World {
         self.definitions.borrow().iter().map(|(_, source)| source.clone()).collect()
     }
 
-    fn among<T>(&self, ask: impl FnOnce(&Among) -> T) -> T {
+    fn among<T>(&self, ask: impl FnOnce(&EntryContext) -> T) -> T {
         let (maps, definitions) = (self.given(), self.defined());
-        ask(&Among { run: &self.run, sys: &self.sys, definitions: &definitions, maps: &maps })
+        ask(&EntryContext { run: &self.run, sys: &self.sys, definitions: &definitions, maps: &maps })
     }
 }
 
@@ -373,8 +376,8 @@ impl Prompt {
 
     /// Says what may be typed, and what may not be done.
     fn greet(&self) {
-        if let Err(failure) = permitted() {
-            tell(&failure, self.world.run.color);
+        if let Err(failure) = require_privileges() {
+            report(&failure, self.world.run.color);
         }
         if !self.world.run.quiet {
             self.say("A probe and its block to trace, an expression for its value; :help for more, Ctrl-D to leave.\n");
@@ -392,7 +395,7 @@ impl Prompt {
 
     fn fail(&mut self, failure: &Failure) {
         self.failed = true;
-        tell(failure, self.world.run.color);
+        report(failure, self.world.run.color);
     }
 
     /// Does what a line says.
@@ -410,7 +413,7 @@ impl Prompt {
         done.unwrap_or_else(|failure| {
             self.fail(&failure);
             if commands::TABLE.iter().any(|command| command.name == text) {
-                warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", "1", self.world.run.color)));
+                warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", terminal::BOLD, self.world.run.color)));
             }
             Next::Go
         })
@@ -434,7 +437,7 @@ impl Prompt {
             self.number = number;
             return Ok(());
         }
-        permitted()?;
+        require_privileges()?;
         loop {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
             match self.run(number, &entry, &compiled, what) {
@@ -460,7 +463,7 @@ impl Prompt {
             plainly(&self.value(entry, &out));
             return Ok(());
         }
-        let label = paint(&format!("[{number}]"), "36", world.run.color && io::stdout().is_terminal());
+        let label = paint(&format!("[{number}]"), terminal::NAME, world.run.color && io::stdout().is_terminal());
         let quiet = world.run.quiet || world.run.format != TEXT;
         let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
         let once = sites().all(|s| matches!(s.attach, Attach::Begin));
@@ -525,7 +528,7 @@ impl Prompt {
             shown.push(b'\n');
             return shown;
         }
-        let ty = if self.world.run.color && io::stdout().is_terminal() { format!("\x1b[2m{ty}\x1b[0m") } else { ty };
+        let ty = paint(&ty, terminal::DIM, self.world.run.color && io::stdout().is_terminal());
         let before = if shown.contains(&b'\n') {
             "\n"
         } else if shown.is_empty() {
@@ -546,7 +549,7 @@ impl Prompt {
         self.world.among(|among| {
             let fault = |text: &Text, diags: &Diagnostics| {
                 warn(&among.told(text, diags));
-                Failure::told(1)
+                Failure::reported(1)
             };
             let not_script = match among.parse(&script) {
                 Ok(tree) => {

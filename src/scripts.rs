@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use crate::builtins::options::{self, ScriptOption};
 use crate::diag::nearest;
+use crate::terminal::{self, paint};
 
 /// A tool.
 #[derive(Debug, PartialEq, Eq)]
@@ -159,7 +160,6 @@ fn trim(lines: &mut Vec<&str>) {
 pub fn list(only: Option<&str>, color: bool) -> String {
     let rows: Vec<(&Script, Header)> = SCRIPTS.iter().map(|s| (s, Header::of(s.text))).collect();
     let width = SCRIPTS.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
-    let ink = |text: &str, code: &str| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() };
     let mut out = String::new();
     for (subject, _) in SUBJECTS.iter().chain(&[("others", "")]).filter(|(s, _)| only.is_none_or(|o| o == *s)) {
         let of_subject: Vec<_> = rows.iter().filter(|(_, h)| h.subject() == *subject).collect();
@@ -169,11 +169,11 @@ pub fn list(only: Option<&str>, color: bool) -> String {
         if !out.is_empty() {
             out.push('\n');
         }
-        let _ = writeln!(out, "{}", ink(subject, "1"));
+        let _ = writeln!(out, "{}", paint(subject, terminal::BOLD, color));
         for (script, header) in of_subject {
             // colors take no columns
             let gap = " ".repeat(width - script.name.chars().count());
-            let _ = writeln!(out, "  {}{gap}  {}", ink(script.name, "36"), header.line());
+            let _ = writeln!(out, "  {}{gap}  {}", paint(script.name, terminal::NAME, color), header.line());
         }
     }
     out

@@ -11,7 +11,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 pub use made::Made;
 use made::Word;
 pub use probe::Category;

@@ -125,11 +125,11 @@ fn filled(page: &str) -> String {
 fn section(name: &str) -> String {
     match name {
         "options" => options(&cli::command()),
-        "fmt" => options(&cli::fmt::command()),
-        "check" => options(&cli::check::command()),
+        "fmt" => options(&subcommand("fmt")),
+        "check" => options(&subcommand("check")),
         "rules" => verdict::RULES.iter().map(|r| item(r.name, &[rule(r)], "")).collect(),
         "codes" => codes::all().filter(|c| verdict::rule(c.name).is_none()).map(|c| item(c.name, &[rule(c)], "")).collect(),
-        "snapshot" => options(&cli::snapshot::command()),
+        "snapshot" => options(&subcommand("snapshot")),
         "probes" => KINDS.iter().map(|k| item(k.usage(), &[k.doc().into()], k.example())).collect(),
         "builtins" => builtins(),
         "settings" => SETTINGS.iter().map(setting).collect(),
@@ -147,6 +147,11 @@ fn section(name: &str) -> String {
         }
         _ => panic!("no table is called {name}"),
     }
+}
+
+fn subcommand(name: &str) -> clap::Command {
+    let row = cli::subcommands::find(name).unwrap_or_else(|| panic!("{name} is no subcommand"));
+    (row.command)()
 }
 
 /// What it finds, and how bad that is.

@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 /// The layers, lowest first. A module may use lower layers, and its own where `peers` says so. A
 /// stage is used by no other stage: what passes between two stages is data, which has rows of its own.
 const LAYERS: &[Layer] = &[
-    Layer { name: "words", peers: true, modules: &["diag", "types", "value", "decode", "host", "input", "settings", "caps"] },
+    Layer {
+        name: "words",
+        peers: true,
+        modules: &["diag", "failure", "streams", "terminal", "types", "value", "decode", "host", "input", "settings", "caps"],
+    },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
     Layer { name: "system", peers: false, modules: &["system"] },
     Layer { name: "C declarations", peers: false, modules: &["cdecl"] },
@@ -20,12 +24,13 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "surface",
         peers: true,
-        modules: &["driver", "cli", "list", "info", "help", "scripts", "verbs", "verify", "completions", "repl", "main"],
+        modules: &["driver", "frontend", "cli", "list", "info", "help", "scripts", "verbs", "verify", "completions", "repl", "main"],
     },
 ];
 
 /// Where each dependency may be used; an empty list is everywhere.
 const HOMES: &[(&str, &[&str])] = &[
+    ("anstyle", &[]),
     ("anyhow", &[]),
     ("blazesym", &["src/runtime/symbolize.rs"]),
     ("clap", &["src/cli.rs", "src/cli/", "src/completions.rs"]),

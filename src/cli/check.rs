@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use super::{Command, Failure};
+use super::Command;
+use crate::failure::Failure;
 use crate::verdict::{FORMATS, RULES, USAGE};
 
 /// What is checked, against what, and how it is told.
@@ -60,7 +61,7 @@ pub const SNAPSHOT: &str = "rbts";
     args_override_self = true,
     after_help = EXAMPLES
 )]
-struct Raw {
+pub(super) struct Raw {
     /// Files, directories of *.bt, quoted globs, names of tools, or `-` for standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     files: Vec<OsString>,
@@ -165,7 +166,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         let help = "name files, folders or tools: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
         return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
     }
-    let color = super::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
+    let color = super::values::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
     Ok(Command::Check(Box::new(Check {
         scripts,
         against,
@@ -198,11 +199,6 @@ fn rules() -> String {
         let _ = writeln!(text, "  {:18} {:8} {}", rule.name, rule.level.word(), rule.doc);
     }
     text + "\n`// check: allow CODE` in a script, or `allow` in rbt-check.toml, turns a finding into a note.\n"
-}
-
-/// The definition of its options.
-pub fn command() -> clap::Command {
-    Raw::command()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::{Arg, ArgAction, Command};
 use clap_complete::Shell;
 
+use super::subcommands::SUBCOMMANDS;
 use super::{MODES, STAGES};
 use crate::builtins::options::Default;
 use crate::diag::Source;
@@ -12,7 +13,7 @@ use crate::render::FORMATS;
 use crate::scripts::{Header, SCRIPTS, Script};
 use crate::settings::MECHANISMS;
 use crate::verbs::{self, VERBS};
-use crate::{check, syntax, verdict};
+use crate::{check, syntax};
 
 /// Writes a shell's completions.
 pub fn completions(shell: Shell, to: &mut dyn Write) {
@@ -59,16 +60,6 @@ fn definition() -> Command {
         };
         a.value_parser(words)
     });
-    let shells = ["bash", "zsh", "fish"].map(|s| Command::new(s).about(format!("Those of {s}")));
-    let fmt = Command::new("fmt").about("Put scripts in canonical form").args(super::fmt::command().get_arguments().cloned());
-    let fmt = fmt.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
-    let snapshot = Command::new("snapshot").about("Write what a kernel offers into a file");
-    let snapshot = snapshot.args(super::snapshot::command().get_arguments().cloned());
-    let snapshot = snapshot.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
-    let info = Command::new("info").about("Report what this machine and this build can do");
-    let completions = Command::new("completions").about("Write a shell's completions").subcommands(shells);
-    let name = Arg::new("name").value_parser(SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
-    let one_liners = Command::new("one-liners").about("List the tools, or print one").arg(name);
     let common = |a: &&Arg| OURS.contains(&a.get_id().as_str());
     let common: Vec<Arg> = all.get_arguments().filter(common).cloned().collect();
     let scripts = SCRIPTS.iter().map(|s| saved(s).args(common.clone()));
@@ -76,12 +67,7 @@ fn definition() -> Command {
     // where a word belongs to both, the verb is what runs
     let scripts = scripts.filter(|s| verbs::find(s.get_name()).is_none());
     let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
-    let help = Command::new("help").about("Tell what a word means").arg(Arg::new("word"));
-    let check = Command::new("check").about("Check scripts against kernels").args(super::check::command().get_arguments().cloned());
-    let check = check.mut_arg("color", |a: Arg| a.value_parser(["auto", "always", "never"]));
-    let check = check.mut_arg("format", |a: Arg| a.value_parser(verdict::FORMATS.iter().map(|f| f.name).collect::<Vec<_>>()));
-    let check = check.mut_arg("deny", |a: Arg| a.value_parser(["warnings"]));
-    let all = all.subcommands([check, fmt, snapshot, info, one_liners, help, completions.disable_help_subcommand(true)]);
+    let all = all.subcommands(SUBCOMMANDS.iter().map(|s| (s.command)().name(s.name).about(s.doc)));
     let all = all.subcommands(verbs).subcommands(scripts);
     all.disable_help_subcommand(true)
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use super::{Command, Failure, Program};
+use super::{Command, Program};
+use crate::failure::Failure;
 
 /// Wrong use of `rbt fmt`, or a script that cannot be formatted. 1 is for a script that would change.
 pub const WRONG: u8 = 2;
@@ -57,7 +58,7 @@ pub enum To {
     args_override_self = true,
     after_help = EXAMPLES
 )]
-struct Raw {
+pub(super) struct Raw {
     /// Scripts, or `-` for standard input
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<OsString>,
@@ -136,11 +137,6 @@ pub(super) fn compatible(raw: &super::Raw, file: Option<OsString>) -> Result<Com
     };
     let to = raw.output.clone().map_or(To::Stdout, To::File);
     Ok(Command::Fmt(Fmt { inputs: vec![input], to, diff: false, color: super::color(raw.color.as_deref())?, wrong: 1 }))
-}
-
-/// The definition of its options.
-pub fn command() -> clap::Command {
-    Raw::command()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use super::{Command, Failure, Program};
+use super::{Command, Program};
+use crate::failure::Failure;
 
 /// Exit status of wrong use, as of a check.
 const WRONG: u8 = 2;
@@ -54,7 +55,7 @@ pub enum Task {
     args_override_self = true,
     after_help = EXAMPLES
 )]
-struct Raw {
+pub(super) struct Raw {
     /// Write to FILE, or to standard output for `-` [default: named after the kernel, such as 6.1.0-18-amd64.rbts]; an existing file is replaced atomically
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -161,11 +162,6 @@ fn scripts(words: Vec<OsString>) -> Result<Vec<Program>, Failure> {
         all.extend(found.into_iter().map(Program::File));
     }
     Ok(all)
-}
-
-/// The definition of its options.
-pub fn command() -> clap::Command {
-    Raw::command()
 }
 
 #[cfg(test)]

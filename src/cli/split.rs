@@ -4,10 +4,10 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 
-use super::Failure;
 use super::raw::Raw;
 use crate::builtins::options::ScriptOption;
 use crate::diag::nearest;
+use crate::failure::Failure;
 
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a

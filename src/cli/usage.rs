@@ -1,34 +1,21 @@
 //! The parts of the help besides the options, and errors about unknown words.
 
-use super::Failure;
+use super::subcommands::SUBCOMMANDS;
+use crate::failure::Failure;
+use crate::verbs::VERBS;
 
 /// The forms of the command line.
-pub(super) const USAGE: &str = "rbt [OPTIONS] FILE|NAME [ARGS]
-       rbt [OPTIONS] -e PROGRAM [ARGS]
-       rbt count|hist|trace|stack|latency PROBE ...
-       rbt -l [-v] [PATTERN | FILE | -e PROGRAM] [--against SNAPSHOT]
-       rbt one-liners [NAME | SUBJECT]
-       rbt help [WORD]
-       rbt check FILES [--against SNAPSHOTS]
-       rbt fmt [--check] [--diff] [-i | -o FILE] FILES
-       rbt snapshot [-o FILE] [--for SCRIPTS] | --show FILES
-       rbt info
-       rbt completions bash|zsh|fish";
-
-/// The help of `rbt one-liners`.
-pub(super) const ONE_LINERS: &str = "Usage: rbt one-liners             list the tools by subject
-       rbt one-liners SUBJECT     list the tools of one subject
-       rbt one-liners NAME        print the source of a tool
-
-  rbt NAME                        run a tool
-  rbt NAME --help                 show its options, its requirements and a sample of its output
-";
-
-/// For whoever calls it wrong.
-pub(super) const SEE_ONE_LINERS: &str = "`rbt one-liners --help` explains it";
-
-/// The end of the list.
-pub(super) const AFTER_LIST: &str = "rbt NAME runs a tool, rbt NAME --help describes it, rbt one-liners NAME prints its source.\n";
+pub fn usage() -> String {
+    let verbs: Vec<&str> = VERBS.iter().map(|v| v.name).collect();
+    let mut lines = vec![
+        "rbt [OPTIONS] FILE|NAME [ARGS]".to_string(),
+        "rbt [OPTIONS] -e PROGRAM [ARGS]".into(),
+        format!("rbt {} PROBE ...", verbs.join("|")),
+        "rbt -l [-v] [PATTERN | FILE | -e PROGRAM] [--against SNAPSHOT]".into(),
+    ];
+    lines.extend(SUBCOMMANDS.iter().map(|s| format!("rbt {} {}", s.name, s.usage).trim_end().to_string()));
+    lines.join("\n       ")
+}
 
 /// The start of the long help's end.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -69,14 +56,15 @@ With --expect:
 /// For whoever gives no words at all.
 pub(super) fn short_usage() -> String {
     format!(
-        "nothing to run; on a terminal, rbt alone opens a prompt\n\nUsage: {USAGE}\n
+        "nothing to run; on a terminal, rbt alone opens a prompt\n\nUsage: {}\n
 Examples:
   rbt -e 'tracepoint:raw_syscalls:sys_enter {{ @[comm] = count(); }}'     system calls by program, until Ctrl-C
   rbt -e 'tracepoint:sched:sched_process_exec {{ printf(\"%s\\n\", str(args.filename)); }}'     programs as they start
   rbt opensnoop     a tool; `rbt one-liners` lists all
   rbt -l 'tracepoint:*open*'     list probes
 
-More: rbt --help"
+More: rbt --help",
+        usage()
     )
 }
 

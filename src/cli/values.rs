@@ -4,7 +4,8 @@
 
 use std::io::IsTerminal;
 
-use super::{Failure, STAGES};
+use super::STAGES;
+use crate::failure::Failure;
 use crate::settings;
 
 /// The kernel's `PID_MAX_LIMIT` on 64-bit machines (include/linux/threads.h).

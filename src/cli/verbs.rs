@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 
 use super::raw::Raw;
-use super::{Command, Failure, Program, run_options, usage};
+use super::{Command, Program, run_options, usage};
+use crate::failure::Failure;
 use crate::system::tracefs::Tracefs;
 use crate::verbs::{Asked, Verb, VerbOption};
 

@@ -8,6 +8,8 @@
 //! ```
 
 use super::{Diagnostic, Diagnostics, Severity, Source, Span};
+use crate::terminal::{self, paint};
+use anstyle::Style;
 
 /// Columns of a source line that are shown at most; a longer line is cut to what surrounds the caret.
 const WIDTH: usize = 120;
@@ -19,10 +21,9 @@ const TAB: usize = 4;
 /// All of them, errors first, each ending in a line break. `color` adds terminal colors.
 pub fn render(diags: &Diagnostics, sources: &[Source], color: bool) -> String {
     let mut out = String::new();
-    let paint = Paint { color };
     for severity in [Severity::Error, Severity::Warning] {
         for diag in diags.0.iter().filter(|d| d.severity == severity) {
-            one(&mut out, diag, sources, &paint);
+            one(&mut out, diag, sources, color);
         }
     }
     out
@@ -70,34 +71,24 @@ fn hex(byte: u8, to: &mut Vec<u8>) {
     to.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
 }
 
-struct Paint {
-    color: bool,
-}
-
-impl Paint {
-    fn with(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
-    }
-}
-
-fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], paint: &Paint) {
-    let (word, hue) = match diag.severity {
-        Severity::Error => ("error", "1;31"),
-        Severity::Warning => ("warning", "1;33"),
+fn one(out: &mut String, diag: &Diagnostic, sources: &[Source], color: bool) {
+    let (word, style) = match diag.severity {
+        Severity::Error => ("error", terminal::ERROR),
+        Severity::Warning => ("warning", terminal::WARNING),
     };
-    let head = paint.with(hue, &format!("{word}[{}]", diag.code));
-    let message = paint.with("1", &plain(diag.message.trim_end()));
+    let head = paint(&format!("{word}[{}]", diag.code), style, color);
+    let message = paint(&plain(diag.message.trim_end()), terminal::BOLD, color);
     let source = sources.get(usize::from(diag.span.source));
     out.push_str(&format!("{head} {}{message}\n", place(source, diag.span)));
-    excerpt(out, source, diag.span, hue, paint);
+    excerpt(out, source, diag.span, style, color);
     for (span, text) in &diag.related {
         let source = sources.get(usize::from(span.source));
-        out.push_str(&format!("{} {}{}\n", paint.with("1;36", "note:"), place(source, *span), plain_lines(text)));
-        excerpt(out, source, *span, "1;36", paint);
+        out.push_str(&format!("{} {}{}\n", paint("note:", terminal::NOTE, color), place(source, *span), plain_lines(text)));
+        excerpt(out, source, *span, terminal::NOTE, color);
     }
     let general = (diag.severity == Severity::Error).then(|| super::codes::remedy(diag.code)).flatten();
     if let Some(help) = diag.help.as_deref().or(general) {
-        out.push_str(&format!("{} {}\n", paint.with("1;32", "help:"), plain_lines(help)));
+        out.push_str(&format!("{} {}\n", paint("help:", terminal::HELP, color), plain_lines(help)));
     }
 }
 
@@ -109,25 +100,25 @@ fn place(source: Option<&Source>, span: Span) -> String {
 }
 
 /// The line in which `span` starts, and its underline.
-fn excerpt(out: &mut String, source: Option<&Source>, span: Span, hue: &str, paint: &Paint) {
+fn excerpt(out: &mut String, source: Option<&Source>, span: Span, style: Style, color: bool) {
     let Some(source) = source else { return };
     let start = floor(&source.text, span.start as usize);
     let end = floor(&source.text, span.end as usize).max(start);
     let from = source.text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
     let length = source.text.get(start..).and_then(|t| t.find('\n')).unwrap_or(source.text.len() - start);
     let line = source.text.get(from..start + length).unwrap_or("");
-    underlined(out, line, (start - from, end - from), hue, paint);
+    underlined(out, line, (start - from, end - from), style, color);
 }
 
-/// A line, and an underline from one byte of it to another, with terminal colors where `hue` names one (`1;31`).
-pub fn underline(line: &str, from: usize, to: usize, hue: Option<&str>) -> String {
+/// A line, and an underline from one byte of it to another, with terminal colors where `style` names one (`1;31`).
+pub fn underline(line: &str, from: usize, to: usize, style: Option<Style>) -> String {
     let mut out = String::new();
     let (from, to) = (floor(line, from), floor(line, to));
-    underlined(&mut out, line, (from, to.max(from)), hue.unwrap_or_default(), &Paint { color: hue.is_some() });
+    underlined(&mut out, line, (from, to.max(from)), style.unwrap_or_default(), style.is_some());
     out
 }
 
-fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), hue: &str, paint: &Paint) {
+fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style: Style, color: bool) {
     let line = line.trim_end();
     if line.is_empty() {
         return;
@@ -156,7 +147,7 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), hue: 
     let left = left - skipped;
     let length = (right - skipped - left).min(WIDTH.saturating_sub(left).max(1));
     let mark = format!("^{}", "~".repeat(length - 1));
-    out.push_str(&format!("{INDENT}{shown}\n{INDENT}{}{}\n", " ".repeat(left), paint.with(hue, &mark)));
+    out.push_str(&format!("{INDENT}{shown}\n{INDENT}{}{}\n", " ".repeat(left), paint(&mark, style, color)));
 }
 
 /// Some [`WIDTH`] columns of a line, `caret` among them, and how many columns its text has moved to the left.
@@ -265,8 +256,8 @@ mod tests {
         assert_eq!(render(&diags, &sources, false), text);
         let colored = render(&diags, &sources, true);
         assert!(
-            colored.starts_with("\x1b[1;31merror[type]\x1b[0m x.bt:1:1: \x1b[1mno\x1b[0m\n")
-                && colored.contains("\x1b[1;33mwarning[unused]")
+            colored.starts_with("\x1b[1m\x1b[31merror[type]\x1b[0m x.bt:1:1: \x1b[1mno\x1b[0m\n")
+                && colored.contains("\x1b[1m\x1b[33mwarning[unused]")
         );
     }
 }

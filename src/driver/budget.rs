@@ -9,13 +9,16 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use super::{Checked, Front, not_written, reason, say, script, tell};
-use crate::cli::{Failure, Run};
+use super::script;
+use crate::cli::Run;
 use crate::diag::{Diagnostics, Source};
 use crate::expect::{self, Expectation};
+use crate::failure::{Failure, reason};
+use crate::frontend::{Checked, Frontend};
 use crate::input;
 use crate::runtime::{OnEnd, child};
 use crate::settings::MissingProbes;
+use crate::streams::{not_written, report, to_stderr};
 use crate::syntax::{self, ast};
 use crate::value::Last;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Place, Report, Style, USAGE};
@@ -86,21 +89,21 @@ pub(super) fn run(run: &Run) -> Result<u8, Failure> {
             None => Ok(status),
         },
         Err(failure) => {
-            tell(&failure, run.color);
+            report(&failure, run.color);
             let status = if !budget.checked.is_empty() || OF_THE_MACHINE.contains(&failure.code) { ENVIRONMENT } else { USAGE };
             if !budget.checked.is_empty() {
                 let why = if failure.message.is_empty() { "the script could not be run" } else { failure.message.as_str() };
                 let outcomes = budget.checked.iter().map(|e| expect::could_not(e, why)).collect();
                 budget.tell(run, began, outcomes)?;
             }
-            Err(Failure::told(status))
+            Err(Failure::reported(status))
         }
     }
 }
 
 impl Budget {
     /// Reads and parses what is expected; its texts are added to the sources.
-    pub fn read(&mut self, front: &mut Front) -> Result<(), Failure> {
+    pub fn read(&mut self, front: &mut Frontend) -> Result<(), Failure> {
         let mut wrong = Vec::new();
         for text in &front.run.expected.texts {
             self.parse(Source { name: "--expect".into(), text: text.clone() }, 0..text.len(), None, &mut front.sources, &mut wrong);
@@ -162,7 +165,7 @@ impl Budget {
     }
 
     /// Holds what is expected against the script's maps, and makes sure that the reports can be written.
-    pub fn check(&mut self, script: &Checked, front: &Front) -> Result<(), Failure> {
+    pub fn check(&mut self, script: &Checked, front: &Frontend) -> Result<(), Failure> {
         let (mut checked, mut wrong) = (Vec::new(), Vec::new());
         for w in &self.written {
             let Some(source) = front.sources.get(w.source) else { continue };
@@ -244,7 +247,7 @@ impl Budget {
         let style = Style { color: false, quiet: false, verbose: true, began, host, root: verdict::repository() };
         let at_hand = self.reports.iter().any(|to| to.file.is_none());
         if !at_hand && let Some(text) = verdict::FORMATS.first() {
-            say(&(text.render)(&report, &Style { color: run.color, ..style.clone() }));
+            to_stderr(&(text.render)(&report, &Style { color: run.color, ..style.clone() }));
         }
         for to in &mut self.reports {
             let written = match &mut to.file {

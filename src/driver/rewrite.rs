@@ -5,10 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use super::{not_written, read, say, tell, to_reader, write_file};
+use crate::cli::Program;
 use crate::cli::fmt::{Fmt, To};
-use crate::cli::{Failure, Program};
 use crate::diag::{self, Source};
+use crate::failure::Failure;
+use crate::frontend::read::read;
+use crate::streams::{not_written, report, to_stderr, to_stdout, write_file};
 use crate::{fmt, syntax};
 
 /// Of all that `rbt fmt` was given; what is wrong with one keeps no other from it. Gives the exit status.
@@ -19,7 +21,7 @@ pub fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
             Ok(changes) if changes && asked.to == To::Check => status = status.max(1),
             Ok(_) => {}
             Err(failure) => {
-                tell(&failure, asked.color);
+                report(&failure, asked.color);
                 status = asked.wrong;
             }
         }
@@ -35,15 +37,15 @@ fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
     if asked.diff && changes {
         let diff = similar::TextDiff::from_lines(source.text.as_str(), text.as_str());
         let diff = diff.unified_diff().header(&source.name, &format!("{} (formatted)", source.name)).to_string();
-        to_reader(|out| out.write_all(diff.as_bytes()))?;
+        to_stdout(|out| out.write_all(diff.as_bytes()))?;
     }
     match (&asked.to, input) {
         (To::Stdout, _) => {
-            to_reader(|out| out.write_all(text.as_bytes()))?;
+            to_stdout(|out| out.write_all(text.as_bytes()))?;
         }
         (To::File(path), _) => place(path, text.as_bytes())?,
         (To::InPlace, Program::File(path)) if changes => place(path, text.as_bytes())?,
-        (To::Check, _) if changes => say(&format!("{} is not in canonical form\n", source.name)),
+        (To::Check, _) if changes => to_stderr(&format!("{} is not in canonical form\n", source.name)),
         (To::InPlace | To::Check | To::Nowhere, _) => {}
     }
     Ok(changes)
@@ -67,8 +69,8 @@ fn canonical(source: &Source, color: bool) -> Result<String, Failure> {
 
 fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
     let (_, shape) = syntax::parse_with_shape(source).map_err(|wrong| {
-        say(&diag::render(&wrong, std::slice::from_ref(source), color));
-        Failure::told(1)
+        to_stderr(&diag::render(&wrong, std::slice::from_ref(source), color));
+        Failure::reported(1)
     })?;
     Ok(shape.map_or_else(String::new, |shape| fmt::format(&source.text, &shape)))
 }

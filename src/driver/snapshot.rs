@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::rewrite::place;
-use super::{check, configure, from_environment, import, not_written, paint, read, say, tell, to_reader};
+use crate::cli::Program;
 use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as Asked, Task};
-use crate::cli::{Failure, Program};
 use crate::codegen;
 use crate::diag::{Diagnostics, Source};
 use crate::emit::Dumps;
+use crate::failure::Failure;
+use crate::frontend::read::read;
+use crate::frontend::{check, configure, from_environment, import};
 use crate::probes::Env;
 use crate::settings::Settings;
+use crate::streams::{not_written, report, to_stderr, to_stdout};
 use crate::syntax::{self, ast};
 use crate::system::snapshot::{self, Contents, Snapshot, capture};
 use crate::system::{Missing, System, kernel_files};
+use crate::terminal::{self, paint};
 
 /// Gives the exit status.
 pub fn snapshot(asked: &Asked) -> Result<u8, Failure> {
@@ -25,7 +29,7 @@ pub fn snapshot(asked: &Asked) -> Result<u8, Failure> {
             let mut status = 0;
             for (n, file) in files.iter().enumerate() {
                 if let Err(failure) = open(file).and_then(|s| show(&s, n > 0)) {
-                    tell(&failure, asked.color);
+                    report(&failure, asked.color);
                     status = failure.status;
                 }
             }
@@ -77,8 +81,8 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progr
         let name = source.name.clone();
         if !ask(script, source, &whole) {
             progress.end();
-            let warning = paint("warning:", "33", color);
-            say(&format!("{warning} {name} asks for nothing, since it does not parse: `rbt check {name}` tells why\n"));
+            let warning = paint("warning:", terminal::WARNING, color);
+            to_stderr(&format!("{warning} {name} asks for nothing, since it does not parse: `rbt check {name}` tells why\n"));
         }
     }
     let of = if scripts.len() == 1 { "one script asks".to_owned() } else { format!("{} scripts ask", scripts.len()) };
@@ -124,7 +128,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     progress.end();
     packed.map_err(|e| Failure::new(format!("the snapshot cannot be made: {e}")).code("not-written").status(NOT_DONE))?;
     for (what, why) in &contents.missing {
-        say(&format!("{} {}: {why}\n", paint("warning:", "33", color), named(what)));
+        to_stderr(&format!("{} {}: {why}\n", paint("warning:", terminal::WARNING, color), named(what)));
     }
     if contents.btf.is_empty() && contents.events.is_none() && contents.functions.is_none() {
         let failure = Failure::new("nothing of this kernel can be read: there would be nothing in the snapshot");
@@ -147,9 +151,12 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     }
     if !quiet {
         let whereto = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
-        say(&format!("{whereto}: {}, {}: {}\n", contents.about.release, size(bytes.len()), held(contents)));
+        to_stderr(&format!("{whereto}: {}, {}: {}\n", contents.about.release, size(bytes.len()), held(contents)));
         if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
-            say(&format!("{} run as root to have all that this kernel tells: sudo rbt snapshot\n", paint("help:", "1", color)));
+            to_stderr(&format!(
+                "{} run as root to have all that this kernel tells: sudo rbt snapshot\n",
+                paint("help:", terminal::BOLD, color)
+            ));
         }
     }
     Ok(0)
@@ -250,7 +257,7 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
     ));
     let options = contents.config.as_ref().map(|c| c.lines().filter(|l| l.starts_with("CONFIG_")).count());
     rows.push(("Options set".into(), count(options, "config")));
-    to_reader(|out| {
+    to_stdout(|out| {
         if further {
             writeln!(out)?;
         }
@@ -274,13 +281,13 @@ impl Progress {
     fn at(&mut self, what: &str) {
         if self.terminal && self.since.elapsed() > Duration::from_secs(1) {
             self.shown = true;
-            say(&format!("\r\x1b[K{what} …"));
+            to_stderr(&format!("\r\x1b[K{what} …"));
         }
     }
 
     fn end(&mut self) {
         if self.shown {
-            say("\r\x1b[K");
+            to_stderr("\r\x1b[K");
             self.shown = false;
         }
     }
@@ -295,7 +302,7 @@ mod tests {
     fn told(text: &str, sys: &dyn System) -> String {
         let source = Source { name: "test".into(), text: text.into() };
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
-        let checked = match super::super::check_text("test", text, sys, &settings) {
+        let checked = match crate::frontend::check_text("test", text, sys, &settings) {
             Ok(checked) => checked,
             Err(wrong) => return crate::diag::render(&wrong, &[source], false),
         };

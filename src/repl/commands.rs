@@ -12,10 +12,10 @@ use super::scan::tag;
 use super::{Next, PATIENCE, Prompt, interrupts, top};
 use crate::builtins;
 use crate::check::{dump, hir};
-use crate::cli::Failure;
 use crate::diag::{Source, Span, nearest};
-use crate::driver::{self, entry::Text};
 use crate::emit::Dumps;
+use crate::failure::{Failure, reason};
+use crate::frontend::entry::Text;
 use crate::input;
 use crate::list;
 use crate::probes::{self, Env};
@@ -279,8 +279,8 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
     let frame = if text.starts_with('@') { Text { before: "begin { print(", after: "\n); }", ..frame } } else { frame };
     let fault = |diags| {
-        crate::driver::entry::warn(&world.among(|among| among.told(&frame, &diags)));
-        Failure::told(1)
+        crate::frontend::entry::warn(&world.among(|among| among.told(&frame, &diags)));
+        Failure::reported(1)
     };
     let entry = world.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;
     let ty = printed(&entry.checked.script).unwrap_or_default();
@@ -544,11 +544,11 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     }
     let cannot = |why: String| Failure::new(format!("cannot read {file}: {why}")).code("not-readable");
     interrupts::forget();
-    let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(driver::reason(&e)))?;
+    let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(reason(&e)))?;
     if part.left {
         return Err(cannot("Ctrl-C came before its end".into()));
     }
-    let bytes = input::within(part.bytes, input::TEXT).map_err(|e| cannot(driver::reason(&e)))?;
+    let bytes = input::within(part.bytes, input::TEXT).map_err(|e| cannot(reason(&e)))?;
     let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))?;
     prompt.enter(&text, Some(file))?;
     Ok(Next::Go)

@@ -20,13 +20,15 @@ use super::scan::{self, Place, Token};
 use crate::builtins;
 use crate::check::hir::{self, CallArg, ExprKind, Node};
 use crate::diag::plain;
-use crate::driver::entry::Text;
+use crate::frontend::entry::Text;
 use crate::list;
 use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
 use crate::syntax;
 use crate::system::{System, TypeName, constants};
+use crate::terminal::{self, paint};
 use crate::types::Type;
+use anstyle::{AnsiColor, Style};
 
 /// So many names are looked for and not more.
 const MOST: usize = 20_000;
@@ -413,29 +415,26 @@ impl Highlighter for Line {
         let mut out = String::new();
         for (kind, range) in scan::tokens(line) {
             let text = line.get(range).unwrap_or_default();
-            let hue = match kind {
-                Token::Text => "32",
-                Token::Number => "36",
-                Token::Variable | Token::Map => "33",
-                Token::Comment => "2",
-                Token::Word if syntax::KEYWORDS.contains(&text) => "35",
-                Token::Word if builtins::find(text).is_some() || kind_named(text).is_some() => "34",
-                Token::Word | Token::Sign => "",
+            let style = match kind {
+                Token::Text => AnsiColor::Green.on_default(),
+                Token::Number => AnsiColor::Cyan.on_default(),
+                Token::Variable | Token::Map => AnsiColor::Yellow.on_default(),
+                Token::Comment => terminal::DIM,
+                Token::Word if syntax::KEYWORDS.contains(&text) => AnsiColor::Magenta.on_default(),
+                Token::Word if builtins::find(text).is_some() || kind_named(text).is_some() => AnsiColor::Blue.on_default(),
+                Token::Word | Token::Sign => Style::new(),
             };
-            match hue {
-                "" => out.push_str(text),
-                hue => out.push_str(&format!("\x1b[{hue}m{text}\x1b[0m")),
-            }
+            out.push_str(&paint(text, style, true));
         }
         Cow::Owned(out)
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        if self.world.run.color { Cow::Owned(format!("\x1b[1m{prompt}\x1b[0m")) } else { Cow::Borrowed(prompt) }
+        if self.world.run.color { Cow::Owned(paint(prompt, terminal::BOLD, true)) } else { Cow::Borrowed(prompt) }
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        if self.world.run.color { Cow::Owned(format!("\x1b[2m{hint}\x1b[0m")) } else { Cow::Borrowed(hint) }
+        if self.world.run.color { Cow::Owned(paint(hint, terminal::DIM, true)) } else { Cow::Borrowed(hint) }
     }
 
     fn highlight_candidate<'c>(&self, candidate: &'c str, _: CompletionType) -> Cow<'c, str> {

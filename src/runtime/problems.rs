@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::shared::Shared;
 use crate::codegen::artifact::{Manifest, Problem};
+use crate::failure::without_os_error;
 use crate::host::Host;
 use crate::value::Output;
 
@@ -103,9 +104,5 @@ fn helper_failure(helper: &str, returned: i64) -> String {
 }
 
 fn strerror(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    match text.rfind(" (os error") {
-        Some(end) => text.get(..end).unwrap_or(&text).to_owned(),
-        None => text,
-    }
+    without_os_error(&std::io::Error::from_raw_os_error(errno).to_string())
 }

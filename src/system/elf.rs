@@ -15,6 +15,7 @@ use object::{Endianness, FileKind, Object};
 
 pub use super::locate::resolve;
 use super::{Abi, Binary, Function, Missing, go, separate};
+use crate::failure::reason;
 use crate::input;
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
@@ -47,18 +48,11 @@ pub(super) fn not_elf(path: &Path) -> Missing {
     Missing { what: format!("{} is not an ELF file", path.display()), help: Some(help) }
 }
 
-/// An error's text without Rust's `(os error N)`.
-pub(crate) fn said(why: &io::Error) -> String {
-    let text = why.to_string();
-    let end = text.find(" (os error").unwrap_or(text.len());
-    text[..end].to_lowercase()
-}
-
 pub(super) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
     let cannot = |why: io::Error| {
         let denied = why.kind() == io::ErrorKind::PermissionDenied;
         let help = if denied { "run as root, or check its permissions" } else { "check the path" };
-        Missing { what: format!("cannot open {}: {}", path.display(), said(&why)), help: Some(help.into()) }
+        Missing { what: format!("cannot open {}: {}", path.display(), reason(&why)), help: Some(help.into()) }
     };
     let (file, meta) = match input::open_regular(path) {
         // mapping a device may do anything

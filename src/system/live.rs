@@ -24,6 +24,7 @@ use super::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
 };
 use super::{cgroup, elf, headers, locate, programs, syscalls, usdt};
+use crate::failure::reason;
 use crate::input;
 use crate::types::{Enum, Field, Record, Struct, Type};
 
@@ -149,7 +150,7 @@ impl Live {
         if let Some(path) = &self.function_list {
             let read = input::read(path, input::LIST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let text = read.map_err(|e| Missing {
-                what: format!("cannot read the traceable functions in {}: {}", path.display(), super::elf::said(&e)),
+                what: format!("cannot read the traceable functions in {}: {}", path.display(), reason(&e)),
                 help: Some("--traceable-functions names a file with a function's name in each line".into()),
             })?;
             return Ok(Functions::parse(&text, &BTreeSet::new(), ""));

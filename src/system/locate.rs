@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::{Missing, ldcache, rights};
+use crate::failure::reason;
 use crate::input;
 
 /// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
@@ -123,7 +124,7 @@ pub fn command(name: &str) -> Result<PathBuf, Missing> {
             missing(format!("command `{name}` is not found on PATH"), help)
         });
     }
-    let meta = fs::metadata(name).map_err(|why| missing(format!("cannot run `{name}`: {}", super::elf::said(&why)), "check the path"))?;
+    let meta = fs::metadata(name).map_err(|why| missing(format!("cannot run `{name}`: {}", reason(&why)), "check the path"))?;
     if meta.is_dir() {
         return Err(missing(format!("cannot run `{name}`: it is a directory"), "name a program in it"));
     }
@@ -361,7 +362,7 @@ fn elf(path: PathBuf) -> Result<PathBuf, Missing> {
     let mut start = [0; 4];
     input::open_regular(&path)
         .and_then(|(mut file, _)| file.read(&mut start))
-        .map_err(|why| missing(format!("cannot read {}: {}", path.display(), super::elf::said(&why)), "check its permissions"))?;
+        .map_err(|why| missing(format!("cannot read {}: {}", path.display(), reason(&why)), "check its permissions"))?;
     if start == object::elf::ELFMAG { Ok(path) } else { Err(super::elf::not_elf(&path)) }
 }
 

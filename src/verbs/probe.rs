@@ -1,7 +1,7 @@
 //! Probes as people write them who do not write programs.
 
-use crate::cli::Failure;
 use crate::diag::nearest;
+use crate::failure::Failure;
 use crate::probes::{KINDS, find};
 
 /// Is this word a category of tracepoints?

@@ -3,7 +3,7 @@
 use super::Asked;
 use super::made::{Made, Part, Word};
 use super::probe::{Probe, probes};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// A script as it is written.
 pub(super) struct Script(Made);

@@ -79,7 +79,7 @@ fn text_has_a_table_and_the_findings() {
     assert!(!text.contains('\u{1}') && !text.contains("fentry"), "{text}");
     assert!(said("text", &report(), &Style { verbose: true, ..Style::default() }).contains("    kprobe:vfs_read  fentry\n"));
     let colored = said("text", &report(), &Style { color: true, ..Style::default() });
-    assert!(colored.contains("a.bt  \x1b[1;31mFAIL\x1b[0m   \x1b[1;31mFAIL\x1b[0m\n"), "{colored}");
+    assert!(colored.contains("a.bt  \x1b[1m\x1b[31mFAIL\x1b[0m   \x1b[1m\x1b[31mFAIL\x1b[0m\n"), "{colored}");
     let well = Report { outcomes: vec![report().outcomes[5].clone()], ..report() };
     assert_eq!(said("text", &well, &Style { quiet: true, ..Style::default() }), "");
     assert_eq!(said("text", &well, &Style::default()), "check: 1 ok\n");

@@ -1,14 +1,15 @@
 //! For people: a table of what came to what, then the findings as a script's other messages look.
 
-use super::{Cell, Finding, Level, Outcome, Place, Report, State, Style, Told};
+use super::{Cell, Finding, Level, Outcome, Place, Report, State, Told};
 use crate::diag::{self, plain, plain_lines};
+use crate::terminal::{self, paint};
+use anstyle::Style;
 
 /// The report as text.
-pub fn render(report: &Report, style: &Style) -> String {
+pub fn render(report: &Report, style: &super::Style) -> String {
     let mut out = String::new();
-    let ink = Ink { color: style.color };
-    table(&mut out, report, style, &ink);
-    whys(&mut out, report, style, &ink);
+    table(&mut out, report, style);
+    whys(&mut out, report, style);
     for told in report.told().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
         finding(&mut out, told, style);
     }
@@ -23,29 +24,19 @@ pub fn render(report: &Report, style: &Style) -> String {
     out
 }
 
-struct Ink {
-    color: bool,
-}
-
-impl Ink {
-    fn with(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
-    }
-}
-
 /// The word and its color.
-fn mark(cell: Cell) -> (&'static str, &'static str) {
+fn mark(cell: Cell) -> (&'static str, Style) {
     match cell {
-        Cell::Ok => ("ok", "32"),
-        Cell::Warning => ("warn", "1;33"),
-        Cell::Failed => ("FAIL", "1;31"),
-        Cell::Skipped => ("skip", "2"),
-        Cell::Unknown => ("?", "1;35"),
+        Cell::Ok => ("ok", terminal::OK),
+        Cell::Warning => ("warn", terminal::WARNING),
+        Cell::Failed => ("FAIL", terminal::ERROR),
+        Cell::Skipped => ("skip", terminal::DIM),
+        Cell::Unknown => ("?", terminal::UNKNOWN),
     }
 }
 
 /// Rows are subjects, columns what they were checked against. A table of one cell says nothing.
-fn table(out: &mut String, report: &Report, style: &Style, ink: &Ink) {
+fn table(out: &mut String, report: &Report, style: &super::Style) {
     if report.outcomes.len() < 2 {
         return;
     }
@@ -77,9 +68,9 @@ fn table(out: &mut String, report: &Report, style: &Style, ink: &Ink) {
         let mut line = format!("{subject:<first$}");
         let mut pending = 0;
         for (cell, width) in cells.iter().zip(&widths) {
-            let (word, hue) = cell.map_or(("", ""), mark);
+            let (word, emphasis) = cell.map_or(("", Style::new()), mark);
             line += &" ".repeat(pending + 2);
-            line += &if word.is_empty() { String::new() } else { ink.with(hue, word) };
+            line += &if word.is_empty() { String::new() } else { paint(word, emphasis, style.color) };
             pending = width.saturating_sub(word.len());
         }
         out.push_str(line.trim_end());
@@ -89,62 +80,61 @@ fn table(out: &mut String, report: &Report, style: &Style, ink: &Ink) {
 }
 
 /// Why what was not checked; what a kernel is to blame for once for all.
-fn whys(out: &mut String, report: &Report, style: &Style, ink: &Ink) {
+fn whys(out: &mut String, report: &Report, style: &super::Style) {
     let mut told: Vec<&str> = Vec::new();
     for outcome in &report.outcomes {
         if report.all_unknown(&outcome.against) {
             if !told.contains(&outcome.against.as_str()) {
                 told.push(&outcome.against);
-                why(out, report, &Outcome { subject: "all".into(), ..outcome.clone() }, style, ink);
+                why(out, report, &Outcome { subject: "all".into(), ..outcome.clone() }, style);
             }
         } else {
-            why(out, report, outcome, style, ink);
+            why(out, report, outcome, style);
         }
     }
 }
 
 /// Why something was not checked.
-fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &Style, ink: &Ink) {
-    let (word, hue, why) = match &outcome.state {
+fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &super::Style) {
+    let (word, emphasis, why) = match &outcome.state {
         State::Checked => return,
         State::Skipped(_) if style.quiet => return,
-        State::Skipped(why) => ("skipped:", "1;36", why),
-        State::Unknown(why) => ("not checked:", "1;35", why),
+        State::Skipped(why) => ("skipped:", terminal::NOTE, why),
+        State::Unknown(why) => ("not checked:", terminal::UNKNOWN, why),
     };
     let against = match outcome.against.as_str() {
         against if !against.is_empty() && report.againsts().len() > 1 => format!(" ({})", plain(against)),
         _ => String::new(),
     };
-    out.push_str(&format!("{} {}{against}: {}\n", ink.with(hue, word), plain(&outcome.subject), plain_lines(why)));
+    out.push_str(&format!("{} {}{against}: {}\n", paint(word, emphasis, style.color), plain(&outcome.subject), plain_lines(why)));
 }
 
 /// A finding by itself, without color.
 pub(super) fn one(subject: &str, of: &Finding) -> String {
     let mut out = String::new();
-    finding(&mut out, &Told { subject, finding: of, against: Vec::new() }, &Style::default());
+    finding(&mut out, &Told { subject, finding: of, against: Vec::new() }, &super::Style::default());
     out
 }
 
-fn finding(out: &mut String, told: &Told, style: &Style) {
-    let ink = Ink { color: style.color };
+fn finding(out: &mut String, told: &Told, style: &super::Style) {
     let finding = told.finding;
-    let (word, hue) = match finding.level {
-        Level::Note => ("note", "1;36"),
-        Level::Warning => ("warning", "1;33"),
-        Level::Error => ("error", "1;31"),
+    let (word, emphasis) = match finding.level {
+        Level::Note => ("note", terminal::NOTE),
+        Level::Warning => ("warning", terminal::WARNING),
+        Level::Error => ("error", terminal::ERROR),
     };
-    let head = ink.with(hue, &format!("{word}[{}]", finding.rule));
+    let head = paint(&format!("{word}[{}]", finding.rule), emphasis, style.color);
     let at = finding.place.as_ref().map_or_else(|| format!("{}: ", plain(told.subject)), place);
-    out.push_str(&format!("{head} {at}{}\n", ink.with("1", &plain_lines(&told.message()))));
+    out.push_str(&format!("{head} {at}{}\n", paint(&plain_lines(&told.message()), terminal::BOLD, style.color)));
     if let Some(at) = &finding.place {
-        out.push_str(&excerpt(at, style.color.then_some(hue)));
+        out.push_str(&excerpt(at, style.color.then_some(emphasis)));
     }
     for (at, text) in &finding.related {
-        out.push_str(&format!("{} {}{}\n", ink.with("1;36", "note:"), place(at), plain_lines(text)));
-        out.push_str(&excerpt(at, style.color.then_some("1;36")));
+        out.push_str(&format!("{} {}{}\n", paint("note:", terminal::NOTE, style.color), place(at), plain_lines(text)));
+        out.push_str(&excerpt(at, style.color.then_some(terminal::NOTE)));
     }
     if let Some(help) = &finding.help {
-        out.push_str(&format!("{} {}\n", ink.with("1;32", "help:"), plain_lines(help)));
+        out.push_str(&format!("{} {}\n", paint("help:", terminal::HELP, style.color), plain_lines(help)));
     }
 }
 
@@ -152,10 +142,10 @@ fn place(at: &Place) -> String {
     format!("{}:{}:{}: ", plain(&at.file), at.line, at.column)
 }
 
-fn excerpt(at: &Place, hue: Option<&str>) -> String {
+fn excerpt(at: &Place, emphasis: Option<Style>) -> String {
     let byte = |column: u32| at.text.char_indices().nth(column.saturating_sub(1) as usize).map_or(at.text.len(), |(i, _)| i);
     let to = if at.end_line > at.line { at.text.len() } else { byte(at.end_column) };
-    diag::underline(&at.text, byte(at.column), to, hue)
+    diag::underline(&at.text, byte(at.column), to, emphasis)
 }
 
 fn facts(out: &mut String, report: &Report) {

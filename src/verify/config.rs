@@ -18,9 +18,9 @@ use toml::{Table, Value};
 
 use super::exceptions::{Exceptions, Wrong};
 use super::subjects::{Subject, path_like};
-use crate::cli::{Failure, Program};
+use crate::cli::Program;
 use crate::diag::nearest;
-use crate::driver;
+use crate::failure::{Failure, reason};
 use crate::input;
 
 /// How it is called, here or in a folder above.
@@ -63,7 +63,7 @@ impl Config {
             }
         };
         let text = input::text(&path, input::TEXT)
-            .map_err(|e| Failure::new(format!("cannot read {}: {}", path.display(), driver::reason(&e))).code("not-readable"))?;
+            .map_err(|e| Failure::new(format!("cannot read {}: {}", path.display(), reason(&e))).code("not-readable"))?;
         Self::read(&text, &path)
     }
 

@@ -7,8 +7,10 @@ use crate::check::{self, hir};
 use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
-use crate::driver::{self, Checked};
 use crate::emit::Dumps;
+use crate::failure::without_os_error;
+use crate::frontend::explain::{self, not_compiled, unserved};
+use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
 use crate::probes::{self, Attach, Caps, Env};
 use crate::runtime::{self, AttachFailed, Refused};
 use crate::settings::{Mechanism, Settings};
@@ -110,7 +112,7 @@ pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
     let cannot = |why: &str| State::Unknown(why.into());
     match subject.program.clone() {
         Err(why) => seen.state = cannot(&why),
-        Ok(program) => match driver::read(&program) {
+        Ok(program) => match read::read(&program) {
             Ok(source) => {
                 let mut work = Work { ground, program, sources: vec![source], seen };
                 work.all();
@@ -172,13 +174,13 @@ impl Work<'_> {
     fn parsed(&mut self, source: &Source) -> Result<(ast::Script, Settings), Diagnostics> {
         let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
         let tree = syntax::parse(source)?;
-        let tree = driver::import::resolve(tree, &mut self.sources, path.as_deref())?;
-        let tree = driver::traced(tree, source)?;
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref())?;
+        let tree = require_probe(tree, source)?;
         let mut settings = own_options(source)?;
         if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {
             settings.script_dir = dir.to_owned();
         }
-        let said = driver::configure(&tree, &mut settings)?;
+        let said = configure(&tree, &mut settings)?;
         self.find_all(said);
         Ok((tree, settings))
     }
@@ -206,7 +208,7 @@ impl Work<'_> {
 
     /// The script as checked. Points that may be missing, and are, are left out of it.
     fn checked(&mut self, tree: &mut ast::Script, mut settings: Settings) -> Option<Checked> {
-        match driver::from_environment(&mut settings) {
+        match from_environment(&mut settings) {
             Ok(said) => self.seen.facts.extend(said.into_iter().map(|s| ("environment".to_string(), s))),
             Err(failure) => {
                 self.seen.state = State::Unknown(failure.message);
@@ -219,7 +221,7 @@ impl Work<'_> {
             quiet.extend(["unreachable", "unused-map"]);
         }
         loop {
-            let (checked, mut diags) = match driver::check(tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
+            let (checked, mut diags) = match frontend::check(tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
                 Ok(checked) => {
                     let warnings = checked.warnings.clone();
                     (Some(checked), warnings)
@@ -270,7 +272,7 @@ impl Work<'_> {
     /// The script without the probes that are wrong; none where nothing is left of it, or where it is not a probe that is wrong.
     fn rest(&self, mut tree: ast::Script, settings: &Settings) -> Option<Checked> {
         loop {
-            let diags = match driver::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
+            let diags = match frontend::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
                 Ok(checked) => return Some(checked),
                 Err(diags) => diags,
             };
@@ -343,13 +345,13 @@ impl Work<'_> {
             let compiled = match codegen::compile(&lowered, &settings, sys, &self.sources, Dumps::default()) {
                 Ok(compiled) => compiled,
                 Err(e) => {
-                    let diags = driver::not_compiled(&e, &self.sources);
+                    let diags = not_compiled(&e, &self.sources);
                     return self.find_all(diags);
                 }
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys) {
                 // the kernel will not have what was chosen in place of what the script names: as a run does, without that
-                let without = driver::start::unserved(&e, &compiled);
+                let without = unserved(&e, &compiled);
                 if !without.is_empty() {
                     settings.no_features.extend(without);
                     continue;
@@ -379,7 +381,7 @@ impl Work<'_> {
             }
             return;
         };
-        let span = pos.map(|pos| driver::start::place(&pos, &self.sources));
+        let span = pos.map(|pos| explain::place(&pos, &self.sources));
         let place = span.and_then(|span| place(span, &self.sources));
         self.seen.findings.push(Finding { rule, level: Level::Error, message, place, related: Vec::new(), help: Some(help) });
     }
@@ -404,7 +406,7 @@ impl Work<'_> {
             // what the kernel's description does not tell is nobody's fault; a binary that is not there is the script's
             if d.code == "missing" && !self.in_binary(d.span) {
                 let why = d.help.as_ref().map_or(d.message.clone(), |help| format!("{}; {help}", d.message));
-                self.seen.state = State::Unknown(driver::without_number(&why));
+                self.seen.state = State::Unknown(without_os_error(&why));
             } else if d.code == NO_CALL && !self.ground.tells_callable {
                 let mut note = Finding { level: Level::Note, ..self.finding(d) };
                 note.message += "; a kernel that does not run does not tell";

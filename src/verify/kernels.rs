@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::cli::Failure;
 use crate::cli::check::{Check, HERE, SNAPSHOT};
+use crate::failure::Failure;
 use crate::system::live::Live;
 use crate::system::snapshot::Snapshot;
 use crate::system::{Missing, System};

@@ -23,9 +23,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::cli::Failure;
 use crate::cli::check::Check;
-use crate::driver;
+use crate::failure::{Failure, without_os_error};
+use crate::frontend::require::require_privileges;
+use crate::streams::write_file;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
 use config::Config;
@@ -53,7 +54,7 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
             let failure = Failure::new("--load is about this machine's kernel, which is not among those of --against");
             return Err(failure.help("add `--against here`").status(USAGE));
         }
-        driver::permitted().map_err(|f| f.status(ENVIRONMENT))?;
+        require_privileges().map_err(|f| f.status(ENVIRONMENT))?;
     }
     let outcomes = outcomes(asked, &config, &subjects, &kernels);
     let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
@@ -174,7 +175,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
         Ok(sys) => sys,
         Err(missing) => {
             let why = missing.help.map_or(missing.what.clone(), |help| format!("{}; {help}", missing.what));
-            return numbers.map(|_| Seen::unknown(&driver::without_number(&why))).collect();
+            return numbers.map(|_| Seen::unknown(&without_os_error(&why))).collect();
         }
     };
     let load = asked.load && part.kernel.place == kernels::Place::Here;
@@ -202,7 +203,7 @@ fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
     let mut out = (format.render)(report, &style);
     if let Some(path) = &asked.output {
         let plain = Style { color: false, ..style.clone() };
-        let written = driver::write_file(path, (format.render)(report, &plain).as_bytes());
+        let written = write_file(path, (format.render)(report, &plain).as_bytes());
         written.map_err(|f| f.status(ENVIRONMENT))?;
         if let Some(text) = verdict::FORMATS.first() {
             out = (text.render)(report, &style);

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::cli::{self, Failure, Program};
-use crate::driver;
+use crate::cli::{self, Program};
+use crate::failure::{Failure, reason};
 
 /// A script.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ fn folder(path: &Path, found: &mut Vec<Subject>) {
     let mut entries = match listed {
         Ok(entries) => entries,
         Err(e) => {
-            let why = format!("the folder cannot be read: {}", driver::reason(&e));
+            let why = format!("the folder cannot be read: {}", reason(&e));
             found.push(Subject { name: shown(path), program: Err(why) });
             return;
         }

@@ -22,11 +22,11 @@ mod unpack;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::elf::said;
 use super::functions::{Functions, KERNEL};
 use super::kernel_types::KernelTypes;
 use super::snapshot::{About, Contents, Event};
 use super::{Feature, Missing};
+use crate::failure::reason;
 use crate::input;
 use abilities::Seen;
 use code::{Code, Symbols};
@@ -139,7 +139,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     let is_kernel = "name a kernel's image, vmlinux or vmlinuz, that is whole";
     let whole = input::read_regular(&parts.image, input::IMAGE).map_err(|e| {
         let help = if e.kind() == std::io::ErrorKind::InvalidInput { is_kernel } else { "check the path" };
-        missing(format!("cannot read {shown}: {}", said(&e)), help)
+        missing(format!("cannot read {shown}: {}", reason(&e)), help)
     })?;
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
     let data = unpack::elf(whole).map_err(cannot)?;
@@ -277,7 +277,7 @@ fn release(image: &Image<'_>) -> Option<String> {
 fn config(parts: &Parts, image: &Image<'_>) -> Result<Option<String>, Missing> {
     if let Some(path) = &parts.config {
         let said =
-            |e| Missing { what: format!("cannot read {}: {}", path.display(), said(&e)), help: Some("unpack the package again".into()) };
+            |e| Missing { what: format!("cannot read {}: {}", path.display(), reason(&e)), help: Some("unpack the package again".into()) };
         return input::read_regular(path, input::TEXT).map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(said);
     }
     let within = image.sections().iter().filter(|s| !s.code).find_map(|section| {

@@ -9,8 +9,8 @@ use super::code::{self, Code, Symbols};
 use super::events::{self, Layout};
 use super::image::Image;
 use super::unpack;
+use crate::failure::reason;
 use crate::input;
-use crate::system::elf::said;
 use crate::system::snapshot::Event;
 
 /// What a module's file tells.
@@ -103,7 +103,7 @@ pub(super) fn read(
 
 /// The nth: its addresses are its own among all modules'.
 fn one(name: &str, path: &Path, n: usize, layout: Option<&Layout>) -> Result<Module, String> {
-    let whole = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), said(&e)))?;
+    let whole = input::read_regular(path, input::IMAGE).map_err(|e| format!("{}: {}", path.display(), reason(&e)))?;
     let data = unpack::elf(whole).map_err(|why| format!("{}: {why}", path.display()))?;
     let base = ((n as u64) + 1) << 33;
     of_file(name, &data, base, layout).map_err(|why| format!("{}: {why}", path.display()))

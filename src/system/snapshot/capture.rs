@@ -7,11 +7,12 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::{About, Contents, Event, parts};
+use crate::failure::reason;
 use crate::system::features::{self, CALLERS, Features};
 use crate::system::functions::{self, KERNEL};
 use crate::system::live::Live;
 use crate::system::tracefs::{self, Tracefs};
-use crate::system::{Feature, System, elf, headers, index, kernel_types};
+use crate::system::{Feature, System, headers, index, kernel_types};
 
 /// What [`About::source`] says of a kernel that ran when it was described.
 pub(super) const THIS_MACHINE: &str = "this machine";
@@ -35,7 +36,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
     };
     told("types");
     types(&mut all);
-    let modules = std::fs::read_to_string("/proc/modules").map_err(|e| format!("/proc/modules: {}", elf::said(&e)));
+    let modules = std::fs::read_to_string("/proc/modules").map_err(|e| format!("/proc/modules: {}", reason(&e)));
     match modules {
         Ok(text) => {
             let mut names: Vec<String> = text.lines().filter_map(|l| l.split(' ').next()).map(str::to_owned).collect();
@@ -69,7 +70,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
             all.callable = Some(called.collect());
         }
         Err(e) => {
-            let why = format!("this user may not load BPF programs, so that nothing can be tried: {}", elf::said(&e));
+            let why = format!("this user may not load BPF programs, so that nothing can be tried: {}", reason(&e));
             lacks(&mut all, "features", why.clone());
             lacks(&mut all, "callable", why);
         }
@@ -94,7 +95,7 @@ fn types(all: &mut Contents) {
             Ok(bytes) => all.btf.push((name, bytes)),
             // it has just gone
             Err(e) if e.kind() == io::ErrorKind::NotFound && name != KERNEL => {}
-            Err(e) => lacks(all, &format!("{}{name}", parts::BTF), format!("{}: {}", folder.join(&name).display(), elf::said(&e))),
+            Err(e) => lacks(all, &format!("{}{name}", parts::BTF), format!("{}: {}", folder.join(&name).display(), reason(&e))),
         }
     }
 }
@@ -107,7 +108,7 @@ fn events(tracefs: &Tracefs, live: &Live) -> Result<Vec<Event>, String> {
         match tracefs.read(&format!("events/{category}/{name}/format")) {
             Ok(format) => all.push(Event { category, name, format }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(format!("tracefs's events/{category}/{name}/format: {}", elf::said(&e))),
+            Err(e) => return Err(format!("tracefs's events/{category}/{name}/format: {}", reason(&e))),
         }
     }
     Ok(all)
@@ -117,7 +118,7 @@ fn functions(all: &mut Contents, live: &Live) {
     // where the list is not there or must not be read, the symbol table stands in for it, as it does for whoever traces
     let listed = live.tracefs().map_err(|missing| missing.what).and_then(|t| {
         let opened = t.open_file("available_filter_functions", libc::O_RDONLY);
-        opened.map(|_| ()).map_err(|e| format!("tracefs's available_filter_functions: {}", elf::said(&e)))
+        opened.map(|_| ()).map_err(|e| format!("tracefs's available_filter_functions: {}", reason(&e)))
     });
     let list = live.functions().map_err(|missing| missing.what);
     match (listed, &list) {
@@ -125,7 +126,7 @@ fn functions(all: &mut Contents, live: &Live) {
         (_, Err(why)) => lacks(all, "functions", why.clone()),
         (Ok(()), Ok(_)) => {}
     }
-    let kallsyms = std::fs::read_to_string("/proc/kallsyms").map_err(|e| elf::said(&e));
+    let kallsyms = std::fs::read_to_string("/proc/kallsyms").map_err(|e| reason(&e));
     match kallsyms.and_then(|text| if text.is_empty() { Err("it is empty for this user".into()) } else { Ok(text) }) {
         Ok(text) => {
             let owned = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
@@ -153,7 +154,7 @@ fn functions(all: &mut Contents, live: &Live) {
         }
         // CONFIG_FUNCTION_ERROR_INJECTION is not set
         Err(e) if e.kind() == io::ErrorKind::NotFound => all.error_injectable = Some(Vec::new()),
-        Err(e) => lacks(all, "injectable", format!("debugfs's error_injection/list: {}", elf::said(&e))),
+        Err(e) => lacks(all, "injectable", format!("debugfs's error_injection/list: {}", reason(&e))),
     }
 }
 
@@ -163,7 +164,7 @@ fn config(release: &str) -> Result<String, String> {
     if let Ok(file) = File::open(packed) {
         let mut text = String::new();
         let read = flate2::read::GzDecoder::new(file).take(MOST_CONFIG).read_to_string(&mut text);
-        return read.map(|_| text).map_err(|e| format!("{}: {}", packed.display(), elf::said(&e)));
+        return read.map(|_| text).map_err(|e| format!("{}: {}", packed.display(), reason(&e)));
     }
     let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
     let found = places.iter().find_map(|place| std::fs::read_to_string(place).ok());

@@ -20,9 +20,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::failure::reason;
 use crate::input;
+use crate::system::Missing;
 use crate::system::index::digest;
-use crate::system::{Missing, elf};
 
 const MAGIC: &[u8; 8] = b"\x89rbts\r\n\x1a";
 /// Major and minor.
@@ -72,7 +73,7 @@ impl Sections {
         let shown = path.display();
         let read = input::read(path, MOST_FILE);
         let bytes = read.map_err(|e| Missing {
-            what: format!("cannot read the snapshot {shown}: {}", elf::said(&e)),
+            what: format!("cannot read the snapshot {shown}: {}", reason(&e)),
             help: Some("`rbt snapshot -o FILE` makes one, on the machine whose kernel is meant".into()),
         })?;
         Self::of(bytes).map_err(|wrong| wrong.of(path))

@@ -2,19 +2,22 @@
 
 use std::io::Write;
 
-use super::{Checked, Front, configure, from_environment, say, start};
+use super::explain::{explain, report_not_compiled, unserved};
+use super::{Checked, Frontend, configure, from_environment};
 use crate::cdecl;
 use crate::check::{self, EARLIER, hir};
-use crate::cli::{Failure, Program, Run};
+use crate::cli::{Program, Run};
 use crate::codegen::{self, Compiled};
 use crate::diag::{self, Diagnostics, Source, Span};
 use crate::emit::Dumps;
+use crate::failure::Failure;
 use crate::probes::Env;
+use crate::streams::to_stderr;
 use crate::syntax::{self, ast};
 use crate::system::System;
 
 /// What an entry finds.
-pub(crate) struct Among<'a> {
+pub(crate) struct EntryContext<'a> {
     /// Options of the command line.
     pub run: &'a Run,
     /// The machine.
@@ -72,7 +75,7 @@ pub(crate) struct Entry {
     pub checked: Checked,
 }
 
-impl Among<'_> {
+impl EntryContext<'_> {
     /// Parses a text on its own.
     pub fn parse(&self, text: &Text) -> Result<ast::Script, Diagnostics> {
         syntax::parse(&text.source()).map_err(|d| text.as_typed(d))
@@ -126,21 +129,21 @@ impl Among<'_> {
         let checked = &entry.checked;
         let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
         let compiled = codegen::compile(&script, &checked.settings, self.sys, &entry.sources, dumps);
-        compiled.map_err(|e| super::tell_not_compiled(&e, &self.front(entry)))
+        compiled.map_err(|e| report_not_compiled(&e, &self.front(entry)))
     }
 
     /// Says why an entry does not run; or else gives what it is to be compiled without, for another try.
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
-        let mechanisms = start::unserved(why, compiled);
+        let mechanisms = unserved(why, compiled);
         if mechanisms.is_empty() {
-            return Err(start::explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
+            return Err(explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
         }
         entry.checked.settings.no_features.extend(mechanisms);
         Ok(())
     }
 
-    fn front(&self, entry: &Entry) -> Front<'_> {
-        let mut front = Front::new(self.run);
+    fn front(&self, entry: &Entry) -> Frontend<'_> {
+        let mut front = Frontend::new(self.run);
         front.program = Program::Text(entry.text.typed.clone());
         front.sources.clone_from(&entry.sources);
         front
@@ -161,6 +164,6 @@ fn take(whole: &mut ast::Script, more: ast::Script) {
 
 /// To standard error.
 pub(crate) fn warn(text: &str) {
-    say(text);
+    to_stderr(text);
     let _ = std::io::stderr().flush();
 }

@@ -9,8 +9,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::reason;
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
+use crate::failure::reason;
 use crate::input;
 use crate::syntax::{self, ast};
 

@@ -1,0 +1,126 @@
+//! Subcommands: words that are no script where one is expected. Parsing, the synopsis, help, completions and the manual
+//! are made from this table; what a subcommand does is the arm of its [`Command`] in `driver`.
+
+use std::ffi::OsString;
+
+use clap::{Arg, CommandFactory};
+
+use super::{Command, check, fmt, one_liners, snapshot};
+use crate::failure::Failure;
+use crate::scripts::SCRIPTS;
+use crate::verdict;
+
+/// A row.
+pub struct Subcommand {
+    /// The word.
+    pub name: &'static str,
+    /// What follows the word, in the synopsis.
+    pub usage: &'static str,
+    /// A line about it.
+    pub doc: &'static str,
+    /// Its options, and the words that completions offer for them.
+    pub command: fn() -> clap::Command,
+    /// Reads the arguments after the word.
+    pub(super) parse: fn(&[OsString]) -> Result<Command, Failure>,
+}
+
+/// All of them, in the order of the synopsis.
+pub const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand {
+        name: "one-liners",
+        usage: "[NAME | SUBJECT]",
+        doc: "List the tools, or print the source of one",
+        command: || {
+            let name = Arg::new("name").value_parser(SCRIPTS.iter().map(|s| s.name).collect::<Vec<_>>());
+            clap::Command::new("one-liners").arg(name)
+        },
+        parse: one_liners::parse,
+    },
+    Subcommand {
+        name: "help",
+        usage: "[WORD]",
+        doc: "Explain a word: a builtin, a probe, a setting, an option, a code, a tool",
+        command: || clap::Command::new("help").arg(Arg::new("word")),
+        parse: |words| Ok(Command::Help(text(words).into_iter().filter(|w| w != "--").collect())),
+    },
+    Subcommand {
+        name: "check",
+        usage: "FILES [--against SNAPSHOTS]",
+        doc: "Check scripts against kernels",
+        command: || {
+            let formats = verdict::FORMATS.iter().map(|f| f.name).collect::<Vec<_>>();
+            offer(check::Raw::command(), &[("format", &formats), ("deny", &["warnings"]), COLOR])
+        },
+        parse: check::parse,
+    },
+    Subcommand {
+        name: "fmt",
+        usage: "[--check] [--diff] [-i | -o FILE] FILES",
+        doc: "Put scripts in canonical form",
+        command: || offer(fmt::Raw::command(), &[COLOR]),
+        parse: fmt::parse,
+    },
+    Subcommand {
+        name: "snapshot",
+        usage: "[-o FILE] [--for SCRIPTS] | --show FILES",
+        doc: "Write what a kernel offers into a file",
+        command: || offer(snapshot::Raw::command(), &[COLOR]),
+        parse: snapshot::parse,
+    },
+    Subcommand {
+        name: "info",
+        usage: "",
+        doc: "Report what this machine and this build of rbt support",
+        command: || clap::Command::new("info"),
+        parse: |words| nothing_after("info", words).map(|()| Command::Info),
+    },
+    Subcommand {
+        name: "completions",
+        usage: "bash|zsh|fish",
+        doc: "Write the completions of a shell",
+        command: || {
+            let shells = SHELLS.map(|(name, _)| clap::Command::new(name).about(format!("Completions of {name}")));
+            clap::Command::new("completions").subcommands(shells).disable_help_subcommand(true)
+        },
+        parse: |words| shell(words.first()),
+    },
+];
+
+/// Shells with completions.
+const SHELLS: [(&str, clap_complete::Shell); 3] =
+    [("bash", clap_complete::Shell::Bash), ("zsh", clap_complete::Shell::Zsh), ("fish", clap_complete::Shell::Fish)];
+
+/// The row of a word.
+pub fn find(word: &str) -> Option<&'static Subcommand> {
+    SUBCOMMANDS.iter().find(|s| s.name == word)
+}
+
+/// `rbt completions SHELL`, and `--completions SHELL`.
+pub(super) fn shell(name: Option<&OsString>) -> Result<Command, Failure> {
+    let name = name.map(|name| name.to_string_lossy()).unwrap_or_default();
+    match SHELLS.iter().find(|(known, _)| *known == name) {
+        Some((_, shell)) => Ok(Command::Completions(*shell)),
+        None => Err(Failure::new(format!("there are no completions for `{name}`")).help("one of bash, zsh, fish")),
+    }
+}
+
+fn text(words: &[OsString]) -> Vec<String> {
+    words.iter().map(|w| w.to_string_lossy().into_owned()).collect()
+}
+
+fn nothing_after(name: &str, words: &[OsString]) -> Result<(), Failure> {
+    match words.first() {
+        Some(word) => Err(Failure::new(format!("rbt {name} takes no arguments: `{}`", word.to_string_lossy()))),
+        None => Ok(()),
+    }
+}
+
+const COLOR: (&str, &[&str]) = ("color", &["auto", "always", "never"]);
+
+/// The command with the words that completions offer for its options.
+fn offer(command: clap::Command, words: &[(&str, &[&'static str])]) -> clap::Command {
+    command.mut_args(|arg| match words.iter().find(|(id, _)| arg.get_id() == id) {
+        Some((_, words)) => arg.value_parser(words.to_vec()),
+        None => arg,
+    })
+}

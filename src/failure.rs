@@ -1,0 +1,106 @@
+//! Why the command stops: a message, the remedy and the exit status. Errors in a script are [`crate::diag::Diagnostics`].
+
+use std::io;
+
+use crate::diag::nearest;
+
+/// Why nothing is run (any more): a message, what to do about it, and the exit status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit status of the process.
+    pub status: u8,
+    /// Stable, as a diagnostic's: `usage`, `no-permission`.
+    pub code: &'static str,
+    /// Names the thing; one line without a final stop.
+    pub message: String,
+    /// What it is about, as it was given: lines below the message.
+    pub excerpt: Option<String>,
+    /// The remedy, where there is one.
+    pub help: Option<String>,
+}
+
+/// See [`Failure::reported`].
+const REPORTED: &str = "reported";
+
+impl Failure {
+    /// Wrong use, a wrong script, or a right that is missing: status 1.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { status: 1, code: "usage", message: message.into(), excerpt: None, help: None }
+    }
+
+    /// With another code than `usage`.
+    pub fn code(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// With lines below the message.
+    pub fn excerpt(mut self, lines: impl Into<String>) -> Self {
+        self.excerpt = Some(lines.into()).filter(|lines| !lines.is_empty());
+        self
+    }
+
+    /// With the remedy.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// With another status.
+    pub fn status(mut self, status: u8) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// The text before the first semicolon is the message, and what follows is the remedy.
+    pub fn from_text(text: &str) -> Self {
+        let text = without_os_error(text);
+        match text.split_once("; ") {
+            Some((message, remedy)) => Self::new(message).help(remedy),
+            None => Self::new(text),
+        }
+    }
+
+    /// A failure that has been reported already: nothing is left to say.
+    pub fn reported(status: u8) -> Self {
+        Self { status, code: REPORTED, message: String::new(), excerpt: None, help: None }
+    }
+
+    /// Has it been reported?
+    pub fn is_reported(&self) -> bool {
+        self.code == REPORTED
+    }
+
+    /// With `did you mean`, or all that would do.
+    pub fn suggest(self, word: &str, words: &[&'static str]) -> Self {
+        match nearest(word, words.iter().copied()) {
+            Some(near) => self.help(format!("did you mean `{near}`?")),
+            None => self.help(format!("one of {}", words.join(", "))),
+        }
+    }
+}
+
+/// The text without the `(os error N)` that Rust's standard library appends to the text of strerror(3).
+pub fn without_os_error(text: &str) -> String {
+    match text.split_once(" (os error ").and_then(|(before, after)| Some((before, after.split_once(')')?.1))) {
+        Some((before, after)) => format!("{before}{after}"),
+        None => text.to_string(),
+    }
+}
+
+/// The text of strerror(3), to follow a colon: lower case, without a number.
+pub fn reason(e: &io::Error) -> String {
+    without_os_error(&e.to_string()).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_remedies_and_no_numbers() {
+        let failure = Failure::from_text("cannot write: No space left on device (os error 28); make room");
+        assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("cannot write: No space left on device", Some("make room")));
+        assert_eq!(without_os_error("plain"), "plain");
+    }
+}

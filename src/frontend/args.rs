@@ -1,0 +1,53 @@
+//! The arguments of a script: slips among them, and `--help`.
+
+use super::Frontend;
+use crate::check;
+use crate::cli::{self, Program, Run};
+use crate::diag;
+use crate::failure::Failure;
+use crate::scripts;
+use crate::syntax::ast;
+/// Arguments that look like options, of a script that uses no arguments, are likely slips; to a tool all are.
+pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script) -> Result<(), Failure> {
+    if front.sources.iter().any(|s| scripts::takes_arguments(&s.text)) {
+        return Ok(());
+    }
+    let options = check::options(tree);
+    let (params, given) = cli::script_args(&run.words, &cli::valued(&options));
+    // what follows an option that is not there may be its value
+    if given.iter().any(|(name, _)| !options.iter().any(|o| o.name == *name)) {
+        return Ok(());
+    }
+    if let (Program::Saved(script), Some(word)) = (&run.program, params.first()) {
+        let name = script.name;
+        let failure = Failure::new(format!("{name} takes options only, and `{word}` is none of them"));
+        if let Some(own) = cli::own_letter(word) {
+            return Err(failure.help(format!("rbt's own {own} stands before `--`; `rbt {name} --help` has the script's options")));
+        }
+        let near = diag::nearest(word.trim_start_matches('-'), options.iter().map(|o| o.name.as_str()));
+        return Err(match near {
+            Some(near) => failure.help(format!("did you mean `--{near}`? `rbt {name} --help` has them all")),
+            None => failure.help(format!("a command to watch follows -c: rbt {name} -c 'COMMAND'; `rbt {name} --help` has the options")),
+        });
+    }
+    let slip = params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
+    if let Some(slip) = slip {
+        front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
+    }
+    Ok(())
+}
+
+/// `-- --help`: the script's own options, unless it has one of this name.
+pub(crate) fn help_of_script(front: &Frontend, tree: &ast::Script) -> Option<String> {
+    let run = front.run;
+    run.settings.options.iter().find(|(name, _)| name == "help")?;
+    let options = check::options(tree);
+    let name = match &run.program {
+        Program::File(path) => path.display().to_string(),
+        Program::Saved(script) => script.name.into(),
+        Program::Made(made) => made.name.clone(),
+        Program::Text(_) | Program::Stdin => "-e PROGRAM".into(),
+    };
+    let text = front.sources.first().map_or("", |s| s.text.as_str());
+    (!options.iter().any(|o| o.name == "help")).then(|| scripts::help(&name, text, &options))
+}

@@ -1,0 +1,254 @@
+//! The stages up to a checked script, as the command line, the prompt and `rbt check` share them: read, parse, import,
+//! apply the settings, check; and errors of the later stages, explained at their places in the script.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::check::{self, hir};
+use crate::cli::{self, Program, Run};
+use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
+use crate::failure::Failure;
+use crate::settings::{self, Assignment, Settings};
+use crate::streams::{dump, to_stderr};
+use crate::syntax::{self, ast};
+use crate::system::{Feature, System};
+use crate::terminal::{self, paint};
+use read::read;
+use require::{require_cgroup, require_process};
+pub mod args;
+pub mod entry;
+pub mod explain;
+pub mod import;
+pub mod read;
+pub mod require;
+
+/// A checked script, and what it was checked with.
+#[derive(Debug)]
+pub struct Checked {
+    /// Ready to be compiled.
+    pub script: hir::Script,
+    /// With the script's `config` block applied, and the environment where that was asked for.
+    pub settings: Settings,
+    /// Nothing that stops it.
+    pub warnings: Diagnostics,
+}
+
+/// Parses and checks a text, without looking at the environment. For tests and whoever wants no more than that.
+pub fn check_text(name: &str, text: &str, sys: &dyn System, settings: &Settings) -> Result<Checked, Diagnostics> {
+    let source = Source { name: name.into(), text: text.into() };
+    let tree = parse(&source)?;
+    let mut settings = settings.clone();
+    let warnings = configure(&tree, &mut settings)?;
+    check(&tree, sys, settings, warnings)
+}
+
+fn parse(source: &Source) -> Result<ast::Script, Diagnostics> {
+    require_probe(syntax::parse(source)?, source)
+}
+
+/// A script that has a probe.
+pub(crate) fn require_probe(tree: ast::Script, source: &Source) -> Result<ast::Script, Diagnostics> {
+    if tree.items.iter().any(|i| matches!(i, ast::Item::Probe(_))) {
+        return Ok(tree);
+    }
+    let end = source.text.trim_end().len() as u32;
+    let at = Span { source: 0, start: end.saturating_sub(1), end };
+    Err(Diagnostic::error("no-probes", at, "the script has no probe").help("write one: begin { printf(\"hello\\n\"); }").into())
+}
+
+/// Applies the script's `config` block.
+pub(crate) fn configure(tree: &ast::Script, settings: &mut Settings) -> Result<Diagnostics, Diagnostics> {
+    let items = tree.config.iter().map(|item| Assignment {
+        name: &item.name.name,
+        name_span: item.name.span,
+        value: &item.value,
+        value_span: item.value_span,
+    });
+    let said = settings::apply_config(settings, items);
+    if said.failed() { Err(said) } else { Ok(said) }
+}
+
+/// Settings that the environment has; warnings.
+pub(crate) fn from_environment(settings: &mut Settings) -> Result<Vec<String>, Failure> {
+    let vars = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    settings::apply_env(settings, vars).map_err(|e| Failure::new(e).code("bad-setting").status(2))
+}
+
+pub(crate) fn check(
+    tree: &ast::Script,
+    sys: &dyn System,
+    mut settings: Settings,
+    mut warnings: Diagnostics,
+) -> Result<Checked, Diagnostics> {
+    settings.fit(sys.has(Feature::ShortKeys));
+    match check::check(tree, sys, &settings) {
+        Ok((script, more)) => {
+            warnings.0.extend(more.0);
+            Ok(Checked { script, settings, warnings })
+        }
+        Err(mut all) => {
+            all.0.extend(warnings.0);
+            Err(all)
+        }
+    }
+}
+
+/// Stages as far as checking, with everything that is said about them.
+pub(crate) struct Frontend<'a> {
+    /// The command line.
+    pub(crate) run: &'a Run,
+    /// Where the script is.
+    pub(crate) program: Program,
+    /// Its text, and those of what it imports.
+    pub(crate) sources: Vec<Source>,
+    /// Durations of the stages.
+    pub(crate) clock: Clock,
+}
+
+impl<'a> Frontend<'a> {
+    pub(crate) fn new(run: &'a Run) -> Self {
+        Self { run, program: run.program.clone(), sources: Vec::new(), clock: Clock::new(run.verbose) }
+    }
+
+    pub(crate) fn read(&mut self, program: &Program) -> Result<(), Failure> {
+        self.sources = match program {
+            Program::Made(made) => made.sources(),
+            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => vec![read(program)?],
+        };
+        self.program = program.clone();
+        Ok(())
+    }
+
+    pub(crate) fn parse(&mut self) -> Result<ast::Script, Failure> {
+        let Some(source) = self.sources.first().cloned() else { return Err(Failure::new("there is no script")) };
+        let tree = syntax::parse(&source).map_err(|d| match &self.program {
+            Program::Made(made) => self.wrong(made.wrong_expression().unwrap_or(d)),
+            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => self.wrong(d),
+        })?;
+        let path = if let Program::File(path) = &self.program { Some(path.clone()) } else { None };
+        let tree = import::resolve(tree, &mut self.sources, path.as_deref()).map_err(|d| self.wrong(d))?;
+        let tree = require_probe(tree, &source).map_err(|d| self.wrong(d))?;
+        self.clock.stage("parse");
+        if self.run.dumps.contains(&"ast") {
+            dump("ast", &format!("{tree:#?}"))?;
+        }
+        Ok(tree)
+    }
+
+    /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
+    pub(crate) fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
+        let mut settings = self.run.settings.clone();
+        let options = check::options(tree);
+        (settings.params, settings.options) = cli::script_args(&self.run.words, &cli::valued(&options));
+        if let (Program::Saved(_), Some((_, Some(given)))) = (&self.program, settings.options.iter().rev().find(|(name, _)| name == "pid"))
+            && let Ok(pid @ 1..) = given.parse()
+        {
+            require_process("--pid", pid)?;
+        }
+        if let Program::File(path) = &self.run.program {
+            settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
+        }
+        let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
+        settings.cgroup = require_cgroup(self.run)?;
+        for text in from_environment(&mut settings)? {
+            self.warn(&text);
+        }
+        Ok((settings, warnings))
+    }
+
+    pub(crate) fn check(&mut self, tree: &ast::Script, sys: &dyn System) -> Result<Checked, Failure> {
+        let (settings, warnings) = self.settings(tree)?;
+        let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong_or_misused(d))?;
+        // what its options leave out is nothing that whoever gives them wrote
+        if let Program::Saved(_) = self.run.program {
+            checked.warnings.0.retain(|d| !["unreachable", "unused-map"].contains(&d.code));
+        }
+        self.clock.stage("check");
+        if self.run.warnings && !checked.warnings.0.is_empty() {
+            to_stderr(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
+        }
+        if self.run.dumps.contains(&"hir") {
+            dump("hir", &check::dump::dump(&checked.script))?;
+        }
+        Ok(checked)
+    }
+
+    /// What is wrong with the script; of one that is part of rbt, it is what was asked of it, and no place in it.
+    pub(crate) fn wrong_or_misused(&self, mut diagnostics: Diagnostics) -> Failure {
+        let Program::Saved(script) = self.run.program else { return self.wrong(diagnostics) };
+        diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
+        match diagnostics.0.iter().find(|d| check::DECISIVE.contains(&d.code)) {
+            Some(d) => {
+                let help = d.help.clone().unwrap_or_else(|| format!("`rbt {} --help` has its options", script.name));
+                Failure::new(format!("{}: {}", script.name, d.message)).code(d.code).help(help)
+            }
+            None => {
+                let mut said: Vec<String> = Vec::new();
+                diagnostics.0.retain(|d| {
+                    !said.contains(&d.message) && {
+                        said.push(d.message.clone());
+                        true
+                    }
+                });
+                self.wrong(diagnostics)
+            }
+        }
+    }
+
+    /// What is wrong with the script, as a failure that has been told.
+    pub(crate) fn wrong(&self, mut diagnostics: Diagnostics) -> Failure {
+        if !self.run.warnings {
+            diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
+        }
+        to_stderr(&diag::render(&self.in_words(diagnostics), &self.sources, self.run.color));
+        Failure::reported(1)
+    }
+
+    /// As the user typed it, where a script was made of words.
+    pub(crate) fn in_words(&self, diagnostics: Diagnostics) -> Diagnostics {
+        match &self.program {
+            Program::Made(made) => made.in_words(diagnostics),
+            Program::Text(_) | Program::File(_) | Program::Saved(_) | Program::Stdin => diagnostics,
+        }
+    }
+
+    pub(crate) fn warn(&self, text: &str) {
+        if self.run.warnings {
+            to_stderr(&format!("{} {text}\n", paint("warning:", terminal::WARNING, self.run.color)));
+        }
+    }
+}
+
+/// Says how long each stage took, when asked.
+pub(crate) struct Clock {
+    on: bool,
+    last: Instant,
+}
+
+impl Clock {
+    fn new(on: bool) -> Self {
+        Self { on, last: Instant::now() }
+    }
+
+    /// The time since the stage before.
+    pub(crate) fn stage(&mut self, name: &str) {
+        let now = Instant::now();
+        if self.on {
+            to_stderr(&format!("{name:8} {:8.3} ms\n", now.duration_since(self.last).as_secs_f64() * 1e3));
+        }
+        self.last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_without_probes_is_told_so() {
+        for text in ["", "// nothing", "macro m() { 1 }"] {
+            let source = Source { name: "stdin".into(), text: text.into() };
+            assert_eq!(parse(&source).unwrap_err().0[0].code, "no-probes", "{text}");
+        }
+    }
+}
