@@ -127,7 +127,7 @@ impl Machine {
 
     fn checked(&self, text: &str) -> Result<Checked, String> {
         let source = Source { name: "generated".into(), text: text.into() };
-        match driver::check_text("generated", text, &*self.sys, &self.settings) {
+        match frontend::check_text("generated", text, &*self.sys, &self.settings) {
             Ok(checked) => Ok(checked),
             Err(mut said) => {
                 said.0.retain(|d| d.severity == diag::Severity::Error);

@@ -58,7 +58,7 @@ fn one(text: &str, systems: [&dyn System; 2], compiles: bool, mut stages: [bool;
         ..Settings::default()
     };
     for sys in systems {
-        let checked = match driver::check_text("t", text, sys, &settings) {
+        let checked = match frontend::check_text("t", text, sys, &settings) {
             Ok(checked) => checked,
             Err(wrong) => {
                 told(wrong, text)?;
