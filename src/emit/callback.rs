@@ -133,6 +133,9 @@ impl<'c> Emit<'c> {
         self.b.unset_current_debug_location();
         self.b.position_at_end(entry);
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
+        // a return without a value sets R0 as well: the verifier follows it, though the caller never looks
+        let zero = self.int(0);
+        ok(self.b.build_store(result, zero));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
         let fun = Fun {
             function,

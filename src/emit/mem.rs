@@ -505,6 +505,8 @@ impl<'c> Emit<'c> {
             full,
             |e| {
                 let last = e.int(u64::from(cap) - 1);
+                // of an aligned place on the stack LLVM would make `|`, which the verifier has no pointer take
+                let addr = e.opaque(addr);
                 let (from, at) = (e.add(addr, last), e.offset(to, cap - 1));
                 e.read(space, at, 1, from);
                 let byte = e.load(at, 0, Int { bytes: 1, signed: false });

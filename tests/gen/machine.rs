@@ -3,8 +3,8 @@
 use rbt::check::hir;
 use rbt::codegen::{self, artifact::Artifact};
 use rbt::diag::{self, Source};
-use rbt::driver::{self, Checked};
 use rbt::emit::Dumps;
+use rbt::frontend::{self, Checked};
 use rbt::probes::Env;
 use rbt::render::{self, RenderOptions};
 use rbt::runtime::{self, Options, Refused};

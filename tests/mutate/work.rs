@@ -6,7 +6,7 @@ use rbt::syntax::ast::Script;
 use rbt::system::System;
 use rbt::system::fake::Fake;
 use rbt::system::live::Live;
-use rbt::{codegen, driver, fmt, syntax};
+use rbt::{codegen, fmt, frontend, syntax};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
