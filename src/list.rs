@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use crate::check::hir;
 use crate::diag::{Span, nearest, plain};
 use crate::failure::{self, Failure};
-use crate::probes::{self, Caps, Env, KINDS, ProbeKind, ProbeSite};
+use crate::probes::{self, Caps, Env, KINDS, Place, ProbeKind, ProbeSite};
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName, matches};
-use crate::types::{Int, Space, Type};
+use crate::types::{Space, Type};
 
 /// Lists what matches a comma list of patterns; all of the kernel's probes without one. With `verbose`, each name is
 /// followed by its arguments. A reader that has gone away is no error.
@@ -61,7 +61,9 @@ impl Page<'_> {
     fn line(&mut self, text: &str) {
         self.written += 1;
         if self.failed.is_none() {
-            self.failed = writeln!(self.out, "{}", plain(text)).err();
+            let rest = text.trim_start_matches('\t');
+            let indent = text.strip_suffix(rest).unwrap_or_default();
+            self.failed = writeln!(self.out, "{indent}{}", plain(rest)).err();
         }
     }
 
@@ -92,17 +94,21 @@ impl Page<'_> {
         let mut lines = Vec::new();
         match site.kind.context(site, self.env) {
             Ok(context) => {
-                let more = site.kind.fields(site, self.env).unwrap_or_else(|d| {
+                let declared = site.kind.declarations(site, self.env).unwrap_or_else(|d| {
                     self.unknown = self.unknown.take().or(Some(d.message));
                     Vec::new()
                 });
-                lines.extend(context.fields.iter().chain(&more).map(|field| format!("    {}", field.decl)));
+                lines.extend(declared.iter().map(|d| format!("    {d}")));
+                let fields = site.kind.fields(site, self.env).unwrap_or_default();
+                let unread = fields.iter().find_map(|f| {
+                    let Place::Unreadable(why) = &f.place else { return None };
+                    Some(format!("{} of {}: {why}", f.field.name, site.name))
+                });
+                self.unknown = self.unknown.take().or(unread);
                 lines.extend(context.arg_types.iter().enumerate().map(|(n, ty)| match ty {
                     Some(ty) => format!("    {}", declare(ty, &format!("arg{n}"))),
                     None => format!("    arg{n}, which cannot be read"),
                 }));
-                let retval = context.retval.or_else(|| context.caps.has(Caps::RETVAL).then_some(WORD));
-                lines.extend(retval.iter().map(|ty| format!("    {}", declare(ty, "retval"))));
             }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
         }
@@ -112,7 +118,7 @@ impl Page<'_> {
     fn finish(self) -> Result<(), Failure> {
         let failed = self.failed.or_else(|| self.out.flush().err());
         if let Some(reason) = self.unknown {
-            let _ = writeln!(io::stderr(), "warning: some arguments are not known: {reason}");
+            let _ = writeln!(io::stderr(), "warning: not every argument can be read: {reason}");
         }
         match failed {
             Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -296,6 +302,15 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
     if let Some(missing) = sys.types_missing() {
         return Err(failure(missing));
     }
+    if page.verbose {
+        if let Some(types) = sys.kernel_types() {
+            types.definitions(kind, pattern, &mut |text| {
+                text.lines().for_each(|l| page.line(l));
+                page.line("");
+            });
+        }
+        return Ok(());
+    }
     let mut names = Vec::new();
     if pattern.contains('*') {
         // Modules describe some types again, so that names repeat: this one list is sorted before it is shown.
@@ -310,29 +325,9 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
         names.push(pattern.to_string());
     }
     for name in names {
-        match page.verbose.then(|| sys.type_named(kind, &name)).flatten() {
-            Some(ty) => define(word, &name, &ty, page),
-            None => page.line(&format!("{word} {name}")),
-        }
+        page.line(&format!("{word} {name}"));
     }
     Ok(())
-}
-
-/// As C would define it; anonymous members are shown flat.
-fn define(word: &str, name: &str, ty: &Type, page: &mut Page) {
-    page.line(&format!("{word} {name} {{"));
-    if let Type::Enum(e) = ty {
-        for (variant, value) in &e.variants {
-            page.line(&format!("    {variant} = {value},"));
-        }
-    }
-    if let Type::Struct(s) = ty {
-        for f in page.env.sys.expand(s).map(|r| r.fields).unwrap_or_default() {
-            let width = f.bits.map(|(_, width)| format!(" : {width}")).unwrap_or_default();
-            page.line(&format!("    {}{width};", declare(&f.ty, &f.name)));
-        }
-    }
-    page.line("};");
 }
 
 /// A C declaration.
@@ -406,9 +401,6 @@ fn unquoted(part: &str) -> String {
     text
 }
 
-/// What `retval` is where nothing says more.
-const WORD: Type = Type::Int(Int { bytes: 8, signed: false });
-
 /// The attach point that a listed name is.
 fn point(name: &str) -> AttachPoint {
     let span = Span::default();
@@ -474,8 +466,8 @@ mod tests {
         };
         assert!(run("struct task_str*", false).unwrap().contains("struct task_struct\n"));
         let text = run("struct task_struct", true).unwrap();
-        assert!(text.starts_with("struct task_struct {\n") && text.contains("    struct task_struct *real_parent;\n"), "{text}");
-        assert!(text.contains("    char comm[16];\n"), "{text}");
+        assert!(text.starts_with("vmlinux: struct task_struct {\n") && text.contains("\tstruct task_struct *real_parent;\n"), "{text}");
+        assert!(text.contains("\tchar comm[16];\n"), "{text}");
         assert_eq!(run("struct task_strct", false).unwrap_err().help.as_deref(), Some("did you mean `struct task_struct`?"));
     }
 }

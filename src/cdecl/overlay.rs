@@ -7,7 +7,7 @@ use super::types::{Tag, TagKind, index};
 use super::{Declarations, Unit, builtin};
 use crate::system::functions::{Functions, Symbols};
 use crate::system::instructions::Placed;
-use crate::system::kernel_types::Prototype;
+use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::programs::ProgramFunction;
 use crate::system::{
     Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName,
@@ -255,6 +255,10 @@ impl System for Declarations<'_> {
 
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
         self.sys.function_homes(name)
+    }
+
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        self.sys.kernel_types()
     }
 
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {

@@ -225,9 +225,8 @@ impl ProbeKind for Fentry {
         let fields = prototype.params.into_iter().map(|(name, ty)| {
             let slot = at;
             at += ty.size().div_ceil(8).max(1);
-            let decl = format!("{ty} {name}");
             let field = Field { name, offset: slot * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: Place::RawArg(slot), decl })
+            Rc::new(ContextField { field, place: Place::RawArg(slot) })
         });
         let fields = fields.filter(|f| !f.field.name.is_empty()).collect();
         let retval = (self.exit && prototype.returns != Type::Void).then_some(prototype.returns);
@@ -235,6 +234,14 @@ impl ProbeKind for Fentry {
             caps = caps.without(Caps::RETVAL);
         }
         Ok(Context { caps, fields, space: Some(Space::Kernel), retval, ..Context::default() })
+    }
+
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        let Attach::Trampoline { module, program: None, function, .. } = &site.attach else { return Ok(Vec::new()) };
+        let signature = env.sys.kernel_types().and_then(|types| types.signature(Some(module), function));
+        let Some(signature) = signature else { return Ok(Vec::new()) };
+        let returns = signature.returns.filter(|_| self.exit).map(|ty| (ty, "retval".to_owned()));
+        Ok(signature.params.into_iter().chain(returns).map(|(ty, name)| format!("{ty} {name}")).collect())
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

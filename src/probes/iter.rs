@@ -148,10 +148,18 @@ impl ProbeKind for Iter {
             if let Type::Ptr(to, _) = field.ty {
                 field.ty = to.ptr(Space::Kernel);
             }
-            let decl = format!("{} {}", field.ty, field.name);
-            Rc::new(ContextField { field, place: Place::Object, decl })
+            Rc::new(ContextField { field, place: Place::Object })
         });
         Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
+    }
+
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        let (name, _) = named(site);
+        let spelled = |f: crate::types::Field| {
+            let ty = env.sys.kernel_types().and_then(|types| types.member_text(&format!("{PREFIX}{name}"), &f.name));
+            format!("{} {}", ty.unwrap_or_else(|| f.ty.to_string()), f.name)
+        };
+        Ok(objects(name, env.sys).map(spelled).collect())
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -160,6 +160,16 @@ impl ProbeKind for Kprobe {
         Ok(Context { caps, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        let (module, function, _) = target(site);
+        let signature = env.sys.kernel_types().and_then(|types| types.signature(module.or(Some(KERNEL)), function));
+        let Some(signature) = signature else { return Ok(Vec::new()) };
+        if self.ret {
+            return Ok(vec![signature.returns.map_or_else(|| "void".to_owned(), |ty| format!("{ty} retval"))]);
+        }
+        Ok(signature.params.into_iter().enumerate().map(|(n, (ty, _))| format!("{ty} arg{n}")).collect())
+    }
+
     fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
         // those of a wildcard, which are by one link anyway
         if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { place: 0, many: false, .. })) {
@@ -317,9 +327,8 @@ fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
             registers + on_stack - words
         };
         if ty.is_scalar() && !name.is_empty() && names.insert(name.clone()) {
-            let decl = format!("{ty} {name}");
             let field = Field { name, offset: slot * 8, bits: None, ty };
-            fields.push(Rc::new(ContextField { field, place: Place::RawArg(slot), decl }));
+            fields.push(Rc::new(ContextField { field, place: Place::RawArg(slot) }));
         }
     }
     fields

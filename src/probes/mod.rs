@@ -100,8 +100,6 @@ pub struct ContextField {
     pub field: Field,
     /// How the kind finds it.
     pub place: Place,
-    /// As `-lv` shows it: `const char * filename`.
-    pub decl: String,
 }
 
 impl ContextField {
@@ -491,6 +489,10 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
     /// takes time. Else they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
+        Ok(Vec::new())
+    }
+    /// What `-lv` says of a site: each argument as its debug information declares it, `const char * filename`.
+    fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
         Ok(Vec::new())
     }
     /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.

@@ -67,11 +67,16 @@ impl ProbeKind for RawTracepoint {
         let args = env.sys.raw_tracepoint(event);
         let known = args.as_ref().map_or(MAX_ARGS, |a| a.len() as u32);
         let fields = args.unwrap_or_default().into_iter().enumerate().map(|(i, (name, ty))| {
-            let decl = format!("{ty} {name}");
             let field = crate::types::Field { name, offset: i as u32 * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: Place::RawArg(i as u32), decl })
+            Rc::new(ContextField { field, place: Place::RawArg(i as u32) })
         });
         Ok(Context { caps: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), ..Context::default() })
+    }
+
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        let event = site.name.rsplit(':').next().unwrap_or("");
+        let signature = env.sys.kernel_types().and_then(|types| types.event_signature(event));
+        Ok(signature.into_iter().flat_map(|s| s.params).map(|(ty, name)| format!("{ty} {name}")).collect())
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -95,10 +95,16 @@ impl ProbeKind for Tracepoint {
             if let (Some(_), Type::Str(0)) = (f.loc, &field.ty) {
                 field.ty = Type::Str(env.settings.max_strlen as u32);
             }
-            Rc::new(ContextField { field, place, decl: f.decl })
+            Rc::new(ContextField { field, place })
         });
         // pointers that a system call was given say themselves that they lead to user memory
         Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
+    }
+
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        let (category, event) = Self::names_of(site);
+        let format = env.sys.tracepoint(category, event).map_err(|m| missing(site.span, m))?;
+        Ok(format.into_iter().flat_map(|f| f.fields).map(|f| f.decl).collect())
     }
 
     fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {

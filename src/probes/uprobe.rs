@@ -13,7 +13,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::registers::{ARGS, AX, GO_ARGS, IP, SP};
-use crate::system::{Abi, Binary, Feature, Missing, Piece, Source, mangled};
+use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, mangled};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
 
@@ -269,31 +269,25 @@ impl ProbeKind for Uprobe {
     }
 
     fn fields(&self, site: &ProbeSite, env: &Env) -> Result<Vec<Rc<ContextField>>, Diagnostic> {
-        let Attach::Uprobe { path, offset, ret: false, .. } = &site.attach else { return Ok(Vec::new()) };
-        let binary = env.sys.binary(path).map_err(|m| missing(site.span, m))?;
-        let found = binary.functions.iter().find(|f| f.offset == *offset);
-        let unknown = || {
-            let error = Diagnostic::error("missing", site.span, format!("the arguments of {} are not known", site.name));
-            error.help("`args` needs a function's entry, and the function in the binary's debug information; arg0, arg1, … need neither")
-        };
-        let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
         let mut offset = 0u32;
-        let fields = known.ok_or_else(unknown)?.into_iter().map(|a| {
+        let fields = declared(site, env)?.into_iter().map(|a| {
             let place = match a.place {
                 Ok(place) => Place::Argument(place),
                 Err(why) => {
-                    let decl = format!("{}, which cannot be read: {why}", a.name);
                     let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
-                    return Rc::new(ContextField { field, place: Place::Unreadable(why), decl });
+                    return Rc::new(ContextField { field, place: Place::Unreadable(why) });
                 }
             };
-            let decl = format!("{} {}", a.ty, a.name);
             offset = offset.next_multiple_of(a.ty.align());
             let field = Field { name: a.name, offset, bits: None, ty: a.ty };
             offset = offset.saturating_add(field.ty.size());
-            Rc::new(ContextField { field, place, decl })
+            Rc::new(ContextField { field, place })
         });
         Ok(fields.collect())
+    }
+
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        Ok(declared(site, env)?.into_iter().map(|a| format!("{} {}", a.spelled, a.name)).collect())
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
@@ -345,4 +339,17 @@ impl ProbeKind for Uprobe {
         }
         Ok(())
     }
+}
+
+/// The arguments that debug information declares; none at a return.
+fn declared(site: &ProbeSite, env: &Env) -> Result<Vec<Argument>, Diagnostic> {
+    let Attach::Uprobe { path, offset, ret: false, .. } = &site.attach else { return Ok(Vec::new()) };
+    let binary = env.sys.binary(path).map_err(|m| missing(site.span, m))?;
+    let found = binary.functions.iter().find(|f| f.offset == *offset);
+    let unknown = || {
+        let error = Diagnostic::error("missing", site.span, format!("the arguments of {} are not known", site.name));
+        error.help("`args` needs a function's entry, and the function in the binary's debug information; arg0, arg1, … need neither")
+    };
+    let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
+    known.ok_or_else(unknown)
 }

@@ -115,6 +115,12 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("dw_ustack", "is refused: stacks of processes are followed by their frame pointers."),
     ("typeinfo", "names an aggregation of unsigned numbers as one of signed ones: sum_t for usum_t."),
     ("retval", "is not there in fentry probes, where nothing has been returned yet; bpftrace takes it."),
+    (
+        "-lv",
+        "lists the arguments of USDT probes and of C++ functions too, and all structs and enums; bpftrace leaves out most packed \
+         structs and enums of 64 bits. Types of the same name have that name; bpftrace numbers them, as in `console___2`. \
+         Variable arguments are `...`; bpftrace calls them `void`.",
+    ),
     ("printf", "takes any number of arguments; bpftrace takes 127."),
     ("print of an element that is not there", "shows the zero of its kind, for aggregations too."),
 ];

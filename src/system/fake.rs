@@ -156,6 +156,10 @@ impl System for Fake {
     }
 
     /// Modules' functions are described among the kernel's.
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        self.types.as_ref()
+    }
+
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
         let found = self.types.as_ref()?.function(None, name)?;
         let home = self.functions.named(name).find(|f| module.is_none_or(|m| m == f.module))?.module.to_owned();

@@ -7,6 +7,7 @@
 //! Data may be wrong: chains of types are followed `DEPTH` steps at most and members counted against a budget, so that a
 //! cycle gives no answer instead of no end.
 
+pub mod c_text;
 mod functions;
 mod noted;
 

@@ -334,6 +334,10 @@ impl System for Live {
         Ok(homes(self.functions()?))
     }
 
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        self.types().ok()
+    }
+
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
         self.types().ok()?.function(module, name)
     }

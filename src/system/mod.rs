@@ -43,7 +43,7 @@ pub use usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 use functions::{Functions, Symbols};
-use kernel_types::Prototype;
+use kernel_types::{KernelTypes, Prototype};
 
 /// A tracepoint's record, as tracefs' `format` file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -339,6 +339,10 @@ pub trait System {
     fn functions(&self) -> Result<&Functions, Missing>;
     /// Where a function of this name can be traced; without reading the long list where the types or an index tell.
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing>;
+    /// The kernel's types as its debug information spells them: for `-lv`.
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        None
+    }
     /// A function as BTF describes it: of this module, or of the first that has one.
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype>;
     /// Names of all functions that BTF describes, with their modules, in no order.

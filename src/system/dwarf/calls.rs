@@ -30,6 +30,8 @@ pub struct Argument {
     pub name: String,
     /// Pointers lead into the process's memory.
     pub ty: Type,
+    /// The type as declared.
+    pub spelled: String,
     /// Where it is, or why it cannot be read.
     pub place: Result<ArgumentPlace, Unplaced>,
 }
@@ -86,7 +88,8 @@ impl BinaryTypes {
         }
         let named = parameters.iter().zip(types).zip(found).enumerate().map(|(n, (((die, entry), ty), place))| {
             let name = self.origin_name(*die, entry, 0).map(|n| String::from_utf8_lossy(n).into_owned());
-            Argument { name: name.unwrap_or_else(|| format!("arg{n}")), ty: ty.unwrap_or(Type::U64), place }
+            let spelled = self.spelled(self.attribute_type(*die, entry));
+            Argument { name: name.unwrap_or_else(|| format!("arg{n}")), ty: ty.unwrap_or(Type::U64), spelled, place }
         });
         Some(named.collect())
     }

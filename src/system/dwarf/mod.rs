@@ -16,6 +16,7 @@ mod expressions;
 mod files;
 mod lines;
 mod places;
+mod spelled;
 mod types;
 
 use std::cell::RefCell;

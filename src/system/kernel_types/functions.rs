@@ -7,14 +7,14 @@ impl KernelTypes {
     /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first, in
     /// `module` (`vmlinux` is the kernel itself) where one is given.
     pub fn function(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
-        let id = match module {
-            None => self.find(name, Kind::Func.bit())?,
-            Some(module) => {
-                let number = (0..=self.modules().len() as u32).find(|n| self.module_name(*n) == module)?;
-                self.function_in(number, name)?
-            }
-        };
+        let id = self.function_named(module, name)?;
         self.prototype(id, self.entry(id)?.size_or_type, 0)
+    }
+
+    pub(super) fn function_named(&self, module: Option<&str>, name: &str) -> Option<u32> {
+        let Some(module) = module else { return self.find(name, Kind::Func.bit()) };
+        let number = (0..=self.modules().len() as u32).find(|n| self.module_name(*n) == module)?;
+        self.function_in(number, name)
     }
 
     /// BTF id of a function of the kernel proper.
@@ -113,23 +113,30 @@ impl KernelTypes {
     /// attaches by); the function `__traceiter_<name>` has their names too (`include/linux/tracepoint.h`), on older
     /// kernels only `__bpf_trace_<name>` may. All begin with the registrar's own `void *`, which is left out.
     pub fn raw_tracepoint(&self, name: &str) -> Option<Prototype> {
-        let id = self.find(&format!("btf_trace_{name}"), Kind::Typedef.bit())?;
-        let module = id >> MODULE_SHIFT;
-        let mut target = self.within(module, self.entry(id)?.size_or_type);
-        if self.entry(target)?.kind == Kind::Ptr {
-            target = self.within(module, self.entry(target)?.size_or_type);
-        }
+        let (id, target) = self.event_prototype(name)?;
         let mut found = self.prototype(id, target, 1)?;
-        for prefix in ["__traceiter_", "__probestub_", "__bpf_trace_"] {
-            let named = self.find(&format!("{prefix}{name}"), Kind::Func.bit()).and_then(|f| self.parameter_names(f));
-            if let Some(named) = named.filter(|n| n.len() == found.params.len() + 1) {
-                for ((to, _), from) in found.params.iter_mut().zip(named.into_iter().skip(1)) {
-                    *to = from;
-                }
-                break;
-            }
+        for ((to, _), from) in found.params.iter_mut().zip(self.event_names(name, 1).unwrap_or_default()) {
+            *to = from;
         }
         Some(found)
+    }
+
+    /// The typedef and the prototype that describe a raw tracepoint.
+    pub(super) fn event_prototype(&self, name: &str) -> Option<(u32, u32)> {
+        let id = self.find(&format!("btf_trace_{name}"), Kind::Typedef.bit())?;
+        let module = id >> MODULE_SHIFT;
+        let target = self.within(module, self.entry(id)?.size_or_type);
+        let entry = self.entry(target)?;
+        Some((id, if entry.kind == Kind::Ptr { self.within(module, entry.size_or_type) } else { target }))
+    }
+
+    /// The names of a raw tracepoint's arguments without the first `skip`, where the kernel has them for all.
+    pub(super) fn event_names(&self, name: &str, skip: usize) -> Option<Vec<String>> {
+        let (_, target) = self.event_prototype(name)?;
+        let count = self.entry(target)?.vlen as usize;
+        let named = |prefix: &str| self.find(&format!("{prefix}{name}"), Kind::Func.bit()).and_then(|f| self.parameter_names(f));
+        let names = ["__traceiter_", "__probestub_", "__bpf_trace_"].into_iter().find_map(|p| named(p).filter(|n| n.len() == count))?;
+        Some(names.into_iter().skip(skip).collect())
     }
 
     /// Names of raw tracepoints, sorted: (`vmlinux` or module, name).

@@ -154,6 +154,10 @@ impl System for Snapshot {
         }
     }
 
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        self.types().ok()
+    }
+
     fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
         self.types().ok()?.function(module, name)
     }

@@ -1,0 +1,459 @@
+//! Types as C spells them, with the names that the debug information has for them: for `-lv`.
+//!
+//! The form is that of libbpf's `btf_dump`, which other tools print. What a definition needs to have the same layout, padding
+//! and `packed`, is part of it.
+
+use super::{DEPTH, ENUMS, KernelTypes, Kind, MODULE_SHIFT};
+use crate::system::btf::Entry;
+use crate::system::{TypeName, matches};
+
+/// What a function takes and gives back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Of each parameter, the type and the name, which may be empty.
+    pub params: Vec<(String, String)>,
+    /// The type of the result; none for `void`.
+    pub returns: Option<String>,
+}
+
+/// Types that stand before one another in a declaration.
+const CHAIN: usize = 4 * DEPTH as usize;
+/// The most bytes of one text: wrong data may hold itself.
+const ROOM: usize = 1 << 20;
+/// What may fill a gap, and its bits.
+const FILLERS: [(&str, u32); 4] = [("long", 64), ("int", 32), ("short", 16), ("char", 8)];
+/// What says more about a type behind it.
+const QUALIFIERS: u32 = Kind::Const.bit() | Kind::Volatile.bit() | Kind::Restrict.bit() | Kind::TypeTag.bit();
+const POINTER: u32 = 8;
+
+impl KernelTypes {
+    /// A function's parameters and result. See [`KernelTypes::function`].
+    pub fn signature(&self, module: Option<&str>, name: &str) -> Option<Signature> {
+        let id = self.function_named(module, name)?;
+        self.spelled(self.within(id >> MODULE_SHIFT, self.entry(id)?.size_or_type), 0)
+    }
+
+    /// A raw tracepoint's parameters. See [`KernelTypes::raw_tracepoint`].
+    pub fn event_signature(&self, name: &str) -> Option<Signature> {
+        let (_, target) = self.event_prototype(name)?;
+        let mut found = self.spelled(target, 1)?;
+        for ((_, to), from) in found.params.iter_mut().zip(self.event_names(name, 1).unwrap_or_default()) {
+            *to = from;
+        }
+        Some(found)
+    }
+
+    /// The type of a struct's member, which may be in a part without a name.
+    pub fn member_text(&self, of: &str, member: &str) -> Option<String> {
+        let (mut budget, mut found) = (super::FIELDS, None);
+        self.each_member(self.find(of, Kind::Struct.bit())?, 0, 0, &mut budget, &mut |module, _, [name, ty, _], _| {
+            if self.string(module, name) != Some(member) {
+                return super::Visit::Pass;
+            }
+            found = Some(self.type_text(self.within(module, ty)));
+            super::Visit::Stop
+        })?;
+        found
+    }
+
+    /// Definitions of the types of this kind whose name matches a pattern, sorted by name. A name
+    /// without a pattern stands for the first type that has it.
+    pub fn definitions(&self, kind: TypeName, pattern: &str, each: &mut dyn FnMut(&str)) {
+        let mut found = Vec::new();
+        if pattern.contains('*') {
+            for module in 0..=self.modules().len() as u32 {
+                let Some(blob) = self.blob(module) else { continue };
+                let wanted = blob.entries().filter(|(_, e)| kinds(kind) & e.kind.bit() != 0);
+                let named = wanted.map(|(id, e)| (self.text(module, e.name), self.within(module, id)));
+                found.extend(named.filter(|(name, _)| !name.is_empty() && matches(pattern, name)));
+            }
+            found.sort_unstable();
+        } else {
+            found.extend(self.find(pattern, kinds(kind)).map(|id| (pattern, id)));
+        }
+        for (_, id) in found {
+            let Some(entry) = self.entry(id) else { continue };
+            let mut text = Text::of(self);
+            text.put(&format!("{}: ", self.module_name(id >> MODULE_SHIFT)));
+            text.definition(id, &entry, 0);
+            text.put(";");
+            each(&text.out);
+        }
+    }
+
+    fn spelled(&self, prototype: u32, skip: usize) -> Option<Signature> {
+        let module = prototype >> MODULE_SHIFT;
+        let entry = self.entry(prototype).filter(|e| e.kind == Kind::FuncProto)?;
+        let last = (entry.vlen as usize).saturating_sub(1);
+        let params = entry.parts::<2>().enumerate().skip(skip).map(|(n, [name, ty])| {
+            let ty = if ty == 0 && n == last { "...".to_owned() } else { self.type_text(self.within(module, ty)) };
+            (ty, self.text(module, name).to_owned())
+        });
+        let returns = entry.size_or_type;
+        Some(Signature {
+            params: params.collect(),
+            returns: (returns != 0).then(|| self.type_text(self.within(module, returns))),
+        })
+    }
+
+    fn type_text(&self, id: u32) -> String {
+        let mut text = Text::of(self);
+        text.declaration(id, "", 0);
+        text.out
+    }
+
+    fn text(&self, module: u32, offset: u32) -> &str {
+        self.string(module, offset).unwrap_or_default()
+    }
+
+    /// Bytes.
+    fn size_of(&self, mut id: u32) -> u32 {
+        let mut times = 1u32;
+        for _ in 0..CHAIN {
+            let Some(entry) = self.entry(id).filter(|_| id != 0) else { return 0 };
+            let module = id >> MODULE_SHIFT;
+            match entry.kind {
+                Kind::Int | Kind::Float | Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 => {
+                    return times.saturating_mul(entry.size_or_type);
+                }
+                Kind::Ptr => return times.saturating_mul(POINTER),
+                Kind::Array => {
+                    times = times.saturating_mul(entry.word(2).unwrap_or(0));
+                    id = self.within(module, entry.word(0).unwrap_or(0));
+                }
+                Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict | Kind::TypeTag => {
+                    id = self.within(module, entry.size_or_type);
+                }
+                Kind::Void | Kind::Fwd | Kind::Func | Kind::FuncProto | Kind::Var | Kind::Datasec | Kind::DeclTag => return 0,
+            }
+        }
+        0
+    }
+
+    /// Bytes at whose multiples a value of this type is put.
+    fn align_of(&self, mut id: u32, depth: u32) -> u32 {
+        for _ in 0..CHAIN {
+            let Some(entry) = self.entry(id).filter(|_| id != 0 && depth <= DEPTH) else { return 1 };
+            let module = id >> MODULE_SHIFT;
+            match entry.kind {
+                Kind::Int | Kind::Float | Kind::Enum | Kind::Enum64 => return entry.size_or_type.clamp(1, POINTER),
+                Kind::Ptr => return POINTER,
+                Kind::Array => id = self.within(module, entry.word(0).unwrap_or(0)),
+                Kind::Typedef | Kind::Volatile | Kind::Const | Kind::Restrict | Kind::TypeTag => {
+                    id = self.within(module, entry.size_or_type);
+                }
+                Kind::Struct | Kind::Union => {
+                    let (align, packed) = self.layout(module, &entry, depth);
+                    return if packed { 1 } else { align };
+                }
+                Kind::Void | Kind::Fwd | Kind::Func | Kind::FuncProto | Kind::Var | Kind::Datasec | Kind::DeclTag => return 1,
+            }
+        }
+        1
+    }
+
+    /// The strictest alignment among a struct's members; and is one of them, or the struct's end, where that does not allow it?
+    fn layout(&self, module: u32, of: &Entry<'_>, depth: u32) -> (u32, bool) {
+        let (mut align, mut packed) = (1, false);
+        for [_, ty, at] in of.parts::<3>() {
+            let (offset, bits) = place(at, of.flag);
+            let own = self.align_of(self.within(module, ty), depth + 1);
+            packed |= bits == 0 && offset % (8 * own) != 0;
+            align = align.max(own);
+        }
+        (align, packed || of.size_or_type % align != 0)
+    }
+}
+
+/// A member's place in bits, and of a bit-field its width.
+fn place(at: u32, flag: bool) -> (u32, u32) {
+    if flag { (at & 0xff_ffff, at >> 24) } else { (at, 0) }
+}
+
+fn kinds(of: TypeName) -> u32 {
+    match of {
+        TypeName::Struct => Kind::Struct.bit(),
+        TypeName::Union => Kind::Union.bit(),
+        TypeName::Enum => ENUMS,
+        TypeName::Plain => super::PLAIN,
+    }
+}
+
+/// C text as it is written.
+struct Text<'t> {
+    types: &'t KernelTypes,
+    out: String,
+}
+
+impl<'t> Text<'t> {
+    fn of(types: &'t KernelTypes) -> Self {
+        Self { types, out: String::new() }
+    }
+
+    fn put(&mut self, text: &str) {
+        if self.out.len() < ROOM {
+            self.out.push_str(text);
+        }
+    }
+
+    fn line(&mut self, depth: u32, text: &str) {
+        self.put("\n");
+        self.put(&"\t".repeat(depth as usize));
+        self.put(text);
+    }
+
+    /// A type, and a name where C wants it among the type's parts.
+    fn declaration(&mut self, id: u32, name: &str, depth: u32) {
+        let mut chain = Vec::new();
+        let mut next = id;
+        while chain.len() < CHAIN {
+            chain.push(next);
+            let Some(entry) = self.types.entry(next).filter(|_| next != 0) else { break };
+            let module = next >> MODULE_SHIFT;
+            next = match entry.kind {
+                Kind::Ptr | Kind::Const | Kind::Volatile | Kind::Restrict | Kind::TypeTag | Kind::FuncProto => {
+                    self.types.within(module, entry.size_or_type)
+                }
+                Kind::Array => self.types.within(module, entry.word(0).unwrap_or(0)),
+                Kind::Void
+                | Kind::Int
+                | Kind::Struct
+                | Kind::Union
+                | Kind::Enum
+                | Kind::Enum64
+                | Kind::Fwd
+                | Kind::Typedef
+                | Kind::Func
+                | Kind::Var
+                | Kind::Datasec
+                | Kind::Float
+                | Kind::DeclTag => break,
+            };
+        }
+        self.chain(&mut chain, name, depth);
+    }
+
+    /// `chain` leads from the name to the innermost type, which is written first.
+    fn chain(&mut self, chain: &mut Vec<u32>, name: &str, depth: u32) {
+        // a pointer's star touches the one before it, and the name
+        let mut touching = true;
+        while let Some(id) = chain.pop() {
+            let module = id >> MODULE_SHIFT;
+            let types = self.types;
+            let Some(entry) = types.entry(id).filter(|_| id != 0) else {
+                self.qualifiers(chain);
+                self.put("void");
+                touching = false;
+                continue;
+            };
+            let own = types.text(module, entry.name);
+            match entry.kind {
+                Kind::Ptr => self.put(if touching { "*" } else { " *" }),
+                Kind::Const | Kind::Volatile | Kind::Restrict | Kind::TypeTag => {
+                    let word = self.qualifier(id, &entry);
+                    self.put(&format!(" {word}"));
+                }
+                Kind::Array => return self.array(&entry, chain, name, (touching, depth)),
+                Kind::FuncProto => return self.function((module, &entry), chain, name, (touching, depth)),
+                Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 if own.is_empty() => {
+                    self.qualifiers(chain);
+                    if depth <= DEPTH {
+                        self.definition(id, &entry, depth);
+                    }
+                }
+                Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 | Kind::Fwd => {
+                    self.qualifiers(chain);
+                    self.put(&format!("{} {own}", tag(&entry)));
+                }
+                Kind::Void | Kind::Int | Kind::Float | Kind::Typedef | Kind::Func | Kind::Var | Kind::Datasec | Kind::DeclTag => {
+                    self.qualifiers(chain);
+                    self.put(own);
+                }
+            }
+            touching = entry.kind == Kind::Ptr;
+        }
+        self.name(name, touching);
+    }
+
+    fn name(&mut self, name: &str, touching: bool) {
+        if !name.is_empty() && !touching {
+            self.put(" ");
+        }
+        self.put(name);
+    }
+
+    /// One of [`QUALIFIERS`] as it is written.
+    fn qualifier(&self, id: u32, entry: &Entry<'_>) -> String {
+        let words = [(Kind::Const, "const"), (Kind::Volatile, "volatile"), (Kind::Restrict, "restrict")];
+        let word = words.into_iter().find(|(kind, _)| *kind == entry.kind);
+        let tag = || format!("__attribute__((btf_type_tag(\"{}\")))", self.types.text(id >> MODULE_SHIFT, entry.name));
+        word.map_or_else(tag, |(_, word)| word.to_owned())
+    }
+
+    /// Those of the innermost type stand before it.
+    fn qualifiers(&mut self, chain: &mut Vec<u32>) {
+        while let Some(id) = chain.last().copied() {
+            let Some(entry) = self.types.entry(id).filter(|e| id != 0 && e.kind.bit() & QUALIFIERS != 0) else { return };
+            chain.pop();
+            let word = self.qualifier(id, &entry);
+            self.put(&format!("{word} "));
+        }
+    }
+
+    /// Those of an array or of a function are its elements', or mean nothing.
+    fn drop_qualifiers(&self, chain: &mut Vec<u32>) {
+        let is = |id: u32| self.types.entry(id).is_some_and(|e| id != 0 && e.kind.bit() & QUALIFIERS != 0);
+        while chain.last().is_some_and(|id| is(*id)) {
+            chain.pop();
+        }
+    }
+
+    fn array(&mut self, entry: &Entry<'_>, chain: &mut Vec<u32>, name: &str, (touching, depth): (bool, u32)) {
+        self.drop_qualifiers(chain);
+        let length = format!("[{}]", entry.word(2).unwrap_or(0));
+        let Some(around) = chain.last().copied() else {
+            self.name(name, touching);
+            return self.put(&length);
+        };
+        let of_arrays = around != 0 && self.types.entry(around).is_some_and(|e| e.kind == Kind::Array);
+        if !name.is_empty() && !touching {
+            self.put(" ");
+        }
+        self.put(if of_arrays { "" } else { "(" });
+        self.chain(chain, name, depth);
+        self.put(if of_arrays { "" } else { ")" });
+        self.put(&length);
+    }
+
+    fn function(&mut self, (module, entry): (u32, &Entry<'_>), chain: &mut Vec<u32>, name: &str, (touching, depth): (bool, u32)) {
+        self.drop_qualifiers(chain);
+        if chain.is_empty() {
+            self.name(name, touching);
+        } else {
+            self.put(" (");
+            self.chain(chain, name, depth);
+            self.put(")");
+        }
+        self.put("(");
+        let params: Vec<[u32; 2]> = entry.parts::<2>().collect();
+        if params.is_empty() || (params.len() == 1 && params.iter().all(|[_, ty]| *ty == 0)) {
+            return self.put("void)");
+        }
+        for (n, [name, ty]) in params.iter().enumerate() {
+            self.put(if n > 0 { ", " } else { "" });
+            if *ty == 0 && n + 1 == params.len() {
+                self.put("...");
+            } else if depth <= DEPTH {
+                // a function that takes functions goes deeper
+                let types = self.types;
+                self.declaration(types.within(module, *ty), types.text(module, *name), depth + 1);
+            }
+        }
+        self.put(")");
+    }
+
+    /// A struct, union or enum with its body.
+    fn definition(&mut self, id: u32, entry: &Entry<'_>, depth: u32) {
+        let types = self.types;
+        let module = id >> MODULE_SHIFT;
+        let name = types.text(module, entry.name);
+        self.put(tag(entry));
+        self.put(if name.is_empty() { "" } else { " " });
+        self.put(name);
+        if entry.kind.bit() & ENUMS != 0 {
+            let guess = !types.signs_known();
+            let variants: Vec<(u32, i64)> = super::variants(entry, guess).collect();
+            self.put(" {");
+            for (name, value) in variants {
+                let name = types.text(module, name);
+                let wide = entry.kind == Kind::Enum64;
+                let value = match (wide, entry.flag) {
+                    (true, true) => format!("{value}LL"),
+                    (true, false) => format!("{}ULL", value as u64),
+                    (false, _) => value.to_string(),
+                };
+                self.line(depth + 1, &format!("{name} = {value},"));
+            }
+            let mode = match (entry.kind, entry.size_or_type) {
+                (Kind::Enum, 1) => " __attribute__((mode(byte)))",
+                (Kind::Enum, 8) => " __attribute__((mode(word)))",
+                _ => "",
+            };
+            self.line(depth, &format!("}}{mode}"));
+            return;
+        }
+        let is_struct = entry.kind == Kind::Struct;
+        let (align, packed) = if is_struct { types.layout(module, entry, 0) } else { (1, false) };
+        let align = if packed { 1 } else { align };
+        self.put(" {");
+        let (mut at, mut in_bits) = (0, false);
+        for [name, ty, offset] in entry.parts::<3>() {
+            if self.out.len() >= ROOM {
+                break;
+            }
+            let ty = types.within(module, ty);
+            let (offset, width) = place(offset, entry.flag);
+            let own = if packed { 1 } else { types.align_of(ty, 0) };
+            if is_struct {
+                self.padding((at, offset), own, in_bits && width != 0, depth + 1);
+            }
+            self.line(depth + 1, "");
+            self.declaration(ty, types.text(module, name), depth + 1);
+            in_bits = width != 0;
+            if in_bits {
+                self.put(&format!(": {width}"));
+                at = offset.saturating_add(width);
+            } else {
+                at = offset.saturating_add(types.size_of(ty).saturating_mul(8));
+            }
+            self.put(";");
+        }
+        if is_struct {
+            self.padding((at, entry.size_or_type.saturating_mul(8)), align, false, depth + 1);
+        }
+        if entry.vlen > 0 || entry.size_or_type > 0 {
+            self.line(depth, "");
+        }
+        self.put(if packed { "} __attribute__((packed))" } else { "}" });
+    }
+
+    /// What fills the bits between one member and the next, which is aligned to so many bytes: nothing where a compiler leaves
+    /// them by itself.
+    fn padding(&mut self, (mut from, to): (u32, u32), align: u32, in_bits: bool, depth: u32) {
+        if from >= to {
+            return;
+        }
+        // the widest type with a boundary of its own in the gap
+        let boundary = |bits: u32| from.checked_next_multiple_of(bits).unwrap_or(u32::MAX);
+        let (filler, bits) = FILLERS.into_iter().find(|(_, bits)| boundary(*bits) <= to).unwrap_or(("char", 8));
+        let start = boundary(bits);
+        if start > from && start <= to {
+            let by_itself = from.checked_next_multiple_of(align.saturating_mul(8).max(1)) == Some(start);
+            if in_bits || (start == to && !by_itself) || (start != to && to - start <= start - from) {
+                self.line(depth, &format!("{filler}: {};", if in_bits { start - from } else { 0 }));
+            }
+            from = start;
+        }
+        while from < to && self.out.len() < ROOM {
+            let left = to - from;
+            if left >= bits {
+                self.line(depth, &format!("{filler}: {bits};"));
+                from += bits;
+                continue;
+            }
+            let (filler, _) = FILLERS.into_iter().rev().find(|(_, bits)| *bits >= left).unwrap_or((filler, bits));
+            self.line(depth, &format!("{filler}: {left};"));
+            from = to;
+        }
+    }
+}
+
+fn tag(entry: &Entry<'_>) -> &'static str {
+    if entry.kind.bit() & ENUMS != 0 {
+        "enum"
+    } else if entry.kind == Kind::Union || (entry.kind == Kind::Fwd && entry.flag) {
+        "union"
+    } else {
+        "struct"
+    }
+}
