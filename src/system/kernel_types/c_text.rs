@@ -90,10 +90,7 @@ impl KernelTypes {
             (ty, self.text(module, name).to_owned())
         });
         let returns = entry.size_or_type;
-        Some(Signature {
-            params: params.collect(),
-            returns: (returns != 0).then(|| self.type_text(self.within(module, returns))),
-        })
+        Some(Signature { params: params.collect(), returns: (returns != 0).then(|| self.type_text(self.within(module, returns))) })
     }
 
     fn type_text(&self, id: u32) -> String {
