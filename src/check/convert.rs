@@ -10,7 +10,8 @@ use super::fold;
 use super::hir::{Expr, ExprKind, Stmt, StmtKind};
 use super::stmt::has_effect;
 use super::types::{in_space, of_pointers, record_of, same_target};
-use crate::probes::{ArgRef, ContextField};
+use crate::diag::Span;
+use crate::probes::{ArgRef, ContextField, Place};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
 
@@ -164,7 +165,10 @@ impl Body<'_> {
                 Some(ty) => Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty },
                 None => self.fail("unknown-type", e.span, format!("the members of {} are not known", e.ty)),
             },
-            Type::Args => Expr { kind: ExprKind::Context(ArgRef::All), ty: self.args_record(), span: e.span },
+            Type::Args => {
+                self.leaves_out(e.span);
+                Expr { kind: ExprKind::Context(ArgRef::All), ty: self.args_record(), span: e.span }
+            }
             _ => e,
         }
     }
@@ -175,6 +179,19 @@ impl Body<'_> {
             Type::Struct(s) => Some(Type::Record(Arc::new(self.env.sys.expand(s)?))),
             Type::Array(elem, n) => Some(Type::Array(Box::new(self.whole(elem)?), *n)),
             other => Some(other.clone()),
+        }
+    }
+
+    /// Says which fields `args` as a whole goes without.
+    fn leaves_out(&mut self, span: Span) {
+        let reason = |f: &ContextField| {
+            let Place::Unreadable(why) = f.place else { return None };
+            Some(format!("`{}` ({why})", f.field.name))
+        };
+        let left: Vec<String> = self.context.fields.iter().filter_map(|f| reason(f)).collect();
+        if !left.is_empty() {
+            let message = format!("what cannot be read of {}'s `args` is left out: {}", self.site.name, left.join(", "));
+            self.warn("left-out", span, message);
         }
     }
 

@@ -56,6 +56,8 @@ pub(super) const CODES: &[Code] = &[
     error("key-too-long", "a map's key is longer than this kernel takes"),
     warning("late-print", "a map that a loop prints is read after the block has ended, so every turn prints the same contents")
         .example("begin { @m[1] = 1; for $i : 0..2 { print(@m); } }", "begin { @m[1] = 1; for $i : 0..2 { print(@m[1]); } }"),
+    warning("left-out", "`args` as a whole goes without the arguments that cannot be read")
+        .remedy("name the arguments that are wanted: `args.NAME`"),
     error("map-key-conflict", "a map is used both with and without a key")
         .example("begin { @a[1] = 1; @a = 2; }", "begin { @a[1] = 1; @b = 2; }"),
     error("map-kind", "a map is declared with an unknown type, or used as two kinds of map")

@@ -115,6 +115,8 @@ impl ArgumentPlace {
 pub enum Unplaced {
     /// No location at all.
     OptimizedAway,
+    /// No location, but it is long: of what they keep in several registers, compilers often write none.
+    Untold,
     /// Of parts of it there is no location.
     Partly,
     /// It is a floating-point number.
@@ -148,7 +150,7 @@ impl fmt::Display for Unplaced {
             Unplaced::Vector => "it is passed in a floating-point register",
             Unplaced::Constant(value) => return write!(f, "the compiler replaced it with the constant {value}"),
             Unplaced::Computed => "the compiler replaced it with a value computed from others",
-            Unplaced::Later => "the debug information does not say where it is at the function's entry",
+            Unplaced::Later | Unplaced::Untold => "the debug information does not say where it is at the function's entry",
             Unplaced::Disagrees => "the debug information and the calling convention disagree about where it is",
             Unplaced::Order => "the debug information does not have the arguments in the order of their registers",
             Unplaced::Type => "its type is not understood",
@@ -165,6 +167,7 @@ impl Unplaced {
             Unplaced::Float | Unplaced::Vector => "no BPF program reads floating-point registers",
             Unplaced::Constant(_) | Unplaced::Empty => "leave it out: it is the same in every call",
             Unplaced::OptimizedAway
+            | Unplaced::Untold
             | Unplaced::Partly
             | Unplaced::Computed
             | Unplaced::Later
@@ -358,7 +361,11 @@ pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
             one.found = Some(Ok(place));
             continue;
         }
-        one.found = Some(Err(if empty { Unplaced::OptimizedAway } else { Unplaced::Later }));
+        one.found = Some(Err(match empty {
+            true if one.size > 8 => Unplaced::Untold,
+            true => Unplaced::OptimizedAway,
+            false => Unplaced::Later,
+        }));
     }
 }
 
