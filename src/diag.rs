@@ -4,7 +4,7 @@ pub mod codes;
 mod render;
 
 pub use codes::remedy;
-pub use render::{misleads, plain, plain_lines, render, underline, visible};
+pub use render::{misleads, plain, plain_lines, render, uncommanded_line, underline, visible};
 
 /// A range of bytes in one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]

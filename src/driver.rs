@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::check;
 use crate::cli::{self, Command, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
+use crate::diag;
 use crate::failure::Failure;
 use crate::frontend::args::{check_script_args, help_of_script};
 use crate::frontend::explain::report_not_compiled;
@@ -109,7 +110,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     let tree = front.parse()?;
     check_script_args(run, &front, &tree)?;
     if let Some(text) = help_of_script(&front, &tree) {
-        to_stdout(|out| out.write_all(text.as_bytes()))?;
+        to_stdout(|out| out.write_all(diag::plain_lines(&text).as_bytes()))?;
         // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
         return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
     }
@@ -214,8 +215,9 @@ fn list_of(sys: &dyn System, what: Listed, verbose: bool, run: &Run) -> Result<u
         Listed::Pattern(pattern) => {
             if pattern.contains('.') && !pattern.contains([':', '*', '/', ' ']) && run.warnings {
                 to_stderr(&format!(
-                    "{} there is no file `{pattern}`; it is taken as a pattern\n",
-                    paint("warning:", terminal::WARNING, run.color)
+                    "{} there is no file `{}`; it is taken as a pattern\n",
+                    paint("warning:", terminal::WARNING, run.color),
+                    diag::plain(&pattern)
                 ));
             }
             list::list(Some(&pattern), &Env { sys, settings: &settings }, verbose, &mut out)?;

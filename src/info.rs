@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use crate::diag::plain;
 use crate::probes::{Caps, Env, KINDS};
 use crate::runtime;
 use crate::system::rights::{self, CAPABILITIES};
@@ -30,7 +31,7 @@ type Rows = Vec<(String, String)>;
 
 fn group(out: &mut dyn Write, title: &str, rows: Rows) -> io::Result<()> {
     writeln!(out, "{title}")?;
-    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:26} {value}"))
+    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:26} {}", plain(value)))
 }
 
 fn row(name: &str, value: impl Into<String>) -> (String, String) {

@@ -118,7 +118,7 @@ impl Page<'_> {
     fn finish(self) -> Result<(), Failure> {
         let failed = self.failed.or_else(|| self.out.flush().err());
         if let Some(reason) = self.unknown {
-            let _ = writeln!(io::stderr(), "warning: not every argument can be read: {reason}");
+            let _ = writeln!(io::stderr(), "warning: not every argument can be read: {}", plain(&reason));
         }
         match failed {
             Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -135,7 +135,7 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
     for kind in wanted.kinds(page.env) {
         let canonical = kind.name();
         if let Some(why) = kind.unavailable(page.env).filter(|_| !wanted.any_kind()) {
-            let _ = writeln!(io::stderr(), "warning: {why}: none of these can be attached here");
+            let _ = writeln!(io::stderr(), "warning: {}: none of these can be attached here", plain(&why));
         }
         let listed = kind.list(&rest, page.env, &mut |name| {
             let name = full_name(canonical, name);
@@ -147,7 +147,7 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
             Ok(()) => {}
             // Of several kinds, one that cannot be listed does not hide the others.
             Err(missing) if wanted.any_kind() => {
-                let _ = writeln!(io::stderr(), "warning: {canonical} probes are not listed: {}", reason(&missing));
+                let _ = writeln!(io::stderr(), "warning: {canonical} probes are not listed: {}", plain(&reason(&missing)));
             }
             Err(missing) => return Err(failure(missing)),
         }

@@ -20,6 +20,7 @@ use rustyline::{ColorMode, CompletionType, Config, Editor, ExternalPrinter};
 use crate::check::hir;
 use crate::cli::{Run, nothing_to_run};
 use crate::codegen::Compiled;
+use crate::diag::plain_lines;
 use crate::diag::{Diagnostics, Source};
 use crate::emit::Dumps;
 use crate::failure::Failure;
@@ -386,10 +387,11 @@ impl Prompt {
 
     /// Answers a person: beside the output, where that is for programs.
     fn say(&self, text: &str) {
+        let text = plain_lines(text);
         if self.world.run.format == TEXT {
             plainly(text.as_bytes());
         } else {
-            warn(text);
+            warn(&text);
         }
     }
 

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::builtins::options::{self, ScriptOption};
-use crate::diag::nearest;
+use crate::diag::{nearest, plain};
 use crate::terminal::{self, paint};
 
 /// A tool.
@@ -199,7 +199,7 @@ pub const FOLLOWS: &[&str] = &[
 pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
     let header = Header::of(text);
     let arguments = if takes_arguments(text) { " [ARGUMENTS]" } else { "" };
-    let mut out = format!("Usage: rbt {call} -- [OPTIONS]{arguments}\n");
+    let mut out = format!("Usage: rbt {} -- [OPTIONS]{arguments}\n", plain(call));
     let mut paragraph = |title: &str, indent: &str, lines: &[&str]| {
         if lines.is_empty() {
             return;

@@ -37,7 +37,7 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
 
 /// Writes what `-d` shows of a stage to standard output.
 pub fn dump(stage: &str, text: &str) -> Result<(), Failure> {
-    let written = writeln!(io::stdout().lock(), "; {stage}\n{}\n", text.trim_end());
+    let written = writeln!(io::stdout().lock(), "; {stage}\n{}\n", diag::plain_lines(text.trim_end()));
     written.map_err(|e| not_written("standard output", &e))
 }
 

@@ -7,6 +7,8 @@
 //! help: did you mean `filename`?
 //! ```
 
+use std::borrow::Cow;
+
 use super::{Diagnostic, Diagnostics, Severity, Source, Span};
 use crate::terminal::{self, paint};
 use anstyle::Style;
@@ -37,12 +39,29 @@ pub fn misleads(c: char) -> bool {
 
 /// A text in one line, and nothing in it that drives a terminal: names of files and tokens come from others.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if misleads(c) { '\u{FFFD}' } else { c }).collect()
+    uncommanded(&text.chars().map(|c| if misleads(c) { '\u{FFFD}' } else { c }).collect::<String>()).into_owned()
 }
 
-/// The same for what may have several lines.
+/// The same for what may have several lines, and tabs. The first one is not the beginning of what is written.
 pub fn plain_lines(text: &str) -> String {
-    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+    let line = |line: &str| line.split('\t').map(plain).collect::<Vec<_>>().join("\t");
+    let mut lines = text.split('\n');
+    let first = lines.next().map(line);
+    first.into_iter().chain(lines.map(|l| uncommanded_line(&line(l)).into_owned())).collect::<Vec<_>>().join("\n")
+}
+
+/// A text in which GitHub's runner finds no command of its older form, which may be anywhere in a line (`##[error]`).
+fn uncommanded(text: &str) -> Cow<'_, str> {
+    if text.contains("##[") { text.replace("##[", "##\u{FFFD}").into() } else { text.into() }
+}
+
+/// A whole line in which it finds none of either form: the newer one begins a line (`::error::`), but for spaces.
+pub fn uncommanded_line(line: &str) -> Cow<'_, str> {
+    let rest = line.trim_start();
+    match rest.strip_prefix("::") {
+        Some(more) => format!("{}\u{FFFD}:{}", line.strip_suffix(rest).unwrap_or_default(), uncommanded(more)).into(),
+        None => uncommanded(line),
+    }
 }
 
 /// Appends a text in one line, its control characters as C and `%r` write them (`\n`, `\x1b`), and likewise bytes that are not
@@ -143,7 +162,7 @@ fn underlined(out: &mut String, line: &str, (first, last): (usize, usize), style
     }
     let left = left.unwrap_or(columns);
     let right = right.unwrap_or(columns).max(left + 1);
-    let (shown, skipped) = window(&shown, columns, left);
+    let (shown, skipped) = window(&uncommanded_line(&shown), columns, left);
     let left = left - skipped;
     let length = (right - skipped - left).min(WIDTH.saturating_sub(left).max(1));
     let mark = format!("^{}", "~".repeat(length - 1));

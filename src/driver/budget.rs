@@ -51,24 +51,25 @@ struct Written {
 }
 
 /// What ends the script's part of the output; written when it is dropped.
-struct Fence(String);
+struct Fence {
+    end: String,
+    to: Box<dyn Write>,
+}
 
 impl Fence {
-    fn begin(make: fn(&str) -> [String; 2]) -> io::Result<Self> {
+    fn begin(make: fn(&str) -> [String; 2], mut to: Box<dyn Write>) -> io::Result<Self> {
         // keyed by the system's random numbers
         let word = || RandomState::new().hash_one(std::process::id());
         let [begin, end] = make(&format!("{:016x}{:016x}", word(), word()));
-        let mut out = io::stdout().lock();
-        out.write_all(begin.as_bytes()).and_then(|()| out.flush())?;
-        Ok(Self(end))
+        to.write_all(begin.as_bytes()).and_then(|()| to.flush())?;
+        Ok(Self { end, to })
     }
 }
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        let mut out = io::stdout().lock();
         // where the output is closed, nobody reads the report
-        let _ = out.write_all(self.0.as_bytes()).and_then(|()| out.flush());
+        let _ = self.to.write_all(self.end.as_bytes()).and_then(|()| self.to.flush());
     }
 }
 
@@ -198,10 +199,16 @@ impl Budget {
             };
             self.reports.push(To { format, file });
         }
-        let beside = self.reports.iter().filter(|to| to.file.is_none() && run.output.is_none());
-        if let Some(make) = beside.filter_map(|to| to.format.fence).next() {
-            self.fence = Some(Fence::begin(make).map_err(|e| not_written("standard output", &e))?);
+        if run.output.is_some() {
+            return Ok(());
         }
+        let fenced = self.reports.iter().filter_map(|to| Some((to.file.is_some(), to.format.fence?))).min_by_key(|(apart, _)| *apart);
+        self.fence = match fenced {
+            Some((false, make)) => Some(Fence::begin(make, Box::new(io::stdout())).map_err(|e| not_written("standard output", &e))?),
+            // another program may read the output; the runner reads both
+            Some((true, make)) if !io::stderr().is_terminal() => Fence::begin(make, Box::new(io::stderr())).ok(),
+            Some((true, _)) | None => None,
+        };
         Ok(())
     }
 
@@ -266,6 +273,11 @@ impl Budget {
         }
         Ok(report.status())
     }
+}
+
+/// Does somebody take commands from what is written, as from a report's form?
+pub(super) fn is_read_for_commands(run: &Run) -> bool {
+    run.expected.reports.iter().any(|(name, _)| verdict::find(name).is_some_and(|format| format.fence.is_some()))
 }
 
 /// What stands before a `#` that is in no string.

@@ -10,7 +10,7 @@ pub(super) fn install() {
         let message = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
         let place = info.location().map(|l| format!(" ({}:{})", l.file(), l.line())).unwrap_or_default();
         let mut err = std::io::stderr().lock();
-        let _ = writeln!(err, "rbt: internal error: {message}{place}");
+        let _ = writeln!(err, "rbt: internal error: {}{place}", crate::diag::plain(message));
         let _ = writeln!(err, "This is a bug in rbt v{}: please report it with the script and the lines above.", crate::VERSION);
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
             let _ = writeln!(err, "{}", std::backtrace::Backtrace::force_capture());

@@ -1,7 +1,7 @@
 //! `rbt fmt`: scripts are read, put in canonical form, and written, shown or compared.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -37,7 +37,8 @@ fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
     if asked.diff && changes {
         let diff = similar::TextDiff::from_lines(source.text.as_str(), text.as_str());
         let diff = diff.unified_diff().header(&source.name, &format!("{} (formatted)", source.name)).to_string();
-        to_stdout(|out| out.write_all(diff.as_bytes()))?;
+        let shown = if io::stdout().is_terminal() { diag::plain_lines(&diff) } else { diff };
+        to_stdout(|out| out.write_all(shown.as_bytes()))?;
     }
     match (&asked.to, input) {
         (To::Stdout, _) => {
@@ -45,7 +46,7 @@ fn one(asked: &Fmt, input: &Program) -> Result<bool, Failure> {
         }
         (To::File(path), _) => place(path, text.as_bytes())?,
         (To::InPlace, Program::File(path)) if changes => place(path, text.as_bytes())?,
-        (To::Check, _) if changes => to_stderr(&format!("{} is not in canonical form\n", source.name)),
+        (To::Check, _) if changes => to_stderr(&format!("{} is not in canonical form\n", diag::plain(&source.name))),
         (To::InPlace | To::Check | To::Nowhere, _) => {}
     }
     Ok(changes)

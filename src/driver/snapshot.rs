@@ -8,7 +8,7 @@ use super::rewrite::place;
 use crate::cli::Program;
 use crate::cli::snapshot::{NOT_DONE, Origin, Snapshot as Asked, Task};
 use crate::codegen;
-use crate::diag::{Diagnostics, Source};
+use crate::diag::{self, Diagnostics, Source};
 use crate::emit::Dumps;
 use crate::failure::Failure;
 use crate::frontend::read::read;
@@ -82,6 +82,7 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progr
         if !ask(script, source, &whole) {
             progress.end();
             let warning = paint("warning:", terminal::WARNING, color);
+            let name = diag::plain(&name);
             to_stderr(&format!("{warning} {name} asks for nothing, since it does not parse: `rbt check {name}` tells why\n"));
         }
     }
@@ -128,7 +129,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     progress.end();
     packed.map_err(|e| Failure::new(format!("the snapshot cannot be made: {e}")).code("not-written").status(NOT_DONE))?;
     for (what, why) in &contents.missing {
-        to_stderr(&format!("{} {}: {why}\n", paint("warning:", terminal::WARNING, color), named(what)));
+        to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&format!("{}: {why}", named(what)))));
     }
     if contents.btf.is_empty() && contents.events.is_none() && contents.functions.is_none() {
         let failure = Failure::new("nothing of this kernel can be read: there would be nothing in the snapshot");
@@ -151,7 +152,8 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     }
     if !quiet {
         let whereto = if path == Path::new("-") { "standard output".into() } else { path.display().to_string() };
-        to_stderr(&format!("{whereto}: {}, {}: {}\n", contents.about.release, size(bytes.len()), held(contents)));
+        let told = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), held(contents));
+        to_stderr(&format!("{}\n", diag::plain(&told)));
         if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
             to_stderr(&format!(
                 "{} run as root to have all that this kernel tells: sudo rbt snapshot\n",
@@ -261,7 +263,7 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
         if further {
             writeln!(out)?;
         }
-        rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:22} {value}"))
+        rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:22} {}", diag::plain(value)))
     })
     .map(|_| ())
 }
@@ -281,7 +283,7 @@ impl Progress {
     fn at(&mut self, what: &str) {
         if self.terminal && self.since.elapsed() > Duration::from_secs(1) {
             self.shown = true;
-            to_stderr(&format!("\r\x1b[K{what} …"));
+            to_stderr(&format!("\r\x1b[K{} …", diag::plain(what)));
         }
     }
 

@@ -8,7 +8,7 @@ use super::budget::Budget;
 use crate::check::hir;
 use crate::cli::{Program, Run};
 use crate::codegen::Compiled;
-use crate::diag::Span;
+use crate::diag::{self, Span};
 use crate::failure::Failure;
 use crate::frontend::explain::{REFUSED, explain, unserved};
 use crate::frontend::{Checked, Frontend};
@@ -54,7 +54,7 @@ pub(super) fn start(
     // What libbpf says is too much for `-v`.
     let log = move |line: &str| {
         if libbpf || !line.starts_with("libbpf:") {
-            to_stderr(&format!("{line}\n"));
+            to_stderr(&format!("{}\n", diag::plain_lines(line)));
         }
     };
     let options = Options {
@@ -80,7 +80,7 @@ pub(super) fn start(
         mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
         mechanisms => {
             if run.verbose {
-                to_stderr(&format!("by the mechanisms that the script names: {e:#}\n"));
+                to_stderr(&format!("by the mechanisms that the script names: {}\n", diag::plain(&format!("{e:#}"))));
             }
             Stopped::Unserved(mechanisms)
         }
@@ -94,6 +94,7 @@ pub(super) fn start(
         tables: settings.map_layout == MapLayout::Table,
         terminal: out.is_terminal(),
         messages_terminal: io::stderr().is_terminal(),
+        commands: super::budget::is_read_for_commands(run),
     };
     let format = render::find(&run.format).ok_or_else(|| Failure::new(format!("there is no format `{}`", run.format)))?;
     let mut renderer = (format.make)(&render);

@@ -25,7 +25,7 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
     };
     if let Some(refused) = error.downcast_ref::<Refused>() {
         if front.run.verbose {
-            to_stderr(&format!("{}\n", refused.log.trim_end()));
+            to_stderr(&format!("{}\n", diag::plain_lines(refused.log.trim_end())));
         }
         // Where the log does not say, the probe's own place has to do.
         let mut sites = compiled.artifact.manifest.programs.iter().flat_map(|p| &p.sites);

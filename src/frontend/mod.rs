@@ -214,7 +214,7 @@ impl<'a> Frontend<'a> {
 
     pub(crate) fn warn(&self, text: &str) {
         if self.run.warnings {
-            to_stderr(&format!("{} {text}\n", paint("warning:", terminal::WARNING, self.run.color)));
+            to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, self.run.color), diag::plain(text)));
         }
     }
 }

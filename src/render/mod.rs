@@ -60,6 +60,8 @@ pub struct RenderOptions {
     pub terminal: bool,
     /// The messages go to a terminal: the same for them.
     pub messages_terminal: bool,
+    /// Whoever reads the messages may find commands in them: see [`crate::diag::uncommanded_line`].
+    pub commands: bool,
 }
 
 impl RenderOptions {
@@ -67,7 +69,7 @@ impl RenderOptions {
     fn at_terminal(&self, reader: Reader) -> bool {
         match reader {
             Reader::Output => self.terminal,
-            Reader::Messages => self.messages_terminal,
+            Reader::Messages => self.messages_terminal || self.commands,
             Reader::Program => false,
         }
     }
@@ -75,7 +77,7 @@ impl RenderOptions {
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { trunc_trailer: "..".into(), warnings: true, tables: false, terminal: false, messages_terminal: false }
+        Self { trunc_trailer: "..".into(), warnings: true, tables: false, terminal: false, messages_terminal: false, commands: false }
     }
 }
 

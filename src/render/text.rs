@@ -1,6 +1,6 @@
 //! `-f text`: lines for people.
 
-use crate::diag::{plain, visible};
+use crate::diag::{plain, uncommanded_line, visible};
 use crate::host::Reader;
 use crate::value::{Counts, MapView, Output, Pos, Value};
 
@@ -56,7 +56,11 @@ impl Renderer for TextRenderer {
                     let severity = if is_warning(kind) { "WARNING" } else { "ERROR" };
                     let msg = msg.strip_suffix('\n').unwrap_or(msg);
                     // The script's own message may have several lines; its values are spelled already.
-                    let msg = if is_script(kind) { msg.to_string() } else { plain(msg) };
+                    let msg = match is_script(kind) {
+                        true if self.options.commands => msg.split('\n').map(uncommanded_line).collect::<Vec<_>>().join("\n"),
+                        true => msg.to_string(),
+                        false => plain(msg),
+                    };
                     problem(severity, &msg, helper.as_ref(), pos, line, &mut to.err);
                 }
             }
@@ -227,7 +231,7 @@ fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos,
     if !line.is_empty() {
         // A tab is shown as four columns, so the mark under it must count it as four too.
         let before: usize = line.chars().take(pos.col.saturating_sub(1) as usize).map(|c| if c == '\t' { 4 } else { 1 }).sum();
-        text += &format!("{}\n{}~\n", plain(&line.replace('\t', "    ")), " ".repeat(before));
+        text += &format!("{}\n{}~\n", uncommanded_line(&plain(&line.replace('\t', "    "))), " ".repeat(before));
     }
     to.extend_from_slice(text.as_bytes());
 }

@@ -93,6 +93,7 @@ fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Resu
         terminal: file.map_or_else(|| io::stdout().is_terminal(), File::is_terminal),
         // the prompt shows them on its own terminal
         messages_terminal: io::stdout().is_terminal(),
+        commands: false,
     };
     let format = render::find(&run.format).with_context(|| format!("there is no format `{}`", run.format))?;
     Ok((format.make)(&options))

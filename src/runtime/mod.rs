@@ -26,6 +26,7 @@ use anyhow::Context;
 
 use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
+use crate::diag::plain;
 use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
 use crate::system::System;
@@ -346,7 +347,7 @@ impl Session<'_> {
             {
                 let name = program.sites.first().map_or("", |s| s.name.as_str());
                 let why = if program.why.is_empty() { String::new() } else { format!(": {}", program.why) };
-                log(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, sys)));
+                log(&plain(&format!("{name}, {} in all: {}{why}", program.sites.len(), attach::mechanism(program, sys))));
             }
             attach::attach(&mut self.links, program, *fd, settings, sys, &mut failed)?;
         }

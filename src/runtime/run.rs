@@ -19,6 +19,7 @@ use super::stacks::Stacks;
 use super::symbolize::Symbols;
 use super::{Buffering, Exit, Session, grace, iter, load, maps, moments, raw, telling, unhit};
 use crate::codegen::artifact::{Manifest, Map, Program};
+use crate::diag::plain;
 use crate::host::{Host, Reader};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
@@ -395,7 +396,7 @@ impl<'a> Desk<'a> {
         self.telling.over();
         self.incomplete = counts.iter().any(|of| !of.complete());
         for note in std::mem::take(&mut self.notes) {
-            self.rendered.err.extend_from_slice(format!("{note}\n").as_bytes());
+            self.rendered.err.extend_from_slice(format!("{}\n", plain(&note)).as_bytes());
         }
         // one of many does not end the output
         if !self.settings.shares_maps {

@@ -16,6 +16,7 @@ use blazesym::{MaybeDefault, Pid};
 
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
+use crate::diag::visible;
 use crate::system::elf::{self, Segment};
 use crate::system::{Function, mangled, separate};
 use crate::value::Frame;
@@ -344,8 +345,24 @@ fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
 
 /// The frames at their address; a frame without a symbol if there are none.
 fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Frame> {
-    let at = |frame: &Frame| Frame { addr, module: module.map(str::to_owned).or_else(|| frame.module.clone()), ..frame.clone() };
+    let at = |frame: &Frame| Frame {
+        addr,
+        module: module.or(frame.module.as_deref()).map(harmless),
+        symbol: frame.symbol.as_deref().map(harmless),
+        source: frame.source.as_ref().map(|(file, line)| (harmless(file), *line)),
+        ..frame.clone()
+    };
     if frames.is_empty() { vec![at(&Frame::default())] } else { frames.iter().map(at).collect() }
+}
+
+/// A name with its control characters escaped: whoever made the file chose it, and each frame is a line for its reader.
+fn harmless(name: &str) -> String {
+    if name.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+        return name.to_owned();
+    }
+    let mut text = Vec::new();
+    visible(name.as_bytes(), &mut text);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 struct Panicked;

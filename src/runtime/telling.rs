@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use crate::codegen::artifact::Manifest;
+use crate::diag::plain;
 use crate::probes::Attach;
 use crate::value::Output;
 
@@ -39,6 +40,6 @@ impl Telling {
     pub fn nothing_of(&self, asked: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
         let begins = manifest.programs.iter().filter(|p| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin)));
         let first: u64 = begins.map(|p| state.tally(&p.probes).sent).sum();
-        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {asked}: nothing came by that fits\n"))
+        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {}: nothing came by that fits\n", plain(asked)))
     }
 }
