@@ -11,6 +11,7 @@ mod raw;
 pub mod snapshot;
 mod split;
 pub mod subcommands;
+mod synopsis;
 mod usage;
 mod values;
 pub mod verbs;
@@ -32,8 +33,9 @@ use crate::verdict;
 pub use completions::completions;
 use raw::Raw;
 pub use split::{misspelt_option, own_letter, script_args, valued};
-pub use usage::usage;
-use usage::{EXAMPLES, STATUS, short_usage, usage_error};
+use synopsis::short_usage;
+pub use synopsis::usage;
+use usage::{EXAMPLES, STATUS, usage_error};
 use values::{check_words, color, descriptor, pid, stages};
 
 /// What was asked for.
@@ -264,7 +266,7 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     }
     // A text that nobody asked for costs time at every start.
     let long_help = args.iter().any(|a| a == "--help");
-    let command = if long_help { command() } else { Raw::command() };
+    let command = if long_help { command() } else { definition() };
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let (options, rest, twice) = split::split(&command, &mut args);
     if let (true, Some(name)) = (twice, rest.first().map(|name| name.to_string_lossy())) {
@@ -278,6 +280,11 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
         Err(e) => return Ok(Command::Say(e.render().to_string())),
     };
     resolve(raw, rest)
+}
+
+/// The definition of all options.
+fn definition() -> clap::Command {
+    Raw::command().override_usage(usage())
 }
 
 /// The definition of all options, with the long help's tables.
@@ -302,7 +309,7 @@ pub fn command() -> clap::Command {
         let _ = writeln!(text, "  {:26}{}{also}", s.name, s.doc);
     }
     text.push_str(STATUS);
-    Raw::command().after_long_help(text)
+    definition().after_long_help(text)
 }
 
 fn quoted(text: &str) -> String {

@@ -34,7 +34,7 @@ use crate::streams::report;
 use crate::syntax::{self, ast};
 use crate::system::live::Live;
 use crate::terminal::{self, paint};
-use entries::{Held, Named, Running};
+use entries::{Held, Named, Running, Start};
 use line::Line;
 use printer::{Printer, plainly};
 
@@ -44,6 +44,7 @@ mod interrupts;
 mod line;
 mod printer;
 mod scan;
+mod shapes;
 mod top;
 
 /// How long an entry is waited for that was told to end.
@@ -480,16 +481,18 @@ impl Prompt {
             Some(_) | None if quiet => String::new(),
             Some(_) | None => format!("[{number}] has ended\n"),
         };
-        let text = (number, entry.text.typed.clone());
-        let mut running = entries::start(
-            text,
-            (artifact.clone(), settings.clone()),
-            world.named(),
-            &world.run,
-            (&self.printer, self.file.clone()),
-            announce,
+        let start = Start {
+            number,
+            text: entry.text.typed.clone(),
+            artifact: artifact.clone(),
+            settings: settings.clone(),
+            maps: world.named(),
+            run: &world.run,
+            printer: &self.printer,
+            file: self.file.clone(),
             gone,
-        )?;
+        };
+        let mut running = entries::start(start, announce)?;
         self.keep(entry, &mut running.parts);
         if once {
             running.wait(PATIENCE);
@@ -520,7 +523,7 @@ impl Prompt {
 
     /// A value as it is shown, with its type.
     fn value(&self, entry: &Entry, out: &[u8]) -> Vec<u8> {
-        let ty = line::printed(&entry.checked.script).unwrap_or_default();
+        let ty = shapes::printed(&entry.checked.script).unwrap_or_default();
         let mut shown = out.to_vec();
         while shown.last() == Some(&b'\n') {
             shown.pop();

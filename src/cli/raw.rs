@@ -5,14 +5,11 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
 
-use super::usage::usage;
-
 /// Trace Linux with awk-like programs that run in the kernel as BPF.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt",
     version = concat!("v", env!("CARGO_PKG_VERSION")),
-    override_usage = usage(),
     args_override_self = true,
     disable_help_subcommand = true,
     after_help = "Examples:\n  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'\n  rbt -e 'profile:hz:99 { @[kstack] = count(); }' -c 'make -j4'\n  rbt -lv 'tracepoint:sched:*'\n\nThe settings, the environment and the exit status: rbt --help"

@@ -1,7 +1,8 @@
 //! Names and types of an expectation, against the script's maps.
 
-use super::eval::{Eval, Val};
+use super::eval::Eval;
 use super::functions::{FUNCTIONS, Takes, find};
+use super::value::Val;
 use super::{Constant, Expectation, Expr, Function, Kind, Of, Shape, Ty};
 use crate::check::hir::Map;
 use crate::diag::{Diagnostic, Source, Span, nearest};

@@ -1,50 +1,9 @@
 //! An expectation's value over the maps that a run has left.
 
-use super::functions::seen;
 use super::range::{Range, Undefined};
-use super::{Constant, Expr, Kind, Of, Shape, Ty};
+use super::value::{Element, Val, Wanted, seen};
+use super::{Constant, Expr, Kind, Of, Ty};
 use crate::value::{Last, MapView, Value};
-
-/// What an expression came to.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Val {
-    Number(Range),
-    /// None: not known.
-    Text(Option<Vec<u8>>),
-    /// None: open.
-    Truth(Option<bool>),
-}
-
-impl Val {
-    pub fn truth(&self) -> Option<bool> {
-        if let Val::Truth(truth) = self { *truth } else { None }
-    }
-
-    fn range(&self) -> Range {
-        match self {
-            Val::Number(range) => *range,
-            Val::Truth(Some(truth)) => Range::exact((*truth).into()),
-            Val::Truth(None) | Val::Text(_) => Range::ANY,
-        }
-    }
-}
-
-/// An element of a map.
-pub(super) struct Element<'a> {
-    pub key: &'a Value,
-    pub value: &'a Value,
-}
-
-/// What a function is asked.
-pub(super) struct Wanted<'a> {
-    /// The map's name.
-    pub name: &'a str,
-    pub elements: &'a [Element<'a>],
-    pub shape: Shape,
-    pub rest: &'a [Constant],
-    /// Events were lost: there may have been more.
-    pub lossy: bool,
-}
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]

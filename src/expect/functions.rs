@@ -3,12 +3,12 @@
 //! Each takes a map, all of its elements, or one element `@m[key]`. Of nothing at all there is no least, greatest or average
 //! value and no percentile: an expectation that asks for one is not met.
 
-use super::eval::{Element, Val, Wanted};
 use super::range::Range;
+use super::value::{Element, Val, Wanted, more};
 use super::{Constant, Shape, Ty};
 use crate::builtins::More;
 use crate::render;
-use crate::value::{Stats, Value};
+use crate::value::Value;
 
 /// What is given to a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,27 +209,6 @@ fn number(found: Result<Range, String>) -> Result<Val, String> {
     found.map(Val::Number)
 }
 
-/// What more events would have done to a number of the shape.
-fn more(shape: Shape) -> More {
-    match shape {
-        Shape::Count => More::Raises,
-        Shape::Number(More::RaisesUnsigned, true) => More::Raises,
-        Shape::Number(More::RaisesUnsigned, false) => More::Either,
-        Shape::Number(more, _) => more,
-        Shape::Plain(_) | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist | Shape::Other => More::Either,
-    }
-}
-
-/// A number as it was seen, and what it can have been.
-pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
-    match (lossy, more(shape)) {
-        (false, _) => Range::exact(n),
-        (true, More::Raises) => Range::at_least(n),
-        (true, More::Lowers) => Range::at_most(n),
-        (true, More::RaisesUnsigned | More::Either) => Range::ANY,
-    }
-}
-
 /// Elements added up; where it `grows`, what was not seen can only add to it.
 fn total(w: &Wanted, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range, String> {
     let mut sum = 0i128;
@@ -307,32 +286,4 @@ fn percentile(w: &Wanted, percent: i128) -> Result<Val, String> {
     });
     let range = found.map(|(range, _)| *range).ok_or_else(|| nothing(w))?;
     number(Ok(if w.lossy { Range::ANY } else { range }))
-}
-
-impl Element<'_> {
-    fn stats(&self) -> Option<Stats> {
-        if let Value::Stats(s) | Value::Avg(s) = self.value {
-            Some(*s)
-        } else if let Value::Percentiles(p) = self.value {
-            Some(p.stats)
-        } else {
-            None
-        }
-    }
-
-    /// The number it is shown by.
-    pub fn shown(&self) -> Option<i128> {
-        if let Value::Avg(s) = self.value { s.average().number() } else { self.value.number() }
-    }
-
-    fn count(&self) -> i128 {
-        if let Value::Hist(h) = self.value {
-            return h.counts.iter().map(|n| i128::from(*n)).sum();
-        }
-        self.stats().map_or_else(|| self.shown().unwrap_or(0), |s| i128::from(s.count))
-    }
-
-    fn sum(&self) -> i128 {
-        self.stats().map_or_else(|| self.shown(), |s| s.sum().number()).unwrap_or(0)
-    }
 }

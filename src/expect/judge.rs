@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use super::eval::{Eval, Stop, Val, elements};
+use super::eval::{Eval, Stop, elements};
 use super::range::Range;
+use super::value::Val;
 use super::{Constant, Expectation, Expr, Kind, Of, Ty};
 use crate::host::Reader;
 use crate::render::{self, RenderOptions, Renderer};

@@ -19,6 +19,7 @@ mod judge;
 mod range;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use check::{check, names};
 pub use functions::{FUNCTIONS, Function};

@@ -10,6 +10,8 @@ use crate::host::Reader;
 use crate::value::{Frame, MapView, Output, Stack, StackMode, Value};
 
 use super::digits::decimal;
+use super::spell;
+use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, text};
 
 /// Makes the renderer.
@@ -88,7 +90,7 @@ impl Folded {
                 s.frames.iter().rev().for_each(|f| self.push(frame(f, s).as_bytes(), &mut line));
             } else {
                 let mut text = Vec::new();
-                text::value(part, text::Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
+                spell::value(part, Style { trailer: &self.trailer, tight: true, visible: self.visible }, &mut text);
                 self.push(&text, &mut line);
             }
         }
@@ -104,7 +106,7 @@ impl Folded {
             line.push(b';');
         }
         let mut text = Vec::new();
-        text::Style { trailer: b"", tight: true, visible: self.visible }.text(part, &mut text);
+        Style { trailer: b"", tight: true, visible: self.visible }.text(part, &mut text);
         line.extend(text.iter().map(|b| match b {
             b';' => b':',
             b'\n' | b'\r' => b' ',

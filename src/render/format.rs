@@ -9,8 +9,9 @@ use crate::value::Value;
 
 use super::decimal::{self, Fraction};
 use super::digits::{hex_byte, unsigned};
+use super::gfp;
 use super::order::fraction;
-use super::{gfp, text};
+use super::spell;
 
 /// A part of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,7 +304,7 @@ impl Spec {
 
     fn buffer(&self, bytes: &[u8], to: &mut Vec<u8>) {
         if self.conversion == Conversion::Escaped {
-            return text::escaped(bytes, to);
+            return spell::escaped(bytes, to);
         }
         let spaced = self.conversion == Conversion::HexBytes;
         for (i, b) in bytes.iter().enumerate() {
@@ -541,6 +542,7 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
 #[cfg(test)]
 #[allow(unsafe_code)] // C's own snprintf is the judge
 mod tests {
+    use super::super::style::Style;
     use super::*;
     use crate::host::Reader;
     use crate::render::{RenderOptions, find};
@@ -615,11 +617,11 @@ mod tests {
                 let expected = &expected[..length as usize];
                 let pieces = parse(format.as_bytes()).unwrap();
                 let ours = super::format(&pieces, &[Value::Int(v)], &|_, v, to| {
-                    text::value(v, text::Style { trailer: b"", tight: false, visible: false }, to)
+                    spell::value(v, Style { trailer: b"", tight: false, visible: false }, to)
                 });
                 assert_eq!(ours, expected, "{format} of {v}");
                 let unsigned = super::format(&pieces, &[Value::Uint(v as u64)], &|_, v, to| {
-                    text::value(v, text::Style { trailer: b"", tight: false, visible: false }, to)
+                    spell::value(v, Style { trailer: b"", tight: false, visible: false }, to)
                 });
                 assert_eq!(unsigned, expected, "{format} of {}", v as u64);
             }

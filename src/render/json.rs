@@ -9,7 +9,8 @@ use crate::value::{Counts, Hist, MapView, Output, Trial, Value};
 
 use super::digits::{decimal, signed};
 use super::order::{arrange, divide};
-use super::text::{self, Style};
+use super::spell;
+use super::style::Style;
 use super::{RenderOptions, Rendered, Renderer, hist, is_nothing, is_warning, series, stack};
 
 /// Makes the renderer.
@@ -54,7 +55,7 @@ impl Renderer for JsonRenderer {
 
     fn text(&self, v: &Value, _: Reader, to: &mut Vec<u8>) {
         // Escaped as JSON has it, when the whole text is told.
-        text::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
+        spell::value(v, Style { trailer: self.options.trunc_trailer.as_bytes(), tight: false, visible: false }, to);
     }
 }
 
@@ -167,7 +168,7 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
         }
         if view.keyed {
             let mut key = Vec::new();
-            text::key(k, Style { trailer, tight: true, visible: false }, &mut key);
+            spell::key(k, Style { trailer, tight: true, visible: false }, &mut key);
             string(&key, to);
             to.extend_from_slice(b": ");
         }

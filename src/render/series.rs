@@ -1,6 +1,5 @@
 //! A time series as a graph over time: a line per interval, downwards.
 
-use super::text::{self, Style};
 use super::time::strftime;
 use crate::value::{Series, Value};
 
@@ -8,7 +7,7 @@ use crate::value::{Series, Value};
 const LAST: i128 = 52;
 
 /// Appends the graph: the scale, a row per interval from the first to the last that has a value, the scale again.
-pub fn graph(series: &Series, style: Style, to: &mut Vec<u8>) {
+pub fn graph(series: &Series, spell: impl Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
     let values: Vec<i128> = series.buckets.iter().filter_map(|(_, v)| v.number()).collect();
     let (Some(least), Some(most)) = (values.iter().min().copied(), values.iter().max().copied()) else {
         to.extend_from_slice(b"<no data>\n");
@@ -46,7 +45,7 @@ pub fn graph(series: &Series, style: Style, to: &mut Vec<u8>) {
         to.extend_from_slice(&graph);
         to.push(b' ');
         match value {
-            Some(v) => text::value(v, style, to),
+            Some(v) => spell(v, to),
             None => to.push(b'-'),
         }
         to.push(b'\n');

@@ -3,7 +3,7 @@
 use crate::value::{Frame, Stack, StackMode};
 
 use super::digits::{address, decimal, hex};
-use super::text::Style;
+use super::style::Style;
 
 /// Appends the stack. A tight one has no spaces that indent a frame: a JSON key has none.
 pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {

@@ -1,7 +1,8 @@
 //! A map in aligned columns: a line per entry, a column per part of the key, then the value or each of its fields.
 
 use super::order::{arrange, divide, with_unit};
-use super::text::{self, Style};
+use super::spell;
+use super::style::Style;
 use crate::value::{MapView, Value};
 
 /// Appends the map as a table and a blank line; false, and nothing, when one of its cells takes several lines.
@@ -51,7 +52,7 @@ fn row(view: &MapView, key: &Value, value: &Value, style: Style) -> Option<Vec<C
     let mut cells = Vec::new();
     let mut push = |v: &Value, number: bool| {
         let mut text = Vec::new();
-        text::value(v, style, &mut text);
+        spell::value(v, style, &mut text);
         let single = !text.contains(&b'\n');
         cells.push(Cell { text, number: number || v.number().is_some() });
         single

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::entries::{self, Running};
-use super::line::{is_type, printed};
 use super::printer::plainly;
 use super::scan::tag;
+use super::shapes::{is_type, printed, shape};
 use super::{Next, PATIENCE, Prompt, interrupts, top};
 use crate::builtins;
 use crate::check::{dump, hir};
@@ -195,14 +195,6 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 /// Tells that an argument is missing.
 fn wanted(what: &str, example: &str) -> Failure {
     Failure::new(format!("{what} is missing")).code("usage").help(format!("for instance {example}"))
-}
-
-/// A map's types in a line: `[string[16]] → count_t`.
-pub fn shape(map: &hir::Map) -> String {
-    match &map.key {
-        Some(key) => format!("[{key}] → {}", map.value),
-        None => map.value.to_string(),
-    }
 }
 
 fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {

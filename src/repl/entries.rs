@@ -99,19 +99,33 @@ fn renderer(run: &Run, settings: &Settings, file: Option<&File>) -> anyhow::Resu
     Ok((format.make)(&options))
 }
 
-/// Loads and attaches an entry, and lets it run. `file`: where its output goes. `announce`: what is shown once it is attached,
-/// before what it says itself. `gone`: what is shown once it has ended by itself.
+/// What an entry is started with.
+pub struct Start<'a> {
+    /// Its number at the prompt.
+    pub number: usize,
+    /// As typed.
+    pub text: String,
+    /// What was compiled.
+    pub artifact: Artifact,
+    /// What it was compiled with.
+    pub settings: Settings,
+    /// Maps of earlier entries.
+    pub maps: Named,
+    /// Options of the command line.
+    pub run: &'a Run,
+    /// Where its output is shown.
+    pub printer: &'a Printer,
+    /// Where its output goes instead.
+    pub file: Option<Arc<File>>,
+    /// What is shown once it has ended by itself.
+    pub gone: String,
+}
+
+/// Loads and attaches an entry, and lets it run. `announce` is shown once it is attached, before its own output.
 ///
 /// Errors: those of [`runtime::load`] and of attaching.
-pub fn start(
-    (number, text): (usize, String),
-    (artifact, settings): (Artifact, Settings),
-    maps: Named,
-    run: &Run,
-    (printer, file): (&Printer, Option<Arc<File>>),
-    announce: impl FnOnce(u64) -> String + Send + 'static,
-    gone: String,
-) -> Result<Running, Why> {
+pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'static) -> Result<Running, Why> {
+    let Start { number, text, artifact, settings, maps, run, printer, file, gone } = start;
     let remote = Arc::new(Remote::new()?);
     let over = Arc::new(AtomicBool::new(false));
     let (say, said) = mpsc::channel();

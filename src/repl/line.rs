@@ -17,8 +17,8 @@ use rustyline::{CompletionType, Context, Helper};
 use super::World;
 use super::commands::{self, Wants};
 use super::scan::{self, Place, Token};
+use super::shapes::{printed_type, shape};
 use crate::builtins;
-use crate::check::hir::{self, CallArg, ExprKind, Node};
 use crate::diag::plain;
 use crate::frontend::entry::Text;
 use crate::list;
@@ -208,7 +208,7 @@ impl Line {
             Place::Nothing | Place::Command(_) | Place::Argument(..) | Place::Variable(_) | Place::Type(..) => None,
             Place::Map(at) => {
                 let held = self.world.given().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
-                Some(commands::shape(&held))
+                Some(shape(&held))
             }
             Place::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),
             Place::Probe(at) => {
@@ -300,42 +300,6 @@ fn statement_start(before: &str) -> (String, usize) {
     (format!("{} ", before.get(..end).unwrap_or_default()), open)
 }
 
-/// The type of what the last `print` of a script shows, for people: a map's with its keys'.
-pub fn printed(script: &hir::Script) -> Option<String> {
-    let mut map = None;
-    let mut see = |node: Node| {
-        if let Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = node
-            && call.row.name == "print"
-            && let Some(CallArg::Map(id)) = call.args.first()
-        {
-            map = script.maps.get(*id).map(commands::shape);
-        }
-    };
-    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
-    map.or_else(|| printed_type(script).map(|ty| ty.to_string()))
-}
-
-/// The type of what the last `print` of a script shows.
-fn printed_type(script: &hir::Script) -> Option<Type> {
-    let mut found = None;
-    let mut see = |node: Node| {
-        let call = match node {
-            Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) => call,
-            Node::Expr(_) | Node::Stmt(_) => return,
-        };
-        let map = |id: &usize| script.maps.get(*id).map(|m| m.value.clone());
-        if call.row.name == "print" {
-            found = call.args.first().and_then(|arg| match arg {
-                CallArg::Value(e) => Some(e.ty.clone()),
-                CallArg::Map(id) | CallArg::Element(id, _) => map(id),
-                CallArg::Word(_) | CallArg::Type(_) => None,
-            });
-        }
-    };
-    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
-    found
-}
-
 fn members_of(ty: &Type, sys: &dyn System) -> Vec<(String, Type)> {
     match ty {
         Type::Ptr(to, _) => members_of(to, sys),
@@ -353,11 +317,6 @@ fn members_of(ty: &Type, sys: &dyn System) -> Vec<(String, Type)> {
         | Type::Agg(_)
         | Type::Args => Vec::new(),
     }
-}
-
-/// Names of the kernel's types, for `:type`.
-pub fn is_type(sys: &dyn System, name: &str) -> bool {
-    [TypeName::Struct, TypeName::Union, TypeName::Enum].iter().any(|kind| sys.type_named(*kind, name).is_some())
 }
 
 impl Helper for Line {}

@@ -13,15 +13,13 @@
 #![allow(unsafe_code)] // eventfd(2)
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::poll::wait;
+use super::poll::{NAP, clear, eventfd, tell, wait};
 use super::ring::Ring;
-use super::run::NAP;
 use super::shared::{Flags, Shared};
 
 /// Between two looks at the ring while records keep coming.
@@ -253,26 +251,4 @@ fn collect(ring: &mut Ring, between: &Between, state: &Flags) {
             state.set_sleeps(false);
         }
     }
-}
-
-/// A descriptor by which a thread is told something.
-pub(super) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: a new descriptor, nobody else's
-    unsafe {
-        let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
-}
-
-/// Makes it readable.
-pub(super) fn tell(fd: &OwnedFd) {
-    let one = 1u64;
-    // SAFETY: eight bytes of ours; it fails only where it has been told 2^64 - 2 times
-    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
-}
-
-fn clear(fd: &OwnedFd) {
-    let mut count = 0u64;
-    // SAFETY: eight bytes of ours, as an eventfd gives
-    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
 }

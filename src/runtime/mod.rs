@@ -37,6 +37,7 @@ mod attach;
 mod changed;
 pub mod child;
 mod collect;
+mod context;
 pub mod cost;
 mod earlier;
 mod events;

@@ -5,10 +5,10 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use super::collect::{Batch, Collector};
+use super::context::{LONG, RunContext};
 use super::events::Events;
 use super::poll::wait;
 use super::ring::{Drained, Ring};
-use super::run::{Desk, LONG};
 use super::shared::Shared;
 
 /// Bytes of records between two looks at signals and at the output.
@@ -52,11 +52,11 @@ impl Source {
     }
 
     /// Has some records done: a batch at most.
-    pub fn done(&mut self, desk: &mut Desk, state: &Shared) -> Done {
+    pub fn done(&mut self, context: &mut RunContext, state: &Shared) -> Done {
         let Some(collector) = &self.collector else {
             // looked at before the drain: a record that was written before it is then seen
             let asked = state.ended();
-            let found = self.drain(desk, BATCH);
+            let found = self.drain(context, BATCH);
             let all = !found.more && !found.busy;
             return Done { all, asked: asked.filter(|_| all) };
         };
@@ -68,7 +68,7 @@ impl Source {
                 None => return Done { all: true, asked },
             }
         }
-        do_batch(&mut self.batch, &mut self.events, desk);
+        do_batch(&mut self.batch, &mut self.events, context);
         Done { all: false, asked: None }
     }
 
@@ -95,19 +95,19 @@ impl Source {
     }
 
     /// Has records done, some `limit` bytes of them at most, until one calls `exit()` or the output breaks.
-    fn drain(&mut self, desk: &mut Desk, limit: u64) -> Drained {
+    fn drain(&mut self, context: &mut RunContext, limit: u64) -> Drained {
         let Some(ring) = &mut self.ring else { return Drained::default() };
         let events = &mut self.events;
-        desk.since = Instant::now();
-        ring.drain(limit, &mut |record| do_record(record, events, desk))
+        context.since = Instant::now();
+        ring.drain(limit, &mut |record| do_record(record, events, context))
     }
 
     /// Has the records done that are there now: those that come meanwhile may be more than that.
-    pub fn drain_once(&mut self, desk: &mut Desk) {
+    pub fn drain_once(&mut self, context: &mut RunContext) {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let mut done = 0;
-        while desk.goes_on() && done <= room {
-            let found = self.drain(desk, BATCH);
+        while context.goes_on() && done <= room {
+            let found = self.drain(context, BATCH);
             done += found.bytes;
             if !found.more {
                 break;
@@ -117,17 +117,17 @@ impl Source {
 
     /// Has all records done that there are, also those that other programs sent while one called `exit()`. Programs have been
     /// told to stop.
-    pub fn finish(&mut self, desk: &mut Desk) {
-        desk.ending = true;
+    pub fn finish(&mut self, context: &mut RunContext) {
+        context.ending = true;
         self.collected();
         let since = Instant::now();
         let mut told = false;
-        while desk.goes_on() {
-            do_batch(&mut self.batch, &mut self.events, desk);
-            desk.flush(false);
+        while context.goes_on() {
+            do_batch(&mut self.batch, &mut self.events, context);
+            context.flush(false);
             if !told && since.elapsed() >= PATIENCE {
                 told = true;
-                desk.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
+                context.still(self.left.iter().chain([&self.batch]).map(Batch::left).sum());
             }
             if self.batch.is_over() {
                 match self.left.pop_front() {
@@ -140,10 +140,10 @@ impl Source {
         let room = self.ring.as_ref().map_or(0, Ring::size);
         let since = Instant::now();
         let mut done = 0;
-        while desk.goes_on() {
-            let found = self.drain(desk, BATCH);
+        while context.goes_on() {
+            let found = self.drain(context, BATCH);
             done += found.bytes;
-            desk.flush(false);
+            context.flush(false);
             // The ring once over is all that can have been there, should a program not stop.
             if done > room {
                 break;
@@ -161,15 +161,15 @@ impl Source {
 }
 
 /// Has records done, until one calls `exit()`, the output breaks, or one was slow.
-fn do_batch(batch: &mut Batch, events: &mut Events, desk: &mut Desk) {
-    desk.since = Instant::now();
-    batch.each(|record| do_record(record, events, desk));
+fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
+    context.since = Instant::now();
+    batch.each(|record| do_record(record, events, context));
 }
 
 /// Does what a record says. Is the next one to be done at once?
-fn do_record(record: &[u8], events: &mut Events, desk: &mut Desk) -> bool {
-    desk.telling.record();
-    events.take(record, desk);
-    desk.after_record();
-    desk.goes_on() && !std::mem::take(&mut desk.slow)
+fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bool {
+    context.telling.record();
+    events.take(record, context);
+    context.after_record();
+    context.goes_on() && !std::mem::take(&mut context.slow)
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::load::{Loaded, MapFd};
-use super::run::NAP;
+use super::poll::NAP;
 use super::shared::Shared;
 use super::{maps, tagged};
 use crate::codegen::artifact::Manifest;

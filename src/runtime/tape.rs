@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::collect::{eventfd, tell};
 use super::mmap_events::Recorder;
-use super::poll::wait;
+use super::poll::{eventfd, tell, wait};
 
 /// The records, and the thread that takes them in. Without one, they are taken in where they are asked for.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::context::{Parts, RunContext};
 use super::problems::Problems;
-use super::run::Desk;
 use super::{Exit, Session, load};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
@@ -122,17 +122,22 @@ impl Session<'_> {
         let (returned, took) = self.signals.attend(self.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());
         let (asked, failed) = (self.loaded.state.ended(), {
-            let mut desk = Desk::new(
-                (&self.loaded, self.manifest, self.settings),
-                (&self.symbols, &self.signals, self.boot_to_unix_ns),
-                listener,
-                (&mut output, &mut problems),
-            );
-            desk.problems = before;
-            self.source.finish(&mut desk);
-            desk.tell_problems();
-            desk.flush(true);
-            desk.errors > 0
+            let mut context = RunContext::new(Parts {
+                loaded: &self.loaded,
+                manifest: self.manifest,
+                settings: self.settings,
+                symbols: &self.symbols,
+                signals: &self.signals,
+                boot_to_unix_ns: self.boot_to_unix_ns,
+                renderer: listener,
+                out: &mut output,
+                err: &mut problems,
+            });
+            context.problems = before;
+            self.source.finish(&mut context);
+            context.tell_problems();
+            context.flush(true);
+            context.errors > 0
         });
         output.append(&mut problems);
         // its loops were left before their end

@@ -158,7 +158,7 @@ impl KernelTypes {
             packed |= bits == 0 && offset % (8 * own) != 0;
             align = align.max(own);
         }
-        (align, packed || of.size_or_type % align != 0)
+        (align, packed || !of.size_or_type.is_multiple_of(align))
     }
 }
 

@@ -1,0 +1,96 @@
+//! What expectations compute with: values, elements of maps, and how much a loss of events leaves open.
+
+use super::range::Range;
+use super::{Constant, Shape};
+use crate::builtins::More;
+use crate::value::{Stats, Value};
+
+/// What an expression came to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Val {
+    Number(Range),
+    /// None: not known.
+    Text(Option<Vec<u8>>),
+    /// None: open.
+    Truth(Option<bool>),
+}
+
+impl Val {
+    pub fn truth(&self) -> Option<bool> {
+        if let Val::Truth(truth) = self { *truth } else { None }
+    }
+
+    pub fn range(&self) -> Range {
+        match self {
+            Val::Number(range) => *range,
+            Val::Truth(Some(truth)) => Range::exact((*truth).into()),
+            Val::Truth(None) | Val::Text(_) => Range::ANY,
+        }
+    }
+}
+
+/// An element of a map.
+pub(super) struct Element<'a> {
+    pub key: &'a Value,
+    pub value: &'a Value,
+}
+
+impl Element<'_> {
+    pub fn stats(&self) -> Option<Stats> {
+        if let Value::Stats(s) | Value::Avg(s) = self.value {
+            Some(*s)
+        } else if let Value::Percentiles(p) = self.value {
+            Some(p.stats)
+        } else {
+            None
+        }
+    }
+
+    /// The number it is shown by.
+    pub fn shown(&self) -> Option<i128> {
+        if let Value::Avg(s) = self.value { s.average().number() } else { self.value.number() }
+    }
+
+    pub fn count(&self) -> i128 {
+        if let Value::Hist(h) = self.value {
+            return h.counts.iter().map(|n| i128::from(*n)).sum();
+        }
+        self.stats().map_or_else(|| self.shown().unwrap_or(0), |s| i128::from(s.count))
+    }
+
+    pub fn sum(&self) -> i128 {
+        self.stats().map_or_else(|| self.shown(), |s| s.sum().number()).unwrap_or(0)
+    }
+}
+
+/// What a function is asked.
+pub(super) struct Wanted<'a> {
+    /// The map's name.
+    pub name: &'a str,
+    pub elements: &'a [Element<'a>],
+    pub shape: Shape,
+    pub rest: &'a [Constant],
+    /// Events were lost: there may have been more.
+    pub lossy: bool,
+}
+
+/// A number as it was seen, and what it can have been.
+pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
+    match (lossy, more(shape)) {
+        (false, _) => Range::exact(n),
+        (true, More::Raises) => Range::at_least(n),
+        (true, More::Lowers) => Range::at_most(n),
+        (true, More::RaisesUnsigned | More::Either) => Range::ANY,
+    }
+}
+
+/// What more events would have done to a number of the shape.
+pub(super) fn more(shape: Shape) -> More {
+    match shape {
+        Shape::Count => More::Raises,
+        Shape::Number(More::RaisesUnsigned, true) => More::Raises,
+        Shape::Number(More::RaisesUnsigned, false) => More::Either,
+        Shape::Number(more, _) => more,
+        Shape::Plain(_) | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist | Shape::Other => More::Either,
+    }
+}

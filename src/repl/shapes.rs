@@ -1,0 +1,54 @@
+//! Types as the prompt shows them: of maps, of what an entry prints.
+
+use crate::check::hir::{self, CallArg, ExprKind, Node};
+use crate::system::{System, TypeName};
+use crate::types::Type;
+
+/// The type of what the last `print` of a script shows, for people: a map's with its keys'.
+pub fn printed(script: &hir::Script) -> Option<String> {
+    let mut map = None;
+    let mut see = |node: Node| {
+        if let Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) = node
+            && call.row.name == "print"
+            && let Some(CallArg::Map(id)) = call.args.first()
+        {
+            map = script.maps.get(*id).map(shape);
+        }
+    };
+    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
+    map.or_else(|| printed_type(script).map(|ty| ty.to_string()))
+}
+
+/// The type of what the last `print` of a script shows.
+pub fn printed_type(script: &hir::Script) -> Option<Type> {
+    let mut found = None;
+    let mut see = |node: Node| {
+        let call = match node {
+            Node::Expr(hir::Expr { kind: ExprKind::Call(call), .. }) => call,
+            Node::Expr(_) | Node::Stmt(_) => return,
+        };
+        let map = |id: &usize| script.maps.get(*id).map(|m| m.value.clone());
+        if call.row.name == "print" {
+            found = call.args.first().and_then(|arg| match arg {
+                CallArg::Value(e) => Some(e.ty.clone()),
+                CallArg::Map(id) | CallArg::Element(id, _) => map(id),
+                CallArg::Word(_) | CallArg::Type(_) => None,
+            });
+        }
+    };
+    script.probes.iter().for_each(|p| hir::visit(&p.body, &mut see));
+    found
+}
+
+/// A map's types in a line: `[string[16]] → count_t`.
+pub fn shape(map: &hir::Map) -> String {
+    match &map.key {
+        Some(key) => format!("[{key}] → {}", map.value),
+        None => map.value.to_string(),
+    }
+}
+
+/// Names of the kernel's types, for `:type`.
+pub fn is_type(sys: &dyn System, name: &str) -> bool {
+    [TypeName::Struct, TypeName::Union, TypeName::Enum].iter().any(|kind| sys.type_named(*kind, name).is_some())
+}

@@ -1,0 +1,409 @@
+//! What is at hand while records are rendered: the loaded script, symbols, the renderer and the outputs.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::events::Events;
+use super::kept::Kept;
+use super::load::{Loaded, MapFd};
+use super::poll::NAP;
+use super::problems::Problems;
+use super::signals::Signals;
+use super::stacks::Stacks;
+use super::symbolize::Symbols;
+use super::{Buffering, load, maps, moments, telling};
+use crate::codegen::artifact::{Manifest, Map, Program};
+use crate::diag::plain;
+use crate::host::{Host, Reader};
+use crate::render::{Rendered, Renderer};
+use crate::settings::Settings;
+use crate::value::{Counts, Frame, Last, MapView, Output, Pos, Value};
+
+/// Bytes of output that are written at once in full buffering, and at the latest in all.
+const ENOUGH: usize = 64 * 1024;
+/// A record that took so long was slow.
+pub(super) const LONG: Duration = Duration::from_millis(5);
+
+/// What handlers may use while they run: all of the session but the handlers.
+pub(super) struct RunContext<'a> {
+    pub(super) loaded: &'a Loaded,
+    pub(super) manifest: &'a Manifest,
+    pub(super) settings: &'a Settings,
+    pub(super) symbols: &'a Symbols,
+    pub(super) signals: &'a Signals,
+    pub(super) boot_to_unix_ns: u64,
+    pub(super) renderer: &'a mut dyn Renderer,
+    pub(super) rendered: Rendered,
+    pub(super) out: &'a mut dyn Write,
+    pub(super) err: &'a mut dyn Write,
+    pub(super) buffering: Buffering,
+    /// `exit()` was called.
+    pub(super) exit: Option<u8>,
+    /// No program will run any more: what is left is printed, an `exit()` or not.
+    pub(super) ending: bool,
+    /// A record was slow to be done: look after the rest before the next one.
+    pub(super) slow: bool,
+    /// Since when records have been done that may have been slow.
+    pub(super) since: Instant,
+    /// No program runs any more, or will.
+    pub(super) over: bool,
+    /// The output cannot be written.
+    pub(super) broken: Option<io::Error>,
+    /// Lost events that were told, and when they were last counted.
+    pub(super) told: u64,
+    pub(super) counted_at: Option<Instant>,
+    /// Errors that were told.
+    pub(super) errors: u64,
+    /// What programs may fail to do.
+    pub(super) problems: Problems,
+    /// Something was lost.
+    pub(super) incomplete: bool,
+    /// What probes did is told where nothing was lost, too.
+    pub(super) verbose: bool,
+    pub(super) telling: telling::Telling,
+    /// What is to be said at the end, before the maps.
+    pub(super) notes: Vec<String>,
+    /// Maps that somebody wants to see at the end.
+    pub(super) kept: Kept,
+    pub(super) stacks: Stacks,
+    /// See [`RunContext::close`].
+    pub(super) counts: Vec<Counts>,
+}
+
+/// What a context is made of.
+pub(super) struct Parts<'a> {
+    pub(super) loaded: &'a Loaded,
+    pub(super) manifest: &'a Manifest,
+    pub(super) settings: &'a Settings,
+    pub(super) symbols: &'a Symbols,
+    pub(super) signals: &'a Signals,
+    pub(super) boot_to_unix_ns: u64,
+    pub(super) renderer: &'a mut dyn Renderer,
+    pub(super) out: &'a mut dyn Write,
+    pub(super) err: &'a mut dyn Write,
+}
+
+impl<'a> RunContext<'a> {
+    pub(super) fn new(parts: Parts<'a>) -> Self {
+        let Parts { loaded, manifest, settings, symbols, signals, boot_to_unix_ns, renderer, out, err } = parts;
+        Self {
+            loaded,
+            manifest,
+            settings,
+            symbols,
+            signals,
+            boot_to_unix_ns,
+            renderer,
+            rendered: Rendered::default(),
+            out,
+            err,
+            buffering: Buffering::Line,
+            exit: None,
+            ending: false,
+            slow: false,
+            since: Instant::now(),
+            over: false,
+            broken: None,
+            told: 0,
+            counted_at: None,
+            errors: 0,
+            problems: Problems::of(manifest),
+            incomplete: false,
+            verbose: false,
+            telling: telling::Telling::default(),
+            notes: Vec::new(),
+            kept: Kept::default(),
+            stacks: Stacks::new(loaded, manifest, settings.shares_maps),
+            counts: Vec::new(),
+        }
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        (self.exit.is_none() || self.ending) && self.broken.is_none()
+    }
+
+    pub(super) fn after_record(&mut self) {
+        if self.buffering == Buffering::None || self.rendered.out.len() >= ENOUGH {
+            self.flush(true);
+        }
+    }
+
+    /// Names were looked up, which may have taken its time.
+    pub(super) fn look_up(&mut self) {
+        self.slow |= self.since.elapsed() >= LONG;
+    }
+
+    /// Writes what is rendered, if it is time to (or `now`): output before messages.
+    pub(super) fn flush(&mut self, now: bool) {
+        let time = now || self.buffering != Buffering::Full || self.rendered.out.len() >= ENOUGH || !self.rendered.err.is_empty();
+        if time && !self.rendered.out.is_empty() {
+            if self.broken.is_none()
+                && let Err(why) = self.out.write_all(&self.rendered.out).and_then(|()| self.out.flush())
+            {
+                self.broken = Some(why);
+            }
+            self.rendered.out.clear();
+        }
+        if !self.rendered.err.is_empty() {
+            // A closed standard error is nothing that could be told to anybody.
+            let _ = self.err.write_all(&self.rendered.err).and_then(|()| self.err.flush());
+            self.rendered.err.clear();
+        }
+    }
+
+    /// Tells of lost events since the last time: every [`NAP`] at most, unless it is the `last` time.
+    pub(super) fn tell_lost(&mut self, last: bool) {
+        if !last && self.counted_at.is_some_and(|at| at.elapsed() < NAP) {
+            return;
+        }
+        self.counted_at = Some(Instant::now());
+        self.tell_problems();
+        let lost = self.loaded.state.tally_of_all().dropped;
+        if lost > self.told {
+            let events = lost - self.told;
+            self.told = lost;
+            self.say(Output::Lost { events });
+        }
+    }
+
+    /// Tells what programs have failed to do since the last time.
+    pub(super) fn tell_problems(&mut self) {
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.tell(&self.loaded.state, self);
+        self.problems = problems;
+    }
+
+    /// The run is over, and so much is still to be printed.
+    pub(super) fn still(&mut self, bytes: u64) {
+        // less is printed before anybody has read the note
+        if self.settings.warning_level > 0 && bytes >= 64 << 10 {
+            let note = format!("note: events of {} KiB are still to be printed; another Ctrl-C ends that at once\n", bytes / 1024);
+            self.rendered.err.extend_from_slice(note.as_bytes());
+            self.flush(true);
+        }
+    }
+
+    /// What each probe has done and has not.
+    pub(super) fn counts(&self) -> Vec<Counts> {
+        let of = |(program, fd): (&Program, &Option<RawFd>)| {
+            let probe = match program.sites.as_slice() {
+                [] => program.function.clone(),
+                [site] => site.name.clone(),
+                [site, others @ ..] => format!("{} and {} more", site.name, others.len()),
+            };
+            let tally = self.loaded.state.tally(&program.probes);
+            Counts {
+                probe,
+                sent: tally.sent,
+                dropped: tally.dropped,
+                missed: tally.missed + fd.map_or(0, load::left_out),
+                refused: tally.refused,
+                unstored: tally.unstored,
+                cut: tally.cut,
+                unread: tally.unread,
+                unkept: tally.unkept,
+            }
+        };
+        self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
+    }
+
+    /// The end of the output: what failed, the maps, then what each probe could not do.
+    pub(super) fn close(&mut self, events: &mut Events) {
+        self.tell_lost(true);
+        std::mem::take(&mut self.problems).finish(self);
+        events.finish(self);
+        let counts = self.counts();
+        self.telling.over();
+        self.incomplete = counts.iter().any(|of| !of.complete());
+        for note in std::mem::take(&mut self.notes) {
+            self.rendered.err.extend_from_slice(format!("{}\n", plain(&note)).as_bytes());
+        }
+        // one of many does not end the output
+        if !self.settings.shares_maps {
+            self.say(Output::End);
+        }
+        if self.settings.print_maps_on_exit {
+            let mut order: Vec<usize> = (0..self.manifest.maps.len()).collect();
+            order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
+            for map in order {
+                match self.map(map) {
+                    Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {}
+                    Ok(view) => self.say(Output::Map(view)),
+                    Err(why) => {
+                        let msg = format!("{why:#}");
+                        self.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
+                    }
+                }
+            }
+        }
+        if let Some(lost) = self.symbols.lost().filter(|_| self.settings.warning_level > 0) {
+            self.flush(true);
+            self.rendered.err.extend_from_slice(format!("{lost}\n").as_bytes());
+        }
+        if self.incomplete || self.verbose {
+            self.say(Output::Counts(counts.clone()));
+        }
+        self.counts = counts;
+        self.flush(true);
+    }
+
+    /// A map is about to be emptied.
+    pub(super) fn keep(&mut self, map: usize) -> anyhow::Result<()> {
+        let mut kept = std::mem::take(&mut self.kept);
+        let done = kept.emptied(map, || self.map(map));
+        self.kept = kept;
+        done
+    }
+
+    /// What is left of the run, for whoever wants to see it.
+    pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<Last> {
+        let kept = std::mem::take(&mut self.kept);
+        let emptied = kept.times();
+        let maps = kept.views(|map| self.map(map))?;
+        let counts = std::mem::take(&mut self.counts);
+        Ok(Last { maps, emptied, counts, not_attached: not_attached.iter().cloned().collect() })
+    }
+
+    /// Of a map that is there twice: was the one set that is not written to now? A zeroed one stays so.
+    pub(super) fn other_is_set(&self, map: usize) -> bool {
+        self.manifest.maps.get(map).is_some_and(|m| m.key.is_none() && m.double.is_some())
+            && [self.loaded.maps.get(map).copied(), self.loaded.seconds.get(map).copied().flatten()].into_iter().flatten().any(maps::is_set)
+    }
+
+    pub(super) fn map_at(&self, map: usize) -> anyhow::Result<(&Map, MapFd)> {
+        let (row, first) = self.manifest.maps.get(map).zip(self.loaded.maps.get(map).copied()).context("no such map in the manifest")?;
+        let second = self.loaded.seconds.get(map).copied().flatten();
+        Ok(match (row.double, second) {
+            (Some(bit), Some(second)) if self.loaded.state.generation(bit) == 1 => (row, second),
+            _ => (row, first),
+        })
+    }
+}
+
+impl Host for RunContext<'_> {
+    fn say(&mut self, output: Output) {
+        self.errors += u64::from(output.is_error());
+        self.telling.said(&output);
+        self.renderer.render(&output, &mut self.rendered);
+        if !self.rendered.err.is_empty() {
+            self.flush(true); // where both are the same terminal, they come in order
+        }
+    }
+
+    fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>) {
+        self.renderer.text(value, reader, to);
+    }
+
+    fn ending(&self) -> u32 {
+        self.signals.ends()
+    }
+
+    fn settings(&self) -> &Settings {
+        self.settings
+    }
+
+    fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
+        let manifest = self.manifest;
+        let (_, at) = self.map_at(map)?;
+        let map = manifest.maps.get(map).context("no such map in the manifest")?;
+        maps::view(map, at, self)
+    }
+
+    fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
+        let manifest = self.manifest;
+        let (_, at) = self.map_at(map)?;
+        let row = manifest.maps.get(map).context("no such map in the manifest")?;
+        let mut apart = false;
+        if let Some(bit) = row.double {
+            self.slow = true;
+            // once programs have been told to stop, those that run are waited for once
+            if !self.over {
+                moments::switch(&self.loaded.state, bit)?;
+                self.over = self.loaded.state.stopped();
+                apart = true;
+            }
+        }
+        let view = maps::view(row, at, self)?;
+        self.kept.emptied(map, || Ok(view.clone()))?;
+        match (keys, apart) {
+            (true, true) => {
+                let (_, now) = self.map_at(map)?;
+                maps::keep_keys(row, at, now)?;
+                // that a scalar is set, only this one knows
+                if at.array { maps::zero(row, at)? } else { maps::clear(row, at)? }
+            }
+            (true, false) => maps::zero(row, at)?,
+            (false, _) => maps::clear(row, at)?,
+        }
+        Ok(view)
+    }
+
+    fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value> {
+        let manifest = self.manifest;
+        let (_, at) = self.map_at(map)?;
+        let map = manifest.maps.get(map).context("no such map in the manifest")?;
+        maps::element(map, at, key, self)
+    }
+
+    fn clear_map(&mut self, map: usize) -> anyhow::Result<()> {
+        self.keep(map)?;
+        let (map, at) = self.map_at(map)?;
+        maps::clear(map, at)
+    }
+
+    fn zero_map(&mut self, map: usize) -> anyhow::Result<()> {
+        self.keep(map)?;
+        let (map, at) = self.map_at(map)?;
+        maps::zero(map, at)
+    }
+
+    fn exit(&mut self, status: u8) {
+        self.exit = self.exit.or(Some(status));
+    }
+
+    fn kernel_symbol(&mut self, addr: u64) -> Option<Frame> {
+        let found = self.symbols.kernel_name(addr);
+        self.look_up();
+        found
+    }
+
+    fn user_symbol(&mut self, pid: u32, addr: u64) -> Option<Frame> {
+        let found = self.symbols.user_name(pid, addr);
+        self.look_up();
+        found
+    }
+
+    fn kernel_frames(&mut self, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+        if !resolve {
+            return bare(addrs);
+        }
+        let frames = self.symbols.kernel(addrs).concat();
+        self.look_up();
+        frames
+    }
+
+    fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Frame> {
+        if !resolve {
+            return bare(addrs);
+        }
+        let frames = self.symbols.user(pid, addrs).concat();
+        self.look_up();
+        frames
+    }
+
+    fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
+        self.stacks.frames(limit, id)
+    }
+
+    fn boot_to_unix_ns(&self) -> u64 {
+        self.boot_to_unix_ns
+    }
+}
+
+fn bare(addrs: &[u64]) -> Vec<Frame> {
+    addrs.iter().map(|addr| Frame { addr: *addr, ..Frame::default() }).collect()
+}
