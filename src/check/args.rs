@@ -3,7 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
 use super::body::{Body, poison};
-use super::convert::{assigned_type, cast};
+use super::convert::cast;
 use super::expr::widen;
 use super::fold;
 use super::hir::{CallArg, Expr, ExprKind};
@@ -303,7 +303,7 @@ impl Body<'_> {
                     Some(s) => Some(Lit::Str(s.to_vec())),
                     None => fold::constant(e).map(Lit::Int),
                 };
-                let ty = if fold::is_literal(e) { assigned_type(e).0 } else { e.ty.clone() };
+                let ty = fold::word(e);
                 let made_by = match &e.kind {
                     ExprKind::Call(call) => Some((call.row.name, call.word(0))),
                     _ => None,

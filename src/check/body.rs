@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::World;
 use super::functions::{self, Callee, Callees, Within};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;
-use super::types::Merged;
-use super::{World, convert};
+use super::types::{Merged, Weak};
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
 use crate::probes::{Context, ProbeSite};
@@ -241,6 +241,13 @@ impl<'a> Body<'a> {
         poison(span)
     }
 
+    /// The same with a diagnostic that is made already.
+    pub fn poisoned(&mut self, d: Diagnostic) -> Expr {
+        let span = d.span;
+        self.report(d);
+        poison(span)
+    }
+
     /// Where pointers lead when neither their type nor the probe kind says.
     pub fn default_space(&self) -> Space {
         self.context.space.unwrap_or(Space::Kernel)
@@ -277,7 +284,8 @@ impl<'a> Body<'a> {
         let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
             Some(state) if state.fixed.is_some() || state.opaque.is_some() => {
-                Merged { ty: state.settled(), weak: false, span: state.merged.span }
+                let weak = if state.merged.ty == state.settled() { state.merged.weak.clone() } else { Weak::No };
+                Merged { ty: state.settled(), weak, span: state.merged.span }
             }
             Some(state) => state.merged.clone(),
             None => Merged::default(),
@@ -320,7 +328,7 @@ impl<'a> Body<'a> {
 
     /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.
     pub fn set_var(&mut self, id: VarId, value: Expr, span: Span) -> StmtKind {
-        let (ty, weak) = convert::assigned_type(&value);
+        let (ty, weak) = (value.ty.clone(), self.assigned_weakness(&value, self.known.get(id).is_some()));
         let blank = self.vars.get(id).and_then(|v| v.opaque.clone());
         if let Some(blank) = blank.filter(|b| ty != Type::Void && !same_tag(b, &ty)) {
             let name = self.vars.get(id).map(|v| v.name.clone()).unwrap_or_default();
@@ -328,7 +336,7 @@ impl<'a> Body<'a> {
             return StmtKind::SetVar(id, poison(span));
         }
         if let Some(v) = self.vars.get_mut(id) {
-            v.merged.add(&ty, weak, span);
+            v.merged.add(&ty, &weak, span);
             v.set = true;
         }
         if let Some(done) = self.assigned.get_mut(id) {
@@ -349,8 +357,11 @@ impl<'a> Body<'a> {
         if fixed && !self.in_range(&value, &target.ty) {
             return poison(value.span);
         }
-        let (span, ty) = (value.span, convert::assigned_type(&value).0);
-        if loses_sign(&value, &target.ty) {
+        let (span, ty) = (value.span, value.ty.clone());
+        if !fixed && !self.has_room(&value, &target.ty) {
+            return poison(span);
+        }
+        if loses_sign(&value, &target.ty) && !self.is_weak(&value) {
             let message = format!("`{name}` is {}: a {ty} may change its sign here", target.ty);
             self.report(
                 Diagnostic::warning("sign-change", span, message).related(target.span, format!("it got its type here: {}", target.ty)),
@@ -370,11 +381,23 @@ impl<'a> Body<'a> {
     /// Does a literal fit a declared integer type?
     fn in_range(&mut self, value: &Expr, ty: &Type) -> bool {
         let (Some(n), Type::Int(int)) = (super::fold::constant(value), ty) else { return true };
-        let fits = super::fold::wrap(n as u64, *int) == n as u64 && (int.signed || n >= 0 || value.ty == Type::U64);
+        let fits = super::fold::wrap(n as u64, *int) == n as u64 && (n >= 0 || int.signed != (value.ty == Type::U64));
         if !fits {
+            let n = super::fold::number(value).unwrap_or_else(|| n.into());
             self.error("out-of-range", value.span, format!("{n} does not fit {ty}"));
         }
         fits
+    }
+
+    /// May a literal beyond `int64` be held? It may not where something negative is held too.
+    fn has_room(&mut self, value: &Expr, ty: &Type) -> bool {
+        match (super::fold::number(value), ty) {
+            (Some(n), Type::Int(int)) if int.signed && n > i64::MAX.into() => {
+                self.error("out-of-range", value.span, format!("{n} does not fit {ty}"));
+                false
+            }
+            _ => true,
+        }
     }
 }
 

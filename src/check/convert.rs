@@ -7,24 +7,13 @@ use std::sync::Arc;
 
 use super::body::{Body, poison};
 use super::fold;
-use super::hir::{Expr, ExprKind, Stmt, StmtKind};
+use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind};
 use super::stmt::has_effect;
-use super::types::{in_space, of_pointers, record_of, same_target};
+use super::types::{Merged, Weak, in_space, of_pointers, record_of, same_target};
 use crate::diag::Span;
 use crate::probes::{ArgRef, ContextField, Place};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
-
-/// What an assigned value says about its target's type, and whether only weakly.
-pub fn assigned_type(value: &Expr) -> (Type, bool) {
-    if fold::is_flexible(value) {
-        return (Type::I64, true);
-    }
-    match (&value.kind, &value.ty) {
-        (ExprKind::Int(_), Type::Int(i)) if i.signed => (Type::I64, false),
-        (_, ty) => (ty.clone(), false),
-    }
-}
 
 /// A cast, or the constant it makes.
 pub fn cast(e: Expr, ty: &Type) -> Expr {
@@ -82,6 +71,46 @@ pub fn fits(from: &Type, to: &Type) -> bool {
 }
 
 impl Body<'_> {
+    /// What of a value yields its sign.
+    pub fn weakness(&self, e: &Expr) -> Weak {
+        let held = |m: &Merged| if m.ty == e.ty { m.weak.clone() } else { Weak::No };
+        match &e.kind {
+            ExprKind::Int(_) => fold::is_flexible(e).into(),
+            ExprKind::Var(id) => held(&self.var_type(*id)),
+            // in the first pass maps have no ids yet: what is taken for weak then the next pass corrects
+            ExprKind::Map(id, _) => self.maps.by_id(*id).map_or(Weak::Yes, |f| held(&f.value)),
+            ExprKind::Tuple(elems) => Weak::Parts(elems.iter().map(|e| self.weakness(e)).collect()),
+            ExprKind::Field(base, field) => {
+                let parts = parts(&base.ty).unwrap_or_default();
+                parts.iter().position(|f| f.name == field.name).map_or(Weak::No, |i| self.weakness(base).part(i))
+            }
+            ExprKind::Cond(_, a, b) => (self.is_weak(a) && self.is_weak(b)).into(),
+            ExprKind::Block(_, value) => self.weakness(value),
+            _ => Weak::No,
+        }
+    }
+
+    /// What of an assigned value yields its sign, where a pass has seen the target or not yet. In the first one arithmetic with
+    /// the target itself must not decide: `$x = $x + 1` is of the sign that other assignments give.
+    pub fn assigned_weakness(&self, value: &Expr, seen: bool) -> Weak {
+        let arithmetic = matches!(&value.kind, ExprKind::Binary(op, ..) if *op != ast::BinOp::Sub) && matches!(value.ty, Type::Int(_));
+        if !seen && arithmetic {
+            let mut weak = false;
+            value.visit(&mut |n| {
+                if let Node::Expr(Expr { kind: ExprKind::Var(_) | ExprKind::Map(..), .. }) = n {
+                    weak = true;
+                }
+            });
+            return weak.into();
+        }
+        self.weakness(value)
+    }
+
+    /// Does an integer yield its sign?
+    pub fn is_weak(&self, e: &Expr) -> bool {
+        self.weakness(e) == Weak::Yes
+    }
+
     /// Converts a value to a type that all uses agreed on; nothing if it cannot be.
     pub fn coerce(&mut self, e: Expr, to: &Type) -> Option<Expr> {
         if e.ty == *to || e.ty == Type::Void || *to == Type::Void {

@@ -43,7 +43,7 @@ fn value(e: &ast::Expr, world: &World, depth: u32) -> Option<Expr> {
                 UnOp::Deref | UnOp::AddrOf => return None,
             })
         }
-        ast::ExprKind::Binary(op, a, b) => fold::binary(*op, &inner(a)?, &inner(b)?, e.span),
+        ast::ExprKind::Binary(op, a, b) => fold::binary(*op, &inner(a)?, &inner(b)?, e.span).ok().flatten(),
         ast::ExprKind::Ternary { cond, then, otherwise } => {
             let cond = inner(cond)?;
             match (fold::constant(&cond)?, then) {

@@ -3,10 +3,10 @@
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
 use super::body::{Body, poison};
-use super::convert::{assigned_type, cast};
+use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind};
-use super::types::{Merged, merge, record_of};
+use super::types::{Merged, Weak, merge_weak, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
@@ -42,7 +42,7 @@ impl Body<'_> {
             ast::ExprKind::Tuple(elems) => self.tuple(elems, span),
             ast::ExprKind::Record(fields) => self.record(fields, span),
             ast::ExprKind::Sizeof(arg) => match self.size_of_arg(arg) {
-                Some(size) => fold::typed(i64::from(size.bytes), Type::U64, span),
+                Some(size) => fold::unsigned(size.bytes, span),
                 None => poison(span),
             },
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
@@ -94,9 +94,9 @@ impl Body<'_> {
         (n as usize).checked_sub(1).and_then(|i| self.env.settings.params.get(i)).cloned()
     }
 
-    /// A tuple's value; literals in it are 64 bits wide.
+    /// A tuple's value.
     fn tuple(&mut self, elems: &[ast::Expr], span: Span) -> Expr {
-        let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).map(widen).collect();
+        let elems: Vec<Expr> = elems.iter().map(|e| self.stored(e)).collect();
         let made = tuple_from(elems, span);
         if self.may_hold(&made.ty, span) { made } else { poison(span) }
     }
@@ -105,7 +105,7 @@ impl Body<'_> {
     fn record(&mut self, fields: &[(ast::Ident, ast::Expr)], span: Span) -> Expr {
         let mut values: Vec<(String, Expr)> = Vec::new();
         for (name, e) in fields {
-            let value = widen(self.stored(e));
+            let value = self.stored(e);
             if values.iter().any(|(n, _)| *n == name.name) {
                 self.error("redeclared", name.span, format!("the record has a field `{}` already", name.name));
                 continue;
@@ -140,6 +140,7 @@ impl Body<'_> {
 
     /// Notes a use of a map with or without key; the key comes back in the map's key type.
     pub fn use_key(&mut self, name: &str, key: Option<Expr>, span: Span) -> Option<Expr> {
+        let weak = key.as_ref().map_or(Weak::No, |key| self.weakness(key));
         let found = self.maps.found(name, span);
         let Some(key) = key else {
             found.scalar.get_or_insert(span);
@@ -150,8 +151,7 @@ impl Body<'_> {
             return None;
         };
         found.keyed.get_or_insert(span);
-        let (ty, weak) = assigned_type(&key);
-        found.key.add(&ty, weak, key.span);
+        found.key.add(&key.ty, &weak, key.span);
         let scalar = self.maps.get(name).and_then(|f| f.scalar);
         if let Some(place) = scalar.filter(|place| *place < span) {
             self.key_conflict(name, span, "is used with a key here", place, "without one here");
@@ -210,7 +210,7 @@ impl Body<'_> {
             let names: Vec<String> = self.maps.assigned().into_iter().filter(|n| *n != written).collect();
             let d = Diagnostic::warning("undefined-map", span, format!("`{written}` is never assigned: it reads as 0"));
             self.report(d.suggest(&written, names.iter().map(String::as_str)));
-            self.maps.found(name, span).value.add(&Type::I64, true, span);
+            self.maps.found(name, span).value.add(&Type::int(1), &Weak::No, span);
         }
         let id = self.use_map(name, span);
         let value = self.maps.value(name).ty;
@@ -247,7 +247,6 @@ impl Body<'_> {
             let cond = self.as_condition(value.clone());
             return self.choose(cond, value, other, span);
         }
-        let value = widen(value);
         if value.ty == Type::Void {
             return poison(span);
         }
@@ -263,12 +262,15 @@ impl Body<'_> {
     fn choose(&mut self, cond: Expr, a: Expr, b: Expr, span: Span) -> Expr {
         let (mut m, places) = (Merged::default(), (a.span, b.span));
         for e in [&a, &b] {
-            let (ty, weak) = assigned_type(e);
-            m.add(&ty, weak, e.span);
+            m.add(&e.ty, &self.weakness(e), e.span);
         }
         let (at, bt) = (a.ty.clone(), b.ty.clone());
         if at == Type::Void || bt == Type::Void {
             return Expr { ty: m.ty, ..poison(span) };
+        }
+        // of two literals the chosen one, as it is written
+        if let (Some(yes), true) = (fold::constant(&cond), fold::is_literal(&a) && fold::is_literal(&b)) {
+            return Expr { span, ..if yes == 0 { b } else { a } };
         }
         match (self.coerce(a, &m.ty), self.coerce(b, &m.ty)) {
             (Some(a), Some(b)) => match fold::constant(&cond) {
@@ -331,7 +333,7 @@ impl Body<'_> {
                 let e = self.var(name, target.span);
                 let ExprKind::Var(var) = e.kind else { return poison(span) };
                 if let Some(v) = self.vars.get_mut(var).filter(|_| matches!(e.ty, Type::Int(_))) {
-                    v.merged.add(&Type::I64, true, span);
+                    v.merged.add(&Type::I64, &up.into(), span);
                 }
                 match self.step_type(&e.ty, span) {
                     Some((ty, size)) => Expr { kind: ExprKind::StepVar { var, by: sign * size, post }, ty, span },
@@ -352,7 +354,7 @@ impl Body<'_> {
     pub fn step_map(&mut self, name: &str, key: Option<Expr>, by: i64, post: bool, span: Span) -> Expr {
         let found = self.maps.found(name, span);
         found.set = true;
-        found.value.add(&Type::I64, true, span);
+        found.value.add(&Type::I64, &(by >= 0).into(), span);
         let value = self.maps.value(name);
         let map = self.maps.id(name);
         if let Type::Agg(agg) = &value.ty {
@@ -405,6 +407,9 @@ impl Body<'_> {
                     Type::Ptr(_, space) => *space,
                     _ => self.context.space.unwrap_or(Space::Unknown),
                 };
+                // an address has no sign to fill up with
+                let unsigned = from.as_int().map_or(Type::U64, |i| Type::uint(i.bytes));
+                let e = if matches!(from, Type::Int(_)) { cast(e, &unsigned) } else { e };
                 return made(e, Type::Ptr(target.clone(), space));
             }
             (Type::Array(..) | Type::Str(_), Type::Ptr(target, Space::Unknown)) if self.is_place(&e) => {
@@ -459,13 +464,10 @@ impl Body<'_> {
     }
 }
 
-/// A literal as it is kept: 64 bits.
+/// A literal as it travels: of 64 bits.
 pub fn widen(e: Expr) -> Expr {
-    if fold::is_literal(&e) {
-        let (ty, _) = assigned_type(&e);
-        return cast(e, &ty);
-    }
-    e
+    let ty = fold::word(&e);
+    cast(e, &ty)
 }
 
 /// A tuple of values that may be kept; not known while one of them is not.
@@ -477,7 +479,9 @@ fn tuple_from(elems: Vec<Expr>, span: Span) -> Expr {
     Expr { kind: ExprKind::Tuple(elems), ty, span }
 }
 
-/// Equal operands of `==`: the type that both are converted to.
-pub fn common(a: &Type, b: &Type) -> Option<Type> {
-    merge(a, b)
+impl Body<'_> {
+    /// Operands of `==`: the type that both are converted to.
+    pub fn common(&self, a: &Expr, b: &Expr) -> Option<Type> {
+        merge_weak(&a.ty, &self.weakness(a), &b.ty, &self.weakness(b)).map(|(ty, _)| ty)
+    }
 }

@@ -9,7 +9,7 @@ use crate::diag::Span;
 use crate::syntax::ast::BinOp;
 use crate::types::{Int, Type};
 
-/// A literal integer as a script writes it: the smallest signed type that fits, else `uint64`.
+/// A literal integer as a script writes it: of the smallest signed type that holds it, else `uint64`.
 pub fn literal(n: u64, span: Span) -> Expr {
     match i64::try_from(n) {
         Ok(n) => signed(n, span),
@@ -29,6 +29,18 @@ pub fn signed(n: i64, span: Span) -> Expr {
         8
     };
     Expr { kind: ExprKind::Int(n as u64), ty: Type::int(bytes), span }
+}
+
+/// A constant of the smallest unsigned type that fits: what `sizeof` gives.
+pub fn unsigned(n: u32, span: Span) -> Expr {
+    let bytes = if n <= u8::MAX.into() {
+        1
+    } else if n <= u16::MAX.into() {
+        2
+    } else {
+        4
+    };
+    Expr { kind: ExprKind::Int(n.into()), ty: Type::uint(bytes), span }
 }
 
 /// `true` or `false`.
@@ -97,6 +109,32 @@ pub fn is_literal(e: &Expr) -> bool {
     matches!((&e.kind, &e.ty), (ExprKind::Int(_), Type::Int(_)))
 }
 
+/// The number that a literal is, and not what a type has made of it.
+pub fn number(e: &Expr) -> Option<i128> {
+    match (&e.kind, &e.ty) {
+        (ExprKind::Int(n), Type::Int(i)) if i.signed => Some((*n as i64).into()),
+        (ExprKind::Int(n), ty) if *ty == Type::U64 && *n > i64::MAX as u64 => Some((*n).into()),
+        _ => None,
+    }
+}
+
+/// A literal that is this number; none where 64 bits do not hold it.
+pub fn of_number(n: i128, span: Span) -> Option<Expr> {
+    match (i64::try_from(n), u64::try_from(n)) {
+        (Ok(n), _) => Some(signed(n, span)),
+        (_, Ok(n)) => Some(literal(n, span)),
+        _ => None,
+    }
+}
+
+/// A literal as it travels: of 64 bits.
+pub fn word(e: &Expr) -> Type {
+    match (&e.kind, &e.ty) {
+        (ExprKind::Int(_), Type::Int(i)) if i.signed => Type::I64,
+        (_, ty) => ty.clone(),
+    }
+}
+
 /// The value of a constant expression; casts of constants count.
 pub fn constant(e: &Expr) -> Option<i64> {
     match &e.kind {
@@ -120,8 +158,60 @@ pub fn text(e: &Expr) -> Option<&[u8]> {
     }
 }
 
+/// What two literals give is of no type that can hold it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Overflow;
+
 /// An operator on two constants, or nothing where it must be left to run time (or is an error).
-pub fn binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
+pub fn binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Result<Option<Expr>, Overflow> {
+    match (number(a), number(b)) {
+        (Some(x), Some(y)) => literals(op, x, y, span),
+        _ => Ok(typed_binary(op, a, b, span)),
+    }
+}
+
+/// An operator on two literals: they are numbers, and have types only once they are used. One beyond `int64` does not go with a
+/// negative one.
+fn literals(op: BinOp, x: i128, y: i128, span: Span) -> Result<Option<Expr>, Overflow> {
+    let negative = x < 0 || y < 0;
+    let beyond = |n: i128| n > i64::MAX.into();
+    if negative && (beyond(x) || beyond(y)) {
+        return Err(Overflow);
+    }
+    let count = || u32::try_from(y).ok().filter(|n| *n < 64).ok_or(Overflow);
+    let n = match op {
+        BinOp::Add => x + y,
+        BinOp::Sub => x - y,
+        BinOp::Mul => x.checked_mul(y).ok_or(Overflow)?,
+        BinOp::Div | BinOp::Mod if y == 0 => return Ok(None),
+        // the least number by -1 is itself, as at run time
+        BinOp::Div if negative => (x as i64).wrapping_div(y as i64).into(),
+        BinOp::Div => x / y,
+        BinOp::Mod => x % y,
+        // bits that leave at the top are lost
+        BinOp::Shl if x < 0 => ((x as i64) << count()?).into(),
+        BinOp::Shl => ((x as u64) << count()?).into(),
+        BinOp::Shr => x >> count()?,
+        BinOp::BitAnd => x & y,
+        BinOp::BitOr => x | y,
+        BinOp::BitXor => x ^ y,
+        BinOp::Lt => return Ok(Some(boolean(x < y, span))),
+        BinOp::Gt => return Ok(Some(boolean(x > y, span))),
+        BinOp::Le => return Ok(Some(boolean(x <= y, span))),
+        BinOp::Ge => return Ok(Some(boolean(x >= y, span))),
+        BinOp::Eq => return Ok(Some(boolean(x == y, span))),
+        BinOp::Ne => return Ok(Some(boolean(x != y, span))),
+        BinOp::And => return Ok(Some(boolean(x != 0 && y != 0, span))),
+        BinOp::Or => return Ok(Some(boolean(x != 0 || y != 0, span))),
+    };
+    if negative && beyond(n) {
+        return Err(Overflow);
+    }
+    of_number(n, span).map(Some).ok_or(Overflow)
+}
+
+/// An operator on constants that have a type: as at run time.
+fn typed_binary(op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
     match (&a.kind, &b.kind) {
         (ExprKind::Str(x), ExprKind::Str(y)) => strings(op, x, y, span),
         (ExprKind::Int(x), ExprKind::Int(y)) if a.ty.is_scalar() && b.ty.is_scalar() => {
@@ -148,17 +238,15 @@ fn integers(op: BinOp, x: u64, y: u64, unsigned: bool, span: Span) -> Option<Exp
         if unsigned {
             unsigned_result.map(|n| Expr { kind: ExprKind::Int(n), ty: Type::U64, span })
         } else {
-            signed_result.map(|n| signed(n, span))
+            signed_result.map(|n| typed(n, Type::I64, span))
         }
     };
-    // a sum or product of literals without a minus that only `uint64` holds
-    let large = |n: Option<u64>| n.filter(|_| i >= 0 && j >= 0).map(|n| Expr { kind: ExprKind::Int(n), ty: Type::U64, span });
     // Left operand and count of a shift: the count is taken modulo the width, as the CPU does.
     let count = (y & 63) as u32;
     match op {
-        BinOp::Add => number(i.checked_add(j), x.checked_add(y)).or_else(|| large(x.checked_add(y))),
-        BinOp::Sub => Some(signed(i.wrapping_sub(j), span)),
-        BinOp::Mul => number(i.checked_mul(j), x.checked_mul(y)).or_else(|| large(x.checked_mul(y))),
+        BinOp::Add => number(i.checked_add(j), x.checked_add(y)),
+        BinOp::Sub => Some(typed(i.wrapping_sub(j), Type::I64, span)),
+        BinOp::Mul => number(i.checked_mul(j), x.checked_mul(y)),
         BinOp::Div => number((j != 0).then(|| i.wrapping_div(j)), x.checked_div(y)),
         BinOp::Mod => number((j != 0).then(|| i.wrapping_rem(j)), x.checked_rem(y)),
         BinOp::Shl => number(Some(i.wrapping_shl(count)), Some(x.wrapping_shl(count))),
@@ -248,7 +336,7 @@ mod tests {
 
     fn fold(op: BinOp, a: i64, b: i64) -> Option<(i64, Type)> {
         let s = Span::default();
-        let e = binary(op, &signed(a, s), &signed(b, s), s)?;
+        let e = binary(op, &signed(a, s), &signed(b, s), s).ok()??;
         Some((constant(&e)?, e.ty))
     }
 
@@ -261,11 +349,23 @@ mod tests {
         assert_eq!(fold(BinOp::Mod, i64::MIN, -1), Some((0, Type::int(1))));
         assert_eq!(fold(BinOp::Lt, -1, 2), Some((1, Type::Bool)));
         assert_eq!(fold(BinOp::Shl, 1, 40), Some((1 << 40, Type::I64)));
+        assert_eq!(fold(BinOp::Shl, 1, 63), Some((i64::MIN, Type::U64)));
+        assert_eq!(fold(BinOp::Shr, -8, 1), Some((-4, Type::int(1))));
         assert_eq!(fold(BinOp::Mul, i64::MAX, 2), Some((-2, Type::U64)));
-        // the left side's sign counts, not the count's
+        assert_eq!(fold(BinOp::Sub, 5, 133), Some((-128, Type::int(1))));
+    }
+
+    #[test]
+    fn literals_that_no_type_holds() {
         let (s, max) = (Span::default(), literal(u64::MAX, Span::default()));
-        let shifted = binary(BinOp::Shr, &max, &signed(-1, s), s);
-        assert_eq!(shifted.as_ref().and_then(constant), Some(1));
+        let gives = |op, a: &Expr, b: &Expr| binary(op, a, b, s).map(|e| e.as_ref().and_then(number));
+        assert_eq!(gives(BinOp::Shr, &max, &signed(-1, s)), Err(Overflow));
+        assert_eq!(gives(BinOp::Shl, &signed(1, s), &signed(64, s)), Err(Overflow));
+        assert_eq!(gives(BinOp::Add, &max, &signed(1, s)), Err(Overflow));
+        assert_eq!(gives(BinOp::Lt, &max, &signed(-1, s)), Err(Overflow));
+        assert_eq!(gives(BinOp::Mul, &signed(5, s), &signed(i64::MIN, s)), Err(Overflow));
+        assert_eq!(gives(BinOp::Shr, &max, &signed(1, s)), Ok(Some(i64::MAX.into())));
+        assert_eq!(gives(BinOp::Sub, &signed(0, s), &max), Err(Overflow));
     }
 
     #[test]

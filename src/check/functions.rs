@@ -6,12 +6,11 @@
 
 use super::World;
 use super::body::{Body, Checked, State, VarState, poison};
-use super::convert::assigned_type;
 use super::hir::{self, Expr, ExprKind, FunctionId, Node, StmtKind};
 use super::maps::Maps;
 use super::probes::Job;
 use super::stmt::ends;
-use super::types::Merged;
+use super::types::{Merged, Weak};
 use crate::builtins::Lower;
 use crate::builtins::options::ScriptOption;
 use crate::diag::{Diagnostic, Span};
@@ -117,9 +116,9 @@ impl Body<'_> {
             return poison(span);
         }
         for (i, v) in values.iter().enumerate() {
-            let (ty, weak) = assigned_type(v);
+            let weak = self.weakness(v);
             if let Some(p) = self.callees.found.get_mut(id).and_then(|c| c.params.get_mut(i)) {
-                p.add(&ty, weak, v.span);
+                p.add(&v.ty, &weak, v.span);
             }
         }
         // In the first pass nothing is known of the function.
@@ -127,7 +126,7 @@ impl Body<'_> {
         let mut given = Vec::new();
         for ((value, (name, _)), var) in values.into_iter().zip(&f.params).zip(&known.vars) {
             let ty = var.fixed.clone().unwrap_or_else(|| var.merged.ty.clone());
-            let target = Merged { ty, weak: false, span: name.span };
+            let target = Merged { ty, weak: Weak::No, span: name.span };
             given.push(self.assigned_value(value, &target, &format!("${}", name.name), var.fixed.is_some()));
         }
         let declared = self.signature(f).map(|(_, returns)| returns);
@@ -194,11 +193,11 @@ impl Body<'_> {
             self.report(d.related(within.of.returns.span, "declared here").help("declare the type that it returns in place of `void`"));
             return Some(StmtKind::Return(None));
         }
-        let (ty, weak) = assigned_type(&value);
+        let weak = self.weakness(&value);
         if let Some(w) = &mut self.function {
-            w.result.add(&ty, weak, value.span);
+            w.result.add(&value.ty, &weak, value.span);
         }
-        let target = Merged { ty: returns, weak: false, span: within.of.returns.span };
+        let target = Merged { ty: returns, weak: Weak::No, span: within.of.returns.span };
         let value = self.assigned_value(value, &target, &format!("the result of {}", name.name), within.fixed);
         Some(StmtKind::Return(Some(value)))
     }
@@ -288,9 +287,9 @@ fn check_one(
         };
         let given = given.get(i).cloned().unwrap_or_default();
         if let Some(v) = body.vars.get_mut(var) {
-            v.merged.add(&least, false, t.span);
+            v.merged.add(&least, &Weak::No, t.span);
             if v.fixed.is_none() {
-                v.merged.add(&given.ty, given.weak, t.span);
+                v.merged.add(&given.ty, &given.weak, t.span);
             }
             v.set = true;
         }

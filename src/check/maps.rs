@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::hir;
-use super::types::{Merged, record_of};
+use super::types::{Merged, Weak, record_of};
 use crate::builtins::MapId;
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
-use crate::types::Type;
+use crate::types::{Int, Type};
 
 /// What one pass found of a map.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,15 +51,15 @@ pub struct Declared {
 /// Where a given map got its types: nowhere in this script.
 pub const EARLIER: Span = Span { source: u16::MAX, start: 0, end: 0 };
 
-/// The type with strings of at least so many bytes.
+/// The type with strings of at least so many bytes, and integers of eight.
 fn roomy(ty: &Type, room: u32) -> Type {
     match ty {
         Type::Str(n) => Type::Str(*n.max(&room)),
+        Type::Int(i) => Type::Int(Int { bytes: 8, ..*i }),
         Type::Tuple(parts) => Type::Tuple(parts.iter().map(|part| roomy(part, room)).collect()),
         Type::Record(r) if r.name.is_empty() => record_of(r.fields.iter().map(|f| (f.name.clone(), roomy(&f.ty, room))).collect()),
         Type::Void
         | Type::Bool
-        | Type::Int(_)
         | Type::Enum(_)
         | Type::Buf(_)
         | Type::Ptr(..)
@@ -97,7 +97,7 @@ pub struct Maps {
     pub declared: BTreeMap<String, Declared>,
     /// Maps that are there before the script is, with the types that they have: part of it once it uses them.
     given: BTreeMap<String, hir::Map>,
-    /// Bytes that strings in maps have at least, for what later scripts put there.
+    /// Bytes that strings in maps have at least, for what later scripts put there; integers are of eight then.
     room: u32,
 }
 
@@ -114,7 +114,7 @@ impl Maps {
     /// What is known of a given map before anything uses it.
     fn beforehand(&self, name: &str) -> Option<Found> {
         let map = self.given.get(name)?;
-        let settled = |ty: &Type| Merged { ty: ty.clone(), weak: false, span: EARLIER };
+        let settled = |ty: &Type| Merged { ty: ty.clone(), weak: Weak::No, span: EARLIER };
         Some(Found {
             value: settled(&map.value),
             key: map.key.as_ref().map(settled).unwrap_or_default(),
@@ -157,6 +157,11 @@ impl Maps {
         self.known.get(name).filter(|f| f.value.ty != Type::Void).or_else(|| self.next.get(name)).or_else(|| self.known.get(name))
     }
 
+    /// Has a whole pass seen it?
+    pub fn was_seen(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
     /// Is anything assigned to it?
     pub fn is_set(&self, name: &str) -> bool {
         self.given.contains_key(name) || self.known.get(name).is_some_and(|f| f.set) || self.next.get(name).is_some_and(|f| f.set)
@@ -164,7 +169,7 @@ impl Maps {
 
     /// Has a whole pass seen it, and nothing that is assigned to it?
     pub fn is_only_read(&self, name: &str) -> bool {
-        self.known.contains_key(name) && !self.is_set(name)
+        self.was_seen(name) && !self.is_set(name)
     }
 
     /// Its index: final once all maps have been seen.

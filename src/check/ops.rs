@@ -4,7 +4,6 @@
 
 use super::body::{Body, poison};
 use super::convert::cast;
-use super::expr::common;
 use super::fold;
 use super::hir::{Expr, ExprKind};
 use super::types::same_target;
@@ -49,7 +48,7 @@ impl Body<'_> {
 
     fn logic(&mut self, op: BinOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Expr {
         let (a, b) = (self.value(a), self.value(b));
-        if let Some(folded) = fold::binary(op, &a, &b, span) {
+        if let Some(folded) = self.constants(op, &a, &b, span) {
             return folded;
         }
         let (a, b) = (self.as_condition(a), self.as_condition(b));
@@ -66,7 +65,7 @@ impl Body<'_> {
         if matches!(op, BinOp::Div | BinOp::Mod) && fold::constant(&b) == Some(0) && b.ty != Type::Void {
             return self.fail("zero-division", b.span, format!("`{}` by zero", op.symbol()));
         }
-        if let Some(folded) = fold::binary(op, &a, &b, span) {
+        if let Some(folded) = self.constants(op, &a, &b, span) {
             return folded;
         }
         match class(op) {
@@ -76,6 +75,17 @@ impl Body<'_> {
             }
             Class::Compare { order } => self.compare(op, order, a, b, span),
             Class::Arithmetic => self.arithmetic(op, a, b, span),
+        }
+    }
+
+    /// What two constants give.
+    fn constants(&mut self, op: BinOp, a: &Expr, b: &Expr, span: Span) -> Option<Expr> {
+        match fold::binary(op, a, b, span) {
+            Ok(folded) => folded,
+            Err(fold::Overflow) => {
+                let d = Diagnostic::error("out-of-range", span, "64 bits do not hold what these literals give");
+                Some(self.poisoned(d.help("a cast says what they are: `(uint64)…`, `(int64)…`; then they wrap around")))
+            }
         }
     }
 
@@ -92,13 +102,13 @@ impl Body<'_> {
             }
             (Type::Ptr(..), Type::Int(_)) | (Type::Int(_), Type::Ptr(..)) => bool_of(cast(a, &Type::U64), cast(b, &Type::U64)),
             (x, y) if x.is_scalar() && y.is_scalar() && !matches!((x, y), (Type::Ptr(..), _) | (_, Type::Ptr(..))) => {
-                let ty = if x == y && *x == Type::Bool { Type::Bool } else { wide(&a, &b, false) };
+                let ty = if x == y && *x == Type::Bool { Type::Bool } else { self.wide(&a, &b, false) };
                 bool_of(cast(a, &ty), cast(b, &ty))
             }
             (Type::Str(_), Type::Str(_)) if !order => bool_of(a, b),
             (Type::Array(x, n), Type::Array(y, m)) if !order && n == m && x == y && x.as_int().is_some() => bool_of(a, b),
             (Type::Buf(_), Type::Buf(_)) if !order => bool_of(a, b),
-            (Type::Tuple(_), Type::Tuple(_)) | (Type::Record(_), Type::Record(_)) if !order => match common(&a_ty, &b_ty) {
+            (Type::Tuple(_), Type::Tuple(_)) | (Type::Record(_), Type::Record(_)) if !order => match self.common(&a, &b) {
                 Some(ty) => match (self.coerce(a, &ty), self.coerce(b, &ty)) {
                     (Some(a), Some(b)) => bool_of(a, b),
                     _ => self.mismatch(op, &a_ty, &b_ty, span),
@@ -131,15 +141,17 @@ impl Body<'_> {
             (Type::Ptr(..), other) if number(other) && matches!(op, BinOp::Add | BinOp::Sub) => self.offset_pointer(op, a, b, span),
             (other, Type::Ptr(..)) if number(other) && op == BinOp::Add => self.offset_pointer(op, b, a, span),
             (x, y) if number(x) && number(y) => {
-                let ty = wide(&a, &b, op == BinOp::Sub);
-                // what is shifted in is the left side's own sign, whatever the count's
-                let left = match op {
-                    BinOp::Shr if signed(&a) => Type::I64,
-                    BinOp::Shr => Type::U64,
-                    _ => ty.clone(),
+                let ty = self.wide(&a, &b, op == BinOp::Sub);
+                let (left, right) = match op {
+                    // what is shifted in is the left side's own sign, whatever the count's
+                    BinOp::Shr if self.signed(&a) => (Type::I64, ty.clone()),
+                    BinOp::Shr => (Type::U64, ty.clone()),
+                    // as in C, `uint64` takes no sign from what it meets
+                    BinOp::Div | BinOp::Mod if *x == Type::U64 || *y == Type::U64 => (Type::U64, Type::U64),
+                    _ => (ty.clone(), ty.clone()),
                 };
                 let bools = *x == Type::Bool && *y == Type::Bool;
-                let e = Expr { kind: ExprKind::Binary(op, Box::new(cast(a, &left)), Box::new(cast(b, &ty))), ty, span };
+                let e = Expr { kind: ExprKind::Binary(op, Box::new(cast(a, &left)), Box::new(cast(b, &right))), ty, span };
                 if bools { cast(e, &Type::Bool) } else { e }
             }
             _ => self.mismatch(op, &a_ty, &b_ty, span),
@@ -176,23 +188,20 @@ impl Body<'_> {
             UnOp::Neg | UnOp::BitNot => {}
         }
         let e = self.value(inner);
-        // a negative number as it is written; what else has a sign before it wraps around as everything does
-        let written = |n: u64| {
-            let digits = n.to_string().len() as u32;
-            matches!(inner.kind, ast::ExprKind::Int(_)) && inner.span.end - inner.span.start == digits
-        };
-        if let Some(n) = fold::constant(&e).filter(|_| fold::is_literal(&e)) {
-            if written(n as u64) && op == UnOp::Neg && e.ty == Type::U64 && (n as u64) > 1 << 63 {
-                return self.fail("out-of-range", span, format!("-{} does not fit in 64 bits", n as u64));
-            }
-            let n = if op == UnOp::Neg { n.wrapping_neg() } else { !n };
-            return if e.ty == Type::U64 && op == UnOp::BitNot { fold::typed(n, Type::U64, span) } else { fold::signed(n, span) };
+        if let Some(n) = fold::number(&e) {
+            // The complement of a literal that is not negative has no sign: its bits are what is meant.
+            let complement = !(n as u64);
+            let given = if op == UnOp::Neg { fold::of_number(-n, span) } else { Some(fold::literal(complement, span)) };
+            return given.unwrap_or_else(|| self.fail("out-of-range", span, format!("-{n} does not fit in 64 bits")));
         }
         match &e.ty {
             Type::Void => poison(span),
+            Type::Int(i) if i.signed => Expr { kind: ExprKind::Unary(op, Box::new(cast(e, &Type::I64))), ty: Type::I64, span },
             Type::Int(_) | Type::Bool | Type::Enum(_) => {
-                let ty = if signed(&e) { Type::I64 } else { Type::U64 };
-                Expr { kind: ExprKind::Unary(op, Box::new(cast(e, &ty))), ty, span }
+                // of the operand's own width, and what is above it is zero
+                let ty = e.ty.as_int().map_or(Type::U64, Type::Int);
+                let e = Expr { kind: ExprKind::Unary(op, Box::new(cast(e, &ty))), ty, span };
+                cast(e, &Type::U64)
             }
             ty => {
                 let sign = if op == UnOp::Neg { "-" } else { "~" };
@@ -203,13 +212,15 @@ impl Body<'_> {
     }
 }
 
-/// Does it bring a sign into arithmetic?
-fn signed(e: &Expr) -> bool {
-    !fold::is_flexible(e) && e.ty.as_int().is_some_and(|i| i.signed)
-}
+impl Body<'_> {
+    /// Does it bring a sign into arithmetic?
+    fn signed(&self, e: &Expr) -> bool {
+        e.ty.as_int().is_some_and(|i| i.signed) && !self.is_weak(e)
+    }
 
-/// The 64-bit type in which two integers meet. A flexible literal takes the other's sign; two of them are signed.
-fn wide(a: &Expr, b: &Expr, minus: bool) -> Type {
-    let literals = fold::is_flexible(a) && fold::is_flexible(b);
-    if minus || literals || signed(a) || signed(b) { Type::I64 } else { Type::U64 }
+    /// The 64-bit type in which two integers meet. What is weak takes the other's sign; two such are signed.
+    fn wide(&self, a: &Expr, b: &Expr, minus: bool) -> Type {
+        let weak = self.is_weak(a) && self.is_weak(b);
+        if minus || weak || self.signed(a) || self.signed(b) { Type::I64 } else { Type::U64 }
+    }
 }

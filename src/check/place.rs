@@ -313,7 +313,7 @@ impl Body<'_> {
             offset = offset.saturating_add(field.offset);
             ty = field.ty;
         }
-        fold::typed(i64::from(offset), Type::U64, span)
+        fold::unsigned(offset, span)
     }
 }
 

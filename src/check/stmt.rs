@@ -3,10 +3,10 @@
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
 use super::body::Body;
-use super::convert::{assigned_type, cast};
-use super::expr::widen;
+use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind, weight};
+use super::types::{Merged, Weak};
 use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
@@ -84,9 +84,11 @@ impl Body<'_> {
                 StmtKind::While { cond, body }
             }
             ast::StmtKind::ForRange { var, from, to, body } => {
-                let (from, to) = (self.bound(from), self.bound(to));
+                let (from, to) = (self.value(from), self.value(to));
+                let counted = self.range_of(&from, &to);
+                let (from, to) = (self.as_bound(from), self.as_bound(to));
                 self.frame.scopes.push(Vec::new());
-                let var = self.loop_var(var, Type::I64);
+                let var = self.loop_var(var, counted);
                 let body = self.for_body(body);
                 self.frame.scopes.pop();
                 StmtKind::ForRange { var, from, to, body }
@@ -159,6 +161,19 @@ impl Body<'_> {
     /// An integer as `int64`.
     fn bound(&mut self, e: &ast::Expr) -> Expr {
         let e = self.value(e);
+        self.as_bound(e)
+    }
+
+    /// The type that holds all numbers of a range.
+    fn range_of(&self, from: &Expr, to: &Expr) -> Merged {
+        let mut counted = Merged::default();
+        for e in [from, to] {
+            counted.add(&e.ty.as_int().map_or(Type::Void, Type::Int), &self.weakness(e), e.span);
+        }
+        if counted.ty == Type::Void { Merged { ty: Type::I64, weak: Weak::No, span: from.span } } else { counted }
+    }
+
+    fn as_bound(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::Int(_) | Type::Bool | Type::Enum(_) => cast(e, &Type::I64),
             Type::Void => e,
@@ -169,16 +184,16 @@ impl Body<'_> {
         }
     }
 
-    fn loop_var(&mut self, var: &ast::Ident, ty: Type) -> usize {
+    fn loop_var(&mut self, var: &ast::Ident, held: Merged) -> usize {
         if self.find_var(&var.name).is_some() {
             self.redeclared(var);
         }
-        let id = self.declare(&var.name, Some(ty.clone()));
+        let id = self.declare(&var.name, Some(held.ty.clone()));
         if let Some(done) = self.assigned.get_mut(id) {
             *done = true;
         }
         if let Some(v) = self.vars.get_mut(id) {
-            v.merged.add(&ty, false, var.span);
+            v.merged = Merged { span: var.span, ..held };
             v.set = true;
         }
         id
@@ -209,7 +224,9 @@ impl Body<'_> {
             let d = Diagnostic::error("map-key-conflict", map.span, format!("`for` wants a map with keys, and `@{name}` has none"));
             self.report(d.related(place, "used without a key here"));
         }
-        let (key, value) = (self.maps.key(name).ty, self.maps.value(name).ty);
+        let (key, value) = (self.maps.key(name), self.maps.value(name));
+        let weak = Weak::Parts(vec![key.weak, value.weak]);
+        let (key, value) = (key.ty, value.ty);
         let value = match &value {
             Type::Agg(agg) if !self.env.tables.can_read(&agg.function) => {
                 let message = format!("`@{name}` holds {}(), which has no single number to read", agg.function);
@@ -220,7 +237,8 @@ impl Body<'_> {
             _ => value,
         };
         let known = key != Type::Void && value != Type::Void;
-        let pair = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
+        let ty = if known { Type::Tuple(vec![key, value]) } else { Type::Void };
+        let pair = Merged { ty, weak, span: map.span };
         self.frame.scopes.push(Vec::new());
         let var = self.loop_var(var, pair);
         let body = self.for_body(body);
@@ -301,7 +319,7 @@ impl Body<'_> {
                 Type::Str(0) => Type::Str(1),
                 ty => ty.clone(),
             };
-            v.merged.add(&least, false, span);
+            v.merged.add(&least, &Weak::No, span);
         }
         let kind = match value {
             Some(value) => self.set_var(id, value, span),
@@ -322,7 +340,7 @@ impl Body<'_> {
                             return;
                         }
                         let by = self.value(value);
-                        self.compound(op, old, by, span)
+                        self.binary_of(op, old, by, span)
                     }
                 };
                 let id = match self.find_var(name) {
@@ -353,7 +371,7 @@ impl Body<'_> {
         if let Some((row, args)) = self.aggregation(value) {
             self.maps.found(name, span).set = true;
             let Some((call, ty)) = self.aggregate_call(row, args, value.span) else { return };
-            self.maps.found(name, span).value.add(&ty, false, span);
+            self.maps.found(name, span).value.add(&ty, &Weak::No, span);
             let target = self.maps.value(name);
             if !self.same_aggregate(name, &ty, &target, value.span) {
                 return;
@@ -368,10 +386,10 @@ impl Body<'_> {
     }
 
     fn map_value(&mut self, name: &str, key: Option<Expr>, value: Expr, span: Span) -> StmtKind {
-        let (ty, weak) = assigned_type(&value);
+        let weak = self.assigned_weakness(&value, self.maps.was_seen(name));
         let found = self.maps.found(name, span);
         found.set = true;
-        found.value.add(&ty, weak, span);
+        found.value.add(&value.ty, &weak, span);
         let target = self.maps.value(name);
         let value = self.assigned_value(value, &target, &format!("@{name}"), false);
         StmtKind::SetMap { map: self.maps.id(name), key, value }
@@ -423,9 +441,10 @@ impl Body<'_> {
                 Some(i) if matches!(by.ty, Type::Int(_)) => Type::Int(crate::types::Int { bytes: 8, signed: i.signed }),
                 _ => by.ty.clone(),
             };
+            let weak = self.is_weak(&by).into();
             let found = self.maps.found(name, span);
             found.set = true;
-            found.value.add(&wide, fold::is_flexible(&by), span);
+            found.value.add(&wide, &weak, span);
             return;
         }
         // The key is used twice; compute it once.
@@ -439,15 +458,9 @@ impl Body<'_> {
             }
         });
         let old = self.read_map(name, key.clone(), span);
-        let value = self.compound(op, old, by, span);
+        let value = self.binary_of(op, old, by, span);
         let kind = self.map_value(name, key, value, span);
         out.push(Stmt { kind, span });
-    }
-
-    /// The new value of `x op= by`; a literal does not pin the sign.
-    fn compound(&mut self, op: BinOp, old: Expr, by: Expr, span: Span) -> Expr {
-        let value = self.binary_of(op, old, by, span);
-        widen(value)
     }
 }
 

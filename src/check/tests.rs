@@ -286,7 +286,13 @@ fn holds(text: &str, needles: &[&str]) {
 
 #[test]
 fn types_come_from_all_uses() {
-    holds("begin { $x = 1; }", &["let $x: int64", "$x = 1"]);
+    holds("begin { $x = 1; }", &["let $x: int8", "$x = 1"]);
+    holds("begin { $x = 1; $x = 300; }", &["let $x: int16"]);
+    holds("begin { $x = 5; $x = (uint8)1; }", &["let $x: uint8"]);
+    holds("begin { $x = 0; $x = $x + 1; $x = nsecs; }", &["let $x: uint64"]);
+    holds("begin { @x = 0; @x += nsecs; }", &["map @x: uint64"]);
+    holds("begin { @x[pid, 1] = 1; @x[1, pid] = 2; }", &["map @x[(uint32, uint32)]: int8"]);
+    holds("begin { for $i : 0..300 { @x = $i; } }", &["map @x: int16"]);
     holds("begin { $x = 1; $x = nsecs; }", &["let $x: uint64"]);
     holds("begin { $x = pid; }", &["let $x: uint32"]);
     holds("begin { $x = -1; $x = pid; }", &["let $x: int64", "$x = (int64)pid()"]);
@@ -297,10 +303,10 @@ fn types_come_from_all_uses() {
         "begin { @a++; @b += 5; @c -= 1; @d += nsecs; }",
         &["@a: int64", "(@a then += 1)", "(@b += 5)", "(@c += -1)", "@d = (@d + nsecs())"],
     );
-    holds("begin { @x[pid, \"a\"] = 1; @x[1, comm] = 2; }", &["map @x[(int64, string[16])]: int64, 4096", "@x[((int64)pid(), \"a\")]"]);
-    holds("begin { @ = 1; } begin { @y = @ + 1; }", &["map @: int64, 1 entries", "@y = (@ + 1)"]);
+    holds("begin { @x[pid, \"a\"] = 1; @x[1, comm] = 2; }", &["map @x[(uint32, string[16])]: int8, 4096", "@x[(pid(), \"a\")]"]);
+    holds("begin { @ = 1; } begin { @y = @ + 1; }", &["map @: int8, 1 entries", "@y = ((int64)@ + 1)"]);
     holds("begin { $t = (1, comm); $u = $t.1; @k[$t] = 1; @k[pid, comm] = 2; }", &["let $u: string[16]"]);
-    holds("let @m = lruhash(10); begin { @m[1] = 1; }", &["@m[int64]: int64, 10 entries, lru"]);
+    holds("let @m = lruhash(10); begin { @m[1] = 1; }", &["@m[int8]: int8, 10 entries, lru"]);
 }
 
 #[test]
@@ -367,15 +373,15 @@ fn variables_have_scopes() {
     assert_eq!(codes("begin { $x = 1; $x = comm; }"), ["type-conflict"]);
     holds("begin { let $x; if (pid) { $x = 1; } print($x); }", &["$x = zero"]);
     holds("begin { let $x: uint8 = 3; let $s: string = comm; }", &["let $x: uint8", "let $s: string[16]"]);
-    holds("begin { if (pid) { $x = 1; } else { $x = comm; } }", &["let $x#0: int64", "let $x#1: string[16]"]);
+    holds("begin { if (pid) { $x = 1; } else { $x = comm; } }", &["let $x#0: int8", "let $x#1: string[16]"]);
 }
 
 #[test]
 fn control_flow() {
     holds("begin { unroll(3) { @x++; } }", &["unroll(3)"]);
-    holds("begin { for $i : 0..10 { @x += $i; } }", &["for $i : 0..10", "@x = (@x + $i)"]);
+    holds("begin { for $i : 0..10 { @x += $i; } }", &["for $i : 0..10", "@x = (@x + (int64)$i)"]);
     holds("begin { $x = if pid == 1 { \"one\" } else { \"other\" }; }", &["let $x: string[6]"]);
-    holds("begin { $x = { $y = 2; $y + 1 }; }", &["{ $y = 2; ($y + 1) }"]);
+    holds("begin { $x = { $y = 2; $y + 1 }; }", &["{ $y = 2; ((int64)$y + 1) }"]);
     holds("begin /pid == 1/ { exit(); }", &["if ((uint64)pid() == 1) {"]);
     holds("begin { pid == 1 ? exit() : print(1); }", &["else {"]);
     assert_eq!(codes("begin { exit(); print(1); }"), ["unreachable"]);
@@ -409,8 +415,8 @@ fn calls_are_checked() {
 #[test]
 fn records_have_named_fields() {
     holds("begin { $r = (a = 1, b = comm); $x = $r.b; }", &["let $x: string[16]", "$r = (a = 1, b = comm())"]);
-    holds("begin { @r = (a = 1, b = \"x\"); @r = (b = comm, a = pid); }", &["@r = (a = (int64)pid(), b = comm())"]);
-    holds("begin { $r = (a = 1, b = 2); $q = (b = 3, a = 4); if ($r == $q) { @[$r] = 1; } }", &["map @[{ a: int64, b: int64 }]"]);
+    holds("begin { @r = (a = 1, b = \"x\"); @r = (b = comm, a = pid); }", &["@r = (a = pid(), b = comm())"]);
+    holds("begin { $r = (a = 1, b = 2); $q = (b = 3, a = 4); if ($r == $q) { @[$r] = 1; } }", &["map @[{ a: int8, b: int8 }]"]);
     assert_eq!(codes("begin { $r = (a = 1, a = 2); }"), ["duplicate"]);
     assert_eq!(codes("begin { $r = (a = 1, b = 2); $x = $r.c; }"), ["unknown-field"]);
     assert_eq!(codes("begin { @r = (a = 1); @r = (b = 1); }"), ["type-conflict"]);
@@ -423,7 +429,7 @@ fn macros_stand_for_their_bodies() {
     holds("macro put(@m, k, v) { @m[k] = v; } begin { put(@x, comm, pid); put(@y, 1, 2); }", &["@x[comm()] = pid()", "@y[1] = 2"]);
     holds("macro m(x) { $t = x; $t + 1 } begin { $t = \"mine\"; $r = m(pid); }", &["let $t#0: string[5]", "let $r: uint64"]);
     holds("macro add(a, b) { a + b } macro twice(c) { add(c, c) } begin { $z = twice(nsecs); }", &["(nsecs() + nsecs())"]);
-    holds("macro f(x) { x } macro f($x) { $x + 1 } begin { $a = 1; $b = f($a); $c = f(5); }", &["$b = ($a + 1)", "$c = 5"]);
+    holds("macro f(x) { x } macro f($x) { $x + 1 } begin { $a = 1; $b = f($a); $c = f(5); }", &["$b = ((int64)$a + 1)", "$c = 5"]);
     holds(
         "macro at(p, type, member) { (type *)((uint64)p - offsetof(type, member)) } begin { $t = at(curtask, typeof(struct task_struct), tgid); }",
         &["let $t: struct task_struct *"],

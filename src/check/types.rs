@@ -1,4 +1,18 @@
 //! Types: how two uses of one name become one type, and what a written type means.
+//!
+//! # Integers
+//!
+//! - A literal is a number. Operators on literals calculate with numbers (`fold::binary`): what 64 bits do not hold is an error, and
+//!   so is one beyond `int64` beside a negative one. Its type is the narrowest signed one that holds it, `uint64` from 2^63 on. The
+//!   complement of a literal that is not negative has no sign.
+//! - The sign of a literal that is not negative is weak ([`Weak`]): it yields to that of what it meets, in an operator, a choice, a
+//!   variable, a map, a part of a tuple. What holds nothing else is weak too. Of two weak ones the wider stays.
+//! - Uses of one name merge: of one sign to the wider, of two to the signed type that holds both, `int64` at most.
+//! - Arithmetic is of 64 bits: signed where an operand is signed and not weak, where both are weak, and for `-`. Comparisons take
+//!   that type too. Division is unsigned where an operand is `uint64`.
+//! - `-x` and `~x` of an unsigned `x` are of its own width, and zero above.
+//! - `++` makes an undeclared variable or map of 64 bits, `--` of `int64`. A declared type stays, and wraps around.
+//! - A cast to a pointer fills up with zeros; other casts fill up with the sign of what is cast.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
@@ -18,10 +32,35 @@ use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
 pub struct Merged {
     /// [`Type::Void`] while nothing is known.
     pub ty: Type,
-    /// Only literals so far: their sign yields to what comes.
-    pub weak: bool,
+    /// What of it yields its sign to what comes.
+    pub weak: Weak,
     /// The use that decided the type first.
     pub span: Span,
+}
+
+/// Does a value's sign yield to what it meets? That of a literal does which is not negative, and of what has held nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Weak {
+    No,
+    Yes,
+    /// Of each part of a tuple or record.
+    Parts(Vec<Weak>),
+}
+
+impl Weak {
+    /// Of one part.
+    pub fn part(&self, i: usize) -> Weak {
+        match self {
+            Weak::Parts(parts) => parts.get(i).cloned().unwrap_or(Weak::No),
+            Weak::No | Weak::Yes => Weak::No,
+        }
+    }
+}
+
+impl From<bool> for Weak {
+    fn from(weak: bool) -> Self {
+        if weak { Weak::Yes } else { Weak::No }
+    }
 }
 
 /// What `sizeof` says, and where such a thing may begin.
@@ -53,40 +92,63 @@ impl Size {
 
 impl Default for Merged {
     fn default() -> Self {
-        Self { ty: Type::Void, weak: true, span: Span::default() }
+        Self { ty: Type::Void, weak: Weak::Yes, span: Span::default() }
     }
 }
 
 impl Merged {
     /// Adds a use. One that does not fit changes nothing: it is reported where its value is converted.
-    pub fn add(&mut self, ty: &Type, weak: bool, span: Span) {
+    pub fn add(&mut self, ty: &Type, weak: &Weak, span: Span) {
         if *ty == Type::Void {
             return;
         }
         if self.ty == Type::Void {
-            *self = Self { ty: ty.clone(), weak, span };
+            *self = Self { ty: ty.clone(), weak: weak.clone(), span };
             return;
         }
-        let merged = match (self.weak, weak) {
-            (true, false) => merge_literal(&self.ty, ty),
-            (false, true) => merge_literal(ty, &self.ty),
-            (true, true) | (false, false) => merge(&self.ty, ty),
-        };
-        if let Some(ty) = merged {
+        if let Some((ty, weak)) = merge_weak(&self.ty, &self.weak, ty, weak) {
             self.ty = ty;
-            self.weak &= weak;
+            self.weak = weak;
         }
     }
 }
 
-/// A 64-bit literal of flexible sign meets something that is typed.
-fn merge_literal(literal: &Type, other: &Type) -> Option<Type> {
-    match other {
-        Type::Int(i) => Some(Type::Int(Int { bytes: 8, signed: i.signed && *literal != Type::U64 })),
+/// The type that holds values of both, and what of it is weak still.
+pub fn merge_weak(a: &Type, a_weak: &Weak, b: &Type, b_weak: &Weak) -> Option<(Type, Weak)> {
+    match (a, b) {
+        (Type::Int(x), Type::Int(y)) => {
+            let (int, weak) = match (a_weak, b_weak) {
+                (Weak::Yes, Weak::Yes) => (merge_ints(*x, *y), Weak::Yes),
+                (Weak::Yes, _) => (yielding(*x, *y), Weak::No),
+                (_, Weak::Yes) => (yielding(*y, *x), Weak::No),
+                _ => (merge_ints(*x, *y), Weak::No),
+            };
+            Some((Type::Int(int), weak))
+        }
         // A null pointer.
-        Type::Ptr(..) => Some(other.clone()),
-        _ => merge(literal, other),
+        (Type::Int(_), Type::Ptr(..)) if *a_weak == Weak::Yes => Some((b.clone(), Weak::No)),
+        (Type::Ptr(..), Type::Int(_)) if *b_weak == Weak::Yes => Some((a.clone(), Weak::No)),
+        (Type::Tuple(x), Type::Tuple(y)) if x.len() == y.len() => {
+            let parts = x.iter().zip(y).enumerate().map(|(i, (x, y))| merge_weak(x, &a_weak.part(i), y, &b_weak.part(i)));
+            let (types, weak) = parts.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+            Some((Type::Tuple(types), Weak::Parts(weak)))
+        }
+        (Type::Record(x), Type::Record(y)) if x.name.is_empty() && y.name.is_empty() && x.fields.len() == y.fields.len() => {
+            let merged = x.fields.iter().enumerate().map(|(i, f)| {
+                let j = y.fields.iter().position(|g| g.name == f.name)?;
+                let (ty, weak) = merge_weak(&f.ty, &a_weak.part(i), &y.fields.get(j)?.ty, &b_weak.part(j))?;
+                Some(((f.name.clone(), ty), weak))
+            });
+            let (fields, weak) = merged.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+            Some((record_of(fields), Weak::Parts(weak)))
+        }
+        _ => Some((merge(a, b)?, Weak::No)),
     }
+}
+
+/// A weak integer meets another: the larger width, the other's sign.
+fn yielding(weak: Int, other: Int) -> Int {
+    Int { bytes: weak.bytes.max(other.bytes), signed: other.signed }
 }
 
 /// Are an array's elements pointers, or arrays of them? Where they lead may be known on one side only.
@@ -244,6 +306,18 @@ fn base_type(ty: &Type) -> &str {
     }
 }
 
+/// A type as `typeinfo` writes it.
+fn full_type(ty: &Type) -> String {
+    match ty {
+        Type::Tuple(elems) => format!("({})", elems.iter().map(full_type).collect::<Vec<_>>().join(",")),
+        Type::Record(r) if r.name.is_empty() => {
+            let fields: Vec<String> = r.fields.iter().map(|f| format!(".{} = {}", f.name, full_type(&f.ty))).collect();
+            format!("record {{ {} }}", fields.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
 impl Body<'_> {
     /// Has a tuple or record few enough values? Those that hold another twice double with each level.
     pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
@@ -374,7 +448,7 @@ impl Body<'_> {
         let parts = [
             ("btf_id", fold::typed(0, Type::U64, span)),
             ("base_type", fold::string(base_type(&ty).as_bytes(), span)),
-            ("full_type", fold::string(ty.to_string().as_bytes(), span)),
+            ("full_type", fold::string(full_type(&ty).as_bytes(), span)),
         ];
         let ty = record_of(parts.iter().map(|(n, e)| (n.to_string(), e.ty.clone())).collect());
         Expr { kind: ExprKind::Tuple(parts.into_iter().map(|(_, e)| e).collect()), ty, span }
@@ -470,12 +544,22 @@ mod tests {
     #[test]
     fn literals_yield_their_sign() {
         let mut m = Merged::default();
-        m.add(&Type::I64, true, Span::default());
-        m.add(&Type::U64, false, Span::default());
-        assert_eq!(m.ty, Type::U64);
-        m.add(&Type::I64, true, Span::default());
-        assert_eq!(m.ty, Type::U64);
-        m.add(&Type::I64, false, Span::default());
+        m.add(&Type::int(2), &Weak::Yes, Span::default());
+        m.add(&Type::uint(1), &Weak::No, Span::default());
+        assert_eq!(m.ty, Type::uint(2));
+        m.add(&Type::int(4), &Weak::Yes, Span::default());
+        assert_eq!(m.ty, Type::uint(4));
+        m.add(&Type::int(1), &Weak::No, Span::default());
         assert_eq!(m.ty, Type::I64);
+    }
+
+    #[test]
+    fn parts_yield_each_by_itself() {
+        let mut m = Merged::default();
+        let pair = |a, b| Type::Tuple(vec![a, b]);
+        m.add(&pair(Type::U64, Type::int(1)), &Weak::Parts(vec![Weak::No, Weak::Yes]), Span::default());
+        m.add(&pair(Type::int(1), Type::uint(4)), &Weak::Parts(vec![Weak::Yes, Weak::No]), Span::default());
+        assert_eq!(m.ty, pair(Type::U64, Type::uint(4)));
+        assert_eq!(m.weak, Weak::Parts(vec![Weak::No, Weak::No]));
     }
 }

@@ -20,12 +20,24 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "integers: division",
-        "of signed numbers keeps the sign and rounds towards zero, as in C; bpftrace divides as if they had no sign, and warns.",
+        "of signed numbers keeps the sign and rounds towards zero, as in C and as bpftrace has it of literals; of others it divides \
+         as if they had no sign, and warns.",
     ),
     (
-        "integers: shift to the right",
-        "of a negative number brings in ones, as in C, and a count of 64 or more is taken modulo 64; bpftrace brings in zeros.",
+        "integers: shifts",
+        "to the right of a negative number bring in ones, as in C and as bpftrace has it of literals; of others it brings in zeros. A \
+         count of 64 or more is taken modulo 64; in bpftrace what comes out is left to chance.",
     ),
+    (
+        "integers: -x and ~x",
+        "of a signed x of 1, 2 or 4 bytes keep the sign: -x of 5 is -5. In bpftrace it is 251 where it is printed or kept, and -5 in \
+         a sum or behind a cast.",
+    ),
+    (
+        "integers: literals",
+        "that overflow in a product or difference are refused, as bpftrace does of most; (-9223372036854775808) / -1 ends it.",
+    ),
+    ("for: a range's variable", "has room for both ends; in bpftrace one from a literal to a variable may be too narrow."),
     (
         "while",
         "always loads: the kernel counts its turns, and after 8388607 in one run of the probe it is left, which is told. In \
