@@ -88,6 +88,11 @@ pub fn without_os_error(text: &str) -> String {
     }
 }
 
+/// The text of strerror(3).
+pub fn strerror(errno: i32) -> String {
+    without_os_error(&io::Error::from_raw_os_error(errno).to_string())
+}
+
 /// The text of strerror(3), to follow a colon: lower case, without a number.
 pub fn reason(e: &io::Error) -> String {
     without_os_error(&e.to_string()).to_lowercase()

@@ -230,6 +230,9 @@ pub struct Pos {
     pub line: u32,
     /// From 1.
     pub col: u32,
+    /// The line where it ends, and the column behind it there; 0: not known.
+    #[serde(default)]
+    pub end: (u32, u32),
 }
 
 /// A map, read and ready to be shown: entries as they came, the renderer sorts.

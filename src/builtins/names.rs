@@ -38,6 +38,27 @@ const ERRORS: &[&str] = &[
     "ENOTRECOVERABLE", "ERFKILL", "EHWPOISON",
 ];
 
+/// By number; strsignal(3).
+#[rustfmt::skip]
+const SIGNALS: &[&str] = &[
+    "", "Hangup", "Interrupt", "Quit", "Illegal instruction", "Trace/breakpoint trap", "Aborted", "Bus error",
+    "Floating point exception", "Killed", "User defined signal 1", "Segmentation fault", "User defined signal 2", "Broken pipe",
+    "Alarm clock", "Terminated", "Stack fault", "Child exited", "Continued", "Stopped (signal)", "Stopped", "Stopped (tty input)",
+    "Stopped (tty output)", "Urgent I/O condition", "CPU time limit exceeded", "File size limit exceeded", "Virtual timer expired",
+    "Profiling timer expired", "Window changed", "I/O possible", "Power failure", "Bad system call",
+];
+/// The first signal that programs have for themselves: the C library keeps the two before it.
+const FIRST_REAL_TIME: usize = 34;
+
+fn signal(n: usize) -> String {
+    match SIGNALS.get(n) {
+        Some(text) if !text.is_empty() => (*text).to_owned(),
+        _ if (FIRST_REAL_TIME..=LAST_SIGNAL).contains(&n) => format!("Real-time signal {}", n - FIRST_REAL_TIME),
+        _ if n <= LAST_SIGNAL => format!("Unknown signal {n}"),
+        _ => "N/A".to_owned(),
+    }
+}
+
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "strerror",
@@ -102,10 +123,23 @@ pub(super) const ROWS: &[Builtin] = &[
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
-            look_up(e, u, n, "signal_name", LAST_SIGNAL, |n| control::signal_name(n as i32).unwrap_or_else(|| "N/A".into()))
+            look_up(e, u, n, "signal_name", LAST_SIGNAL, signal)
         }),
-        doc: "A signal's name (SIGKILL); N/A for a number that is none.",
+        doc: "What a signal means, as strsignal(3) has it (`Killed`); N/A for a number that is none.",
         example: "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_name(args.sig), args.pid); }",
+    },
+    Builtin {
+        name: "signal_constant",
+        params: &[Param::new("signal", Accepts::Int)],
+        returns: Returns::Always(Type::Str(ROOM as u32)),
+        needs: Caps::NONE,
+        risky: false,
+        lower: Lower::Code(|e, u, args| {
+            let n = number(e, args);
+            look_up(e, u, n, "signal_constant", LAST_SIGNAL, |n| control::signal_name(n as i32).unwrap_or_else(|| "N/A".into()))
+        }),
+        doc: "A signal's name in C (SIGKILL); N/A for a number that is none.",
+        example: "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_constant(args.sig), args.pid); }",
     },
     Builtin {
         name: "syscall_name",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::count::{beats, has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, Facts, More, Param};
 use crate::diag::Diagnostic;
+use crate::emit::shared::Start;
 use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
 use crate::types::{Agg, Int};
 use crate::value::{Series, Stats, Value};
@@ -42,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         read: None,
     },
     "The last `count` intervals of so many nanoseconds, each with the last value of its argument there, or with their avg, max, min \
-     or sum (a string). Intervals count from the start of the machine.",
+     or sum (a string). Intervals begin at multiples of their length, counted from 1970 in UTC.",
     "config = { unstable_tseries = enable; } tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @ = tseries(args.ret, 100ms, 20, \"sum\"); }",
 )];
 
@@ -74,7 +75,10 @@ fn parameters(agg: &Agg) -> [i64; 3] {
 
 fn update<'c>(e: &mut Emit<'c>, agg: &Agg, slot: PointerValue<'c>, v: IntValue<'c>) {
     let [interval, count, how] = parameters(agg);
+    // intervals begin at round times, as a clock on the wall shows them
     let now = e.call(Helper::KtimeGetBootNs, &[]);
+    let ahead = e.start(std::mem::offset_of!(Start, unix_offset));
+    let now = e.add(now, ahead);
     let number = e.div(now, e.int(interval as u64), false, false);
     let index = e.div(number, e.int(count as u64), false, true);
     let index = e.at_most(index, count as u64 - 1);
@@ -128,7 +132,7 @@ struct Bucket {
     count: u64,
 }
 
-/// Starts count from the start of the machine here.
+/// Starts are moments of the clock on the wall.
 fn merge(agg: &Agg, slots: &[&[u8]]) -> Series {
     let [interval, count, how] = parameters(agg);
     let (interval, words) = (interval.max(1) as u64, words(how) as usize);

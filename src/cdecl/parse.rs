@@ -454,7 +454,7 @@ impl<'a> Parser<'a> {
                 });
                 known.unwrap_or(Ty::Tag(tag))
             }
-            other @ (Ty::Void | Ty::Bool | Ty::Int(_) | Ty::Raw(..) | Ty::Pointer(_) | Ty::Function | Ty::Kernel(..)) => other,
+            other @ (Ty::Void | Ty::Bool | Ty::Char | Ty::Int(_) | Ty::Raw(..) | Ty::Pointer(_) | Ty::Function | Ty::Kernel(..)) => other,
         }
     }
 
@@ -581,6 +581,7 @@ fn basic(words: &[&str]) -> Result<Ty, String> {
         () if has("__int128") || has("__int128_t") || has("__uint128_t") => Ok(Ty::Raw(16, 16)),
         // x86-64's `__builtin_va_list` is an array of one struct of 24 bytes
         () if has("__builtin_va_list") => Ok(Ty::Raw(24, 8)),
+        () if has("char") && signed && !has("signed") => Ok(Ty::Char),
         () if has("char") => int(1),
         () if has("short") => int(2),
         () if longs > 0 => int(8),

@@ -23,7 +23,9 @@ pub enum Ty {
     Void,
     /// `_Bool`
     Bool,
-    /// `char` … `unsigned long long`; `char` itself is signed text.
+    /// `char`, which is signed; several are text.
+    Char,
+    /// `signed char` … `unsigned long long`.
     Int(Int),
     /// Of so many bytes, with this alignment: floating point, 128-bit integers. Only its bytes can be had.
     Raw(u32, u32),
@@ -124,7 +126,7 @@ impl Types {
     pub fn shape(&self, ty: &Ty) -> Option<(u64, u32)> {
         match ty {
             Ty::Void | Ty::Function => None,
-            Ty::Bool => Some((1, 1)),
+            Ty::Bool | Ty::Char => Some((1, 1)),
             Ty::Int(i) => Some((i.bytes.into(), i.bytes.into())),
             Ty::Raw(bytes, align) => Some(((*bytes).into(), *align)),
             Ty::Pointer(_) => Some((8, 8)),
@@ -145,6 +147,7 @@ impl Types {
     pub fn int(&self, ty: &Ty) -> Option<Int> {
         match ty {
             Ty::Bool => Some(Int { bytes: 1, signed: false }),
+            Ty::Char => Some(Int { bytes: 1, signed: true }),
             Ty::Int(i) => Some(*i),
             Ty::Tag(tag) => self.tags.get(*tag).filter(|t| t.kind == TagKind::Enum).map(|t| t.int),
             Ty::Kernel(ty, _) => ty.as_int(),
@@ -175,12 +178,13 @@ impl View<'_> {
         match ty {
             Ty::Void | Ty::Function => Type::Void,
             Ty::Bool => Type::Bool,
+            Ty::Char => Type::int(1),
             Ty::Int(i) => Type::Int(*i),
             Ty::Raw(bytes, _) => Type::Array(Box::new(Type::uint(1)), *bytes),
             Ty::Pointer(to) => self.ty(to, depth + 1).ptr(Space::Unknown),
             Ty::Array(elem, n) => {
-                let (elem, n) = (self.ty(elem, depth + 1), n.unwrap_or(0));
-                if n > 0 && elem == Type::int(1) { Type::Str(n) } else { Type::Array(Box::new(elem), n) }
+                let (text, n) = (matches!(**elem, Ty::Char), n.unwrap_or(0));
+                if text && n > 0 { Type::Str(n) } else { Type::Array(Box::new(self.ty(elem, depth + 1)), n) }
             }
             Ty::Tag(tag) => self.tag(*tag),
             Ty::Kernel(ty, _) => ty.clone(),

@@ -251,6 +251,11 @@ impl Body<'_> {
     pub fn as_condition(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::Bool => e,
+            // of a literal it is known whether it is empty
+            Type::Str(_) if fold::text(&e).is_some() => {
+                let some = fold::text(&e).is_some_and(|text| !text.is_empty());
+                fold::typed(some.into(), Type::Bool, e.span)
+            }
             Type::Void => Expr { ty: Type::Bool, ..e },
             ty if ty.is_scalar() => cast(e, &Type::Bool),
             ty => {

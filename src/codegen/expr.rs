@@ -20,6 +20,17 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Evaluates an expression.
     pub(super) fn expr(&mut self, e: &Expr) -> Operand<'c> {
+        // what fails here is told with this place, and not with the whole statement's
+        let around = self.e.span;
+        if e.span.start < e.span.end {
+            self.e.span = e.span;
+        }
+        let made = self.expr_here(e);
+        self.e.span = around;
+        made
+    }
+
+    fn expr_here(&mut self, e: &Expr) -> Operand<'c> {
         match &e.kind {
             ExprKind::Int(n) => Operand::reg(e.ty.clone(), self.e.int(*n)),
             ExprKind::Str(s) => self.text(s, &e.ty),
@@ -544,13 +555,11 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
-        let discarded = std::mem::take(&mut self.e.discarded);
         match &call.row.lower {
             Lower::Code(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
                 let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(Caps::TRUSTED));
                 let args = self.args(call);
                 self.e.trusts = trusts;
-                self.e.discarded = discarded;
                 self.e.deep = self.frames() + 2 > MOST_FRAMES;
                 emit(&mut self.e, &call.to_use(None), &args)
             }

@@ -281,7 +281,8 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
     match (sources.get(index), lines.get(index)) {
         (Some(s), Some(lines)) => {
             let (line, col) = lines.line_col(s, span.start);
-            (Pos { file: s.name.clone(), line, col }, lines.line(s, line).to_string())
+            let end = lines.line_col(s, span.end);
+            (Pos { file: s.name.clone(), line, col, end }, lines.line(s, line).to_string())
         }
         _ => (Pos::default(), String::new()),
     }

@@ -140,7 +140,6 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn stmt(&mut self, s: &Stmt) {
         match &s.kind {
             StmtKind::Expr(e) => {
-                self.e.discarded = matches!(e.kind, hir::ExprKind::Call(_));
                 self.expr(e);
             }
             StmtKind::SetVar(var, value) => {
@@ -492,6 +491,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Type::Agg(agg) = self.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
         let args = self.args(call);
         let at = self.map_key(map, key);
+        // a full map is told with the place of the call
+        self.e.span = call.span;
         let change = self.e.begin_change(map);
         // that of a map without keys is always there
         let size = self.e.script_map_def(map).value_size;

@@ -195,8 +195,6 @@ pub struct Emit<'c> {
     pub room: Room,
     /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
     pub pad: bool,
-    /// What the call under way gives is not looked at.
-    pub discarded: bool,
     /// See [`Emit::own_ids`].
     pub namespace: Option<(u64, u64)>,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all.

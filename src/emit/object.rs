@@ -232,7 +232,6 @@ impl<'c> Emit<'c> {
             on_stack_limit: 32,
             room: super::Room { temporaries: 256, lean: false },
             pad: true,
-            discarded: false,
             space: crate::types::Space::Unknown,
             at_entry: false,
             deep: false,

@@ -45,6 +45,8 @@ pub struct Start {
     pub cpus: u64,
     /// International Atomic Time is so many nanoseconds ahead of `CLOCK_MONOTONIC`.
     pub tai_offset: u64,
+    /// `CLOCK_REALTIME` is so many nanoseconds ahead of `CLOCK_BOOTTIME`.
+    pub unix_offset: u64,
     /// Always 0, which the verifier knows and the compiler does not.
     pub never: u64,
     /// This process, as the kernel numbers it whatever namespace it is in.

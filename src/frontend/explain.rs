@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn a_line_is_marked_without_its_indent() {
         let sources = [Source { name: "dir/a.bt".into(), text: "begin {\n  @ = 1;\n}\n".into() }];
-        let span = place(&Pos { file: "a.bt".into(), line: 2, col: 1 }, &sources);
+        let span = place(&Pos { file: "a.bt".into(), line: 2, col: 1, ..Pos::default() }, &sources);
         assert_eq!(&sources[0].text[span.start as usize..span.end as usize], "@ = 1;");
-        assert_eq!(place(&Pos { file: "other".into(), line: 2, col: 1 }, &sources), Span::default());
-        assert_eq!(place(&Pos { file: "a.bt".into(), line: 99, col: 1 }, &sources).source, 0);
+        assert_eq!(place(&Pos { file: "other".into(), line: 2, col: 1, ..Pos::default() }, &sources), Span::default());
+        assert_eq!(place(&Pos { file: "a.bt".into(), line: 99, col: 1, ..Pos::default() }, &sources).source, 0);
     }
 }

@@ -51,9 +51,15 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("strings: max_strlen", "is how many bytes of text str() keeps, whatever its value; from 1024 on bpftrace keeps one byte less."),
     (
         "strings: arrays of characters",
-        "are read to their own end; what is full, without a NUL, ends in `..`, as there. bpftrace reads a byte more where the script \
-         declares the struct, 0 at any index, nothing by str(), and of arrays of such arrays the first alone; it shows arrays of \
-         unsigned char, so MAC and IPv6 addresses too, as text where the kernel's or a binary's own types have them.",
+        "are arrays of `char`, by whatever name, and are read to their own end; what is full, without a NUL, ends in `..`, as there. \
+         bpftrace reads a byte more where the script declares the struct, 0 at any index, nothing by str(), and of arrays of such \
+         arrays the first alone; it shows arrays of unsigned char, so MAC and IPv6 addresses too, as text where the \
+         kernel's or a binary's own types have them, and those of a typedef of char as numbers.",
+    ),
+    (
+        "bit-fields",
+        "of signed types have a sign, as in C; in bpftrace none has. A bool of C is true or false, and an enum has its names, wherever \
+         the type comes from; in bpftrace those of a script's C part and of a binary are numbers in part.",
     ),
     (
         "strings: == with a literal",

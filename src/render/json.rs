@@ -4,6 +4,7 @@
 //! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
 
 use crate::diag::misleads;
+use crate::failure::strerror;
 use crate::host::Reader;
 use crate::value::{Counts, Hist, MapView, Output, Trial, Value};
 
@@ -34,7 +35,9 @@ impl Renderer for JsonRenderer {
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 if self.options.warnings || !is_warning(kind) {
                     open(kind, to);
-                    field("msg", to, |to| string(msg.as_bytes(), to));
+                    // of a helper's failure, what the C library says of the error
+                    let error = helper.as_ref().map(|(_, code)| strerror(i32::try_from(code.unsigned_abs()).unwrap_or(0)));
+                    field("msg", to, |to| string(error.as_ref().unwrap_or(msg).as_bytes(), to));
                     if let Some((name, code)) = helper {
                         field("helper", to, |to| string(name.as_bytes(), to));
                         field("retcode", to, |to| signed(to, *code));
@@ -210,7 +213,7 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
         }
         Value::Series(s) => array(&s.buckets, to, |(start, v), to| {
             to.extend_from_slice(b"{\"interval_start\":");
-            string(series::utc(*start).as_bytes(), to);
+            string(series::utc(*start).replace(' ', "T").as_bytes(), to);
             to.extend_from_slice(b",\"value\":");
             value(v, trailer, to);
             to.push(b'}');

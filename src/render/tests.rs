@@ -454,7 +454,7 @@ fn problem(kind: &'static str, msg: &str, helper: Option<(&str, i64)>) -> Output
         kind,
         msg: msg.into(),
         helper: helper.map(|(name, code)| (name.into(), code)),
-        pos: Pos { file: "stdin".into(), line: 1, col: 10 },
+        pos: Pos { file: "stdin".into(), line: 1, col: 10, ..Pos::default() },
         line: "\tbegin { @a[1] = 2 }".into(),
     }
 }
@@ -507,12 +507,12 @@ fn problems() {
     );
     says(
         &problem("errorf", "bad \"thing\"\n", None),
-        "stdin:1:10: ERROR: bad \"thing\"\n    begin { @a[1] = 2 }\n            ~\n",
+        "stdin:1:10: ERROR: bad \"thing\"\n",
         "{\"type\": \"errorf\", \"msg\": \"bad \\\"thing\\\"\\n\", \"filename\": \"stdin\", \"line\": 1, \"col\": 10}\n",
     );
     says(
         &problem("warnf", "careful", None),
-        "stdin:1:10: WARNING: careful\n    begin { @a[1] = 2 }\n            ~\n",
+        "stdin:1:10: WARNING: careful\n",
         "{\"type\": \"warnf\", \"msg\": \"careful\", \"filename\": \"stdin\", \"line\": 1, \"col\": 10}\n",
     );
 }

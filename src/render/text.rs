@@ -45,6 +45,8 @@ impl Renderer for TextRenderer {
                         true => msg.to_string(),
                         false => plain(msg),
                     };
+                    // and says itself what it is about
+                    let line = if is_script(kind) { "" } else { line };
                     problem(severity, &msg, helper.as_ref(), pos, line, &mut to.err);
                 }
             }
@@ -120,7 +122,7 @@ fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
 fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos, line: &str, to: &mut Vec<u8>) {
     let mut text = String::new();
     if pos.line > 0 {
-        text += &format!("{}:{}:{}: ", plain(&pos.file), pos.line, pos.col);
+        text += &format!("{}:{}: ", plain(&pos.file), place(pos));
     }
     text += &format!("{severity}: {}\n", msg);
     if let Some((name, code)) = helper {
@@ -128,8 +130,26 @@ fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos,
     }
     if !line.is_empty() {
         // A tab is shown as four columns, so the mark under it must count it as four too.
-        let before: usize = line.chars().take(pos.col.saturating_sub(1) as usize).map(|c| if c == '\t' { 4 } else { 1 }).sum();
-        text += &format!("{}\n{}~\n", uncommanded_line(&plain(&line.replace('\t', "    "))), " ".repeat(before));
+        let width = |from: u32, to: u32| -> usize {
+            let part = line.chars().skip(from.saturating_sub(1) as usize).take(to.saturating_sub(from) as usize);
+            part.map(|c| if c == '\t' { 4 } else { 1 }).sum()
+        };
+        let end = match pos.end.0 {
+            0 => pos.col + 1,
+            last if last == pos.line => pos.end.1,
+            _ => u32::MAX,
+        };
+        let (before, under) = (width(1, pos.col), width(pos.col, end).max(1));
+        text += &format!("{}\n{}{}\n", uncommanded_line(&plain(&line.replace('\t', "    "))), " ".repeat(before), "~".repeat(under));
     }
     to.extend_from_slice(text.as_bytes());
+}
+
+/// Line and columns, of which the second is behind the end; or the lines, where there are several.
+fn place(pos: &Pos) -> String {
+    match pos.end {
+        (line, _) if line > pos.line => format!("{}-{line}", pos.line),
+        (line, col) if line == pos.line && col > pos.col => format!("{line}:{}-{col}", pos.col),
+        _ => format!("{}:{}", pos.line, pos.col),
+    }
 }

@@ -251,6 +251,7 @@ fn prepare_maps(
                     boot_ns: clock(libc::CLOCK_BOOTTIME),
                     cpus: cpus.into(),
                     tai_offset: clock(libc::CLOCK_TAI).wrapping_sub(clock(libc::CLOCK_MONOTONIC)),
+                    unix_offset: clock(libc::CLOCK_REALTIME).wrapping_sub(clock(libc::CLOCK_BOOTTIME)),
                     never: 0,
                     own: super::follow::own_id(),
                     first: settings.pid.unwrap_or(given.child).into(),
@@ -258,10 +259,10 @@ fn prepare_maps(
                     failures_shift: Start::shift(cpus).into(),
                     seed: seed(),
                 };
-                let words = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.never, start.own, start.first];
-                let words = words
+                let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.never];
+                let words = first
                     .into_iter()
-                    .chain([start.problems, start.failures_shift, start.seed])
+                    .chain([start.own, start.first, start.problems, start.failures_shift, start.seed])
                     .flat_map(u64::to_ne_bytes)
                     .collect::<Vec<_>>();
                 if let Some(to) = map.initial_value_mut() {

@@ -162,13 +162,7 @@ fn value(map: &Map, at: MapFd, bytes: &[u8], host: &mut dyn Host) -> anyhow::Res
     let size = agg.size as usize;
     let slots = bytes.get(first..).unwrap_or_default();
     let slots: Vec<&[u8]> = slots.chunks(stride.max(1)).filter_map(|slot| slot.get(..size)).collect();
-    let mut value = (row(agg)?.merge)(agg, &slots);
-    // in the kernel time counts from the start of the machine
-    if let Value::Series(series) = &mut value {
-        let since = i128::from(host.boot_to_unix_ns());
-        series.buckets.iter_mut().for_each(|(start, _)| *start += since);
-    }
-    Ok(value)
+    Ok((row(agg)?.merge)(agg, &slots))
 }
 
 fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::shared::Shared;
 use crate::codegen::artifact::{Manifest, Problem};
-use crate::failure::without_os_error;
+use crate::failure::strerror;
 use crate::host::Host;
 use crate::value::Output;
 
@@ -98,11 +98,6 @@ fn helper_failure(helper: &str, returned: i64) -> String {
             "the map is full, and the element was not stored: raise max_map_keys, or declare the map with more room".into()
         }
         ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map right now: it was not stored".into(),
-        ("map_delete_elem" | "map_lookup_elem", libc::ENOENT) => "the map has no such key".into(),
         _ => strerror(errno),
     }
-}
-
-fn strerror(errno: i32) -> String {
-    without_os_error(&std::io::Error::from_raw_os_error(errno).to_string())
 }

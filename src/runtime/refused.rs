@@ -103,7 +103,7 @@ fn remedy(reason: &str) -> Option<String> {
 fn position(line: &str) -> Option<Pos> {
     let (_, place) = line.trim_start().strip_prefix(';')?.rsplit_once(" @ ")?;
     let (file, line) = place.rsplit_once(':')?;
-    Some(Pos { file: file.into(), line: line.trim().parse().ok()?, col: 1 })
+    Some(Pos { file: file.into(), line: line.trim().parse().ok()?, col: 1, ..Pos::default() })
 }
 
 /// The last line that is neither summary, instruction, register state nor source.
@@ -144,7 +144,7 @@ mod tests {
             ; @bad = *(arg0 + 8); @ script.bt:3\n11: (79) r1 = *(u64 *)(r7 +16)        ; R1=scalar() R7=ctx()\n12: (0f) r0 += r1\n\
             math between map_value pointer and register with unbounded min value is not allowed\nprocessed 12 insns (limit 1000000) max_states_per_insn 0\n";
         let refused = read("kprobe:x", log);
-        assert_eq!(refused.pos, Some(Pos { file: "script.bt".into(), line: 3, col: 1 }));
+        assert_eq!(refused.pos, Some(Pos { file: "script.bt".into(), line: 3, col: 1, ..Pos::default() }));
         assert_eq!(refused.reason, "math between map_value pointer and register with unbounded min value is not allowed");
         assert_eq!(refused.suggestion, None);
     }
@@ -155,7 +155,7 @@ mod tests {
             Reason:\n  R0 has never been initialized on this path, so the verifier cannot use it as an input.\n\nAt:\n  insn 0\n        | ^-- error: R0 is not readable\n\n\
             Suggestion:\n  Initialize R0 on every path before this instruction.\n\nprocessed 1 insns (limit 1000000)\n";
         let refused = read("begin", log);
-        assert_eq!(refused.pos, Some(Pos { file: "stdin".into(), line: 2, col: 1 }));
+        assert_eq!(refused.pos, Some(Pos { file: "stdin".into(), line: 2, col: 1, ..Pos::default() }));
         assert!(refused.reason.starts_with("Register Type Safety: Unreadable register: R0 has never"), "{}", refused.reason);
         assert_eq!(refused.suggestion.as_deref(), Some("Initialize R0 on every path before this instruction."));
     }

@@ -63,7 +63,7 @@ fn one() -> std::sync::MutexGuard<'static, ()> {
 }
 
 fn site(name: &str, attach: Attach) -> Site {
-    Site { name: name.into(), attach, pos: Pos { file: "t".into(), line: 1, col: 1 } }
+    Site { name: name.into(), attach, pos: Pos { file: "t".into(), line: 1, col: 1, ..Pos::default() } }
 }
 
 fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {

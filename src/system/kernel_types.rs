@@ -335,8 +335,9 @@ impl KernelTypes {
             }
             Kind::Array => {
                 let (elem, n) = (self.within(module, entry.word(0)?), entry.word(2)?);
+                let text = self.is_char(elem);
                 let elem = self.ty(elem, depth + 1)?;
-                if n > 0 && elem == Type::int(1) { Type::Str(n) } else { Type::Array(Box::new(elem), n) }
+                if n > 0 && text { Type::Str(n) } else { Type::Array(Box::new(elem), n) }
             }
             Kind::Struct | Kind::Union | Kind::Fwd => {
                 let (id, entry) = match self.forward(id, &entry) {
@@ -380,6 +381,12 @@ impl KernelTypes {
             id = self.within(id >> MODULE_SHIFT, entry.size_or_type);
         }
         None
+    }
+
+    /// Is it `char` itself, of which several are text?
+    fn is_char(&self, id: u32) -> bool {
+        let entry = self.bare(id).and_then(|(id, _)| Some((id >> MODULE_SHIFT, self.entry(id).filter(|_| id != 0)?)));
+        entry.is_some_and(|(module, e)| e.kind == Kind::Int && e.size_or_type == 1 && self.string(module, e.name) == Some("char"))
     }
 
     fn int(&self, module: u32, entry: &Entry<'_>) -> Option<Type> {

@@ -141,11 +141,27 @@ impl BinaryTypes {
                 count.and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
             })
             .collect();
-        let text = elem == Type::int(1);
+        let text = elem == Type::int(1) && self.is_char(die, entry);
         Some(lengths.iter().rev().fold(elem, |ty, n| match ty {
             Type::Int(_) if text && *n > 0 && ty == Type::int(1) => Type::Str(*n),
             ty => Type::Array(Box::new(ty), *n),
         }))
+    }
+
+    /// Are an array's elements `char`, of which several are text? `signed char` is too where no other name stands for it, as
+    /// `int8_t` does.
+    fn is_char(&self, array: Die, entry: &Entry) -> bool {
+        let (mut next, mut renamed) = (self.referred(array, entry, DW_AT_type), false);
+        for _ in 0..DEPTH {
+            let Some((die, entry)) = next.and_then(|die| Some((die, self.entry(die)?))) else { return false };
+            if !is_shapeless(entry.tag()) {
+                let name = self.name(die, &entry);
+                return name == Some(b"char") || (!renamed && name == Some(b"signed char"));
+            }
+            renamed |= entry.tag() == gimli::DW_TAG_typedef;
+            next = self.referred(die, &entry, DW_AT_type);
+        }
+        false
     }
 
     fn enumeration(&self, die: Die) -> Option<Arc<Enum>> {
