@@ -130,6 +130,8 @@ struct State {
     debug_dirs: Vec<String>,
     /// Objects' separate debug files.
     separate: HashMap<usize, Option<Separate>>,
+    /// Names that several functions of an object have.
+    several: HashMap<usize, HashSet<String>>,
     /// Objects' functions of Go, by address, for those without symbols.
     go: HashMap<usize, Vec<Function>>,
     mappings: Mappings,
@@ -168,7 +170,8 @@ impl State {
             // A vmlinux says no more than kallsyms but for lines, and takes longer to read.
             let vmlinux = if options.lines { MaybeDefault::Default } else { MaybeDefault::None };
             let source = Source::Kernel(Kernel { debug_syms: options.lines, vmlinux, ..Kernel::default() });
-            state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default()
+            let frames = state.frames(options, KERNEL, &source, Input::AbsAddr(addr), call).unwrap_or_default();
+            state.named(options, None, frames)
         });
         placed(&frames, addr, None)
     }
@@ -181,7 +184,10 @@ impl State {
         match &mapping.backing {
             Backing::File(object) if object.is_made_up() => self.anonymous(pid, addr, at),
             Backing::File(object) => {
-                let frames = self.remembered((object.id, offset, call), options.keep, |state| state.file(options, object, offset, call));
+                let frames = self.remembered((object.id, offset, call), options.keep, |state| {
+                    let frames = state.file(options, object, offset, call);
+                    state.named(options, Some(object), frames)
+                });
                 let mut frames = placed(&frames, addr, Some(&object.path.to_string_lossy()));
                 let id = self.build_ids.entry(object.id).or_insert_with(|| build_id(object));
                 if let Some((last, id)) = frames.last_mut().zip(id.as_ref()) {
@@ -204,6 +210,28 @@ impl State {
             Backing::Anonymous => self.anonymous(pid, addr, at),
             Backing::Other(name) => placed(&[], addr, Some(name)),
         }
+    }
+
+    /// With names as in the source in place of symbols.
+    fn named(&mut self, options: Options, object: Option<&Object>, mut frames: Vec<Frame>) -> Vec<Frame> {
+        for symbol in frames.iter_mut().filter_map(|frame| frame.symbol.as_mut()).filter(|_| options.demangle) {
+            let instance = mangled::before_hash(symbol).filter(|before| object.is_some_and(|o| self.several(o).contains(*before)));
+            let name = instance.and_then(|_| mangled::readable_instance(symbol)).or_else(|| mangled::readable(symbol));
+            *symbol = name.unwrap_or_else(|| std::mem::take(symbol));
+        }
+        frames
+    }
+
+    /// The names, as far as the hash, that several functions of an object share.
+    fn several(&mut self, object: &Object) -> &HashSet<String> {
+        let dirs = &self.debug_dirs;
+        self.several.entry(object.id).or_insert_with(|| {
+            let functions =
+                object.reach().and_then(|path| quietly(|| elf::open(&path, dirs).ok()).ok()?).map_or_else(Vec::new, |b| b.functions);
+            let mut first: HashMap<&str, u64> = HashMap::new();
+            let known = functions.iter().filter_map(|f| Some((mangled::before_hash(&f.name)?, f.offset)));
+            known.filter(|(name, offset)| *first.entry(name).or_insert(*offset) != *offset).map(|(name, _)| name.to_owned()).collect()
+        })
     }
 
     fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
@@ -295,8 +323,7 @@ impl State {
                 .enable_inlined_fns(options.lines)
                 .build()
         });
-        let found =
-            || symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past, options.demangle)));
+        let found = || symbolizer.symbolize_single(source, at).ok().map(|found| found.as_sym().map(|sym| frames_of(sym, past)));
         match quietly(found) {
             Ok(found) => found.flatten(),
             Err(Panicked) => {
@@ -309,18 +336,17 @@ impl State {
     }
 }
 
-/// Frames without addresses: `past` is how far the frame's address is past the one looked up.
-fn frames_of(sym: &Sym<'_>, past: u64, demangle: bool) -> Vec<Frame> {
-    let named = |symbol: &str| Some(mangled::readable(symbol).filter(|_| demangle).unwrap_or_else(|| symbol.to_owned()));
+/// Frames without addresses, by their symbols: `past` is how far the frame's address is past the one looked up.
+fn frames_of(sym: &Sym<'_>, past: u64) -> Vec<Frame> {
     // blazesym lists a function that calls an inlined one first; a stack has the leaf first.
     let inlined = sym.inlined.iter().rev().map(|inlined| Frame {
-        symbol: named(&inlined.name),
+        symbol: Some(inlined.name.to_string()),
         source: inlined.code_info.as_ref().and_then(source_of),
         inlined: true,
         ..Frame::default()
     });
     let function = Frame {
-        symbol: named(&sym.name),
+        symbol: Some(sym.name.to_string()),
         offset: sym.offset as u64 + past,
         module: sym.module.as_ref().map(|m| m.to_string_lossy().into_owned()),
         source: sym.code_info.as_deref().and_then(source_of),

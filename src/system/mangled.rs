@@ -92,6 +92,17 @@ pub fn readable(symbol: &str) -> Option<String> {
     rust_name(symbol).or_else(|| cpp_name(&cpp_symbol(symbol)?, cpp_demangle::DemangleOptions::new()))
 }
 
+/// The same of one of several instances of a generic function, which in Rust's older mangling have one name: with the hash by
+/// which their symbols differ, as attach points have it.
+pub fn readable_instance(symbol: &str) -> Option<String> {
+    name(symbol)?.exact().map(|name| name.full)
+}
+
+/// Of a symbol in Rust's older mangling, what is before the hash.
+pub fn before_hash(symbol: &str) -> Option<&str> {
+    symbol.starts_with("_Z").then(|| hash(symbol)).flatten().map(|(before, _)| before)
+}
+
 /// Does a symbol begin as mangled names do? The demanglers' own tests are not enough: they also take bare types (`i` is `int`),
 /// and the prefixes of other systems, which are ordinary C names in an ELF file.
 fn is_mangled(symbol: &str) -> bool {
@@ -140,9 +151,14 @@ fn rust_name(symbol: &str) -> Option<String> {
 
 /// `_ZN` … `17h0123456789abcdefE`, perhaps with a suffix of LLVM's.
 fn has_hash(symbol: &str) -> bool {
-    let Some((_, hash)) = symbol.rsplit_once("17h") else { return false };
-    let digits = hash.find(|c: char| !matches!(c, '0'..='9' | 'a'..='f')).unwrap_or(hash.len());
-    digits == 16 && hash.get(digits..).is_some_and(|end| end == "E" || end.starts_with("E."))
+    hash(symbol).is_some()
+}
+
+/// What is before the hash, and the hash.
+fn hash(symbol: &str) -> Option<(&str, &str)> {
+    let (before, rest) = symbol.rsplit_once("17h")?;
+    let (hash, end) = rest.split_at_checked(rest.find(|c: char| !matches!(c, '0'..='9' | 'a'..='f')).unwrap_or(rest.len()))?;
+    (hash.len() == 16 && (end == "E" || end.starts_with("E."))).then_some((before, hash))
 }
 
 fn cpp(symbol: &str) -> Option<Name> {
@@ -226,6 +242,8 @@ mod tests {
         let exact = name(old).unwrap().exact().unwrap().to_string();
         assert_eq!(exact, "rust:\"demo::outer::inner::h0123456789abcdef\"");
         assert!(is(old, "demo::outer::inner::h0123456789abcdef") && !is(old, "demo::outer::inner::h0123456789abcdee"));
+        assert_eq!(before_hash(&format!("{old}.llvm.123")), Some("_ZN4demo5outer5inner"));
+        assert_eq!(readable_instance(old).as_deref(), Some("demo::outer::inner::h0123456789abcdef"));
         assert!(is(old, "demo::*::inner") && is(&format!("{old}.llvm.123"), "demo::outer::inner"));
         // demo::twice::<i32>
         let new = "_RINvCs1234_4demo5twicelEB2_";
