@@ -1,6 +1,6 @@
 //! Aggregations that keep one or two numbers per processor, and what others share with them.
 
-use super::{Accepts, Aggregate, Builtin, Facts, Lower, More, Param, Read, Returns};
+use super::{Accepts, Aggregate, Builtin, Facts, Lower, More, Param, Read, Returns, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
 use crate::probes::Caps;
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let one = e.int(1);
                 e.atomic_add(pointer(e, &slot), one);
             },
-            adds: true,
+            sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
             kind: "map",
             more: More::Raises,
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let n = number(e, args);
                 e.atomic_add(pointer(e, &slot), n);
             },
-            adds: true,
+            sharing: Sharing::Always,
             merge: |agg, slots| signed(agg, total(slots, 0)),
             kind: "map",
             more: More::RaisesUnsigned,
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| keep_extreme(e, &slot, args, false),
-            adds: false,
+            sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, false),
             kind: "map",
             more: More::Lowers,
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| keep_extreme(e, &slot, args, true),
-            adds: false,
+            sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, true),
             kind: "map",
             more: More::Raises,
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| add_up(e, &slot, args),
-            adds: true,
+            sharing: Sharing::Always,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             kind: "stats",
             more: More::Either,
@@ -124,7 +124,7 @@ pub(super) const ROWS: &[Builtin] = &[
         &Aggregate {
             layout: |f| Ok(layout(f, 16)),
             update: |e, _, slot, args| add_up(e, &slot, args),
-            adds: true,
+            sharing: Sharing::Always,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             kind: "stats",
             more: More::Either,
@@ -185,18 +185,44 @@ fn add_up<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
     e.atomic_add(e.offset(ptr, 8), one);
 }
 
-/// Slot: the value, then whether there is one.
+/// So often at most a value is put in a slot again that another processor was faster at. Each time the slot got a better one,
+/// from a program that had to come by anew, so in the end it has one that is better still.
+const TRIES: u64 = 64;
+
+/// Slot: the value as [`rank`] has it, then whether there is one. Zero, which it is at first, has the lowest rank.
 fn keep_extreme<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
     let (ptr, n) = (pointer(e, slot), number(e, args));
-    let (now, set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
-    let better = e.cmp(beats(is_signed(&slot.ty), largest), n, now);
+    let n = e.xor(n, e.int(rank(is_signed(&slot.ty), largest)));
+    let now = e.load_volatile(ptr, U64);
+    let better = e.cmp(Cmp::Ugt, n, now);
+    e.if_(better, |e| {
+        if !e.fetches {
+            return e.store(ptr, 0, 8, n);
+        }
+        let old = e.compare_exchange(ptr, now, n);
+        let failed = e.cmp(Cmp::Ne, old, now);
+        e.if_(failed, |e| {
+            e.count(TRIES, |e, _| {
+                let now = e.load_volatile(ptr, U64);
+                let better = e.cmp(Cmp::Ugt, n, now);
+                e.if_(better, |e| {
+                    e.compare_exchange(ptr, now, n);
+                });
+            });
+        });
+    });
+    let set = e.load(ptr, 8, U64);
     let first = e.cmp(Cmp::Eq, set, e.int(0));
-    let take = e.or(better, first);
-    e.if_(take, |e| {
+    e.if_(first, |e| {
         let one = e.int(1);
-        e.store(ptr, 0, 8, n);
         e.store(ptr, 8, 8, one);
     });
+}
+
+/// What turns a value into a number that is the larger, unsigned, the better the value is; and back.
+fn rank(signed: bool, largest: bool) -> u64 {
+    let sign = if signed { 1 << 63 } else { 0 };
+    if largest { sign } else { !sign }
 }
 
 pub(super) fn beats(signed: bool, largest: bool) -> Cmp {
@@ -210,7 +236,8 @@ pub(super) fn beats(signed: bool, largest: bool) -> Cmp {
 
 fn pick<'c>(e: &mut Emit<'c>, [value, set]: [Operand<'c>; 2], slot: &Operand<'c>, largest: bool) -> [Operand<'c>; 2] {
     let ptr = pointer(e, slot);
-    let (here, here_set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
+    let (ranked, here_set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
+    let here = e.xor(ranked, e.int(rank(is_signed(&slot.ty), largest)));
     let (value, set) = (e.scalar(&value), e.scalar(&set));
     let better = e.cmp(beats(is_signed(&slot.ty), largest), here, value);
     let first = e.cmp(Cmp::Eq, set, e.int(0));
@@ -250,11 +277,8 @@ pub(super) fn stats_of(agg: &Agg, slots: &[&[u8]]) -> Stats {
 }
 
 fn extreme(agg: &Agg, slots: &[&[u8]], largest: bool) -> Value {
-    let set = slots.iter().filter(|s| super::word(s, 1) != 0).map(|s| super::word(s, 0));
-    // a sign bit turned over makes signed order unsigned
-    let order = |n: &u64| if agg.signed { n ^ 1 << 63 } else { *n };
-    let found = if largest { set.max_by_key(order) } else { set.min_by_key(order) };
-    signed(agg, found.unwrap_or(0))
+    let best = slots.iter().filter(|s| super::word(s, 1) != 0).map(|s| super::word(s, 0)).max();
+    signed(agg, best.map_or(0, |best| best ^ rank(agg.signed, largest)))
 }
 
 /// Checks a literal parameter's range.
@@ -277,6 +301,11 @@ pub(super) fn literal(f: &Facts, i: usize, what: &str, range: std::ops::RangeInc
 mod tests {
     use super::*;
 
+    fn extremes(name: &str, signed: bool, cpus: &[[i64; 2]]) -> Value {
+        let ranked: Vec<[i64; 2]> = cpus.iter().map(|[n, set]| [n ^ rank(signed, name == "max") as i64, *set]).collect();
+        merge(name, signed, &ranked)
+    }
+
     fn merge(name: &str, signed: bool, cpus: &[[i64; 2]]) -> Value {
         let slots: Vec<Vec<u8>> = cpus.iter().map(|c| c.iter().flat_map(|w| w.to_le_bytes()).collect()).collect();
         let slots: Vec<&[u8]> = slots.iter().map(Vec::as_slice).collect();
@@ -289,10 +318,10 @@ mod tests {
         assert_eq!(merge("count", false, &[[3, 0], [4, 0]]), Value::Uint(7));
         assert_eq!(merge("sum", true, &[[-3, 0], [1, 0]]), Value::Int(-2));
         assert_eq!(merge("sum", false, &[[-1, 0], [0, 0]]), Value::Uint(u64::MAX));
-        assert_eq!(merge("min", true, &[[5, 1], [-5, 1], [-9, 0]]), Value::Int(-5));
-        assert_eq!(merge("min", false, &[[5, 1], [-5, 1]]), Value::Uint(5));
-        assert_eq!(merge("max", true, &[[-7, 1], [-5, 1], [0, 0]]), Value::Int(-5));
-        assert_eq!(merge("max", false, &[[0, 0], [0, 0]]), Value::Uint(0));
+        assert_eq!(extremes("min", true, &[[5, 1], [-5, 1], [-9, 0]]), Value::Int(-5));
+        assert_eq!(extremes("min", false, &[[5, 1], [-5, 1]]), Value::Uint(5));
+        assert_eq!(extremes("max", true, &[[-7, 1], [-5, 1], [0, 0]]), Value::Int(-5));
+        assert_eq!(extremes("max", false, &[[0, 0], [0, 0]]), Value::Uint(0));
         assert_eq!(merge("avg", true, &[[-10, 2], [3, 1]]), Value::Avg(Stats { count: 3, total: -7i64 as u64, signed: true }));
         assert_eq!(merge("stats", false, &[[10, 2], [3, 1]]), Value::Stats(Stats { count: 3, total: 13, signed: false }));
     }

@@ -1,7 +1,7 @@
 //! Histograms: which bucket a value falls into, on both sides.
 
 use super::count::{has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, More, Param};
+use super::{Accepts, Aggregate, Builtin, More, Param, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand};
 use crate::types::Agg;
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let index = log2_index_code(e, number(e, args), k, signed);
                 bump(e, &slot, index);
             },
-            adds: true,
+            sharing: Sharing::Always,
             merge: |agg, slots| {
                 let k = agg.params.first().map_or(0, |k| *k as u8);
                 Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 let index = linear_index_code(e, number(e, args), [min, max, step], signed);
                 bump(e, &slot, index);
             },
-            adds: true,
+            sharing: Sharing::Always,
             merge: |agg, slots| {
                 let [min, max, step] = bounds(agg);
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })

@@ -461,14 +461,25 @@ pub fn in_kernel(row: &Builtin) -> Option<&'static InKernel> {
     print::IN_KERNEL.iter().find(|(name, _)| *name == row.name).map(|(_, how)| how)
 }
 
+/// When processors may share a slot of an aggregation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// The update is nothing but atomic additions.
+    Always,
+    /// Where the kernel's atomic instructions give back what was there.
+    WithFetch,
+    /// Never: an update has several steps.
+    Never,
+}
+
 /// An aggregation's layout and its four uses.
 pub struct Aggregate {
     /// Layout and parameters from the call.
     pub layout: fn(&Facts) -> Result<Agg, Diagnostic>,
     /// Adds the operands to the slot (a pointer operand to this CPU's `Agg::size` bytes, zero at first).
     pub update: for<'c> fn(&mut Emit<'c>, &Use, Operand<'c>, &[Operand<'c>]),
-    /// The update is nothing but atomic additions: processors may share a slot.
-    pub adds: bool,
+    /// May several processors have one slot?
+    pub sharing: Sharing,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
     pub merge: fn(&Agg, &[&[u8]]) -> Value,
     /// JSON's `type` of such a map.

@@ -5,7 +5,7 @@
 //! exact. (Gil Tene's HDR histogram and DTrace's llquantize keep such buckets too.)
 
 use super::count::{has_sign, number, pointer, row, stats_of};
-use super::{Accepts, Aggregate, Builtin, More, Param};
+use super::{Accepts, Aggregate, Builtin, More, Param, Sharing};
 use crate::emit::{Cmp, Emit, IntValue, PointerValue};
 use crate::types::{Agg, Int};
 use crate::value::{Percentiles, Stats, Value};
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let signed = u.agg.as_ref().is_some_and(|a| a.signed);
             update(e, pointer(e, &slot), number(e, args), signed);
         },
-        adds: false,
+        sharing: Sharing::Never,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
         kind: "percentiles",
         more: More::Either,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::count::{beats, has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, Facts, More, Param};
+use super::{Accepts, Aggregate, Builtin, Facts, More, Param, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
             let (slot, v) = (pointer(e, &slot), number(e, args));
             update(e, agg, slot, v);
         },
-        adds: false,
+        sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         kind: "tseries",
         more: More::Either,

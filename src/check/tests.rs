@@ -38,7 +38,7 @@ fn agg(f: &Facts, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
 static COUNT: Aggregate = Aggregate {
-    adds: true,
+    sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, false, vec![]),
     update,
     merge: |_, _| Value::None,
@@ -47,7 +47,7 @@ static COUNT: Aggregate = Aggregate {
     read: Some(&READ),
 };
 static SUM: Aggregate = Aggregate {
-    adds: true,
+    sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, f.args[0].ty.as_int().is_some_and(|i| i.signed), vec![]),
     update,
     merge: |_, _| Value::None,
@@ -56,7 +56,7 @@ static SUM: Aggregate = Aggregate {
     read: Some(&READ),
 };
 static HIST: Aggregate = Aggregate {
-    adds: true,
+    sharing: crate::builtins::Sharing::Always,
     layout: |f| agg(f, true, vec![f.int(1).unwrap_or(0)]),
     update,
     merge: |_, _| Value::None,

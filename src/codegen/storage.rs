@@ -11,7 +11,7 @@
 //!
 //! Slots of two processors in one cache line slow each other down, so they are kept 64 bytes apart where there is memory for it.
 
-use crate::builtins;
+use crate::builtins::{self, Sharing};
 use crate::check::hir;
 use crate::emit::{MARK, MapDef, MapKind, NO_PREALLOC, Slots};
 use crate::system::{Feature, System};
@@ -59,7 +59,14 @@ pub(super) fn of(m: &hir::Map, sys: &dyn System) -> (MapDef, Option<Slots>) {
         None if m.lru => Form { kind: MapKind::LruHash, slots: None, beforehand: true },
         None => Form { kind: MapKind::Hash, slots: None, beforehand: sizes.fit(value_size.into()) },
         Some(_) if m.lru => Form { kind: MapKind::LruPercpuHash, slots: None, beforehand: true },
-        Some(agg) => aggregated(&sizes, builtins::aggregate(&agg.function).is_some_and(|(_, row)| row.adds)),
+        Some(agg) => {
+            let shared = builtins::aggregate(&agg.function).is_some_and(|(_, row)| match row.sharing {
+                Sharing::Always => true,
+                Sharing::WithFetch => sys.has(Feature::Fetch),
+                Sharing::Never => false,
+            });
+            aggregated(&sizes, shared)
+        }
     };
     let flags = if form.beforehand || !sys.has(Feature::AllocatesAnywhere) { 0 } else { NO_PREALLOC };
     let value_size = form.slots.map_or(value_size, |s| s.size);
@@ -99,8 +106,8 @@ struct Form {
     beforehand: bool,
 }
 
-/// `adds`: the aggregation only adds up, atomically, so processors may share a slot.
-fn aggregated(sizes: &Sizes, adds: bool) -> Form {
+/// `shared`: processors may have one slot together.
+fn aggregated(sizes: &Sizes, shared: bool) -> Form {
     // a power of two, so that the program finds its slot by a mask
     let all = sizes.cpus.next_power_of_two();
     let spread = Slots { first: GAP, stride: sizes.value + GAP, count: all, size: GAP + all * (sizes.value + GAP) };
@@ -113,7 +120,7 @@ fn aggregated(sizes: &Sizes, adds: bool) -> Form {
     if sizes.entries <= PER_CPU_KEYS && sizes.fit(u64::from(sizes.value) * u64::from(sizes.cpus)) {
         return per_cpu;
     }
-    let counts = || std::iter::successors(Some(all), |n| (*n > 1 && adds).then_some(*n / 2)).map(dense);
+    let counts = || std::iter::successors(Some(all), |n| (*n > 1 && shared).then_some(*n / 2)).map(dense);
     let small = counts().find(|s| sizes.head + u64::from(s.size) <= SMALL_ELEMENT).map(|s| hash(s, sizes.fit(s.size.into())));
     let roomy = || counts().find(|s| sizes.fit(s.size.into())).map(|s| hash(s, true));
     let large = || counts().last().filter(|s| u64::from(s.size) <= SLOTS_LIMIT).map(|s| hash(s, false));
@@ -141,6 +148,7 @@ mod tests {
         assert_eq!(form(count, 1_000_000, 64, true), (Hash, Some((16, 8)), false));
         assert_eq!(form(extreme, 1_000_000, 2, false), (Hash, Some((2, 16)), false));
         assert_eq!(form(extreme, 1_000_000, 64, false), (Hash, Some((64, 16)), false));
+        assert_eq!(form(extreme, 1_000_000, 64, true), (Hash, Some((8, 16)), false));
         assert_eq!(form(hist, 4096, 2, true), (Hash, Some((2, 584)), true));
         assert_eq!(form(hist, 4096, 64, true), (Hash, Some((4, 528)), true));
         assert_eq!(form(hist, 1_000_000, 2, true), (Hash, Some((1, 528)), false));

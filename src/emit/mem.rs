@@ -335,6 +335,14 @@ impl<'c> Emit<'c> {
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 
+    /// Puts `new` where `old` is; the value is what was there. For kernels whose atomic instructions say that: see
+    /// [`Emit::fetches`].
+    pub fn compare_exchange(&self, ptr: PointerValue<'c>, old: IntValue<'c>, new: IntValue<'c>) -> IntValue<'c> {
+        let order = AtomicOrdering::SequentiallyConsistent;
+        let both = ok(self.b.build_cmpxchg(ptr, old, new, order, order));
+        ok(self.b.build_extract_value(both, 0, "")).into_int_value()
+    }
+
     /// Zeroes `size` bytes at an address aligned to `align`.
     pub fn zero(&mut self, ptr: PointerValue<'c>, size: u32, align: u32) {
         if size == 0 {

@@ -212,7 +212,8 @@ impl<'c> Emit<'c> {
         }
     }
 
-    pub(super) fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
+    /// A load that is made each time.
+    pub fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
         use inkwell::values::BasicValue;
         let v = super::ok(self.b.build_load(self.width(int.bytes), ptr, ""));
         if let Some(i) = v.as_instruction_value()

@@ -69,6 +69,8 @@ pub(super) struct RunContext<'a> {
     pub(super) notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
     pub(super) kept: Kept,
+    /// Maps that were emptied when no program could write to them any more: what is still in them goes with them.
+    pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
@@ -117,6 +119,7 @@ impl<'a> RunContext<'a> {
             telling: telling::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
+            emptied: BTreeSet::new(),
             stacks: Stacks::new(loaded, manifest, settings.shares_maps),
             counts: Vec::new(),
         }
@@ -259,6 +262,16 @@ impl<'a> RunContext<'a> {
         done
     }
 
+    /// Empties a map. A large one takes the kernel a while, so that at the end it is only noted.
+    fn clear(&mut self, map: usize) -> anyhow::Result<()> {
+        let (row, at) = self.map_at(map)?;
+        if self.kept.ending && !self.settings.shares_maps && !at.array {
+            self.emptied.insert(map);
+            return Ok(());
+        }
+        maps::clear(row, at)
+    }
+
     /// What is left of the run, for whoever wants to see it.
     pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<Last> {
         let kept = std::mem::take(&mut self.kept);
@@ -309,8 +322,8 @@ impl Host for RunContext<'_> {
     fn map(&mut self, map: usize) -> anyhow::Result<MapView> {
         let manifest = self.manifest;
         let (_, at) = self.map_at(map)?;
-        let map = manifest.maps.get(map).context("no such map in the manifest")?;
-        maps::view(map, at, self)
+        let row = manifest.maps.get(map).context("no such map in the manifest")?;
+        if self.emptied.contains(&map) { maps::empty(row) } else { maps::view(row, at, self) }
     }
 
     fn take_map(&mut self, map: usize, keys: bool) -> anyhow::Result<MapView> {
@@ -327,7 +340,7 @@ impl Host for RunContext<'_> {
                 apart = true;
             }
         }
-        let view = maps::view(row, at, self)?;
+        let view = if self.emptied.contains(&map) { maps::empty(row)? } else { maps::view(row, at, self)? };
         self.kept.emptied(map, || Ok(view.clone()))?;
         match (keys, apart) {
             (true, true) => {
@@ -337,7 +350,8 @@ impl Host for RunContext<'_> {
                 if at.array { maps::zero(row, at)? } else { maps::clear(row, at)? }
             }
             (true, false) => maps::zero(row, at)?,
-            (false, _) => maps::clear(row, at)?,
+            (false, false) => self.clear(map)?,
+            (false, true) => maps::clear(row, at)?,
         }
         Ok(view)
     }
@@ -345,14 +359,13 @@ impl Host for RunContext<'_> {
     fn map_element(&mut self, map: usize, key: &[u8]) -> anyhow::Result<Value> {
         let manifest = self.manifest;
         let (_, at) = self.map_at(map)?;
-        let map = manifest.maps.get(map).context("no such map in the manifest")?;
-        maps::element(map, at, key, self)
+        let row = manifest.maps.get(map).context("no such map in the manifest")?;
+        if self.emptied.contains(&map) { maps::no_element(row, at, self) } else { maps::element(row, at, key, self) }
     }
 
     fn clear_map(&mut self, map: usize) -> anyhow::Result<()> {
         self.keep(map)?;
-        let (map, at) = self.map_at(map)?;
-        maps::clear(map, at)
+        self.clear(map)
     }
 
     fn zero_map(&mut self, map: usize) -> anyhow::Result<()> {

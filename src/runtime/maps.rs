@@ -19,9 +19,15 @@ use crate::value::{MapView, Show, Value};
 /// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
 type Entries = (Vec<u8>, Vec<u8>);
 
+/// A map with keys that has none.
+pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
+    let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
+    Ok(MapView { name: map.name.clone(), kind, keyed: true, set: true, entries: Vec::new(), show: Show::default() })
+}
+
 /// A whole map, merged across CPUs.
 pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<MapView> {
-    let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
+    let empty = empty(map)?;
     let mut entries = Vec::new();
     match &map.key {
         None => entries.push((Value::None, element(map, at, &[], host)?)),
@@ -34,7 +40,7 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
         }
     }
     let set = map.key.is_some() || is_set(at);
-    Ok(MapView { name: map.name.clone(), kind, keyed: map.key.is_some(), set, entries, show: Show::default() })
+    Ok(MapView { keyed: map.key.is_some(), set, entries, ..empty })
 }
 
 /// Has the script set the only element of an array, on any processor?
@@ -53,8 +59,13 @@ pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> 
     }
     match lookup(at, &padded).with_context(|| format!("reading {}", map.name))? {
         Some(bytes) => value(map, at, &bytes, host),
-        None => value(map, at, &vec![0u8; at.room()], host),
+        None => no_element(map, at, host),
     }
+}
+
+/// What an element is that is not there.
+pub(super) fn no_element(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<Value> {
+    value(map, at, &vec![0u8; at.room()], host)
 }
 
 /// The bytes of an array's only element.
