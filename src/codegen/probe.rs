@@ -4,8 +4,8 @@ use super::Gen;
 use super::artifact::{Program, Site};
 use super::place;
 use crate::check::hir;
-use crate::emit::{Cmp, Helper, Operand, Repr};
-use crate::probes::{Attach, ProgramType, syscall};
+use crate::emit::{Cmp, Helper, Operand, ProgramType, Repr, Section};
+use crate::probes::{Attach, syscall};
 use crate::system::Feature;
 use crate::system::registers::ORIG_AX;
 use crate::types::{Int, Space, Type};
@@ -29,12 +29,12 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
-        if matches!(ty, ProgramType::Uprobe | ProgramType::UprobeMulti) {
+        if ty.row().in_user_space {
             self.e.shared_stacks = self.env.sys.has(Feature::SharedStacks);
         }
         match part {
             true => self.e.begin_part(&function, &names),
-            false => self.e.begin_program(&function, &section(ty, &first.attach), &names),
+            false => self.e.begin_program(&function, section(ty, &first.attach), &names),
         }
         self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
         self.e.space = match first.kind.context(first, &self.env) {
@@ -57,20 +57,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         first.kind.enter(&mut self.e, first, &self.env);
         self.note_hit(index, &function);
         self.e.allow_scratch_here();
-        self.default = match ty {
-            // 0 would keep the event from everybody else who looks at this tracepoint: kernel/events/core.c,
-            // perf_trace_run_bpf_submit()
-            ProgramType::Tracepoint => 1,
-            ProgramType::RawTracepoint
-            | ProgramType::Uprobe
-            | ProgramType::UprobeMulti
-            | ProgramType::PerfEvent
-            | ProgramType::Kprobe
-            | ProgramType::KprobeMulti
-            | ProgramType::KprobeSession
-            | ProgramType::Tracing
-            | ProgramType::Iter => 0,
-        };
+        self.default = ty.row().returns;
         self.body(probe);
         self.e.end_program(self.default);
         self.e.warning_level = warning_level;
@@ -84,25 +71,8 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Is this the first instruction of a function?
     fn is_entry(&self, attach: &Attach) -> bool {
-        match attach {
-            Attach::Uprobe { path, offset, function, ret: false, .. } => {
-                self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
-            }
-            Attach::Uprobe { .. }
-            | Attach::Usdt { .. }
-            | Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Iter { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { .. } => false,
-        }
+        let Attach::Uprobe { path, offset, function, ret: false, .. } = attach else { return false };
+        self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
     }
 
     /// The predicate runs before scratch memory is taken: most runs end there.
@@ -181,62 +151,28 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `-p` for what cannot be attached to a process.
     fn only_our_pid(&mut self, attach: &Attach) {
         let Some(pid) = self.env.settings.only_pid() else { return };
-        match attach {
-            Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            // the children of the process, where the kernel cannot leave them out
-            | Attach::Perf { all_cpus: true, .. } => {
-                let both = self.e.own_ids();
-                let tgid = self.e.shr(both, self.e.int(32), false);
-                let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
-                self.e.if_(other, |e| e.ret(None));
-            }
-            Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Uprobe { .. }
-            | Attach::Usdt { .. }
-            | Attach::Iter { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { all_cpus: false, .. } => {}
+        if attach.traits().pid {
+            let both = self.e.own_ids();
+            let tgid = self.e.shr(both, self.e.int(32), false);
+            let other = self.e.cmp(Cmp::Ne, tgid, self.e.int(pid.into()));
+            self.e.if_(other, |e| e.ret(None));
         }
     }
 
     /// `--follow`
     fn only_followed(&mut self, attach: &Attach) {
-        if self.env.settings.follow && attach.about_current_task() {
+        if self.env.settings.follow && attach.traits().task {
             let followed = self.e.followed();
             let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
             self.e.if_(other, |e| e.ret(None));
         }
     }
 
-    /// What rbt itself calls is not what is asked about: each of its own calls of malloc would else make more. Only where the
-    /// current process is who the event is about: a switch to another task, or a packet for one, may come while rbt runs.
+    /// Events of rbt itself: see [`crate::probes::Traits::own`].
     fn not_own(&mut self, attach: &Attach) {
         let settings = self.env.settings;
-        if settings.trace_self || settings.only_pid().is_some() || settings.follow {
-            return;
-        }
-        match attach {
-            Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Syscall { .. } => self.e.leave_own(),
-            Attach::Tracepoint { category, .. } if category == "syscalls" || category == "raw_syscalls" => self.e.leave_own(),
-            Attach::RawTracepoint { name } if name == "sys_enter" || name == "sys_exit" => self.e.leave_own(),
-            Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Iter { .. }
-            | Attach::Perf { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Breakpoint { .. } => {}
+        if attach.traits().own && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
+            self.e.leave_own();
         }
     }
 
@@ -244,7 +180,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// at, not at who reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
         let Some(within) = self.env.settings.cgroup else { return };
-        if !attach.about_current_task() {
+        if !attach.traits().task {
             return;
         }
         // the helper came to all these programs with Linux 5.14
@@ -268,18 +204,8 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// A program stays attached for a moment when the run is over. `begin` and `end` are run by hand.
     fn only_during_the_run(&mut self, attach: &Attach) {
-        match attach {
-            Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } | Attach::Iter { pin: Some(_), .. } => {}
-            Attach::Iter { pin: None, .. }
-            | Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Uprobe { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Usdt { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { .. } => self.e.leave_when_stopped(),
+        if !attach.traits().runs_after {
+            self.e.leave_when_stopped();
         }
     }
 
@@ -305,35 +231,8 @@ fn sets_vars(e: &hir::Expr) -> bool {
     found
 }
 
-/// What libbpf calls a program on functions' entries and returns.
-pub(super) const SESSION: &str = "kprobe.session";
-
-/// The section's name is how libbpf learns the program's type and how it will be attached.
-fn section(ty: ProgramType, attach: &Attach) -> String {
-    let ret = matches!(attach, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. });
-    let name = match (ty, ret) {
-        (ProgramType::RawTracepoint, _) => "raw_tp",
-        (ProgramType::Tracepoint, _) => "tracepoint",
-        (ProgramType::Uprobe, false) => "uprobe",
-        (ProgramType::Uprobe, true) => "uretprobe",
-        (ProgramType::UprobeMulti, false) => "uprobe.multi",
-        (ProgramType::UprobeMulti, true) => "uretprobe.multi",
-        (ProgramType::Kprobe, false) => "kprobe",
-        (ProgramType::Kprobe, true) => "kretprobe",
-        (ProgramType::KprobeMulti, false) => "kprobe.multi",
-        (ProgramType::KprobeMulti, true) => "kretprobe.multi",
-        (ProgramType::KprobeSession, _) => SESSION,
-        (ProgramType::PerfEvent, _) => "perf_event",
-        (ProgramType::Iter, _) => {
-            let Attach::Iter { name, .. } = attach else { crate::bug!("an iterator has a name") };
-            return format!("iter/{name}");
-        }
-        (ProgramType::Tracing, _) => {
-            let Attach::Trampoline { module, program, function, exit } = attach else { crate::bug!("a trampoline has a function") };
-            let kind = if *exit { "fexit" } else { "fentry" };
-            // whose function it is the loader says
-            return if program.is_some() { format!("{kind}/{function}") } else { format!("{kind}/{module}:{function}") };
-        }
-    };
-    name.into()
+/// Which program a probe's first site makes.
+fn section(ty: ProgramType, attach: &Attach) -> Section {
+    let ret = matches!(attach, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. } | Attach::Trampoline { exit: true, .. });
+    Section { ty, ret, target: attach.target() }
 }

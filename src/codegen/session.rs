@@ -2,9 +2,9 @@
 
 use super::Gen;
 use super::artifact::Program;
-use super::probe::SESSION;
 use crate::check::hir;
-use crate::probes::{ArgRef, Attach, Caps, ProgramType};
+use crate::emit::{ProgramType, Section};
+use crate::probes::{ArgRef, Attach, Caps, Unhit};
 use crate::settings::Mechanism;
 use crate::system::Feature;
 use crate::system::functions::KERNEL;
@@ -31,7 +31,7 @@ impl Gen<'_, '_> {
                 None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Trial { bench: true })) => {
                     let mut program = self.program(i, probe, true);
                     let part = std::mem::replace(&mut program.function, format!("bench_of_{i}"));
-                    self.e.bench(&program.function, "raw_tp", &part);
+                    self.e.bench(&program.function, Section::of(ProgramType::RawTracepoint), &part);
                     programs.push(program);
                 }
                 None => programs.push(self.program(i, probe, false)),
@@ -40,7 +40,13 @@ impl Gen<'_, '_> {
                     let function = format!("session_{i}");
                     self.halves.push((entry.function.clone(), function.clone(), 0));
                     self.halves.push((ret.function.clone(), function.clone(), entry.sites.len()));
-                    self.e.session(&function, SESSION, [&entry.function, &ret.function], IS_RETURN, of_context);
+                    self.e.session(
+                        &function,
+                        Section::of(ProgramType::KprobeSession),
+                        [&entry.function, &ret.function],
+                        IS_RETURN,
+                        of_context,
+                    );
                     let sites = entry.sites.into_iter().chain(ret.sites).collect();
                     programs.push(Program {
                         function,
@@ -62,7 +68,11 @@ impl Gen<'_, '_> {
         let verbose = self.env.settings.verbose;
         let mut total = 0;
         for probe in probes {
-            let wanted = probe.sites.iter().all(|s| tells_when_unhit(&s.attach, verbose));
+            let wanted = probe.sites.iter().all(|s| match s.attach.traits().unhit {
+                Unhit::Always => true,
+                Unhit::Verbose => verbose,
+                Unhit::Never => false,
+            });
             let several = probe.sites.windows(2).any(|pair| matches!(pair, [a, b] if a.span != b.span));
             let sites = several.then_some(probe.sites.len() as u32);
             self.hits.push(wanted.then_some((total, sites)));
@@ -96,21 +106,6 @@ impl Gen<'_, '_> {
         };
         let has = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(known);
         if pairs.iter().all(Option::is_none) || !self.env.sys.has(Feature::KprobeSession) || !has() { none } else { pairs }
-    }
-}
-
-/// Is it told at the end that such a probe was never hit? Of markers always, of others where details are asked for.
-fn tells_when_unhit(attach: &Attach, verbose: bool) -> bool {
-    match attach {
-        Attach::Usdt { .. } => true,
-        Attach::Uprobe { .. }
-        | Attach::Kprobe { .. }
-        | Attach::Trampoline { .. }
-        | Attach::Tracepoint { .. }
-        | Attach::RawTracepoint { .. }
-        | Attach::Syscall { .. }
-        | Attach::Breakpoint { .. } => verbose,
-        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } | Attach::Iter { .. } | Attach::Perf { .. } => false,
     }
 }
 

@@ -208,7 +208,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Leaves the probe or function, from within loops too.
     pub(super) fn leave(&mut self, value: Option<IntValue<'c>>) {
-        let ignored = self.within.is_none() && self.site.is_some_and(|s| s.attach.returns_zero());
+        let ignored = self.within.is_none() && self.site.is_some_and(|s| s.kind.program(s, &self.env).row().returns_fixed);
         let value = value.filter(|_| !ignored);
         match (&self.loops, self.depth) {
             (Some(l), 1..) => {

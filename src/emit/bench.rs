@@ -2,13 +2,13 @@
 
 use inkwell::values::BasicValueEnum;
 
-use super::{Cmp, Emit, Helper, mem, ok};
+use super::{Cmp, Emit, Helper, Section, mem, ok};
 use crate::bug;
 
 impl<'c> Emit<'c> {
-    /// A program in `section` that calls a function made by [`Emit::begin_part`] as many times as its context's first word says,
+    /// A program that calls a function made by [`Emit::begin_part`] as many times as its context's first word says,
     /// or until that returns something else than 0, which it then returns itself.
-    pub fn bench(&mut self, name: &str, section: &str, part: &str) {
+    pub fn bench(&mut self, name: &str, section: Section, part: &str) {
         self.begin_program(name, section, &[]);
         let times = self.load_ctx(0, mem::U64);
         let Some(function) = self.module.get_function(part) else { bug!("there is a function {part}") };

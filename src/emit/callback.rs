@@ -161,7 +161,7 @@ impl<'c> Emit<'c> {
             context: None,
             used_context: Cell::new(false),
             own_frames: 0,
-            section: String::new(),
+            section: None,
             can_sleep: false,
             sleeps: false,
         };

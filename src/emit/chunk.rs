@@ -20,21 +20,6 @@ pub struct Chunk<'c> {
     first: DIType<'c>,
 }
 
-/// The struct by which the kernel knows the context of a program in this section: its own type's name, as in
-/// include/linux/bpf_types.h. Where that is not a struct's name, a function that is looked at by itself cannot have it.
-fn context_struct(section: &str) -> Option<&'static str> {
-    const NAMES: [(&str, &str); 6] = [
-        ("raw_tp", "bpf_raw_tracepoint_args"),
-        ("kprobe", "bpf_user_pt_regs_t"),
-        ("kretprobe", "bpf_user_pt_regs_t"),
-        ("uprobe", "bpf_user_pt_regs_t"),
-        ("uretprobe", "bpf_user_pt_regs_t"),
-        ("perf_event", "bpf_perf_event_data"),
-    ];
-    let kind = section.split(['.', '/']).next().unwrap_or(section);
-    NAMES.iter().find(|(n, _)| *n == kind).map(|(_, name)| *name)
-}
-
 impl<'c> Emit<'c> {
     /// Starts a piece: what follows is its body, which finds all that lies in scratch memory where it was.
     pub fn begin_chunk(&mut self, name: &str) -> Chunk<'c> {
@@ -66,7 +51,7 @@ impl<'c> Emit<'c> {
     pub fn end_chunk(&mut self, chunk: Chunk<'c>, value: u64) -> IntValue<'c> {
         let Chunk { mut outer, first } = chunk;
         let f = self.fun_ref();
-        let (used, context) = (f.scratch_used, f.used_context.get().then(|| context_struct(&f.section)));
+        let (used, context) = (f.scratch_used, f.used_context.get().then(|| self.row().and_then(|row| row.context)));
         if used {
             outer.start = self.find_slot(outer.start);
         }

@@ -5,7 +5,7 @@
 use inkwell::values::IntValue;
 
 use super::shared::{FOLLOWED, MOST_FOLLOWED, Start};
-use super::{Cmp, Emit, Helper, MapDef, MapKind, NO_PREALLOC};
+use super::{Cmp, Emit, Helper, MapDef, MapKind, NO_PREALLOC, ProgramType, Section};
 use crate::types::{Int, Space};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -56,7 +56,7 @@ impl<'c> Emit<'c> {
 
     /// The program of the tracepoint `sched_process_fork`, whose arguments are the parent and the child.
     pub fn follow_fork(&mut self, name: &str, of: TaskOffsets) {
-        self.begin_program(name, "raw_tp", &[]);
+        self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[]);
         let (parent, child) = (self.load_ctx(0, U64), self.load_ctx(8, U64));
         let parent = self.member(parent, of.tgid);
         let followed = self.is_followed(parent);
@@ -80,7 +80,7 @@ impl<'c> Emit<'c> {
 
     /// The program of the tracepoint `sched_process_exit`, whose argument is the task.
     pub fn follow_exit(&mut self, name: &str, of: TaskOffsets) {
-        self.begin_program(name, "raw_tp", &[]);
+        self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[]);
         let task = self.load_ctx(0, U64);
         let at = self.add(task, self.int(of.signal.into()));
         let signal = self.read_int(Space::Kernel, at, U64);

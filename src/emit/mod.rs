@@ -29,6 +29,7 @@ mod moments;
 mod object;
 mod order;
 mod problem;
+mod program;
 mod ring;
 mod session;
 pub mod shared;
@@ -51,6 +52,7 @@ pub use mem::align_at;
 pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use problem::Problem;
+pub use program::{ProgramRow, ProgramType, Section};
 pub use ring::RecordField;
 
 use std::cell::Cell;
@@ -270,8 +272,8 @@ struct Fun<'c> {
     used_context: Cell<bool>,
     /// See [`Emit::own_frames`].
     own_frames: u64,
-    /// How libbpf is told the program's type.
-    section: String,
+    /// The program that it is, or is of; none for functions that several programs call.
+    section: Option<Section>,
     /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
     can_sleep: bool,
     sleeps: bool,
@@ -308,8 +310,8 @@ impl<'c> Emit<'c> {
         self.cx.ptr_type(AddressSpace::default())
     }
 
-    /// Starts a program in `section`; `sites` are the values that `probe` may have in it.
-    pub fn begin_program(&mut self, name: &str, section: &str, sites: &[String]) {
+    /// Starts a program; `sites` are the values that `probe` may have in it.
+    pub fn begin_program(&mut self, name: &str, section: Section, sites: &[String]) {
         self.begin(name, Some(section), sites);
     }
 
@@ -319,14 +321,14 @@ impl<'c> Emit<'c> {
         self.keep_apart();
     }
 
-    fn begin(&mut self, name: &str, section: Option<&str>, sites: &[String]) {
+    fn begin(&mut self, name: &str, section: Option<Section>, sites: &[String]) {
         let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
         let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
         let function = self.module.add_function(name, ty, Some(linkage));
-        function.set_section(section);
+        function.set_section(section.as_ref().map(|s| s.name(false)).as_deref());
         let scope = self.describe_function(function, name, section.is_none(), &[]);
-        let section = section.unwrap_or("");
-        let in_user_space = section.starts_with("uprobe") || section.starts_with("uretprobe");
+        let row = section.as_ref().map(|s| s.ty.row());
+        let in_user_space = row.is_some_and(|row| row.in_user_space);
         let entry = self.cx.append_basic_block(function, "entry");
         let acquire = self.cx.append_basic_block(function, "acquire");
         let body = self.cx.append_basic_block(function, "body");
@@ -335,7 +337,7 @@ impl<'c> Emit<'c> {
         let result = ok(self.b.build_alloca(self.i64t(), "result"));
         let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
         self.announces = in_user_space && self.may_sleep && !self.shared_stacks;
-        self.overlaps = in_user_space || section.starts_with("iter/");
+        self.overlaps = row.is_some_and(|row| row.overlaps);
         self.fun = Some(Fun {
             function,
             scope,
@@ -359,9 +361,8 @@ impl<'c> Emit<'c> {
             site: None,
             context: None,
             used_context: Cell::new(false),
-            // the program and bpf_trace_runN(), or its trampoline; the other types' stacks start where the event happened
-            own_frames: if section == "raw_tp" || section.starts_with("fentry/") || section.starts_with("fexit/") { 2 } else { 0 },
-            section: section.into(),
+            own_frames: row.map_or(0, |row| row.own_frames),
+            section,
             can_sleep: self.announces,
             sleeps: false,
         });
@@ -380,7 +381,7 @@ impl<'c> Emit<'c> {
     fn keep_own_stack(&mut self) {
         let never = self.start(std::mem::offset_of!(shared::Start, never));
         // programs that share such a map must be attached in the same way
-        let name = if self.fun_ref().section.contains(".multi") { "none_multi" } else { "none" };
+        let name = if self.row().is_some_and(|row| row.multi) { "none_multi" } else { "none" };
         let programs = self.declare_map(name, MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
         self.if_(never, |e| {
             let (ctx, first) = (e.ctx(), e.int(0));
@@ -417,8 +418,7 @@ impl<'c> Emit<'c> {
         let zero = self.int(default);
         ok(self.b.build_store(result, zero));
         ok(self.b.build_store(slot, self.ptrt().const_null()));
-        let by_trampoline = ["fentry/", "fexit/"].iter().any(|kind| self.fun_ref().section.starts_with(kind));
-        let busy = (self.checks_recursion && by_trampoline).then(|| self.enter_alone());
+        let busy = (self.checks_recursion && self.in_trampoline()).then(|| self.enter_alone());
         let sleeps = self.fun_ref().sleeps;
         if sleeps {
             self.count_sleeper(1);
@@ -449,7 +449,7 @@ impl<'c> Emit<'c> {
         if let Some(f) = self.fun.take()
             && f.sleeps
         {
-            f.function.set_section(Some(&format!("{}.s", f.section)));
+            f.function.set_section(f.section.map(|s| s.name(true)).as_deref());
         }
     }
 
@@ -474,7 +474,12 @@ impl<'c> Emit<'c> {
 
     /// Is this a program that a trampoline calls?
     pub fn in_trampoline(&self) -> bool {
-        ["fentry/", "fexit/"].iter().any(|s| self.fun_ref().section.starts_with(s))
+        self.row().is_some_and(|row| row.by_trampoline)
+    }
+
+    /// What is known of the type of the program under construction.
+    fn row(&self) -> Option<&'static ProgramRow> {
+        self.fun_ref().section.as_ref().map(|s| s.ty.row())
     }
 
     /// Is this a program that a raw tracepoint calls?

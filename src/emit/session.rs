@@ -3,13 +3,13 @@
 use inkwell::attributes::{Attribute, AttributeLoc};
 
 use super::kernel::KernelType;
-use super::{Cmp, Emit, ok};
+use super::{Cmp, Emit, Section, ok};
 use crate::bug;
 
 impl<'c> Emit<'c> {
-    /// A program in `section` that calls one of two functions made by [`Emit::begin_part`]: the second where the kernel's
+    /// A program that calls one of two functions made by [`Emit::begin_part`]: the second where the kernel's
     /// function of this name says so, which may want the context.
-    pub fn session(&mut self, name: &str, section: &str, parts: [&str; 2], ask: &str, of_context: bool) {
+    pub fn session(&mut self, name: &str, section: Section, parts: [&str; 2], ask: &str, of_context: bool) {
         self.begin_program(name, section, &[]);
         let second = if of_context {
             let ctx = self.ctx();

@@ -1,5 +1,6 @@
 //! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
 
+mod attach;
 mod counter;
 mod fentry;
 pub mod iter;
@@ -16,19 +17,20 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
+pub use attach::{Attach, Every, InFile, Traits, Unhit};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 
 use crate::diag::{Diagnostic, Span};
+pub use crate::emit::ProgramType;
 use crate::emit::{Emit, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::instructions::Placed;
 pub use crate::system::matches;
-use crate::system::{Abi, ArgumentPlace, Feature, Missing, System, Unplaced};
+use crate::system::{ArgumentPlace, Feature, Missing, System, Unplaced};
 use crate::types::{Field, Space, Type};
 pub(crate) use kprobe::NO_KPROBES;
-use serde::{Deserialize, Serialize};
 
 /// What a probe offers and a builtin may need: a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
@@ -156,242 +158,6 @@ pub struct ProbeSite {
     pub attach: Attach,
     /// The attach point in the script.
     pub span: Span,
-}
-
-/// A program's type, with what the kernel wants to know when it is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ProgramType {
-    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`; also what `begin` and `end` are run as.
-    RawTracepoint,
-    /// `BPF_PROG_TYPE_TRACEPOINT`.
-    Tracepoint,
-    /// `BPF_PROG_TYPE_KPROBE` for uprobes.
-    Uprobe,
-    /// The same for many offsets of a file by one link (`uprobe.multi`).
-    UprobeMulti,
-    /// `BPF_PROG_TYPE_PERF_EVENT`.
-    PerfEvent,
-    /// `BPF_PROG_TYPE_KPROBE` on an instruction of the kernel's, or on a function's return.
-    Kprobe,
-    /// The same for the entries, or the returns, of many functions by one link (`kprobe.multi`).
-    KprobeMulti,
-    /// The same for the entries and the returns of functions (`kprobe.session`): the first half of the sites are entries.
-    KprobeSession,
-    /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
-    Tracing,
-    /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
-    Iter,
-}
-
-/// When a perf event fires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Every {
-    /// After so many counts; a clock counts nanoseconds.
-    Period(u64),
-    /// So many times per second.
-    Frequency(u64),
-}
-
-/// The mechanisms: closed, since each is code in the loader. Kinds share them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Attach {
-    /// Run once before everything else is attached.
-    Begin,
-    /// Run once after everything else is detached.
-    End,
-    /// Run by this process when a signal comes to it.
-    Signal,
-    /// Run by this process, and by no other: a test, or a benchmark.
-    Trial {
-        /// For its time.
-        bench: bool,
-    },
-    /// A perf-based tracepoint.
-    Tracepoint {
-        /// Its category (`sched`).
-        category: String,
-        /// Its name.
-        event: String,
-    },
-    /// A raw tracepoint.
-    RawTracepoint {
-        /// Its name.
-        name: String,
-    },
-    /// A system call's entry or exit, through the raw tracepoint that all of them share: the program runs for the
-    /// calls whose numbers its sites name.
-    Syscall {
-        /// Entry, else exit.
-        enter: bool,
-        /// The call's number.
-        number: u32,
-    },
-    /// A place in a file.
-    Uprobe {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Byte offset in it.
-        offset: u64,
-        /// How many bytes into the function that is.
-        by: u64,
-        /// The function's name, for `func` and messages.
-        function: String,
-        /// At the function's return, which the kernel finds.
-        ret: bool,
-        /// How the function is called.
-        abi: Abi,
-    },
-    /// A function of the kernel, or an instruction in it.
-    Kprobe {
-        /// The module that it is in; none for the kernel itself.
-        module: Option<String>,
-        /// Its name; empty for an address.
-        function: String,
-        /// Bytes from the function's start, or the address where there is no name.
-        place: u64,
-        /// At the function's return.
-        ret: bool,
-        /// Found by a wildcard: others come with it.
-        many: bool,
-    },
-    /// A function of the kernel that BTF describes, or one of a BPF program, by a trampoline.
-    Trampoline {
-        /// The module that it is in, or `vmlinux`.
-        module: String,
-        /// The id of the program that it is of, if it is of one.
-        program: Option<u32>,
-        /// Its name.
-        function: String,
-        /// At its exit.
-        exit: bool,
-    },
-    /// The kernel's objects of one sort, one after the other, once.
-    Iter {
-        /// The sort (`task`).
-        name: String,
-        /// The file whose readers run it; none for this run itself.
-        pin: Option<std::path::PathBuf>,
-        /// They are tasks, or belong to them.
-        of_tasks: bool,
-    },
-    /// A marker in a file: a place, and a counter that tells the program that somebody looks.
-    Usdt {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Byte offset in it.
-        offset: u64,
-        /// Virtual address of the same place, as linked.
-        addr: u64,
-        /// Byte offset of the counter; 0 where there is none.
-        semaphore: u64,
-        /// Where the arguments are, as the marker's note has it.
-        args: String,
-    },
-    /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
-    /// perf_event_open(2).
-    Perf {
-        /// `PERF_TYPE_…`
-        ty: u32,
-        /// `PERF_COUNT_…`
-        config: u64,
-        /// When it fires.
-        every: Every,
-        /// Every online CPU, else the first.
-        all_cpus: bool,
-    },
-    /// A place in memory that the processor watches. Numbers: perf_event_open(2).
-    Breakpoint {
-        /// Where.
-        address: u64,
-        /// Bytes.
-        length: u64,
-        /// `HW_BREAKPOINT_…`: a set of bits.
-        mode: u32,
-    },
-}
-
-/// A place in a file.
-#[derive(Clone, Copy, Debug)]
-pub struct InFile<'a> {
-    /// The file.
-    pub path: &'a std::path::Path,
-    /// Byte offset in it.
-    pub offset: u64,
-    /// Byte offset of the counter that a marker has; 0 for none.
-    pub semaphore: u64,
-    /// At the return of the function that starts there.
-    pub ret: bool,
-}
-
-impl Attach {
-    /// Is it run by this process, rather than by what happens elsewhere? Such probes belong to the run: no filter drops them.
-    pub fn own(&self) -> bool {
-        matches!(self, Attach::Begin | Attach::End | Attach::Signal)
-    }
-
-    /// What an iterator goes through, and whether for others than this run.
-    pub fn objects(&self) -> Option<(&str, bool)> {
-        if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
-    }
-
-    /// Must its program return 0, whatever the script says? The verifier wants that of a trampoline's; an iterator that
-    /// returns anything else is shown the same object again, without end; and a uprobe's 1 asks the kernel to take the
-    /// breakpoint away (kernel/events/uprobes.c, `handler_chain`).
-    pub fn returns_zero(&self) -> bool {
-        matches!(self, Attach::Iter { .. } | Attach::Trampoline { .. } | Attach::Uprobe { .. })
-    }
-
-    /// Is the current task the one that the event is about, whichever task that is? Not where the program belongs to the run,
-    /// goes through objects, or counts a task that it was attached to.
-    pub fn about_current_task(&self) -> bool {
-        match self {
-            Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Iter { .. }
-            | Attach::Perf { all_cpus: false, .. } => false,
-            Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Uprobe { .. }
-            | Attach::Usdt { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { all_cpus: true, .. } => true,
-        }
-    }
-
-    /// Will the program outlive the run?
-    pub fn pinned(&self) -> bool {
-        matches!(self, Attach::Iter { pin: Some(_), .. })
-    }
-
-    /// The file that a probe in user space is in.
-    pub fn binary(&self) -> Option<&std::path::Path> {
-        self.in_file().map(|place| place.path)
-    }
-
-    /// Where in a file a probe in user space is.
-    pub fn in_file(&self) -> Option<InFile<'_>> {
-        match self {
-            Attach::Uprobe { path, offset, ret, .. } => Some(InFile { path, offset: *offset, semaphore: 0, ret: *ret }),
-            Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
-            Attach::Begin
-            | Attach::End
-            | Attach::Signal
-            | Attach::Trial { .. }
-            | Attach::Tracepoint { .. }
-            | Attach::RawTracepoint { .. }
-            | Attach::Syscall { .. }
-            | Attach::Kprobe { .. }
-            | Attach::Trampoline { .. }
-            | Attach::Iter { .. }
-            | Attach::Breakpoint { .. }
-            | Attach::Perf { .. } => None,
-        }
-    }
 }
 
 /// What a probe's body asks of its context.

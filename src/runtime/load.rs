@@ -337,7 +337,7 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
     if manifest.events.iter().all(|e| only_ends(&e.builtin)) {
         return LEAST;
     }
-    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| is_rare(&site.attach)) {
+    if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.traits().rare) {
         return SOME;
     }
     let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
@@ -346,23 +346,6 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
     });
     let bytes = free.map_or(most, |kib| kib.saturating_mul(1024) / 64).clamp(LEAST, most);
     1 << bytes.ilog2()
-}
-
-/// Does it fire once, or at the ticks of one clock? (`begin` may loop, and nobody reads while it does.)
-fn is_rare(attach: &Attach) -> bool {
-    match attach {
-        Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => true,
-        Attach::Perf { all_cpus, .. } => !all_cpus,
-        Attach::Tracepoint { .. }
-        | Attach::RawTracepoint { .. }
-        | Attach::Syscall { .. }
-        | Attach::Uprobe { .. }
-        | Attach::Usdt { .. }
-        | Attach::Kprobe { .. }
-        | Attach::Trampoline { .. }
-        | Attach::Iter { .. }
-        | Attach::Breakpoint { .. } => false,
-    }
 }
 
 /// Is it the last record?

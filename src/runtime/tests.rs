@@ -9,6 +9,7 @@ use super::*;
 use crate::builtins::Lit;
 use crate::codegen::artifact::{Event, EventArg, Map, Program, Site};
 use crate::diag::Source;
+use crate::emit::Section;
 use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
 use crate::host::Reader;
 use crate::probes::{Every, ProgramType};
@@ -160,7 +161,7 @@ fn begin_and_end_in_order() {
     }
     let elf = object!(e, {
         for (i, name) in ["b0", "b1", "e0"].into_iter().enumerate() {
-            e.begin_program(name, "raw_tp", &[name.into()]);
+            e.begin_program(name, Section::of(ProgramType::RawTracepoint), &[name.into()]);
             send(&mut e, i as u32);
             e.end_program(0);
         }
@@ -190,16 +191,22 @@ fn every_mechanism_counts_and_leaves() {
     let sys = Live::new();
     let multi = sys.has(crate::system::Feature::UprobeMulti);
     let elf = object!(e, {
-        let all = [("tp", "tracepoint", 1), ("raw", "raw_tp", 2), ("sys", "raw_tp", 3), ("u", "uprobe", 4), ("m", "uprobe.multi", 6)];
-        for (name, section, key) in all {
-            e.begin_program(name, section, &[name.into()]);
+        let all = [
+            ("tp", ProgramType::Tracepoint, 1),
+            ("raw", ProgramType::RawTracepoint, 2),
+            ("sys", ProgramType::RawTracepoint, 3),
+            ("u", ProgramType::Uprobe, 4),
+            ("m", ProgramType::UprobeMulti, 6),
+        ];
+        for (name, ty, key) in all {
+            e.begin_program(name, Section::of(ty), &[name.into()]);
             ours(&mut e, |e| count(e, key));
             e.end_program(0);
         }
-        e.begin_program("t", "perf_event", &["t".into()]);
+        e.begin_program("t", Section::of(ProgramType::PerfEvent), &["t".into()]);
         count(&mut e, 7);
         e.end_program(0);
-        e.begin_program("tick", "perf_event", &["tick".into()]);
+        e.begin_program("tick", Section::of(ProgramType::PerfEvent), &["tick".into()]);
         send(&mut e, 0);
         e.end_program(0);
     });
@@ -316,17 +323,17 @@ fn order_of_declaration() {
     };
     let tracepoint = Attach::Tracepoint { category: "syscalls".into(), event: "sys_enter_getppid".into() };
     let mut cases = vec![
-        ("uprobe", ProgramType::Uprobe, uprobe.clone()),
-        ("tracepoint", ProgramType::Tracepoint, tracepoint),
-        ("raw_tp", ProgramType::RawTracepoint, Attach::RawTracepoint { name: "sys_enter".into() }),
+        (ProgramType::Uprobe, uprobe.clone()),
+        (ProgramType::Tracepoint, tracepoint),
+        (ProgramType::RawTracepoint, Attach::RawTracepoint { name: "sys_enter".into() }),
     ];
     if multi {
-        cases.push(("uprobe.multi", ProgramType::UprobeMulti, uprobe));
+        cases.push((ProgramType::UprobeMulti, uprobe));
     }
-    for (section, ty, attach) in cases {
+    for (ty, attach) in cases {
         let elf = object!(e, {
             for i in 0..3u32 {
-                e.begin_program(&format!("p{i}"), section, &["p".into()]);
+                e.begin_program(&format!("p{i}"), Section::of(ty), &["p".into()]);
                 ours(&mut e, |e| send(e, i));
                 e.end_program(0);
             }
@@ -348,10 +355,10 @@ fn order_of_declaration() {
         killer.join().unwrap();
         exit.unwrap();
         let said = heard.problems();
-        eprintln!("{section}: {said:?}");
+        eprintln!("{ty:?}: {said:?}");
         // calls that were made while only some of the programs were attached come first
-        let whole = said.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{section}: {said:?}"));
-        assert_eq!(said.get(whole.saturating_sub(2)..=whole), Some(["0", "1", "2"].map(String::from).as_slice()), "{section}: {said:?}");
+        let whole = said.iter().position(|s| s == "2").unwrap_or_else(|| panic!("{ty:?}: {said:?}"));
+        assert_eq!(said.get(whole.saturating_sub(2)..=whole), Some(["0", "1", "2"].map(String::from).as_slice()), "{ty:?}: {said:?}");
     }
 }
 
@@ -362,7 +369,7 @@ fn refused_programs_name_their_line() {
         return;
     }
     let elf = object!(e, {
-        e.begin_program("bad", "raw_tp", &["bad".into()]);
+        e.begin_program("bad", Section::of(ProgramType::RawTracepoint), &["bad".into()]);
         e.at(0, 2, 5);
         let map = e.declare_map("map_0", COUNTS);
         let key = e.alloc(8);
@@ -398,9 +405,9 @@ fn failures_to_attach_name_the_probe() {
         return;
     }
     let elf = object!(e, {
-        e.begin_program("p", "raw_tp", &["p".into()]);
+        e.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()]);
         e.end_program(0);
-        e.begin_program("b", "raw_tp", &["b".into()]);
+        e.begin_program("b", Section::of(ProgramType::RawTracepoint), &["b".into()]);
         e.end_program(0);
     });
     let manifest = Manifest {
@@ -428,7 +435,7 @@ fn nothing_is_lost_in_silence() {
         return;
     }
     let elf = object!(e, {
-        e.begin_program("p", "raw_tp", &["p".into()]);
+        e.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()]);
         ours(&mut e, |e| {
             count(e, 1);
             send(e, 0);
@@ -497,7 +504,7 @@ fn a_slow_record_has_none_lost() {
         return;
     }
     let elf = object!(e, {
-        e.begin_program("p", "raw_tp", &["p".into()]);
+        e.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()]);
         ours(&mut e, |e| send(e, 0));
         e.end_program(0);
     });

@@ -3,7 +3,6 @@
 
 use super::refused::Refused;
 use crate::codegen::artifact::Manifest;
-use crate::probes::ProgramType;
 
 /// After a failed load: indices of programs to leave out, and why. None where the fault is another. `said` is what libbpf said.
 pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
@@ -11,12 +10,12 @@ pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest)
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {
         return Vec::new();
     };
-    if of_the_kernel(program.ty) && denied(why) && super::privileges::missing().is_none() {
+    if program.ty.row().of_kernel_functions && denied(why) && super::privileges::missing().is_none() {
         // what it says of one it says of all, and again each time
         let same = manifest.programs.iter().enumerate().filter(|(_, p)| p.ty == program.ty);
         return same.map(|(i, _)| (i, "the kernel's policy forbids programs of this type".into())).collect();
     }
-    if !has_target(program.ty) {
+    if !program.ty.row().has_target {
         return Vec::new();
     }
     if let Some(refused) = why.downcast_ref::<Refused>() {
@@ -41,31 +40,6 @@ pub(super) fn denied(why: &anyhow::Error) -> bool {
     why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied)
 }
 
-/// Is it loaded for a particular function of the kernel?
-fn has_target(ty: ProgramType) -> bool {
-    match ty {
-        ProgramType::Tracing | ProgramType::Iter => true,
-        ProgramType::RawTracepoint
-        | ProgramType::Tracepoint
-        | ProgramType::Uprobe
-        | ProgramType::UprobeMulti
-        | ProgramType::PerfEvent
-        | ProgramType::Kprobe
-        | ProgramType::KprobeMulti
-        | ProgramType::KprobeSession => false,
-    }
-}
-
-/// Is it for functions of the kernel, which some machines do not let one trace at all?
-fn of_the_kernel(ty: ProgramType) -> bool {
-    match ty {
-        ProgramType::Tracing | ProgramType::Iter | ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => true,
-        ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::PerfEvent => {
-            false
-        }
-    }
-}
-
 /// `11: (79) r1 = …`
 fn is_instruction(line: &str) -> bool {
     line.split_once(": (").is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -84,6 +58,7 @@ pub(super) fn failed_program(line: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::codegen::artifact::Program;
+    use crate::probes::ProgramType;
 
     #[test]
     fn the_script_or_its_target() {

@@ -6,7 +6,6 @@ use crate::check::hir::{self, Expr, ExprKind, Node};
 use crate::diag::Source;
 use crate::probes::{ArgRef, Attach, ProbeSite};
 use crate::system::System;
-use crate::system::functions::KERNEL;
 use crate::types::Type;
 use crate::verdict::Place;
 
@@ -117,7 +116,7 @@ fn what(expr: &Expr, site: &ProbeSite, sys: &dyn System) -> Option<(What, Option
             Some((What::Argument { probe: probe(), index: *index, all }, ty))
         }
         ExprKind::Context(ArgRef::Retval) => {
-            let (module, function) = function(&site.attach)?;
+            let (module, function) = site.attach.kernel_function()?;
             let returns = sys.prototype(Some(module), function)?.returns;
             Some((What::Result { probe: probe() }, Some(returns)))
         }
@@ -130,15 +129,6 @@ fn arguments(site: &ProbeSite, sys: &dyn System) -> Option<Vec<(String, Type)>> 
     if let Attach::RawTracepoint { name } = &site.attach {
         return sys.raw_tracepoint(name);
     }
-    let (module, function) = function(&site.attach)?;
+    let (module, function) = site.attach.kernel_function()?;
     Some(sys.prototype(Some(module), function)?.params)
-}
-
-#[allow(clippy::wildcard_enum_match_arm)] // questions about one shape
-fn function(attach: &Attach) -> Option<(&str, &str)> {
-    match attach {
-        Attach::Kprobe { module, function, place: 0, .. } => Some((module.as_deref().unwrap_or(KERNEL), function)),
-        Attach::Trampoline { module, program: None, function, .. } => Some((module, function)),
-        _ => None,
-    }
 }

@@ -1,0 +1,157 @@
+//! Types of programs, as rows: what the kernel and libbpf want to know of each, and what its code must mind. A new type is a
+//! variant and its row.
+
+use serde::{Deserialize, Serialize};
+
+/// A program's type, with how it is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ProgramType {
+    /// `BPF_PROG_TYPE_RAW_TRACEPOINT`; also what `begin` and `end` are run as.
+    RawTracepoint,
+    /// `BPF_PROG_TYPE_TRACEPOINT`.
+    Tracepoint,
+    /// `BPF_PROG_TYPE_KPROBE` for uprobes.
+    Uprobe,
+    /// The same for many offsets of a file by one link (`uprobe.multi`).
+    UprobeMulti,
+    /// `BPF_PROG_TYPE_PERF_EVENT`.
+    PerfEvent,
+    /// `BPF_PROG_TYPE_KPROBE` on an instruction of the kernel's, or on a function's return.
+    Kprobe,
+    /// The same for the entries, or the returns, of many functions by one link (`kprobe.multi`).
+    KprobeMulti,
+    /// The same for the entries and the returns of functions (`kprobe.session`): the first half of the sites are entries.
+    KprobeSession,
+    /// `BPF_PROG_TYPE_TRACING` on one function of the kernel's: its entry or its exit.
+    Tracing,
+    /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
+    Iter,
+}
+
+/// What is known of a type.
+pub struct ProgramRow {
+    /// The name of the section by which libbpf learns the type and how the program is attached (its `section_defs`): for an
+    /// entry, and for a return. A target follows a slash.
+    sections: [&'static str; 2],
+    /// The struct by which the kernel knows the context (include/linux/bpf_types.h). None where that is not a struct's name: a
+    /// function that the verifier checks by itself cannot have it.
+    pub context: Option<&'static str>,
+    /// It runs on behalf of a process at an instruction of its own: it may be preempted there.
+    pub in_user_space: bool,
+    /// A second one may begin on a CPU before the first has ended.
+    pub overlaps: bool,
+    /// One link attaches it to many places.
+    pub multi: bool,
+    /// A trampoline calls it.
+    pub by_trampoline: bool,
+    /// The frames of BPF's own with which a kernel stack starts that it takes: the program's and bpf_trace_runN's, or its
+    /// trampoline's. The other types' stacks start where the event happened.
+    pub own_frames: u64,
+    /// What it returns where the script does not say.
+    pub returns: u64,
+    /// Must it return that, whatever the script says?
+    pub returns_fixed: bool,
+    /// It is loaded for one target of the kernel.
+    pub has_target: bool,
+    /// It is about functions of the kernel, which some machines let nobody trace.
+    pub of_kernel_functions: bool,
+}
+
+const PLAIN: ProgramRow = ProgramRow {
+    sections: ["", ""],
+    context: None,
+    in_user_space: false,
+    overlaps: false,
+    multi: false,
+    by_trampoline: false,
+    own_frames: 0,
+    returns: 0,
+    returns_fixed: false,
+    has_target: false,
+    of_kernel_functions: false,
+};
+
+const PROBE: ProgramRow = ProgramRow { context: Some("bpf_user_pt_regs_t"), ..PLAIN };
+
+/// 1 would have the kernel take the breakpoint away: `handler_chain` of kernel/events/uprobes.c.
+const USER: ProgramRow = ProgramRow { in_user_space: true, overlaps: true, returns_fixed: true, ..PROBE };
+
+const KERNEL: ProgramRow = ProgramRow { of_kernel_functions: true, ..PROBE };
+
+impl ProgramType {
+    /// Its row.
+    pub const fn row(self) -> &'static ProgramRow {
+        match self {
+            ProgramType::RawTracepoint => {
+                &ProgramRow { sections: ["raw_tp", "raw_tp"], context: Some("bpf_raw_tracepoint_args"), own_frames: 2, ..PLAIN }
+            }
+            // 0 would keep the event from everybody else who looks at this tracepoint: perf_trace_run_bpf_submit() of
+            // kernel/events/core.c
+            ProgramType::Tracepoint => &ProgramRow { sections: ["tracepoint", "tracepoint"], returns: 1, ..PLAIN },
+            ProgramType::Uprobe => &ProgramRow { sections: ["uprobe", "uretprobe"], ..USER },
+            ProgramType::UprobeMulti => &ProgramRow { sections: ["uprobe.multi", "uretprobe.multi"], multi: true, ..USER },
+            ProgramType::PerfEvent => &ProgramRow { sections: ["perf_event", "perf_event"], context: Some("bpf_perf_event_data"), ..PLAIN },
+            ProgramType::Kprobe => &ProgramRow { sections: ["kprobe", "kretprobe"], ..KERNEL },
+            ProgramType::KprobeMulti => &ProgramRow { sections: ["kprobe.multi", "kretprobe.multi"], multi: true, ..KERNEL },
+            ProgramType::KprobeSession => &ProgramRow { sections: ["kprobe.session", "kprobe.session"], ..KERNEL },
+            // the verifier takes no other result
+            ProgramType::Tracing => &ProgramRow {
+                sections: ["fentry", "fexit"],
+                by_trampoline: true,
+                own_frames: 2,
+                returns_fixed: true,
+                has_target: true,
+                of_kernel_functions: true,
+                ..PLAIN
+            },
+            // any other has the kernel show the same object again, without end
+            ProgramType::Iter => &ProgramRow {
+                sections: ["iter", "iter"],
+                overlaps: true,
+                returns_fixed: true,
+                has_target: true,
+                of_kernel_functions: true,
+                ..PLAIN
+            },
+        }
+    }
+}
+
+/// Which program is begun: its type, whether it is on a return, and the target it is loaded for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Its type.
+    pub ty: ProgramType,
+    /// On a return, or an exit.
+    pub ret: bool,
+    /// What it is loaded for: `module:function`, `task`.
+    pub target: Option<String>,
+}
+
+impl Section {
+    /// Of a type that has neither a return nor a target.
+    pub fn of(ty: ProgramType) -> Self {
+        Self { ty, ret: false, target: None }
+    }
+
+    /// The section's name.
+    pub fn name(&self, sleepable: bool) -> String {
+        let [entry, ret] = self.ty.row().sections;
+        let suffix = if sleepable { ".s" } else { "" };
+        let target = self.target.as_ref().map_or(String::new(), |target| format!("/{target}"));
+        format!("{}{suffix}{target}", if self.ret { ret } else { entry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sections() {
+        assert_eq!(Section::of(ProgramType::RawTracepoint).name(false), "raw_tp");
+        assert_eq!(Section { ty: ProgramType::UprobeMulti, ret: true, target: None }.name(true), "uretprobe.multi.s");
+        assert_eq!(Section { ty: ProgramType::Tracing, ret: true, target: Some("vmlinux:f".into()) }.name(false), "fexit/vmlinux:f");
+        assert_eq!(Section { ty: ProgramType::Iter, ret: false, target: Some("task".into()) }.name(false), "iter/task");
+    }
+}

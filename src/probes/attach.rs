@@ -1,0 +1,258 @@
+//! How probes are attached: the mechanisms, and what holds for each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::system::Abi;
+use crate::system::functions::KERNEL;
+
+/// When a perf event fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Every {
+    /// After so many counts; a clock counts nanoseconds.
+    Period(u64),
+    /// So many times per second.
+    Frequency(u64),
+}
+
+/// The mechanisms: closed, since each is code in the loader. Kinds share them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Attach {
+    /// Run once before everything else is attached.
+    Begin,
+    /// Run once after everything else is detached.
+    End,
+    /// Run by this process when a signal comes to it.
+    Signal,
+    /// Run by this process, and by no other: a test, or a benchmark.
+    Trial {
+        /// For its time.
+        bench: bool,
+    },
+    /// A perf-based tracepoint.
+    Tracepoint {
+        /// Its category (`sched`).
+        category: String,
+        /// Its name.
+        event: String,
+    },
+    /// A raw tracepoint.
+    RawTracepoint {
+        /// Its name.
+        name: String,
+    },
+    /// A system call's entry or exit, through the raw tracepoint that all of them share: the program runs for the
+    /// calls whose numbers its sites name.
+    Syscall {
+        /// Entry, else exit.
+        enter: bool,
+        /// The call's number.
+        number: u32,
+    },
+    /// A place in a file.
+    Uprobe {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// How many bytes into the function that is.
+        by: u64,
+        /// The function's name, for `func` and messages.
+        function: String,
+        /// At the function's return, which the kernel finds.
+        ret: bool,
+        /// How the function is called.
+        abi: Abi,
+    },
+    /// A function of the kernel, or an instruction in it.
+    Kprobe {
+        /// The module that it is in; none for the kernel itself.
+        module: Option<String>,
+        /// Its name; empty for an address.
+        function: String,
+        /// Bytes from the function's start, or the address where there is no name.
+        place: u64,
+        /// At the function's return.
+        ret: bool,
+        /// Found by a wildcard: others come with it.
+        many: bool,
+    },
+    /// A function of the kernel that BTF describes, or one of a BPF program, by a trampoline.
+    Trampoline {
+        /// The module that it is in, or `vmlinux`.
+        module: String,
+        /// The id of the program that it is of, if it is of one.
+        program: Option<u32>,
+        /// Its name.
+        function: String,
+        /// At its exit.
+        exit: bool,
+    },
+    /// The kernel's objects of one sort, one after the other, once.
+    Iter {
+        /// The sort (`task`).
+        name: String,
+        /// The file whose readers run it; none for this run itself.
+        pin: Option<std::path::PathBuf>,
+        /// They are tasks, or belong to them.
+        of_tasks: bool,
+    },
+    /// A marker in a file: a place, and a counter that tells the program that somebody looks.
+    Usdt {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Byte offset in it.
+        offset: u64,
+        /// Virtual address of the same place, as linked.
+        addr: u64,
+        /// Byte offset of the counter; 0 where there is none.
+        semaphore: u64,
+        /// Where the arguments are, as the marker's note has it.
+        args: String,
+    },
+    /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
+    /// perf_event_open(2).
+    Perf {
+        /// `PERF_TYPE_…`
+        ty: u32,
+        /// `PERF_COUNT_…`
+        config: u64,
+        /// When it fires.
+        every: Every,
+        /// Every online CPU, else the first.
+        all_cpus: bool,
+    },
+    /// A place in memory that the processor watches. Numbers: perf_event_open(2).
+    Breakpoint {
+        /// Where.
+        address: u64,
+        /// Bytes.
+        length: u64,
+        /// `HW_BREAKPOINT_…`: a set of bits.
+        mode: u32,
+    },
+}
+
+/// What holds for all probes of a mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// The kernel cannot attach it to a process: the program looks for the one of `-p`.
+    pub pid: bool,
+    /// The current task is the one that the event is about, whichever task that is: `--cgroup`, `--container` and `--follow`
+    /// look at it. Not where the program belongs to the run, goes through objects, or counts a task that it was attached to.
+    pub task: bool,
+    /// Events of rbt itself are left out: each of its own calls of malloc would else make more. Only where the current process
+    /// is who the event is about: a switch to another task, or a packet for one, may come while rbt runs.
+    pub own: bool,
+    /// It may run when the run is over.
+    pub runs_after: bool,
+    /// It fires once, or at the ticks of one clock. (`begin` may loop, and nobody reads while it does.)
+    pub rare: bool,
+    /// Is it told at the end that it was never hit?
+    pub unhit: Unhit,
+}
+
+/// When a note tells that a probe was never hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unhit {
+    /// Always.
+    Always,
+    /// With `-v`.
+    Verbose,
+    /// Never.
+    Never,
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct InFile<'a> {
+    /// The file.
+    pub path: &'a std::path::Path,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// Byte offset of the counter that a marker has; 0 for none.
+    pub semaphore: u64,
+    /// At the return of the function that starts there.
+    pub ret: bool,
+}
+
+impl Attach {
+    /// Is it run by this process, rather than by what happens elsewhere? Such probes belong to the run: no filter drops them.
+    pub fn own(&self) -> bool {
+        matches!(self, Attach::Begin | Attach::End | Attach::Signal)
+    }
+
+    /// What an iterator goes through, and whether for others than this run.
+    pub fn objects(&self) -> Option<(&str, bool)> {
+        if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
+    }
+
+    /// What holds for all probes of this mechanism: one row each.
+    pub fn traits(&self) -> Traits {
+        // run by this process: nothing is left out, and its time is known
+        let own = Traits { pid: false, task: false, own: false, runs_after: true, rare: true, unhit: Unhit::Never };
+        let event = Traits { pid: true, task: true, own: false, runs_after: false, rare: false, unhit: Unhit::Verbose };
+        match self {
+            Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => own,
+            Attach::Tracepoint { category, .. } => Traits { own: matches!(&**category, "syscalls" | "raw_syscalls"), ..event },
+            Attach::RawTracepoint { name } => Traits { own: matches!(&**name, "sys_enter" | "sys_exit"), ..event },
+            Attach::Syscall { .. } => Traits { own: true, ..event },
+            // the kernel attaches them to a process
+            Attach::Uprobe { .. } => Traits { pid: false, own: true, ..event },
+            Attach::Usdt { .. } => Traits { pid: false, own: true, unhit: Unhit::Always, ..event },
+            Attach::Breakpoint { .. } => Traits { pid: false, ..event },
+            Attach::Kprobe { .. } | Attach::Trampoline { .. } => event,
+            Attach::Iter { pin, .. } => Traits { runs_after: pin.is_some(), rare: false, ..own },
+            // `-p`: the children of the process, where the kernel cannot leave them out
+            Attach::Perf { all_cpus: true, .. } => Traits { unhit: Unhit::Never, ..event },
+            Attach::Perf { all_cpus: false, .. } => Traits { runs_after: false, ..own },
+        }
+    }
+
+    /// What the program is loaded for, as libbpf wants it in the section's name.
+    pub fn target(&self) -> Option<String> {
+        if let Attach::Iter { name, .. } = self {
+            return Some(name.clone());
+        }
+        let Attach::Trampoline { module, program, function, .. } = self else { return None };
+        // whose function it is the loader says
+        Some(if program.is_some() { function.clone() } else { format!("{module}:{function}") })
+    }
+
+    /// The kernel's function at whose start or end it is, and the module of that; its types are known.
+    pub fn kernel_function(&self) -> Option<(&str, &str)> {
+        if let Attach::Kprobe { module, function, place: 0, .. } = self {
+            return Some((module.as_deref().unwrap_or(KERNEL), function));
+        }
+        if let Attach::Trampoline { module, program: None, function, .. } = self { Some((module, function)) } else { None }
+    }
+
+    /// Will the program outlive the run?
+    pub fn pinned(&self) -> bool {
+        matches!(self, Attach::Iter { pin: Some(_), .. })
+    }
+
+    /// The file that a probe in user space is in.
+    pub fn binary(&self) -> Option<&std::path::Path> {
+        self.in_file().map(|place| place.path)
+    }
+
+    /// Where in a file a probe in user space is.
+    pub fn in_file(&self) -> Option<InFile<'_>> {
+        match self {
+            Attach::Uprobe { path, offset, ret, .. } => Some(InFile { path, offset: *offset, semaphore: 0, ret: *ret }),
+            Attach::Usdt { path, offset, semaphore, .. } => Some(InFile { path, offset: *offset, semaphore: *semaphore, ret: false }),
+            Attach::Begin
+            | Attach::End
+            | Attach::Signal
+            | Attach::Trial { .. }
+            | Attach::Tracepoint { .. }
+            | Attach::RawTracepoint { .. }
+            | Attach::Syscall { .. }
+            | Attach::Kprobe { .. }
+            | Attach::Trampoline { .. }
+            | Attach::Iter { .. }
+            | Attach::Breakpoint { .. }
+            | Attach::Perf { .. } => None,
+        }
+    }
+}
