@@ -47,8 +47,8 @@ pub struct Manifest {
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State,
-    TALLIES_SECTION, Tally, stacks_name,
+    FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, OF_NAMESPACE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
+    Start, State, TALLIES_SECTION, Tally, stacks_name,
 };
 
 /// Which bytes a program sets when it runs, filters passed.

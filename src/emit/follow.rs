@@ -4,7 +4,7 @@
 
 use inkwell::values::IntValue;
 
-use super::shared::{FOLLOWED, MOST_FOLLOWED, Start};
+use super::shared::{FOLLOWED, MOST_FOLLOWED, OF_NAMESPACE, Start};
 use super::{Cmp, Emit, Helper, MapDef, MapKind, NO_PREALLOC, ProgramType, Section};
 use crate::types::{Int, Space};
 
@@ -92,6 +92,10 @@ impl<'c> Emit<'c> {
         let (map, key) = (self.followed_map(), self.alloc(8));
         self.store(key, 0, 4, tgid);
         self.delete(map, key);
+        if let Some(id) = self.id_of_there() {
+            self.store(key, 0, 4, id);
+            self.delete(map, key);
+        }
         self.end_program(0);
     }
 
@@ -100,16 +104,20 @@ impl<'c> Emit<'c> {
         self.read_int(Space::Kernel, at, I32)
     }
 
-    /// Or is it the process that all begins with? In a pid namespace its number is only known as it is there.
+    /// Or is the current process one of those with which all begins? In a pid namespace their numbers are only known as they
+    /// are there.
     fn or_first(&mut self, followed: IntValue<'c>) -> IntValue<'c> {
-        if self.namespace.is_none() {
-            return followed;
-        }
-        let first = self.start(std::mem::offset_of!(Start, first));
+        let Some(id) = self.id_of_there() else { return followed };
+        // of two look-ups whose results are joined, LLVM would join the pointers
+        self.choose(followed, |e| e.int(1), |e| e.is_followed(id))
+    }
+
+    /// In a pid namespace, the current process's key by its number there.
+    fn id_of_there(&mut self) -> Option<IntValue<'c>> {
+        self.namespace?;
         let ids = self.own_ids();
         let tgid = self.shr(ids, self.int(32), false);
-        let same = self.cmp(Cmp::Eq, tgid, first);
-        self.or(followed, same)
+        Some(self.or(tgid, self.int(OF_NAMESPACE.into())))
     }
 
     fn is_followed(&mut self, tgid: IntValue<'c>) -> IntValue<'c> {

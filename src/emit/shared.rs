@@ -28,6 +28,9 @@ pub const MOST_CPUS: u32 = 8192;
 pub const FOLLOWED: &str = "followed";
 /// So many processes are followed at a time.
 pub const MOST_FOLLOWED: u32 = 65536;
+/// Of a process that is known by its number in rbt's pid namespace alone, the key is that number with this bit, which no number
+/// has.
+pub const OF_NAMESPACE: u32 = 1 << 31;
 /// The scratch arena: an array of `Start::cpus * SCRATCH_SLOTS` entries; resized by the loader to the machine's CPUs.
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
@@ -51,8 +54,6 @@ pub struct Start {
     pub never: u64,
     /// This process, as the kernel numbers it whatever namespace it is in.
     pub own: u64,
-    /// The process of `-c`, or of `-p`, as rbt's namespace numbers it; or 0.
-    pub first: u64,
     /// Places where programs report failures.
     pub problems: u64,
     /// Each of those has 2 to the power of this of [`Failures`], of which the first are the CPUs'.

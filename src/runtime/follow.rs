@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use super::Session;
 use super::load::MapFd;
+use crate::codegen::artifact::OF_NAMESPACE;
 
 impl Session<'_> {
     /// Starts to follow the process of `-c` or `-p`, where the script asks for it.
@@ -21,18 +22,16 @@ impl Session<'_> {
         for (fd, tracepoint) in &self.loaded.followers {
             self.links.follow(tracepoint, *fd).with_context(|| format!("cannot follow processes by {tracepoint}"))?;
         }
-        // the numbers of the kernel's are not to be known there: the programs find the first by its number of there
-        if self.sys.pid_namespace().is_some() {
-            return Ok(());
-        }
+        // the numbers of the kernel's are not to be known there
+        let key = |pid: u32| if self.sys.pid_namespace().is_some() { pid | OF_NAMESPACE } else { pid };
         let child = self.options.child_pid;
         if child > 0 {
-            add(map, child)?;
+            add(map, key(child))?;
         }
         let Some(pid) = self.settings.pid else { return Ok(()) };
         // what it starts from here on is added as it starts; some of what it has started may have done so meanwhile
         let mut known = BTreeSet::from([pid]);
-        add(map, pid)?;
+        add(map, key(pid))?;
         loop {
             let new: Vec<u32> =
                 parents().into_iter().filter(|(child, of)| known.contains(of) && !known.contains(child)).map(|p| p.0).collect();
@@ -40,7 +39,7 @@ impl Session<'_> {
                 return Ok(());
             }
             for child in new {
-                add(map, child)?;
+                add(map, key(child))?;
                 known.insert(child);
             }
         }

@@ -254,7 +254,6 @@ fn prepare_maps(
                     unix_offset: clock(libc::CLOCK_REALTIME).wrapping_sub(clock(libc::CLOCK_BOOTTIME)),
                     never: 0,
                     own: super::follow::own_id(),
-                    first: settings.pid.unwrap_or(given.child).into(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
                     seed: seed(),
@@ -262,7 +261,7 @@ fn prepare_maps(
                 let first = [start.child, start.boot_ns, start.cpus, start.tai_offset, start.unix_offset, start.never];
                 let words = first
                     .into_iter()
-                    .chain([start.own, start.first, start.problems, start.failures_shift, start.seed])
+                    .chain([start.own, start.problems, start.failures_shift, start.seed])
                     .flat_map(u64::to_ne_bytes)
                     .collect::<Vec<_>>();
                 if let Some(to) = map.initial_value_mut() {
