@@ -135,7 +135,7 @@ pub struct Event {
 pub struct Problem {
     /// The helper that returns an error, without `bpf_`; or none.
     pub helper: Option<String>,
-    /// What went wrong where it is no helper (`divide by zero`).
+    /// What went wrong where it is no helper (an array's bounds).
     pub text: String,
     /// Where in the script.
     pub pos: Pos,

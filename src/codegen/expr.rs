@@ -4,6 +4,7 @@ use super::Gen;
 use super::function::MOST_FRAMES;
 use crate::builtins::{Lower, MapId};
 use crate::check::hir::{self, CallArg, Expr, ExprKind};
+use crate::diag::Span;
 use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
 use crate::probes::Caps;
 use crate::syntax::ast::{BinOp, UnOp};
@@ -38,7 +39,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let at = self.home(*v);
                 if e.ty.is_scalar() { Operand::reg(e.ty.clone(), self.e.load(at, 0, U64)) } else { Operand::mem(e.ty.clone(), at) }
             }
-            ExprKind::Map(map, key) => self.read_map(*map, key.as_deref()),
+            ExprKind::Map(map, key) => self.read_map(*map, key.as_deref(), e.span),
             ExprKind::ReadAgg(map, key) => self.read_aggregate(*map, key.as_deref(), &e.ty),
             ExprKind::Context(which) => self.context(which, &e.ty),
             ExprKind::Field(base, field) => {
@@ -51,7 +52,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let addr = self.e.scalar(&op);
                 self.lvalue(addr, *space, &e.ty)
             }
-            ExprKind::Index(base, index) => self.index(base, index, &e.ty),
+            ExprKind::Index(base, index) => self.index(base, index, e),
             ExprKind::Unary(op, x) => {
                 let v = self.expr(x);
                 let v = self.e.scalar(&v);
@@ -78,7 +79,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let addr = self.e.mere_number(addr);
                 Operand::reg(e.ty.clone(), addr)
             }
-            ExprKind::Binary(op, a, b) => self.binary(*op, a, b, &e.ty),
+            ExprKind::Binary(op, a, b) => self.binary(*op, a, b, e),
             ExprKind::Cond(cond, a, b) => self.cond(cond, a, b, &e.ty),
             ExprKind::Block(stmts, value) => {
                 self.block(stmts);
@@ -196,7 +197,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         Operand::reg(field.ty.clone(), v)
     }
 
-    fn index(&mut self, base: &Expr, index: &Expr, ty: &Type) -> Operand<'c> {
+    fn index(&mut self, base: &Expr, index: &Expr, whole: &Expr) -> Operand<'c> {
+        let ty = &whole.ty;
         let array = self.expr(base);
         let i = self.expr(index);
         let i = self.e.scalar(&i);
@@ -207,22 +209,37 @@ impl<'a, 'c> Gen<'a, 'c> {
         } else {
             crate::bug!("{} cannot be indexed", array.ty)
         };
-        let at = if matches!(index.kind, ExprKind::Int(_)) || len == 0 {
-            i
-        } else {
-            // an index that is out of bounds reads element 0 and is reported
-            let i = self.e.opaque(i);
-            let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
-            self.e.choose(
-                outside,
-                |e| {
-                    e.problem("array index out of bounds");
-                    e.int(0)
-                },
-                |_| i,
-            )
-        };
-        let by = self.e.mul(at, self.e.int(step.into()));
+        if matches!(index.kind, ExprKind::Int(_)) || len == 0 {
+            return self.element_at(&array, i, step, ty);
+        }
+        let i = self.e.opaque(i);
+        let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
+        // Outside there is nothing: 0, and of what lies in memory the first element. Strings end anywhere, so nobody is told.
+        let told = matches!(array.ty, Type::Array(..));
+        let spot = self.e.span;
+        self.at(whole.span);
+        let branch = self.e.begin_choose(outside);
+        if told {
+            self.e.problem("Array access out of bounds. This can lead to unexpected results.");
+        }
+        let zero = self.e.int(0);
+        if ty.is_scalar() {
+            self.e.choose_else(&branch, zero);
+            let found = self.element_at(&array, i, step, ty);
+            let found = self.e.scalar(&found);
+            let found = self.e.end_choose(branch, found);
+            self.at(spot);
+            return Operand::reg(ty.clone(), found);
+        }
+        self.e.choose_else(&branch, zero);
+        let at = self.e.end_choose(branch, i);
+        self.at(spot);
+        self.element_at(&array, at, step, ty)
+    }
+
+    /// The element of this number.
+    fn element_at(&mut self, array: &Operand<'c>, i: IntValue<'c>, step: u32, ty: &Type) -> Operand<'c> {
+        let by = self.e.mul(i, self.e.int(step.into()));
         match array.repr {
             Repr::At(addr, space) => {
                 let at = self.e.add(addr, by);
@@ -237,7 +254,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr, ty: &Type) -> Operand<'c> {
+    fn binary(&mut self, op: BinOp, a: &Expr, b: &Expr, whole: &Expr) -> Operand<'c> {
+        let ty = &whole.ty;
         if matches!(op, BinOp::And | BinOp::Or) {
             let left = self.condition(a);
             let branch = self.e.begin_choose(left);
@@ -270,14 +288,18 @@ impl<'a, 'c> Gen<'a, 'c> {
             BinOp::Div | BinOp::Mod if divisor_known => self.e.div(x, y, signed, op == BinOp::Mod),
             BinOp::Div | BinOp::Mod => {
                 let none = self.e.cmp(Cmp::Eq, y, self.e.int(0));
-                self.e.choose(
+                let spot = self.e.span;
+                self.at(whole.span);
+                let quotient = self.e.choose(
                     none,
                     |e| {
-                        e.problem(if op == BinOp::Div { "divide by zero: the result is 1" } else { "modulo by zero: the result is 1" });
+                        e.problem("Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.");
                         e.int(1)
                     },
                     |e| e.div(x, y, signed, op == BinOp::Mod),
-                )
+                );
+                self.at(spot);
+                quotient
             }
             BinOp::Shl => self.e.shl(x, y),
             BinOp::Shr => self.e.shr(x, y, signed_of(a)),
@@ -440,23 +462,26 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     // --- maps ---------------------------------------------------------------------------------------------------
 
-    fn read_map(&mut self, map: MapId, key: Option<&Expr>) -> Operand<'c> {
+    fn read_map(&mut self, map: MapId, key: Option<&Expr>, place: Span) -> Operand<'c> {
         let ty = self.script.maps[map].value.clone();
         let at = self.map_key(map, key);
         let handle = self.e.script_map(map);
         let slot = self.e.lookup(handle, at);
         if let Some(int) = ty.as_int() {
             let missing = self.e.warning_level >= 2;
+            let spot = self.e.span;
+            self.at(place);
             let v = self.e.if_found(
                 slot,
                 |e| e.load(slot, 0, int),
                 |e| {
                     if missing {
-                        e.problem("no such key: the value is 0");
+                        e.failed(Helper::MapLookupElem);
                     }
                     e.int(0)
                 },
             );
+            self.at(spot);
             return Operand::reg(ty, v);
         }
         let size = ty.size();

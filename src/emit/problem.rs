@@ -37,6 +37,13 @@ impl<'c> Emit<'c> {
         self.if_(failed, |e| e.report(returned));
     }
 
+    /// Reports a helper that found nothing.
+    pub fn failed(&mut self, helper: Helper) {
+        self.problems.push(Problem { helper: Some(helper.name()), text: String::new(), span: self.span });
+        let zero = self.int(0);
+        self.report(zero);
+    }
+
     /// Reports a failure that has a text.
     pub fn problem(&mut self, text: &str) {
         if self.warning_level == 0 {

@@ -95,9 +95,12 @@ fn helper_failure(helper: &str, returned: i64) -> String {
     let errno = i32::try_from(returned.unsigned_abs()).unwrap_or(0);
     match (helper, errno) {
         ("map_update_elem", libc::E2BIG) => {
-            "the map is full, and the element was not stored: raise max_map_keys, or declare the map with more room".into()
+            "Map full; can't update element. Try increasing max_map_keys config or manually setting the max entries in a map \
+             declaration e.g. `let @a = hash(5000)`"
+                .into()
         }
         ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map right now: it was not stored".into(),
+        ("map_lookup_elem", _) => "Can't lookup map element because it does not exist.".into(),
         _ => strerror(errno),
     }
 }

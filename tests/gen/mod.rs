@@ -334,9 +334,9 @@ fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
         );
         return (Outcome::Wrong(story), spent);
     }
-    let told: u64 = err.lines().filter(|l| l.contains("by zero")).map(told).sum();
+    let told: u64 = err.lines().filter(|l| l.contains("by 0")).map(told).sum();
     if told != divided {
-        return (Outcome::Wrong(format!("{told} divisions by zero told, not {divided}\n{err}")), spent);
+        return (Outcome::Wrong(format!("{told} divisions by 0 told, not {divided}\n{err}")), spent);
     }
     (outcome, spent)
 }
