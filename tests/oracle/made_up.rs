@@ -30,7 +30,8 @@ fn statements(rng: &mut Rng) -> String {
 
 /// Variables that are of 1, 2 and 4 bytes, or what their literals make them.
 const TYPED: &[(&str, &str)] = &[("$s", "int8"), ("$u", "uint8"), ("$t", "int16"), ("$v", "uint16"), ("$w", "uint32"), ("$x", "int32")];
-const LITERALS: &[&str] = &["0", "1", "127", "128", "255", "256", "32767", "65535", "65536", "2147483647", "4294967295", "-1", "-128", "-129"];
+const LITERALS: &[&str] =
+    &["0", "1", "127", "128", "255", "256", "32767", "65535", "65536", "2147483647", "4294967295", "-1", "-128", "-129"];
 
 fn statement(rng: &mut Rng, depth: usize) -> String {
     match rng.below(if depth == 0 { 8 } else { 12 }) {
