@@ -22,6 +22,8 @@ pub trait Host {
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>);
     /// How often the run was told to end: a handler that waits for others gives up when there is one time more.
     fn ending(&self) -> u32;
+    /// Is what is done now asked for by `end`, which comes after everything else?
+    fn in_end(&self) -> bool;
     /// Settings of the run.
     fn settings(&self) -> &Settings;
     /// Reads a whole map, merged across CPUs.

@@ -23,6 +23,8 @@ const JOINED: u64 = 16;
 const JOINED_BYTES: u32 = 1024;
 /// How long a file is waited for that has no more to read and no end, and a command once the run is told to end.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// For so long the commands that were asked for before the run was told to end are run still.
+const LEFTOVERS: Duration = Duration::from_millis(100);
 
 pub(super) const ROWS: &[Builtin] = &[
     Builtin {
@@ -71,12 +73,20 @@ pub(super) const ROWS: &[Builtin] = &[
             prepare: |spec| {
                 let mut command = formatter(spec, Reader::Program)?;
                 let (pos, line) = (spec.pos.clone(), spec.line.clone());
+                let (mut told_to_end, mut said) = (None::<Instant>, false);
                 Ok(Box::new(move |args, host| {
                     let command = command(args, host);
                     let problem = |host: &mut dyn Host, what: &str, why: &str| {
                         let msg = format!("{what} {}: {why}", String::from_utf8_lossy(&command));
                         host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: pos.clone(), line: line.clone() });
                     };
+                    // a probe may ask for far more than can be run
+                    if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
+                        if !std::mem::replace(&mut said, true) {
+                            problem(host, "not running", "nor what was asked for after it: the run was told to end");
+                        }
+                        return Ok(());
+                    }
                     match run(&command, &|| host.ending()) {
                         Ok(part) => {
                             let whole = part.bytes.len() as u64;
@@ -94,7 +104,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Runs a shell command, made as printf makes text, waits for it and prints what it wrote.",
+        doc: "Runs a shell command, made as printf makes text, waits for it and prints what it wrote. Once the run is told to end, the commands that wait are run for 100 ms more; those of `end` all run.",
         example: "begin { system(\"uname -r\"); }",
     },
     Builtin {

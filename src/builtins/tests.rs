@@ -27,6 +27,9 @@ impl Host for Notes {
     fn ending(&self) -> u32 {
         self.ending
     }
+    fn in_end(&self) -> bool {
+        false
+    }
     fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -315,6 +315,10 @@ impl Host for RunContext<'_> {
         self.signals.ends()
     }
 
+    fn in_end(&self) -> bool {
+        self.kept.ending
+    }
+
     fn settings(&self) -> &Settings {
         self.settings
     }
