@@ -149,7 +149,8 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
             Err(missing) if wanted.any_kind() => {
                 let _ = writeln!(io::stderr(), "warning: {canonical} probes are not listed: {}", plain(&reason(&missing)));
             }
-            Err(missing) => return Err(failure(missing)),
+            // what cannot be found lists nothing, which is an answer
+            Err(missing) => return Err(failure(missing).status(0)),
         }
     }
     Ok(())
@@ -183,7 +184,7 @@ impl Wanted {
             return Ok(Wanted::Kinds(first.clone(), rest));
         }
         let unknown = || {
-            let failure = Failure::new(format!("there is no probe kind `{first}`")).code("unknown-probe");
+            let failure = Failure::new(format!("there is no probe kind `{first}`")).code("unknown-probe").status(0);
             match nearest(first, KINDS.iter().flat_map(|k| k.names().iter().copied())) {
                 Some(near) => failure.help(format!("did you mean `{near}`?")),
                 None => failure.help(format!("one of {}", kind_names())),
@@ -213,7 +214,11 @@ impl Wanted {
         };
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
         let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
-        KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(Caps::BINARY)).copied().collect()
+        let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(Caps::BINARY));
+        // what several kinds have comes by name
+        let mut found: Vec<&'static dyn ProbeKind> = found.copied().collect();
+        found.sort_by_key(|k| k.name());
+        found
     }
 
     /// What to write where a kind's probes are no list.

@@ -88,9 +88,11 @@ pub(super) const ROWS: &[Builtin] = &[
                         return Ok(());
                     }
                     match run(&command, &|| host.ending()) {
-                        Ok(part) => {
+                        Ok((part, succeeded)) => {
                             let whole = part.bytes.len() as u64;
-                            host.say(Output::Text { kind: "syscall", data: part.bytes, newline: true });
+                            if whole > 0 || succeeded {
+                                host.say(Output::Text { kind: "syscall", data: part.bytes, newline: true });
+                            }
                             if whole == input::TEXT {
                                 problem(host, "the output was cut of", "it has more than 16 megabytes");
                             }
@@ -209,8 +211,8 @@ fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<Par
 }
 
 /// Standard output and standard error of a shell command, in the order they were written. It is left to itself when the run is
-/// told to end while it runs, and it does not end soon after.
-fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<Part> {
+/// told to end while it runs, and it does not end soon after. With it, whether it has not failed.
+fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, bool)> {
     let before = ending();
     let told: Cell<Option<Instant>> = Cell::new(None);
     let go_on = || {
@@ -230,13 +232,16 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<Part> {
     let part = input::read_open_while(&mut reader, input::TEXT, true, &go_on)?;
     drop(reader);
     // one that has closed its output may still run
-    while !part.left && child.try_wait()?.is_none() {
+    while !part.left {
+        if let Some(status) = child.try_wait()? {
+            return Ok((part, status.success()));
+        }
         if !go_on() {
-            return Ok(Part { left: true, ..part });
+            return Ok((Part { left: true, ..part }, true));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(part)
+    Ok((part, true))
 }
 
 #[cfg(test)]
@@ -254,8 +259,8 @@ mod tests {
     #[test]
     fn commands_are_heard() {
         let never = || 0;
-        assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))", &never).unwrap().bytes, b"out\nerr\n2");
-        let endless = run(b"yes", &never).unwrap();
+        assert_eq!(run(b"echo out; echo err >&2; printf '%s' $((1 + 1))", &never).unwrap().0.bytes, b"out\nerr\n2");
+        let endless = run(b"yes", &never).unwrap().0;
         assert_eq!((endless.bytes.len() as u64, endless.left), (input::TEXT, false));
     }
 
@@ -263,10 +268,10 @@ mod tests {
     fn a_run_that_is_to_end_waits_for_no_command() {
         let asked = Cell::new(0);
         // asked before it starts, then each time that nothing came
-        let part = run(b"echo one; exec sleep 1000", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap();
+        let part = run(b"echo one; exec sleep 1000", &|| u32::from(asked.replace(asked.get() + 1) > 3)).unwrap().0;
         assert_eq!(part, Part { bytes: b"one\n".to_vec(), left: true });
         // in `end`, it has been told to before
-        assert!(!run(b"sleep 0.1", &|| 1).unwrap().left);
+        assert!(!run(b"sleep 0.1", &|| 1).unwrap().0.left);
     }
 
     #[test]

@@ -88,9 +88,10 @@ impl ProbeKind for Counter {
             let names = self.events.iter().flat_map(|(names, ..)| names.iter().copied());
             return Err(wrong(format!("there is no {} event `{name}`", self.name())).suggest(name, names));
         };
+        let name = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect::<Vec<_>>().join(":");
         let count = count.unwrap_or(*usual);
         let attach = Attach::Perf { ty: self.ty, config: *config, every: Every::Period(count), all_cpus: true };
-        Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}:{count}", self.name()), attach, span: point.span }])
+        Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }])
     }
 
     fn offers(&self) -> Caps {

@@ -106,6 +106,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "over 2048 (1365 with avg) are shared by all processors: of two updates in the same instant one may be lost. What the \
          kernel has room for is the limit, 262144 or more.",
     ),
+    ("system()", "shows what a command that fails has written, too; bpftrace drops it."),
     ("tuples", "show strings without quotes, as bpftrace does and not as its documents have it; so do statistics and stacks."),
     ("printf: %f", "shows decimals, of quotients and averages too; bpftrace refuses it. %T and %B are not there."),
     (

@@ -353,7 +353,7 @@ impl Spec {
                 self.digits(start, raw, 16, to);
             }
             Conversion::Gfp => {
-                gfp::flags(plain, to);
+                gfp::flags(raw, to);
                 self.fill(start, start, to);
             }
             // Not integers: see `show`.

@@ -6,8 +6,8 @@ use crate::value::Trial;
 
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
-const PLAIN: &str = "\x1b[m";
-/// Columns of the names at least, and of each number.
+const PLAIN: &str = "\x1b[0m";
+/// Columns of the names at least, and of the time.
 const NAMES: usize = 41;
 const NUMBERS: usize = 15;
 
@@ -64,7 +64,7 @@ fn time(took: Duration) -> String {
 }
 
 fn row(name: &str, widest: usize, time: &str, times: &str) -> String {
-    let line = format!("{name:names$}{time:>NUMBERS$}{times:>NUMBERS$}", names = NAMES.max(widest + 1));
+    let line = format!("{name:names$}{time:<NUMBERS$}{times}", names = NAMES.max(widest + 1));
     format!("{}\n", line.trim_end())
 }
 
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn rows_are_columns() {
-        assert_eq!(row("a", 1, "12", "345"), format!("a{}12{}345\n", " ".repeat(40 + 13), " ".repeat(12)));
+        assert_eq!(row("a", 1, "12", "345"), format!("a{}12{}345\n", " ".repeat(40), " ".repeat(13)));
         let long = "n".repeat(60);
-        assert_eq!(row(&long, 60, "1", "2"), format!("{long}{}1{}2\n", " ".repeat(15), " ".repeat(14)));
+        assert_eq!(row(&long, 60, "1", "2"), format!("{long} 1{}2\n", " ".repeat(14)));
     }
 }

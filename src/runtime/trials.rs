@@ -47,9 +47,9 @@ impl Session<'_> {
                 Some((site.name.split_once(':').map_or("", |(_, name)| name), bench, fd?))
             })
             .collect();
-        let mut say = |trial: Trial| -> anyhow::Result<()> {
+        let mut say = |output: Output| -> anyhow::Result<()> {
             let mut rendered = Rendered::default();
-            renderer.render(&Output::Trial(trial), &mut rendered);
+            renderer.render(&output, &mut rendered);
             let told = out.write_all(&rendered.out).and_then(|()| out.flush()).and_then(|()| err.write_all(&rendered.err));
             told.map_err(|why| super::NotWritten(why).into())
         };
@@ -58,7 +58,7 @@ impl Session<'_> {
         }
         let widest = trials.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
         let benches = trials.iter().any(|(_, bench, _)| *bench);
-        say(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } })?;
+        say(Output::Trial(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } }))?;
         let (mut failed, mut tried) = (Vec::new(), 0);
         for (name, bench, fd) in &trials {
             if self.signals.end().is_some() {
@@ -69,13 +69,13 @@ impl Session<'_> {
             let passed = if *bench {
                 let trial = self.bench(&name, *fd, widest, listener)?;
                 let passed = !matches!(trial, Trial::BenchFailed { .. });
-                say(trial)?;
+                say(Output::Trial(trial))?;
                 passed
             } else {
-                say(Trial::Started { name: name.clone() })?;
+                say(Output::Trial(Trial::Started { name: name.clone() }))?;
                 let ran = self.once(*fd, 0, listener)?;
                 let passed = ran.returned == 0 && !ran.failed;
-                say(Trial::Tested { name: name.clone(), passed, took: ran.took, output: ran.output })?;
+                say(Output::Trial(Trial::Tested { name: name.clone(), passed, took: ran.took, output: ran.output }))?;
                 passed
             };
             if !passed {
@@ -84,8 +84,9 @@ impl Session<'_> {
         }
         let status = u8::from(!failed.is_empty());
         if !benches {
-            say(Trial::Over { tests: tried, failed })?;
+            say(Output::Trial(Trial::Over { tests: tried, failed }))?;
         }
+        say(Output::End)?;
         Ok(Exit { status, child: None })
     }
 

@@ -88,6 +88,9 @@ pub struct KernelTypes {
     /// How often a function was asked for, and the kernel's own by name: its string and its id.
     functions_asked: Cell<u32>,
     functions: OnceCell<Vec<(u32, u32)>>,
+    /// The same for raw tracepoints, by name.
+    events_asked: Cell<u32>,
+    events: OnceCell<BTreeMap<String, u32>>,
     /// What was looked at, if that is to be known.
     noted: Option<RefCell<noted::Noted>>,
 }
@@ -141,6 +144,8 @@ impl KernelTypes {
             forwards: RefCell::default(),
             functions_asked: Cell::default(),
             functions: OnceCell::new(),
+            events_asked: Cell::default(),
+            events: OnceCell::new(),
             noted: None,
         }
     }

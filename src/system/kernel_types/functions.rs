@@ -1,7 +1,14 @@
 //! Functions, variables and raw tracepoints, as BTF describes them.
 
+use std::collections::BTreeMap;
+
 use super::noted::CALLABLE;
 use super::{Entry, KernelTypes, Kind, MODULE_SHIFT, Prototype};
+
+/// So many names are looked up one by one.
+const WITHOUT: u32 = 16;
+/// The typedef that describes a raw tracepoint has this before its name.
+const EVENT: &str = "btf_trace_";
 
 impl KernelTypes {
     /// A function: for probes on a function's entry and exit. Several functions may have one name; this is the first, in
@@ -77,7 +84,6 @@ impl KernelTypes {
 
     /// After some questions all functions' names are sorted once, which takes as long as some twenty answers without that.
     fn function_in(&self, module: u32, name: &str) -> Option<u32> {
-        const WITHOUT: u32 = 16;
         let blob = self.blob(module)?;
         let asked = self.functions_asked.get();
         self.functions_asked.set(asked.saturating_add(1));
@@ -123,18 +129,49 @@ impl KernelTypes {
 
     /// The typedef and the prototype that describe a raw tracepoint.
     pub(super) fn event_prototype(&self, name: &str) -> Option<(u32, u32)> {
-        let id = self.find(&format!("btf_trace_{name}"), Kind::Typedef.bit())?;
+        let id = self.event_named(name)?;
         let module = id >> MODULE_SHIFT;
         let target = self.within(module, self.entry(id)?.size_or_type);
         let entry = self.entry(target)?;
         Some((id, if entry.kind == Kind::Ptr { self.within(module, entry.size_or_type) } else { target }))
     }
 
+    /// The typedef that describes a raw tracepoint: the first in the kernel, then in its modules.
+    fn event_named(&self, name: &str) -> Option<u32> {
+        let asked = self.events_asked.get();
+        self.events_asked.set(asked.saturating_add(1));
+        if asked < WITHOUT {
+            return self.find(&format!("{EVENT}{name}"), Kind::Typedef.bit());
+        }
+        let all = self.events.get_or_init(|| {
+            let mut all = BTreeMap::new();
+            for module in 0..=self.modules().len() as u32 {
+                let Some(blob) = self.blob(module) else { continue };
+                for (id, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
+                    if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix(EVENT)) {
+                        all.entry(name.to_owned()).or_insert_with(|| self.within(module, id));
+                    }
+                }
+            }
+            all
+        });
+        let id = *all.get(name)?;
+        self.note(id);
+        Some(id)
+    }
+
     /// The names of a raw tracepoint's arguments without the first `skip`, where the kernel has them for all.
     pub(super) fn event_names(&self, name: &str, skip: usize) -> Option<Vec<String>> {
-        let (_, target) = self.event_prototype(name)?;
+        let (id, target) = self.event_prototype(name)?;
         let count = self.entry(target)?.vlen as usize;
-        let named = |prefix: &str| self.find(&format!("{prefix}{name}"), Kind::Func.bit()).and_then(|f| self.parameter_names(f));
+        let function = |name: &str| match self.function_in(id >> MODULE_SHIFT, name) {
+            Some(found) => {
+                self.note(found);
+                Some(found)
+            }
+            None => self.find(name, Kind::Func.bit()),
+        };
+        let named = |prefix: &str| function(&format!("{prefix}{name}")).and_then(|f| self.parameter_names(f));
         let names = ["__traceiter_", "__probestub_", "__bpf_trace_"].into_iter().find_map(|p| named(p).filter(|n| n.len() == count))?;
         Some(names.into_iter().skip(skip).collect())
     }
@@ -145,7 +182,7 @@ impl KernelTypes {
         for module in 0..=self.modules().len() as u32 {
             let Some(blob) = self.blob(module) else { continue };
             for (_, entry) in blob.entries().filter(|(_, e)| e.kind == Kind::Typedef) {
-                if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix("btf_trace_")) {
+                if let Some(name) = self.string(module, entry.name).and_then(|n| n.strip_prefix(EVENT)) {
                     all.push((self.module_name(module), name.to_owned()));
                 }
             }
