@@ -77,8 +77,7 @@ impl Body<'_> {
         match &e.kind {
             ExprKind::Int(_) => fold::is_flexible(e).into(),
             ExprKind::Var(id) => held(&self.var_type(*id)),
-            // in the first pass maps have no ids yet: what is taken for weak then the next pass corrects
-            ExprKind::Map(id, _) => self.maps.by_id(*id).map_or(Weak::Yes, |f| held(&f.value)),
+            ExprKind::Map(id, _) => self.maps.by_id(*id).map_or(Weak::No, |f| held(&f.value)),
             ExprKind::Tuple(elems) => Weak::Parts(elems.iter().map(|e| self.weakness(e)).collect()),
             ExprKind::Field(base, field) => {
                 let parts = parts(&base.ty).unwrap_or_default();

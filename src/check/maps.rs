@@ -174,12 +174,13 @@ impl Maps {
 
     /// Its index: final once all maps have been seen.
     pub fn id(&self, name: &str) -> MapId {
-        self.known.keys().position(|n| n == name).unwrap_or(0)
+        let new = || self.next.keys().position(|n| n == name).map(|i| self.known.len() + i);
+        self.known.keys().position(|n| n == name).or_else(new).unwrap_or(0)
     }
 
-    /// What the pass before found of the map of this index.
+    /// What the pass before found of the map of this index; of a new one, what this pass has found so far.
     pub fn by_id(&self, id: MapId) -> Option<&Found> {
-        self.known.values().nth(id)
+        self.known.values().chain(self.next.values()).nth(id)
     }
 
     /// A map's value type; [`Type::Void`] while not known.

@@ -291,6 +291,8 @@ fn types_come_from_all_uses() {
     holds("begin { $x = 5; $x = (uint8)1; }", &["let $x: uint8"]);
     holds("begin { $x = 0; $x = $x + 1; $x = nsecs; }", &["let $x: uint64"]);
     holds("begin { @x = 0; @x += nsecs; }", &["map @x: uint64"]);
+    holds("begin { @h = nsecs; $x = @h % 7; $x = pid ? $x : @h; }", &["let $x: uint64"]);
+    holds("begin { @x = 5; $x = @x; $x = (uint8)1; }", &["let $x: uint8"]);
     holds("begin { @x[pid, 1] = 1; @x[1, pid] = 2; }", &["map @x[(uint32, uint32)]: int8"]);
     holds("begin { for $i : 0..300 { @x = $i; } }", &["map @x: int16"]);
     holds("begin { $x = 1; $x = nsecs; }", &["let $x: uint64"]);

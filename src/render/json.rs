@@ -30,7 +30,8 @@ impl Renderer for JsonRenderer {
         match output {
             Output::Text { kind, data, newline: _ } => record(kind, to, |to| string(data, to)),
             Output::Value(v) => record("value", to, |to| value(v, trailer, to)),
-            Output::Map(view) if is_nothing(view) => {}
+            // statistics are told of even where there are none
+            Output::Map(view) if is_nothing(view) && view.kind != "stats" => {}
             Output::Map(view) => record(view.kind, to, |to| map(view, trailer, to)),
             Output::Problem { kind, msg, helper, pos, line: _ } => {
                 if self.options.warnings || !is_warning(kind) {
@@ -162,7 +163,8 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
     to.push(b'{');
     string(view.name.as_bytes(), to);
     to.extend_from_slice(b": ");
-    if view.keyed {
+    let braces = view.keyed || view.entries.is_empty();
+    if braces {
         to.push(b'{');
     }
     for (i, (k, v)) in arrange(view).into_iter().enumerate() {
@@ -181,7 +183,7 @@ fn map(view: &MapView, trailer: &[u8], to: &mut Vec<u8>) {
             value(&divide(v, view.show.div), trailer, to);
         }
     }
-    to.extend_from_slice(if view.keyed { b"}}" } else { b"}" });
+    to.extend_from_slice(if braces { b"}}" } else { b"}" });
 }
 
 fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {

@@ -234,7 +234,12 @@ impl<'a> RunContext<'a> {
             order.sort_by_key(|&i| self.manifest.maps.get(i).map(|m| m.name.as_bytes()));
             for map in order {
                 match self.map(map) {
-                    Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {}
+                    // a format may tell of statistics that are empty
+                    Ok(view) if view.entries.is_empty() || !view.set && !self.other_is_set(map) => {
+                        if view.kind == "stats" {
+                            self.say(Output::Map(MapView { entries: Vec::new(), ..view }));
+                        }
+                    }
                     Ok(view) => self.say(Output::Map(view)),
                     Err(why) => {
                         let msg = format!("{why:#}");

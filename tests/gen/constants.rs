@@ -78,7 +78,7 @@ fn of_literals(a: &'static str) -> Script {
         } else {
             format!("$b{i}")
         };
-        for (j, op) in BINARY.iter().enumerate().filter(|(_, op)| value(b) != 0 || !divides(op)) {
+        for (j, op) in BINARY.iter().enumerate().filter(|(_, op)| holds(value(a), op, value(b))) {
             // by turns both sides are computed, or one
             let (x, y) = match (i + j) % 3 {
                 0 => (a, y.as_str()),
@@ -88,8 +88,17 @@ fn of_literals(a: &'static str) -> Script {
             rows.agree(&format!("{a} {op} {b}"), &format!("{x} {op} {y}"));
         }
     }
-    for op in UNARY {
-        rows.agree(&format!("{op}({a})"), &format!("{op}$a"));
+    for op in UNARY.iter().filter(|op| **op != "-" || value(a) <= 1 << 63) {
+        // the complement of what has no minus has no sign; the negative has one
+        let hidden = match *op {
+            "~" if value(a) >= 0 => "$ua",
+            "-" => {
+                rows.hide("w", &format!("(int64){a}"));
+                "$w"
+            }
+            _ => "$a",
+        };
+        rows.agree(&format!("{op}({a})"), &format!("{op}{hidden}"));
     }
     for ty in CASTS {
         rows.agree(&format!("({ty}){a}"), &format!("({ty})$a"));
@@ -115,6 +124,24 @@ fn of_casts(ty: &str) -> Script {
         }
     }
     rows.script()
+}
+
+/// Does a type hold what an operator makes of two literals? What does not is an error.
+fn holds(a: i128, op: &str, b: i128) -> bool {
+    let (least, beyond) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    let negative = a < 0 || b < 0;
+    if negative && (a > beyond || b > beyond) {
+        return false;
+    }
+    let n = match op {
+        "+" => a + b,
+        "-" => a - b,
+        "*" => a.saturating_mul(b),
+        "/" | "%" => return b != 0,
+        "<<" | ">>" => return (0..64).contains(&b),
+        _ => return true,
+    };
+    n >= least && n <= if negative { beyond } else { i128::from(u64::MAX) }
 }
 
 fn divides(op: &str) -> bool {

@@ -272,8 +272,15 @@ impl Run<'_> {
                 return Ok(self.held(name, &key));
             }
             E::Bin(op, a, b) => return self.binary(*op, a, b, &self.script.ty(e)),
-            E::Neg(a) => self.number(a)?.wrapping_neg(),
-            E::BitNot(a) => !self.number(a)?,
+            E::Neg(a) | E::BitNot(a) => {
+                let n = self.number(a)?;
+                let n = if matches!(e, E::Neg(_)) { n.wrapping_neg() } else { !n };
+                // of what has no sign, as wide as that is
+                return Ok(match self.script.ty(a) {
+                    ty @ Ty::Int { signed: false, .. } => convert(V::Num(n), &ty, &ty),
+                    _ => V::Num(n),
+                });
+            }
             E::Not(a) => u64::from(self.number(a)? == 0),
             E::Cast(ty, a) => {
                 let from = self.script.ty(a);
@@ -369,8 +376,7 @@ impl Run<'_> {
         }
         let signed = self.script.meets_signed(a, b);
         let left_signed = match self.script.literal(a) {
-            // a literal takes the other side's sign
-            Some(n) => n < 0 || signed,
+            Some(n) => n < 0,
             None => self.script.ty(a).signed(),
         };
         let (p, q) = (self.eval(a)?, self.eval(b)?);
@@ -385,7 +391,7 @@ impl Run<'_> {
         };
         let (i, j) = (x as i64, y as i64);
         let order = if signed { i.cmp(&j) } else { x.cmp(&y) };
-        let by_sign = |s: i64, u: u64| if *ty == super::exact::I64 { s as u64 } else { u };
+        let by_sign = |s: i64, u: u64| if *ty == super::exact::I64 && !self.script.divides_unsigned(a, b) { s as u64 } else { u };
         let n = match op {
             Op::Add => x.wrapping_add(y),
             Op::Sub => x.wrapping_sub(y),

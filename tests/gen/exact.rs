@@ -203,8 +203,9 @@ impl Script {
             E::Var(name) => self.vars.get(name).cloned().unwrap_or(I64),
             E::Map(name, _) => self.maps.get(name).map_or(I64, |m| m.value.clone()),
             E::Bin(op, a, b) => self.binary(*op, a, b),
-            E::Neg(a) | E::BitNot(a) => match self.literal(a) {
-                Some(_) => I64,
+            E::Neg(a) | E::BitNot(a) => match self.literal(e) {
+                Some(n) if i64::try_from(n).is_ok() => I64,
+                Some(_) => U64,
                 None if self.ty(a).signed() => I64,
                 None => U64,
             },
@@ -280,7 +281,8 @@ impl Script {
         match e {
             E::Lit(n, _) => Some(*n),
             E::Neg(a) => self.literal(a).map(|n| -n),
-            E::BitNot(a) => self.literal(a).map(|n| !n),
+            // the complement of what has no minus has no sign
+            E::BitNot(a) => self.literal(a).map(|n| if n < 0 { !n } else { i128::from(u64::MAX) - n }),
             E::Bin(op, a, b) => fold(*op, self.literal(a)?, self.literal(b)?),
             // its value stands in its place
             E::Macro(_, _, body, value) if body.is_empty() => self.literal(value),
@@ -289,7 +291,16 @@ impl Script {
     }
 
     fn flexible(&self, e: &E) -> bool {
-        self.literal(e).is_some_and(|n| n >= 0 && i64::try_from(n).is_ok())
+        match e {
+            E::Cond(_, a, b, _) => self.flexible(a) && self.flexible(b),
+            E::Block(_, value) | E::Macro(_, _, _, value) => self.flexible(value),
+            _ => self.literal(e).is_some_and(|n| n >= 0 && i64::try_from(n).is_ok()),
+        }
+    }
+
+    /// Is there a number of 64 bits without sign in a division?
+    pub fn divides_unsigned(&self, a: &E, b: &E) -> bool {
+        self.ty(a) == U64 || self.ty(b) == U64
     }
 
     /// Known before the program runs, as far as anybody may care.

@@ -559,7 +559,12 @@ impl Inventor {
                     let (a, b) = (self.int(less), self.operand(op, less));
                     self.sound(op, a, b)
                 }
-                9 => E::Neg(boxed(self.int(less))),
+                9 => {
+                    let e = self.int(less);
+                    // no type holds the negative of a literal beyond `int64`
+                    let beyond = self.s.literal(&e).is_some_and(|n| n > i64::MAX.into());
+                    E::Neg(boxed(if beyond { E::Cast(U64, boxed(e)) } else { e }))
+                }
                 10 => E::BitNot(boxed(self.int(less))),
                 11 | 12 => {
                     let ty = self.int_ty();
@@ -707,7 +712,13 @@ impl Inventor {
     }
 
     fn condition(&mut self, depth: u32) -> E {
-        if self.rng.once_in(4) { self.int(depth) } else { self.condition_bool(depth) }
+        if self.rng.once_in(4) {
+            // literals that no operator goes between are errors
+            let e = self.int(depth);
+            if self.s.literal(&e).is_some() { self.hidden() } else { e }
+        } else {
+            self.condition_bool(depth)
+        }
     }
 
     /// A condition that is not known before the program runs.

@@ -1,6 +1,6 @@
 //! Statements made up at random, of numbers of every width and sign, typed and not. They keep to what is the same on purpose:
 //! nothing signed is divided or shifted to the right, and of variables of 1, 2 and 4 bytes only those without sign have a `-` or
-//! `~` before them.
+//! `~` before them, and are printed so.
 
 use super::rng::Rng;
 use super::row::Row;
@@ -36,13 +36,14 @@ const LITERALS: &[&str] =
 fn statement(rng: &mut Rng, depth: usize) -> String {
     match rng.below(if depth == 0 { 8 } else { 12 }) {
         0 | 1 => format!("print({}); ", number(rng, 3)),
+        8 => format!("print(({}{}, {})); ", rng.pick(&["-", "~"]), rng.pick(&["$b", "$u", "$v", "$w"]), number(rng, 1)),
         9 => format!("print(sizeof({})); ", number(rng, 2)),
         10 => format!("printf(\"{} {}\\n\", {}, {}); ", rng.pick(WIDE), rng.pick(WIDE), number(rng, 2), number(rng, 1)),
         11 => format!("$y = {}; $y = {}; print(($y, {}, sizeof($y))); ", number(rng, 1), number(rng, 1), number(rng, 0)),
         2 => format!("printf(\"{} {}\\n\", {}, {}); ", rng.pick(FORMATS), rng.pick(SPELLINGS), letter(rng), rng.pick(TEXTS)),
         3 => format!("print(({}, {}, {})); ", number(rng, 1), rng.pick(TEXTS), truth(rng, 1)),
         4 => format!("print({}); ", truth(rng, 2)),
-        5 | 8 if depth > 0 => format!("if ({}) {{ {}}} else {{ {}}} ", truth(rng, 1), statement(rng, depth - 1), statement(rng, depth - 1)),
+        5 if depth > 0 => format!("if ({}) {{ {}}} else {{ {}}} ", truth(rng, 1), statement(rng, depth - 1), statement(rng, depth - 1)),
         6 if depth > 0 => format!("for $i : 0..{} {{ $a += $i; {}}} ", rng.between(1, 4), statement(rng, depth - 1)),
         7 => format!("$a {} (int64)({}); print($a); ", rng.pick(&["=", "+=", "-=", "*=", "|=", "&=", "^="]), number(rng, 1)),
         _ => format!("print({} ? {} : {}); ", truth(rng, 1), rng.pick(TEXTS), rng.pick(TEXTS)),
@@ -66,11 +67,8 @@ fn literal(rng: &mut Rng) -> String {
     if rng.once_in(2) { rng.pick(LITERALS).to_string() } else { rng.between(-70000, 70000).to_string() }
 }
 
-/// What a number may be without parts: with no sign, and any.
-fn plain(rng: &mut Rng, unsigned: bool) -> String {
-    if unsigned {
-        return rng.pick(&["$b", "$u", "$v", "$w"]).to_string();
-    }
+/// What a number may be without parts.
+fn plain(rng: &mut Rng) -> String {
     match rng.below(5) {
         0 => "$a".into(),
         1 => format!("(int64){}", rng.between(-70000, 70000)),
@@ -82,11 +80,11 @@ fn plain(rng: &mut Rng, unsigned: bool) -> String {
 
 fn number(rng: &mut Rng, depth: usize) -> String {
     if depth == 0 || rng.once_in(4) {
-        return plain(rng, false);
+        return plain(rng);
     }
     let inner = number(rng, depth - 1);
     match rng.below(7) {
-        5 => format!("({}{})", rng.pick(&["-", "~"]), plain(rng, true)),
+        5 => format!("({}$b)", rng.pick(&["-", "~"])),
         6 => format!("({} ? {inner} : {})", truth(rng, 0), number(rng, depth - 1)),
         0 => format!("(int64)({})({inner})", rng.pick(TYPES)),
         1 => format!("(int64)(((uint64)({inner})) {} {})", rng.pick(&["/", "%", ">>"]), rng.between(1, 60)),
