@@ -92,8 +92,16 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "lose the spaces between the parts of a key, not those inside its strings, and only a tuple loses its parentheses; \
          bpftrace deletes every space, and parentheses of plain strings too.",
     ),
-    ("maps: order", "of min() and max() is that of numbers with their sign, entries of equal value are ordered by key."),
-    ("maps: integers of 1, 2 and 4 bytes", "are sorted by value as those of 8 bytes are."),
+    (
+        "maps: order",
+        "of min() and max() is that of numbers with their sign, entries of equal value are ordered by key; keys of uint64 from 2^63 \
+         on come last, in bpftrace first.",
+    ),
+    (
+        "maps: integers of 1, 2 and 4 bytes",
+        "are sorted by value as those of 8 bytes are; in bpftrace they come as the kernel has them, another time otherwise, and so do \
+         literals, which are of such types.",
+    ),
     (
         "lhist: last bucket",
         "starts where the last whole step ends, which is below max when the steps do not divide the range; values there are \
