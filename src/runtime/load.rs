@@ -16,6 +16,7 @@ use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLe
 
 use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
+use super::refused::Refused;
 use super::shared::Shared;
 use super::signals::Signals;
 use super::{refused, untaken};
@@ -124,7 +125,20 @@ pub(super) fn load(
         SAID.with_borrow_mut(Vec::clear);
         let before = libbpf_rs::set_print(Some((level, listen)));
         let mut verified = Vec::new();
-        let loaded = open_and_load(artifact, settings, sys, given, tell.verifier.then_some(&mut verified), &left_out);
+        let wanted = if tell.verifier { Logs::OfAll(&mut verified) } else { Logs::OfRefused };
+        let loaded = open_and_load(artifact, settings, sys, given, wanted, &left_out);
+        let loaded = loaded.or_else(|why| match why.downcast::<Refused>() {
+            // before Linux 6.4 the log's end is what is cut off, with the reason
+            Ok(cut) if cut.log.len() as u64 + 2 >= settings.log_size => {
+                match open_and_load(artifact, settings, sys, given, Logs::Brief, &left_out).map_err(anyhow::Error::downcast) {
+                    Ok(loaded) => Ok(loaded),
+                    Err(Ok(Refused { reason, suggestion, .. })) => Err(Refused { reason, suggestion, ..cut }.into()),
+                    Err(Err(_)) => Err(cut.into()),
+                }
+            }
+            Ok(refused) => Err(refused.into()),
+            Err(why) => Err(why),
+        });
         libbpf_rs::set_print(before);
         let said = SAID.take();
         if tell.libbpf {
@@ -160,13 +174,22 @@ pub(super) fn load(
     }
 }
 
-/// `verified` gets the verifier's log of each program, its name first.
+/// Whose log of the verifier's is wanted.
+enum Logs<'a> {
+    /// Of the program that it refuses.
+    OfRefused,
+    /// The same without the instructions.
+    Brief,
+    /// Of each program, its name first.
+    OfAll(&'a mut Vec<String>),
+}
+
 fn open_and_load(
     artifact: &Artifact,
     settings: &Settings,
     sys: &dyn System,
     given: Given,
-    verified: Option<&mut Vec<String>>,
+    wanted: Logs<'_>,
     left_out: &BTreeMap<usize, String>,
 ) -> anyhow::Result<Loaded> {
     let manifest = &artifact.manifest;
@@ -176,7 +199,14 @@ fn open_and_load(
     let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, given)?;
 
     // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
-    // kernel keeps the log's end.
+    // kernel keeps the log's end (since Linux 6.4).
+    // BPF_LOG_LEVEL1, BPF_LOG_STATS of include/linux/bpf_verifier.h
+    let level = match wanted {
+        Logs::OfRefused => 0,
+        Logs::Brief => 4,
+        Logs::OfAll(_) => 1,
+    };
+    let verified = if let Logs::OfAll(verified) = wanted { Some(verified) } else { None };
     let size = settings.log_size.clamp(4096, u64::from(u32::MAX >> 2)) as usize;
     let mut logs: Vec<(String, Vec<u8>)> = Vec::new();
     let without: Vec<&str> = left_out.keys().filter_map(|i| Some(manifest.programs.get(*i)?.function.as_str())).collect();
@@ -193,9 +223,7 @@ fn open_and_load(
         // SAFETY: the buffers outlive the load below (the vectors' contents do not move with them); nothing reads them after
         unsafe {
             libbpf_sys::bpf_program__set_log_buf(raw, log.as_mut_ptr().cast(), size as u64);
-            if verified.is_some() {
-                libbpf_sys::bpf_program__set_log_level(raw, 1);
-            }
+            libbpf_sys::bpf_program__set_log_level(raw, level);
         }
     }
     let targets = set_targets(&mut object, manifest, &without)?;
