@@ -34,12 +34,13 @@ mod budget;
 mod panic;
 mod rewrite;
 mod snapshot;
+mod stack;
 mod start;
 
 /// Runs the command line; the first argument is the program's own name. Gives the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     panic::install();
-    let (result, color) = match cli::parse(args) {
+    let (result, color) = match stack::raise().and_then(|()| cli::parse(args)) {
         Ok(command) => {
             let color = command.color();
             (dispatch(command), color)

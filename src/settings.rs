@@ -277,6 +277,9 @@ impl Setting {
     }
 }
 
+/// Pages of 4 KiB in 1 GiB, the largest ring buffer.
+const MOST_RING_PAGES: u64 = 1 << 18;
+
 macro_rules! number {
     ($field:ident, $values:literal, $least:literal, $doc:literal) => {
         Setting {
@@ -408,7 +411,20 @@ pub const SETTINGS: &[Setting] = &[
     ),
     word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
     number!(on_stack_limit, "bytes", 0, "Values larger than this are kept in per-CPU memory instead of on the BPF stack; from 8 to 64"),
-    number!(perf_rb_pages, "pages", 0, "Size of the ring buffer; 0 chooses it by the size of memory"),
+    Setting {
+        name: "perf_rb_pages",
+        values: "pages",
+        doc: "Size of the ring buffer, up to 1 GiB; 0 chooses it by the size of memory",
+        set: |s, text| {
+            let pages = parse_int(text)?;
+            if !(0..=MOST_RING_PAGES).contains(&pages) {
+                return Err(format!("must be between 0 and {MOST_RING_PAGES} (1 GiB)"));
+            }
+            s.perf_rb_pages = pages;
+            Ok(())
+        },
+        get: |s| s.perf_rb_pages.to_string(),
+    },
     switch!(print_maps_on_exit, "Print all maps when the run ends"),
     switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
     word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),

@@ -6,6 +6,7 @@ use crate::probes::{Attach, ProgramType};
 use crate::settings::Settings;
 use crate::system::object_needs::{NeededMap, Needs, needs};
 use crate::system::{Feature, System};
+use crate::value::Pos;
 
 /// Something that the kernel has not, or that is beyond a limit.
 pub struct Lack {
@@ -127,26 +128,37 @@ fn constants(ty: ProgramType) -> &'static [&'static str] {
 }
 
 fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
+    // what is so for all of a wildcard is told once: where it is written, the rule and the reason, and of whom
+    let mut found: Vec<(&Pos, &'static str, String, Vec<&str>)> = Vec::new();
+    let nowhere = Pos::default();
     for program in programs {
-        let site = program.sites.first().map(|s| s.name.clone());
-        let name = program.sites.first().map_or("a program", |s| s.name.as_str());
-        if let Some(absent) = constants(program.ty).iter().find(|c| sys.enumerator(c).is_none()) {
-            let message = format!("{name}: the kernel does not know such programs ({absent})");
-            answer.lacks.push(Lack { rule: "no-program-type", message, help: None, site });
-            continue;
-        }
-        let attach = program.sites.first().map(|s| &s.attach);
-        let lack = if matches!(attach, Some(Attach::Kprobe { .. })) && !sys.has(Feature::Kprobe) {
-            Some(("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)"))
+        let first = program.sites.first();
+        let attach = first.map(|s| &s.attach);
+        let absent = constants(program.ty).iter().find(|c| sys.enumerator(c).is_none());
+        let (rule, why) = if let Some(absent) = absent {
+            ("no-program-type", format!("the kernel does not know such programs ({absent})"))
+        } else if matches!(attach, Some(Attach::Kprobe { .. })) && !sys.has(Feature::Kprobe) {
+            ("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)".to_owned())
         } else if matches!(attach, Some(Attach::Trampoline { .. })) && program.lowered.is_none() && !sys.has(Feature::Trampoline) {
-            Some(("no-fentry", "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS)"))
+            ("no-fentry", "the kernel has no trampolines (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS)".to_owned())
         } else {
-            None
+            continue;
         };
-        if let Some((rule, why)) = lack {
-            let help = (rule == "no-fentry").then(|| "a kprobe or a tracepoint may do".to_string());
-            answer.lacks.push(Lack { rule, message: format!("{name}: {why}"), help, site });
+        let name = first.map_or("a program", |s| s.name.as_str());
+        let at = first.map_or(&nowhere, |s| &s.pos);
+        match found.iter_mut().find(|(p, r, w, _)| *p == at && *r == rule && *w == why) {
+            Some((.., names)) => names.push(name),
+            None => found.push((at, rule, why, vec![name])),
         }
+    }
+    for (_, rule, why, names) in found {
+        let Some(first) = names.first() else { continue };
+        let message = match names.len() {
+            1 => format!("{first}: {why}"),
+            n => format!("{first} and {} more: {why}", n - 1),
+        };
+        let help = (rule == "no-fentry").then(|| "a kprobe or a tracepoint may do".to_string());
+        answer.lacks.push(Lack { rule, message, help, site: Some((*first).to_owned()) });
     }
 }
 

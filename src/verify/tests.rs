@@ -225,6 +225,9 @@ fn what_a_kernel_lacks() {
     assert_eq!(rules(count, "BPF_PROG_TYPE_TRACING,"), ["no-program-type"]);
     assert_eq!(rules("fentry:vfs_read { @ = args.count; }", "feature Trampoline;"), ["no-fentry"]);
     assert_eq!(rules("kprobe:vfs_read { @ = reg(\"ip\"); }", "feature Kprobe;"), ["no-kprobes"]);
+    // once for all of a wildcard
+    let all = lacking("fentry:* { @ = count(); }", "feature Trampoline;");
+    assert!(matches!(all.as_slice(), [("no-fentry", message)] if message.starts_with("fentry:vmlinux:helper and 1 more: ")), "{all:?}");
     // a kprobe does where there are no trampolines
     assert!(rules(count, "feature Trampoline;").is_empty());
 }

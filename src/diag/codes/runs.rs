@@ -9,6 +9,7 @@ pub(super) const CODES: &[Code] = &[
     error("bad-snapshot", "a snapshot is damaged, or of a version that this rbt does not read").remedy("make it anew with `rbt snapshot`"),
     error("kernel", "the kernel refuses what the run needs"),
     error("no-command", "the command of -c, or a command of the prompt, does not exist"),
+    error("no-stack", "the limit of the stack (`ulimit -s`) is too low, and cannot be raised"),
     error("no-comparison", "an expectation is neither true nor false").remedy("compare it: `count(@) <= 100`"),
     error("no-entry", "the prompt has no entry of this number").remedy("`:list` shows what runs"),
     error("no-permission", "this user lacks a right").remedy("run as root; `man rbt`, WITHOUT ROOT, lists what takes which right"),
