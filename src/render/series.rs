@@ -15,7 +15,9 @@ pub fn graph(series: &Series, spell: impl Fn(&Value, &mut Vec<u8>), to: &mut Vec
     };
     let (low, high) = if least == most { (least - 1, most + 1) } else { (least, most) };
     let column = |v: i128| (LAST * (v - low) / (high - low)) as usize;
-    let (unit, format) = precision(series.interval);
+    // one interval alone is placed to the nanosecond, as bpftrace has it: only between two is the step seen
+    let step = if rows(series).nth(1).is_some() { series.interval } else { 1 };
+    let (unit, format) = precision(step);
     let head = format!("hh:mm:ss{unit}");
     let label = strftime(format, series.buckets.first().map_or(0, |b| b.0)).map_or(0, |t| t.len()).max(head.chars().count());
 
