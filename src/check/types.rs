@@ -286,8 +286,8 @@ const PLAIN: &[(&str, Type)] = &[
 ];
 
 /// What kind of type it is, in a word.
-fn base_type(ty: &Type) -> &str {
-    match ty {
+fn base_type(ty: &Type) -> String {
+    let word = match ty {
         Type::Void => "void",
         Type::Bool => "bool",
         Type::Int(_) => "int",
@@ -302,8 +302,9 @@ fn base_type(ty: &Type) -> &str {
         Type::Record(_) | Type::Args => "struct",
         Type::Tuple(_) => "tuple",
         Type::Tagged(t) => &t.tag,
-        Type::Agg(_) => "aggregation",
-    }
+        Type::Agg(agg) => return format!("{}_t", agg.function),
+    };
+    word.to_owned()
 }
 
 /// A type as `typeinfo` writes it.
