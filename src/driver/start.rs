@@ -76,7 +76,7 @@ pub(super) fn start(
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
-    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled) {
+    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled, sys) {
         mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
         mechanisms => {
             if run.verbose {

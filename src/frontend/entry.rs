@@ -134,7 +134,7 @@ impl EntryContext<'_> {
 
     /// Says why an entry does not run; or else gives what it is to be compiled without, for another try.
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
-        let mechanisms = unserved(why, compiled);
+        let mechanisms = unserved(why, compiled, self.sys);
         if mechanisms.is_empty() {
             return Err(explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
         }

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Refused, Unserved};
 use crate::settings::Mechanism;
 use crate::streams::{not_written, to_stderr};
+use crate::system::{Feature, System};
 use crate::value::Pos;
 /// The exit status where the kernel refused to load or to attach.
 pub(crate) const REFUSED: u8 = 255;
@@ -60,12 +61,16 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
 /// has something against: then it will say so again.
-pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled) -> Vec<Mechanism> {
+pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, sys: &dyn System) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
     let chosen = || {
         let all: Vec<Mechanism> = compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
+        // without cookies, numbers of system calls are all that tells the sites of a program apart
+        let several = compiled.artifact.manifest.programs.iter().any(|p| p.sites.len() > 1);
+        let needed = |m: Mechanism| m == Mechanism::RawSyscalls && several && !sys.has(Feature::PerfCookie);
+        let all: Vec<Mechanism> = all.into_iter().filter(|m| !needed(*m)).collect();
         // it is refused most often, and what else was chosen may be what tells the sites of a program apart
         if all.contains(&Mechanism::Fentry) { vec![Mechanism::Fentry] } else { all }
     };

@@ -351,7 +351,7 @@ impl Work<'_> {
             };
             if load && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys) {
                 // the kernel will not have what was chosen in place of what the script names: as a run does, without that
-                let without = unserved(&e, &compiled);
+                let without = unserved(&e, &compiled, sys);
                 if !without.is_empty() {
                     settings.no_features.extend(without);
                     continue;
