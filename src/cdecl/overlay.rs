@@ -285,6 +285,10 @@ impl System for Declarations<'_> {
         self.sys.resolve_binary(name, pid)
     }
 
+    fn regular_file(&self, name: &str) -> Option<PathBuf> {
+        self.sys.regular_file(name)
+    }
+
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
         self.sys.binary(path)
     }

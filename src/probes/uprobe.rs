@@ -214,11 +214,14 @@ impl ProbeKind for Uprobe {
         if wanted.is_empty() {
             return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage())));
         }
-        let paths = env.sys.resolve_binary(&wanted.binary, env.settings.pid).map_err(|m| missing(point.span, m))?;
+        let paths = match (env.sys.resolve_binary(&wanted.binary, env.settings.pid), find::raw(&wanted, env)) {
+            (Err(_), Some(path)) => vec![path],
+            (found, _) => found.map_err(|m| missing(point.span, m))?,
+        };
         let several = paths.len() > 1;
         let (mut sites, mut first_error) = (Vec::new(), None);
         for path in &paths {
-            let found = find::open(env, path, point).and_then(|b| {
+            let found = find::open(env, path, &wanted, point).and_then(|b| {
                 let found = self.in_binary(&b, &wanted.target, point, env)?;
                 let mut sites = Vec::new();
                 let many = found.len() > 1;

@@ -409,6 +409,10 @@ impl System for Live {
         }
     }
 
+    fn regular_file(&self, name: &str) -> Option<PathBuf> {
+        std::fs::canonicalize(name).ok().filter(|path| path.is_file())
+    }
+
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
         if let Some(known) = self.binaries.borrow().get(path) {
             return Ok(known.clone());

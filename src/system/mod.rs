@@ -376,6 +376,10 @@ pub trait System {
     /// Files that `name` means: a path (relative to the working directory or, where `pid` is given, found in that
     /// process's file system), a glob, a command on PATH, `libc`, `libc.so.6`.
     fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing>;
+    /// The whole path of a file that need be no ELF, if there is one of this name.
+    fn regular_file(&self, _name: &str) -> Option<PathBuf> {
+        None
+    }
     /// Opens and indexes an ELF file; later calls share the first one's work.
     fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing>;
 

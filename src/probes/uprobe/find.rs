@@ -1,7 +1,7 @@
 //! What an attach point means: a binary, and places in it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::{Env, MIDST, missing, well_placed};
@@ -352,6 +352,20 @@ pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Res
     Ok(places.into_iter().map(|by| Found { function: f.clone(), by, shown: found.shown.clone() }).collect())
 }
 
-pub(super) fn open(env: &Env, path: &Path, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
-    env.sys.binary(path).map_err(|m| missing(point.span, m))
+/// A file that need be no ELF: with --unsafe, where an address is asked for. That is an offset then, as in code that a program
+/// has written to a file and mapped.
+pub(super) fn raw(wanted: &Wanted, env: &Env) -> Option<PathBuf> {
+    let by_address = matches!(&wanted.target, Target::Symbol(what) if number(what).is_some());
+    let asked = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();
+    asked.then(|| env.sys.regular_file(&wanted.binary)).flatten()
+}
+
+pub(super) fn open(env: &Env, path: &Path, wanted: &Wanted, point: &AttachPoint) -> Result<Arc<Binary>, Diagnostic> {
+    match (env.sys.binary(path), raw(wanted, env)) {
+        (Err(_), Some(path)) => {
+            let segments = vec![(0, 0, u64::MAX, true)];
+            Ok(Arc::new(Binary { path, functions: Vec::new(), objects: Vec::new(), segments, pie: false }))
+        }
+        (found, _) => found.map_err(|m| missing(point.span, m)),
+    }
 }
