@@ -924,6 +924,12 @@ impl Gen<'_> {
         }
     }
 
+    /// An integer with a type: what no type holds of two literals is an error, and a macro's parameter may be one.
+    fn typed(&mut self, depth: u32) -> String {
+        let e = self.int(depth);
+        if e.contains(['$', '@']) { e } else { format!("((uint64)({e}))") }
+    }
+
     /// An integer of any width.
     fn int(&mut self, depth: u32) -> String {
         if depth == 0 {
@@ -935,15 +941,15 @@ impl Gen<'_> {
                 0..4 => Some(self.small_int()),
                 4..9 => {
                     let op = *self.rng.pick(&["+", "-", "*", "&", "|", "^", "<<", ">>"]);
-                    Some(format!("({} {op} {})", self.int(less), self.int(less)))
+                    Some(format!("({} {op} {})", self.typed(less), self.int(less)))
                 }
                 9 => {
                     let op = *self.rng.pick(&["/", "%"]);
-                    Some(format!("({} {op} {})", self.int(less), self.nonzero(less)))
+                    Some(format!("({} {op} {})", self.typed(less), self.nonzero(less)))
                 }
                 10 => {
                     let op = *self.rng.pick(&["-", "~"]);
-                    Some(format!("{op}({})", self.int(less)))
+                    Some(format!("{op}({})", self.typed(less)))
                 }
                 11 | 12 => {
                     let ty = *self.rng.pick(SIMPLE);
@@ -1161,7 +1167,7 @@ impl Gen<'_> {
         match self.rng.below(10) {
             0..4 => {
                 let op = *self.rng.pick(&["<", ">", "<=", ">=", "==", "!="]);
-                format!("({} {op} {})", self.int(less), self.int(less))
+                format!("({} {op} {})", self.typed(less), self.int(less))
             }
             4 => format!("({} && {})", self.condition(less), self.condition(less)),
             5 => format!("({} || {})", self.condition(less), self.condition(less)),
