@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 
-use crate::types::{Enum, Field, Int, Record, Tagged, Type};
+use crate::types::{Deferred, Enum, Field, Int, Record, Type};
 use crate::value::Value;
 
 /// The value that `bytes` hold, in host byte order (little-endian is all we run on).
 ///
-/// `tags` decodes what [`Type::Tagged`] stands for; it is given exactly the tag's size in bytes. An aggregation is
+/// `tags` decodes what [`Type::Deferred`] stands for; it is given exactly the tag's size in bytes. An aggregation is
 /// merged from all CPUs before it has a value, so it decodes to [`Value::None`] here, as `args` and `void` do.
-pub fn decode(ty: &Type, bytes: &[u8], tags: &mut dyn FnMut(&Tagged, &[u8]) -> Value) -> Value {
+pub fn decode(ty: &Type, bytes: &[u8], tags: &mut dyn FnMut(&Deferred, &[u8]) -> Value) -> Value {
     match ty {
         Type::Void | Type::Agg(_) | Type::Args => Value::None,
         Type::Bool => Value::Bool(bytes.first().is_some_and(|b| *b != 0)),
@@ -36,11 +36,11 @@ pub fn decode(ty: &Type, bytes: &[u8], tags: &mut dyn FnMut(&Tagged, &[u8]) -> V
             let offsets = Type::tuple_offsets(elems);
             Value::Tuple(elems.iter().zip(offsets).map(|(e, at)| decode(e, after(bytes, at as usize), tags)).collect())
         }
-        Type::Tagged(tag) => tags(tag, &exactly(bytes, tag.size as usize)),
+        Type::Deferred(tag) => tags(tag, &exactly(bytes, tag.size as usize)),
     }
 }
 
-fn record(record: &Record, bytes: &[u8], tags: &mut dyn FnMut(&Tagged, &[u8]) -> Value) -> Value {
+fn record(record: &Record, bytes: &[u8], tags: &mut dyn FnMut(&Deferred, &[u8]) -> Value) -> Value {
     let bytes = bytes.get(..record.size as usize).unwrap_or(bytes);
     let mut field = |f: &Field| {
         let at = after(bytes, f.offset as usize);
@@ -83,7 +83,7 @@ fn scalar(ty: &Type, bits: u64) -> Value {
         | Type::Struct(_)
         | Type::Record(_)
         | Type::Tuple(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => Value::None,
     }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(plain(&Type::Str(16), b"ab"), s("ab", false));
         assert_eq!(plain(&Type::Buf(8), &[3, 0, 0, 0, 9]), Value::Bytes(vec![9, 0, 0]));
         assert_eq!(plain(&Type::Tuple(vec![Type::U64, Type::U64]), &[1]), Value::Tuple(vec![Value::Uint(1), Value::Uint(0)]));
-        let tag = Type::Tagged(Arc::new(Tagged { tag: "t".into(), size: 3, params: [0, 0], text: String::new() }));
+        let tag = Type::Deferred(Arc::new(Deferred { tag: "t".into(), size: 3, params: [0, 0], text: String::new() }));
         assert_eq!(plain(&tag, &[5]), Value::Text("t:[5, 0, 0]".into()));
         assert_eq!(plain(&tag, &[5, 6, 7, 8]), Value::Text("t:[5, 6, 7]".into()));
     }

@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::check;
 use crate::cli::{self, Command, Listed, Program, Run};
 use crate::codegen::{self, Compiled};
+use crate::compat;
 use crate::diag;
 use crate::failure::Failure;
 use crate::frontend::args::{check_script_args, help_of_script};
@@ -22,12 +22,12 @@ use crate::list;
 use crate::probes::Env;
 use crate::repl;
 use crate::runtime;
+use crate::sema;
 use crate::settings::Settings;
 use crate::streams::{dump, report, to_stderr, to_stdout, write_file};
-use crate::system::System;
+use crate::system::TargetInfo;
 use crate::system::live::Live;
 use crate::terminal::{self, paint};
-use crate::verify;
 use budget::Budget;
 
 mod budget;
@@ -63,7 +63,7 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
             to_stdout(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
         }
         Command::Fmt(fmt) => rewrite::rewrite(&fmt),
-        Command::Check(check) => verify::check(&check),
+        Command::Check(check) => compat::check(&check),
         Command::Snapshot(asked) => snapshot::snapshot(&asked),
         Command::Completions(shell) => to_stdout(|out| {
             let mut text = Vec::new();
@@ -115,7 +115,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
         // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
         return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
     }
-    let without_own = !run.settings.options.is_empty() && check::options(&tree).is_empty();
+    let without_own = !run.settings.options.is_empty() && sema::options(&tree).is_empty();
     if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
         return Err(slip);
     }
@@ -157,7 +157,7 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
     }
 }
 
-fn compile(checked: &Checked, sys: &dyn System, front: &mut Frontend) -> Result<Compiled, Failure> {
+fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Result<Compiled, Failure> {
     let run = front.run;
     let wants = |stage: &str| run.dumps.contains(&stage);
     let dumps = crate::emit::Dumps {
@@ -200,7 +200,7 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
     }
 }
 
-fn list_of(sys: &dyn System, what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
+fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut settings = run.settings.clone();
     from_environment(&mut settings)?;

@@ -7,13 +7,13 @@ use crate::cli::{self, subcommands::SUBCOMMANDS};
 use crate::diag::{Source, codes, nearest};
 use crate::expect::FUNCTIONS;
 use crate::failure::Failure;
-use crate::probes::{Caps, KINDS};
+use crate::probes::{ContextFeatures, KINDS};
 use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
 use crate::system::constants::{self, Constant};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
-use crate::{check, syntax};
+use crate::{sema, syntax};
 
 /// Something that has a name and a text.
 pub struct Entry {
@@ -72,7 +72,7 @@ pub fn entries() -> Vec<Entry> {
     all.extend(SCRIPTS.iter().map(|s| {
         let text = || {
             let source = Source { name: s.name.into(), text: s.text.into() };
-            let options = syntax::parse(&source).map(|tree| check::options(&tree)).unwrap_or_default();
+            let options = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
             scripts::help(s.name, s.text, &options)
         };
         Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "one-liner", Header::of(s.text).line(), text)
@@ -168,7 +168,7 @@ fn first_sentence(text: &str) -> &str {
 
 fn of_builtin(row: &Builtin) -> String {
     let mut text = format!("{}\n\n{}\n", signature(row), row.doc);
-    if row.needs != Caps::NONE {
+    if row.needs != ContextFeatures::NONE {
         let kinds: Vec<&str> = KINDS.iter().filter(|k| k.offers().has(row.needs)).map(|k| k.name()).collect();
         let _ = writeln!(text, "Probes: {}.", kinds.join(", "));
     }

@@ -5,10 +5,10 @@
 use std::io::{self, Write};
 
 use crate::diag::plain;
-use crate::probes::{Caps, Env, KINDS};
+use crate::probes::{ContextFeatures, Env, KINDS};
 use crate::runtime;
 use crate::system::rights::{self, CAPABILITIES};
-use crate::system::{Feature, System};
+use crate::system::{Feature, TargetInfo};
 
 /// Writes the report: headed groups of a name and its value.
 pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
@@ -47,7 +47,7 @@ fn file(path: &str) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_string())
 }
 
-fn system(sys: &dyn System) -> Rows {
+fn system(sys: &dyn TargetInfo) -> Rows {
     let os = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let os = os.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown").trim_matches('"');
     vec![
@@ -91,7 +91,7 @@ fn rights_held(caps: u64, missing: Option<String>) -> Rows {
     rows
 }
 
-fn features(sys: &dyn System, may_ask: bool) -> Rows {
+fn features(sys: &dyn TargetInfo, may_ask: bool) -> Rows {
     let mut rows = vec![row(
         "types (BTF)",
         match sys.types_missing() {
@@ -164,7 +164,7 @@ fn kinds(env: &Env) -> Rows {
         if let Some(why) = kind.unavailable(env) {
             return row(name, format!("no: {why}"));
         }
-        if kind.offers().has(Caps::BINARY) {
+        if kind.offers().has(ContextFeatures::BINARY) {
             return row(name, kind.usage());
         }
         let mut count = 0u64;

@@ -4,14 +4,14 @@
 //!
 //! ```text
 //! text ─parse─▶ ast::Script ─check─▶ hir::Script ─compile─▶ Artifact ─load─▶ Session ─run─▶ Output ─render─▶ bytes
-//!      syntax/  spans,       check/  typed,       codegen/  ELF +    runtime/ maps,   value   render/
+//!      syntax/  spans,       sema/   typed,       codegen/  ELF +    runtime/ maps,   value   render/
 //!               no name              expanded,              manifest          links,
 //!               resolved             resolved                                 ring
 //! ```
 //!
 //! A stage is a function from one value to the next; [`driver`] calls them in order. `ast` and `hir` are different types:
 //! in `hir` every expression has a type, every call its row, every probe concrete sites. Parse and check ask a
-//! [`system::System`] about the kernel and do no input or output themselves, so they need no root and no BPF.
+//! [`system::TargetInfo`] about the kernel and do no input or output themselves, so they need no root and no BPF.
 //! An [`codegen::artifact::Artifact`] is all that another host needs to run the program.
 //!
 //! Three kinds of failure, three types: [`diag::Diagnostics`] (the script is wrong), `anyhow::Error` with context (the
@@ -25,7 +25,7 @@
 //! | set | table | a row adds |
 //! |---|---|---|
 //! | builtins (variables, functions, aggregations) | `builtins::FAMILIES` | one row in a family's file |
-//! | values decoded late (symbols, stacks, addresses) | `builtins::TAGS` | one row beside the builtin that makes it |
+//! | values decoded late (symbols, stacks, addresses) | `builtins::DECODERS` | one row beside the builtin that makes it |
 //! | probe kinds | `probes::KINDS` | a file, and two lines in `probes/mod.rs` |
 //! | output formats | `render::FORMATS` | a file, and two lines in `render/mod.rs` |
 //! | forms of a verdict | `verdict::FORMATS` | a file, and two lines in `verdict/mod.rs` |
@@ -54,7 +54,7 @@
 //! - Helper calls that cannot change within a run are made once where their first use comes before the others.
 //! - Long bodies are cut into functions that the verifier looks at one by one (`codegen/chunk.rs`), so that time grows with
 //!   their length. A `while` is a callback of the kernel's loop helper: the verifier need not prove its end.
-//! - `print(@m); clear(@m);` takes one moment of a map, which is there twice for it (`codegen/moments.rs`).
+//! - `print(@m); clear(@m);` takes one moment of a map, which is there twice for it (`codegen/double_buffer.rs`).
 //! - Programs in user space keep to their task's stack, and on kernels whose JIT has a stack per CPU they do not sleep:
 //!   see `Emit::keep_own_stack`.
 //! - A system call's tracepoint is served by what costs the machine least (`probes/syscall.rs`): a trampoline of the call's
@@ -62,11 +62,11 @@
 //!   for calls that nobody traces. Sites whose bodies came out equal share one program and tell themselves apart by
 //!   number or by the link's cookie.
 //! - Before it is compiled, a script is lowered (`codegen/lower.rs`): a kind knows a cheaper mechanism that means the same
-//!   ([`probes::ProbeKind::cheaper`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
+//!   ([`probes::ProbeKind::lower`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
 //!   where the kernel will not have it the script is compiled once more without.
 //!   Functions that a trampoline itself runs take none, on any kernel: `system/trampolines.rs`.
 //!   Where the kernel does not keep a trampoline's program from calling itself, the program does (`Emit::enter_alone`).
-//! - Types come from four places: the script's C part (`cdecl`, put before the others as a `System` of its own), the traced
+//! - Types come from four places: the script's C part (`cdecl`, put before the others as a `TargetInfo` of its own), the traced
 //!   binary's debug information (`system/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
 //! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
@@ -102,15 +102,16 @@ pub mod render;
 pub mod verdict;
 
 // --- stages
-pub mod check;
 pub mod codegen;
 pub mod expect;
 pub mod fmt;
 pub mod runtime;
+pub mod sema;
 pub mod syntax;
 
 // --- surface
 pub mod cli;
+pub mod compat;
 pub mod driver;
 pub mod frontend;
 pub mod help;
@@ -119,7 +120,6 @@ pub mod list;
 pub mod repl;
 pub mod scripts;
 pub mod verbs;
-pub mod verify;
 
 /// The version, as `rbt --version` prints it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

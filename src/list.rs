@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use crate::check::hir;
 use crate::diag::{Span, nearest, plain};
 use crate::failure::{self, Failure};
-use crate::probes::{self, Caps, Env, KINDS, Place, ProbeKind, ProbeSite};
+use crate::probes::{self, ContextFeatures, Env, FieldLocation, KINDS, ProbeKind, ProbeSite};
+use crate::sema::hir;
 use crate::syntax::ast::{AttachPoint, Segment};
 use crate::system::{Missing, TypeName, matches};
 use crate::types::{Space, Type};
@@ -101,7 +101,7 @@ impl Page<'_> {
                 lines.extend(declared.iter().map(|d| format!("    {d}")));
                 let fields = site.kind.fields(site, self.env).unwrap_or_default();
                 let unread = fields.iter().find_map(|f| {
-                    let Place::Unreadable(why) = &f.place else { return None };
+                    let FieldLocation::Unreadable(why) = &f.place else { return None };
                     Some(format!("{} of {}: {why}", f.field.name, site.name))
                 });
                 self.unknown = self.unknown.take().or(unread);
@@ -214,7 +214,7 @@ impl Wanted {
         };
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
         let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
-        let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(Caps::BINARY));
+        let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(ContextFeatures::BINARY));
         // what several kinds have comes by name
         let mut found: Vec<&'static dyn ProbeKind> = found.copied().collect();
         found.sort_by_key(|k| k.name());
@@ -225,13 +225,13 @@ impl Wanted {
     fn endless(&self, env: &Env) -> Option<String> {
         let Wanted::Kind(kind, rest) = self else { return None };
         let nothing_named = rest.iter().all(|part| part == "*") && env.settings.pid.is_none();
-        if kind.offers().has(Caps::BINARY) && nothing_named {
+        if kind.offers().has(ContextFeatures::BINARY) && nothing_named {
             let name = kind.name();
             return Some(format!("name a binary, as `{name}:/bin/bash:*`, or a process with -p: `-p PID -l '{name}:*'`"));
         }
         let mut any = false;
         let _ = kind.list(&["*".into()], env, &mut |_| any = true);
-        (!any && !kind.offers().has(Caps::BINARY)).then(|| format!("these are not listed; write {}", kind.info().usage))
+        (!any && !kind.offers().has(ContextFeatures::BINARY)).then(|| format!("these are not listed; write {}", kind.info().usage))
     }
 
     fn matches(&self, name: &str) -> bool {
@@ -265,7 +265,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
         let canonical = kind.name();
         // A binary is kept, what is in it is not; of the kernel's probes, all are candidates.
         let mut everything: Vec<String> = wanted.rest();
-        match (kind.offers().has(Caps::BINARY), everything.last_mut()) {
+        match (kind.offers().has(ContextFeatures::BINARY), everything.last_mut()) {
             (true, Some(last)) => *last = "*".into(),
             _ => everything = vec!["*".into()],
         }
@@ -360,7 +360,7 @@ fn declare(ty: &Type, name: &str) -> String {
         | Type::Struct(_)
         | Type::Record(_)
         | Type::Tuple(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => {
             format!("{} {name}", Type::ptr(ty.clone(), Space::Unknown).to_string().trim_end_matches(" *"))

@@ -17,7 +17,6 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{ColorMode, CompletionType, Config, Editor, ExternalPrinter};
 
-use crate::check::hir;
 use crate::cli::{Run, nothing_to_run};
 use crate::codegen::Compiled;
 use crate::diag::plain_lines;
@@ -29,6 +28,7 @@ use crate::frontend::require::require_privileges;
 use crate::input;
 use crate::probes::Attach;
 use crate::runtime::Parts;
+use crate::sema::hir;
 use crate::settings::Mode;
 use crate::streams::report;
 use crate::syntax::{self, ast};
@@ -60,7 +60,7 @@ const REMEMBERED: usize = 10_000;
 const MOST_ENTRY: usize = 1 << 20;
 
 /// What the line editor and the entries both look at.
-struct World {
+struct Workspace {
     run: Run,
     sys: Live,
     maps: RefCell<Vec<Held>>,
@@ -70,7 +70,7 @@ struct World {
     definitions: RefCell<Vec<(usize, Source)>>,
 }
 
-impl World {
+impl Workspace {
     fn given(&self) -> Vec<hir::Map> {
         self.maps.borrow().iter().map(|held| held.map.clone()).collect()
     }
@@ -100,7 +100,7 @@ enum Next {
 
 /// The prompt and what runs.
 struct Prompt {
-    world: Rc<World>,
+    world: Rc<Workspace>,
     printer: Printer,
     running: Vec<Running>,
     number: usize,
@@ -125,7 +125,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     let person = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
     let world =
-        Rc::new(World { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
+        Rc::new(Workspace { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
     interrupts::catch();
     let file = match &run.output {
         Some(path) => {
@@ -152,7 +152,7 @@ fn for_scripts(run: &Run) -> [(bool, &'static str); 9] {
     ]
 }
 
-fn in_person(world: Rc<World>, file: Option<Arc<File>>) -> Result<u8, Failure> {
+fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failure> {
     let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -245,7 +245,7 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// Entries that standard input has, a line each. `asks`: it is a terminal that lines cannot be edited on.
-fn by_lines(world: Rc<World>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
+fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
     let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {e}")).code("not-readable");
     let mut prompt = Prompt::new(world, Printer::start(None), file, false);
     let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?));
@@ -372,7 +372,7 @@ fn headless(text: &str) -> bool {
 }
 
 impl Prompt {
-    fn new(world: Rc<World>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
+    fn new(world: Rc<Workspace>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
         Self { world, printer, running: Vec::new(), number: 0, person, failed: false, file, timed: None }
     }
 

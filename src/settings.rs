@@ -128,7 +128,7 @@ pub struct Settings {
     /// `--debuginfo`: where separate debug files are looked for.
     pub debug_dirs: Vec<String>,
     /// Tasks that are traced: those in this cgroup or below (`--cgroup`, `--container`).
-    pub cgroup: Option<Within>,
+    pub cgroup: Option<CgroupFilter>,
     /// What is run.
     pub mode: Mode,
     /// Its maps may be those of scripts that run beside it, so none can be there twice.
@@ -237,7 +237,7 @@ impl Default for Settings {
 
 /// A cgroup to stay within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Within {
+pub struct CgroupFilter {
     /// Its id.
     pub id: u64,
     /// How many are above it; none where that is not known.

@@ -1,7 +1,7 @@
 //! The shapes a value can have, and how each lies in memory on both sides of a record.
 //!
 //! A [`Type`] is closed: every stage matches all of it. What is decoded late (symbols, stacks, addresses) is one
-//! member, [`Type::Tagged`], whose rows live in the `builtins` table.
+//! member, [`Type::Deferred`], whose rows live in the `builtins` table.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct Enum {
 }
 
 /// A struct or union known by name whose members are looked up when asked for
-/// (`System::member`), so that `struct task_struct` need not be read whole.
+/// (`TargetInfo::member`), so that `struct task_struct` need not be read whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Struct {
     /// The tag, without `struct `; empty when anonymous.
@@ -50,8 +50,8 @@ pub struct Struct {
     pub union: bool,
     /// Bytes.
     pub size: u32,
-    /// The id by which `System` finds the members again: a BTF type id of the base kernel, or an id that
-    /// `System` made up for a module's or a script's own type.
+    /// The id by which `TargetInfo` finds the members again: a BTF type id of the base kernel, or an id that
+    /// `TargetInfo` made up for a module's or a script's own type.
     pub id: u32,
 }
 
@@ -81,8 +81,8 @@ pub struct Record {
 
 /// A value that user space decodes when it is printed: `ksym`, a stack, an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Tagged {
-    /// The row of `builtins::TAGS`.
+pub struct Deferred {
+    /// The row of `builtins::DECODERS`.
     pub tag: String,
     /// Bytes of the undecoded form.
     pub size: u32,
@@ -93,7 +93,7 @@ pub struct Tagged {
     pub text: String,
 }
 
-impl Tagged {
+impl Deferred {
     /// One without parameters.
     pub fn plain(tag: &str, size: u32) -> Type {
         Self::with(tag, size, [0, 0], "")
@@ -101,7 +101,7 @@ impl Tagged {
 
     /// One with parameters.
     pub fn with(tag: &str, size: u32, params: [u32; 2], text: &str) -> Type {
-        Type::Tagged(Arc::new(Self { tag: tag.into(), size, params, text: text.into() }))
+        Type::Deferred(Arc::new(Self { tag: tag.into(), size, params, text: text.into() }))
     }
 }
 
@@ -144,7 +144,7 @@ pub enum Type {
     /// Elements at their natural alignment; gaps are zero. See [`Type::tuple_offsets`].
     Tuple(Vec<Type>),
     /// Decoded in user space.
-    Tagged(Arc<Tagged>),
+    Deferred(Arc<Deferred>),
     /// An aggregation, as a map's value.
     Agg(Arc<Agg>),
     /// `args`: the probe's own record, whose fields the probe kind loads.
@@ -197,7 +197,7 @@ impl Type {
             Type::Struct(s) => s.size,
             Type::Record(r) => r.size,
             Type::Tuple(elems) => Self::tuple_layout(elems).1,
-            Type::Tagged(t) => t.size,
+            Type::Deferred(t) => t.size,
             Type::Agg(a) => a.size,
         }
     }
@@ -212,7 +212,7 @@ impl Type {
             Type::Ptr(..) | Type::Struct(_) | Type::Record(_) | Type::Agg(_) => 8,
             Type::Array(elem, _) => elem.align(),
             Type::Tuple(elems) => elems.iter().map(Type::align).max().unwrap_or(1),
-            Type::Tagged(t) => {
+            Type::Deferred(t) => {
                 if t.size >= 8 {
                     8
                 } else {
@@ -264,7 +264,7 @@ impl Type {
             | Type::Struct(_)
             | Type::Record(_)
             | Type::Tuple(_)
-            | Type::Tagged(_)
+            | Type::Deferred(_)
             | Type::Agg(_)
             | Type::Args => None,
         }
@@ -308,8 +308,8 @@ impl std::fmt::Display for Type {
                 }
                 f.write_str(")")
             }
-            Type::Tagged(t) if f.alternate() && !t.text.is_empty() => write!(f, "{}({})", t.tag, t.text),
-            Type::Tagged(t) => f.write_str(&t.tag),
+            Type::Deferred(t) if f.alternate() && !t.text.is_empty() => write!(f, "{}({})", t.tag, t.text),
+            Type::Deferred(t) => f.write_str(&t.tag),
             Type::Agg(a) => write!(f, "{}_t", a.function),
             Type::Args => f.write_str("args"),
         }

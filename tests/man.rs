@@ -7,12 +7,12 @@ use rbt::builtins::Builtin;
 use rbt::builtins::options::list;
 use rbt::diag::{Source, codes};
 use rbt::expect::FUNCTIONS;
-use rbt::probes::{Caps, KINDS};
+use rbt::probes::{ContextFeatures, KINDS};
 use rbt::repl::commands::{Command, TABLE};
 use rbt::scripts::{Header, SCRIPTS, SUBJECTS, Script};
 use rbt::settings::{ENV_ONLY, SETTINGS};
 use rbt::verbs::{self, VERBS, Verb, VerbOption};
-use rbt::{builtins, check, cli, help, render, syntax, verdict};
+use rbt::{builtins, cli, help, render, sema, syntax, verdict};
 use std::path::{Path, PathBuf};
 
 const FROM: &str = ".\\\" from the tables: ";
@@ -208,7 +208,7 @@ fn builtins() -> String {
 
 fn builtin(row: &'static Builtin, also: &[&'static Builtin]) -> String {
     let mut about = vec![row.doc.to_string()];
-    if row.needs != Caps::NONE {
+    if row.needs != ContextFeatures::NONE {
         let kinds = KINDS.iter().filter(|k| k.offers().has(row.needs)).filter_map(|k| k.names().first());
         about.push(format!("Probes: {}.", kinds.copied().collect::<Vec<_>>().join(", ")));
     }
@@ -282,7 +282,7 @@ fn script(script: &Script) -> String {
         apart = false;
     }
     let source = Source { name: script.name.into(), text: script.text.into() };
-    let options = check::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", script.name)));
+    let options = sema::options(&syntax::parse(&source).unwrap_or_else(|_| panic!("{} is no valid script", script.name)));
     for line in list(&options).iter().take(options.len()) {
         let (option, about) = line.trim_start().split_once("  ").unwrap_or((line.trim_start(), ""));
         out += &item(option, &[sentence(about.trim_start())], "");

@@ -19,12 +19,12 @@ const LAYERS: &[Layer] = &[
     Layer { name: "C declarations", peers: false, modules: &["cdecl"] },
     Layer { name: "emit", peers: false, modules: &["emit"] },
     Layer { name: "tables", peers: true, modules: &["builtins", "probes", "render", "verdict"] },
-    Layer { name: "data above the tables", peers: true, modules: &["check::hir", "codegen::artifact", "syntax::shape"] },
-    Layer { name: "stages", peers: false, modules: &["syntax", "check", "codegen", "runtime", "fmt", "expect"] },
+    Layer { name: "data above the tables", peers: true, modules: &["sema::hir", "codegen::artifact", "syntax::shape"] },
+    Layer { name: "stages", peers: false, modules: &["syntax", "sema", "codegen", "runtime", "fmt", "expect"] },
     Layer {
         name: "surface",
         peers: true,
-        modules: &["driver", "frontend", "cli", "list", "info", "help", "scripts", "verbs", "verify", "completions", "repl", "main"],
+        modules: &["driver", "frontend", "cli", "list", "info", "help", "scripts", "verbs", "compat", "completions", "repl", "main"],
     },
 ];
 
@@ -58,7 +58,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("shlex", &[]),
     ("similar", &["src/driver/rewrite.rs"]),
     ("strsim", &["src/diag.rs"]),
-    ("toml", &["src/verify/"]),
+    ("toml", &["src/compat/"]),
     ("xz2", &["src/system/"]),
     ("zstd", &["src/system/"]),
 ];
@@ -248,7 +248,7 @@ fn the_top_level_is_short() {
 // ---------------------------------------------------------------- reading
 
 struct Source {
-    /// From the project's folder: `src/check/calls.rs`.
+    /// From the project's folder: `src/sema/calls.rs`.
     rel: String,
     /// `check::calls`; of a `mod.rs`, its folder.
     module: String,

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Accepts, Builtin, Lit, Lower, Param, Returns, Tag};
+use super::{Accepts, Builtin, Decoder, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::Caps;
-use crate::types::{Tagged, Type};
+use crate::probes::ContextFeatures;
+use crate::types::{Deferred, Type};
 use crate::value::Value;
 
 const PATH: &str = "cgroup_path_t";
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "cgroup",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.once("cgroup", |e| e.call(Helper::GetCurrentCgroupId, &[])))),
         doc: "Id of the current task's control group (version 2).",
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "cgroupid",
         params: &[Param::new("path", Accepts::LitStr)],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| {
             let path = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
@@ -43,9 +43,9 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("id", Accepts::Int), Param::optional("hierarchies", Accepts::LitStr)],
         returns: Returns::By(|f| {
             let filter = f.text(1).map_or("*".into(), String::from_utf8_lossy);
-            Ok(Tagged::with(PATH, 8, [0, 0], &filter))
+            Ok(Deferred::with(PATH, 8, [0, 0], &filter))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let at = e.alloc(8);
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[Tag {
+pub(super) const DECODERS: &[Decoder] = &[Decoder {
     name: PATH,
     size: 8,
     from_int: false,

@@ -1,9 +1,9 @@
 //! The end of a run, and signals.
 
-use super::{Accepts, Arg, Builtin, Event, Facts, Lower, Param, Returns, Use};
+use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, Operand};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "exit",
         params: &[Param::optional("status", Accepts::Int)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
             stops: true,
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "signal",
         params: &[Param::new("signal", Accepts::Any)],
         returns: Returns::By(number),
-        needs: Caps::SIGNAL,
+        needs: ContextFeatures::SIGNAL,
         risky: true,
         lower: Lower::Code(|e, u, args| send(e, u, args, Helper::SendSignal)),
         doc: "Sends a signal, by name (KILL, SIGKILL) or number, to the current process.",
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "signal_thread",
         params: &[Param::new("signal", Accepts::Any)],
         returns: Returns::By(number),
-        needs: Caps::SIGNAL,
+        needs: ContextFeatures::SIGNAL,
         risky: true,
         lower: Lower::Code(|e, u, args| send(e, u, args, Helper::SendSignalThread)),
         doc: "Sends a signal to the current thread.",
@@ -99,7 +99,7 @@ pub(super) fn signal_name(number: i32) -> Option<String> {
 }
 
 /// Finds a literal signal's number, which is kept.
-fn number(f: &Facts) -> Result<Type, Diagnostic> {
+fn number(f: &CallInfo) -> Result<Type, Diagnostic> {
     if let Some(name) = f.text(0) {
         let name = String::from_utf8_lossy(name).to_uppercase();
         let bare = |n: &str| SIGNALS.iter().find(|(s, _)| *s == n).map(|(_, n)| i64::from(*n));
@@ -128,7 +128,7 @@ fn valid(n: &i64) -> bool {
     (1..=LAST).contains(n)
 }
 
-fn send<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>], helper: Helper) -> Operand<'c> {
+fn send<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>], helper: Helper) -> Operand<'c> {
     let signal = match (u.consts.first(), args.first()) {
         (Some(n), _) => e.int(*n as u64),
         (None, Some(a)) => e.scalar(a),

@@ -1,9 +1,9 @@
 //! Aggregations that keep one or two numbers per processor, and what others share with them.
 
-use super::{Accepts, Aggregate, Builtin, Facts, Lower, More, Param, Read, Returns, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::types::{Agg, Int, Type};
 use crate::value::{Stats, Value};
 
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |_, slots| Value::Uint(total(slots, 0)),
             kind: "map",
-            more: More::Raises,
+            more: Monotonicity::Raises,
             read: Some(&ADDED),
         },
         "Counts how often it is called.",
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| signed(agg, total(slots, 0)),
             kind: "map",
-            more: More::RaisesUnsigned,
+            more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
         },
         "Adds up its argument.",
@@ -56,8 +56,8 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, false),
             kind: "map",
-            more: More::Lowers,
-            read: Some(&Read {
+            more: Monotonicity::Lowers,
+            read: Some(&KernelRead {
                 init: [0, 0],
                 step: |e, now, slot| pick(e, now, &slot, false),
                 finish: |_, [value, _]| value,
@@ -76,8 +76,8 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::WithFetch,
             merge: |agg, slots| extreme(agg, slots, true),
             kind: "map",
-            more: More::Raises,
-            read: Some(&Read {
+            more: Monotonicity::Raises,
+            read: Some(&KernelRead {
                 init: [0, 0],
                 step: |e, now, slot| pick(e, now, &slot, true),
                 finish: |_, [value, _]| value,
@@ -96,8 +96,8 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Avg(stats_of(agg, slots)),
             kind: "stats",
-            more: More::Either,
-            read: Some(&Read {
+            more: Monotonicity::Either,
+            read: Some(&KernelRead {
                 init: [0, 0],
                 // the second accumulator's highest bit says that the sum is signed
                 step: |e, [sum, count], slot| {
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Builtin] = &[
             sharing: Sharing::Always,
             merge: |agg, slots| Value::Stats(stats_of(agg, slots)),
             kind: "stats",
-            more: More::Either,
+            more: Monotonicity::Either,
             read: None,
         },
         "Count, average and total of its argument.",
@@ -144,20 +144,20 @@ pub(super) const fn row(
     example: &'static str,
 ) -> Builtin {
     let lower = Lower::Aggregate(aggregate);
-    Builtin { name, params, returns: Returns::Always(Type::Void), needs: Caps::NONE, risky: false, lower, doc, example }
+    Builtin { name, params, returns: Returns::Always(Type::Void), needs: ContextFeatures::NONE, risky: false, lower, doc, example }
 }
 
 /// The sum of what the processors have added up.
-const ADDED: Read =
-    Read { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum, quotient: None };
+const ADDED: KernelRead =
+    KernelRead { init: [0, 0], step: |e, [sum, other], slot| [add(e, &sum, &slot, 0), other], finish: |_, [sum, _]| sum, quotient: None };
 
 /// A layout without parameters.
-fn layout(f: &Facts, size: u32) -> Agg {
+fn layout(f: &CallInfo, size: u32) -> Agg {
     Agg { function: f.name.into(), signed: has_sign(f), params: Vec::new(), size }
 }
 
 /// Is what is aggregated signed?
-pub(super) fn has_sign(f: &Facts) -> bool {
+pub(super) fn has_sign(f: &CallInfo) -> bool {
     f.args.first().and_then(|a| a.ty.as_int()).is_some_and(|i| i.signed)
 }
 
@@ -282,7 +282,7 @@ fn extreme(agg: &Agg, slots: &[&[u8]], largest: bool) -> Value {
 }
 
 /// Checks a literal parameter's range.
-pub(super) fn literal(f: &Facts, i: usize, what: &str, range: std::ops::RangeInclusive<i64>) -> Result<i64, Diagnostic> {
+pub(super) fn literal(f: &CallInfo, i: usize, what: &str, range: std::ops::RangeInclusive<i64>) -> Result<i64, Diagnostic> {
     match f.int(i) {
         Some(n) if range.contains(&n) => Ok(n),
         Some(n) => Err(Diagnostic::error(

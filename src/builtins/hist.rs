@@ -1,7 +1,7 @@
 //! Histograms: which bucket a value falls into, on both sides.
 
 use super::count::{has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, More, Param, Sharing};
+use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand};
 use crate::types::Agg;
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Value::Hist(Hist { scale: Scale::Log2 { k }, counts: counts(agg, slots) })
             },
             kind: "hist",
-            more: More::Either,
+            more: Monotonicity::Either,
             read: None,
         },
         "A histogram with a bucket per power of two, or 2^k of them (k from 0 to 5).",
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Value::Hist(Hist { scale: Scale::Linear { min, max, step }, counts: counts(agg, slots) })
             },
             kind: "hist",
-            more: More::Either,
+            more: Monotonicity::Either,
             read: None,
         },
         "A histogram with equal buckets from min to max, and one for all below and one for all from max on.",

@@ -1,9 +1,9 @@
 //! What only probes on the kernel's functions can do.
 
-use super::{Accepts, Builtin, Facts, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Helper, Operand, Repr};
-use crate::probes::{Attach, Caps};
+use crate::probes::{Attach, ContextFeatures};
 use crate::system::Feature;
 use crate::types::Type;
 
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Some(_) | None => Ok(Type::Void),
             }
         }),
-        needs: Caps::OVERRIDE,
+        needs: ContextFeatures::OVERRIDE,
         risky: true,
         lower: Lower::Code(|e, _, args| {
             let value = args.first().map_or(e.int(0), |a| e.scalar(a));
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "path",
         params: &[Param::new("path", Accepts::Any), Param::optional("length", Accepts::LitInt)],
         returns: Returns::By(path_type),
-        needs: Caps::TRUSTED,
+        needs: ContextFeatures::TRUSTED,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let cap = u.ty.size();
@@ -78,7 +78,7 @@ const HAVE_PATHS: &[&str] = &[
     "vfs_truncate",
 ];
 
-fn path_type(f: &Facts) -> Result<Type, Diagnostic> {
+fn path_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let ty = f.args.first().map(|a| &a.ty);
     let of = match ty {
         Some(Type::Ptr(to, _)) => Some(&**to),

@@ -2,7 +2,7 @@
 
 use super::{Builtin, Lit, Lower, Returns};
 use crate::emit::{Helper, Operand};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::types::Type;
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "cpu",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.call(Helper::GetSmpProcessorId, &[])))),
         doc: "Number of the processor that the probe runs on.",
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "ncpus",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.possible_cpus().into()))),
         doc: "How many processors there may be.",
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "numaid",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.once("numaid", |e| e.call(Helper::GetNumaNodeId, &[])))),
         doc: "Number of the processor's memory node (NUMA).",
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "rand",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| {
             let v = e.call(Helper::GetPrandomU32, &[]);

@@ -1,11 +1,11 @@
 //! Whole maps and their elements.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Handler, Lower, MapId, Param, Returns, Use, Whole, stacks};
+use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lower, MapAction, MapId, Param, Returns, stacks};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Emit, Helper, MapKind, Operand, PointerValue};
 use crate::host::Host;
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::types::Type;
 
 const DELETE: &str = "delete";
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "clear",
         params: &[Param::new("map", Accepts::Map)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.clear_map(map)) }),
         doc: "Removes all elements of a map, when the event is handled.",
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "zero",
         params: &[Param::new("map", Accepts::Map)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.zero_map(map)) }),
         doc: "Sets all values of a map to zero and keeps its keys, when the event is handled.",
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: DELETE,
         params: &[Param::new("element", Accepts::Element), Param::optional("key", Accepts::Key)],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(delete),
         doc: "Removes an element, `delete(@m, key)` or `delete(@m[key])`, at once; true if it was there. A map without keys is set to zero.",
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "has_key",
         params: &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key)],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let (Some(map), Some(key)) = (u.map(0), args.get(1)) else { return Operand::void() };
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "find",
         params: &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key), Param::new("variable", Accepts::Any)],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source("macro find(@map, key, $value) { if (has_key(@map, key)) { $value = @map[key]; true } else { false } }"),
         doc: "Has the map an element of this key? If so, its value is copied to the variable.",
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             None => Ok(Type::I64),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = match (u.map(0), args.first()) {
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const WHOLE: &[(&str, Whole)] = &[("clear", Whole::Cleared), ("zero", Whole::Zeroed)];
+pub(super) const WHOLE: &[(&str, MapAction)] = &[("clear", MapAction::Cleared), ("zero", MapAction::Zeroed)];
 
 fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) -> anyhow::Result<Handler> {
     Ok(Box::new(move |args, host| {
@@ -116,7 +116,7 @@ fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) 
     }))
 }
 
-fn delete<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn delete<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(id) = u.map(0) else { return Operand::void() };
     // the key is the second argument, or the first is an element with its key
     let key = args.get(1).or(args.first()).filter(|k| k.ty != Type::Void);

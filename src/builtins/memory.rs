@@ -1,9 +1,9 @@
 //! Addresses and what is in registers.
 
-use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
-use crate::probes::{Attach, Caps, Env, InFile, ProgramType, iter};
+use crate::probes::{Attach, ContextFeatures, Env, InFile, ProgramType, iter};
 use crate::system::registers::{CS, IP, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     .suggest(&name, REGISTERS.iter().map(|(n, _)| *n))),
             }
         }),
-        needs: Caps::REGS,
+        needs: ContextFeatures::REGS,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.kept(0) as u32, U64))),
         doc: "A processor register's value where the probe fired: r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax.",
@@ -49,10 +49,10 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             // Without registers it is not known, but that this program itself ran begin and end.
             let special = f.site.kind.probetype() != f.site.kind.name();
-            f.keep(&[f.site.kind.offers().has(Caps::REGS).into(), special.into()]);
+            f.keep(&[f.site.kind.offers().has(ContextFeatures::REGS).into(), special.into()]);
             Ok(Type::uint(1))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         // user_mode() of arch/x86/include/asm/ptrace.h
         lower: Lower::Code(|e, u, _| {
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "kptr",
         params: &[Param::new("pointer", Accepts::Addr)],
         returns: Returns::By(|f| Ok(pointer(f, Space::Kernel))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
         doc: "The same pointer, leading into the kernel's memory.",
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "uptr",
         params: &[Param::new("pointer", Accepts::Addr)],
         returns: Returns::By(|f| Ok(pointer(f, Space::User))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
         doc: "The same pointer, leading into the process's memory.",
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "kaddr",
         params: &[Param::new("symbol", Accepts::LitStr)],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| {
             let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "percpu_kaddr",
         params: &[Param::new("symbol", Accepts::LitStr), Param::optional("cpu", Accepts::Int)],
         returns: Returns::By(per_cpu_address),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         // kept: where the kernel has the offsets of its CPUs' areas, the symbol's own offset, and how many CPUs there are
         lower: Lower::Code(|e, u, args| {
@@ -140,7 +140,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "container_of",
         params: &[Param::new("pointer", Accepts::Addr), Param::new("type", Accepts::Any), Param::new("member", Accepts::Any)],
         returns: Returns::By(|f| Ok(f.args.get(1).map_or(Type::U64, |t| t.ty.clone().ptr(Space::Unknown)))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source("macro container_of(ptr, type, member) { (typeof(type) *)((uint8 *)ptr - offsetof(type, member)) }"),
         doc: "The structure whose member a pointer leads to, as `container_of(pointer, typeof(struct name), member)`.",
@@ -159,7 +159,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Ok(Type::Bool)
             }
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: true,
         lower: Lower::Code(|e, u, args| {
             let (Some(to), Some(from), Some(n)) = (args.first(), args.get(1), args.get(2)) else { return Operand::void() };
@@ -191,7 +191,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "unwatch",
         params: &[Param::new("address", Accepts::Addr)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Does nothing: watchpoints end with the run. It is there for scripts that have it.",
@@ -201,7 +201,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "uaddr",
         params: &[Param::new("symbol", Accepts::LitStr)],
         returns: Returns::By(user_address),
-        needs: Caps::BINARY,
+        needs: ContextFeatures::BINARY,
         risky: false,
         // kept: the symbol's address, and how to find where the binary is: 0 it does not move, 1 the probe is at its
         // entry (then the entry's address), 2 at its return
@@ -233,7 +233,7 @@ pub(super) const ROWS: &[Builtin] = &[
             };
             Ok(Type::uint(bytes))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let v = args.first().map_or(e.int(0), |a| e.scalar(a));
@@ -246,7 +246,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn pointer(f: &Facts, space: Space) -> Type {
+fn pointer(f: &CallInfo, space: Space) -> Type {
     match f.args.first().map(|a| &a.ty) {
         Some(Type::Ptr(to, _)) => Type::Ptr(to.clone(), space),
         _ => Type::Ptr(Box::new(Type::Void), space),
@@ -254,7 +254,7 @@ fn pointer(f: &Facts, space: Space) -> Type {
 }
 
 /// The kernel keeps a symbol's offset within each CPU's area, and the areas' places in an array (mm/percpu.c).
-fn per_cpu_address(f: &Facts) -> Result<Type, Diagnostic> {
+fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let per_cpu = f.sys.kernel_variable(&name).is_some_and(|section| section.starts_with(".data..percpu"));
     if !per_cpu {
@@ -269,7 +269,7 @@ fn per_cpu_address(f: &Facts) -> Result<Type, Diagnostic> {
     Ok(Type::U64)
 }
 
-fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
+fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let Some(InFile { path, offset, ret, .. }) = f.site.attach.in_file() else {
         return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
@@ -298,7 +298,7 @@ fn user_address(f: &Facts) -> Result<Type, Diagnostic> {
 }
 
 /// `struct pt_regs *` or what a perf event has, where the kernel's types are known.
-pub(super) fn context_type(f: &Facts) -> Type {
+pub(super) fn context_type(f: &CallInfo) -> Type {
     let env = Env { sys: f.sys, settings: f.settings };
     let found = match (f.site.kind.program(f.site, &env), &f.site.attach) {
         (ProgramType::PerfEvent, _) => f.sys.type_named(TypeName::Struct, PERF_CONTEXT),

@@ -1,10 +1,10 @@
 //! What is known while the script is checked: types, constants, and what the kernel offers. Nothing of it is left to run.
 
 use super::print::FORMAT;
-use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::Operand;
-use crate::probes::{Caps, Env, ProgramType};
+use crate::probes::{ContextFeatures, Env, ProgramType};
 use crate::render::format;
 use crate::types::Type;
 use crate::value::Value;
@@ -19,7 +19,7 @@ macro_rules! asks {
             name: $name,
             params: ANY,
             returns: Returns::Always(Type::Bool),
-            needs: Caps::NONE,
+            needs: ContextFeatures::NONE,
             risky: false,
             lower: Lower::Fold(|f| {
                 let answer: fn(&super::Fact) -> bool = $answer;
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "is_scalar",
         params: &[Param::new("map", Accepts::Map)],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().and_then(|a| a.map.as_ref()).is_some_and(|m| m.key.is_none()).into()))),
         doc: "Is it a map without keys? Known when the script is checked.",
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "check_key",
         params: &[Param::new("map", Accepts::KeyedMap), Param::new("key", Accepts::Key)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Does nothing when the value may be a key of the map; else the script is refused.",
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "assert",
         params: &[Param::new("condition", Accepts::Any), Param::new("message", Accepts::Str)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source("macro assert(cond, msg) { if (!cond) { errorf(\"%s\", msg); exit(1); } }"),
         doc: "Ends the run with an error message and status 1 when the condition does not hold.",
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             _ => Ok(Type::Void),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Refuses the script when the expression is no string.",
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "assert_userspace_probe",
         params: &[],
         returns: Returns::Always(Type::Void),
-        needs: Caps::BINARY,
+        needs: ContextFeatures::BINARY,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Refuses the script where the probe is in no user-space binary.",
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Builtin] = &[
             Some(0) => Err(Diagnostic::error("assertion", f.span, String::from_utf8_lossy(f.text(1).unwrap_or_default()).into_owned())),
             _ => Ok(Type::Void),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Refuses the script with a message when a condition that is known before the run does not hold.",
@@ -140,7 +140,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "fail",
         params: FORMAT,
         returns: Returns::By(|f| Err(Diagnostic::error("assertion", f.span, failure(f)?))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Refuses the script with a message, unless an `if comptime` leaves it out.",
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "kfunc_exist",
         params: FUNCTION,
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.describes_function(&name(f)).into()))),
         doc: "Has the kernel's BTF a function of this name? Known when the script is checked.",
@@ -160,7 +160,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "kfunc_allowed",
         params: FUNCTION,
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(may_call(f, &name(f)).into()))),
         doc: "May a program of this probe call this kernel function? Known when the script is checked.",
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "default_str_length",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.max_strlen as i64))),
         doc: "How many bytes a string that is read may have: the setting max_strlen.",
@@ -178,12 +178,12 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn name(f: &Facts) -> String {
+fn name(f: &CallInfo) -> String {
     String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned()
 }
 
 /// Does the kernel let a program of this site's type call a function of its own?
-pub(super) fn may_call(f: &Facts, function: &str) -> bool {
+pub(super) fn may_call(f: &CallInfo, function: &str) -> bool {
     let ty = f.site.kind.program(f.site, &Env { sys: f.sys, settings: f.settings });
     // BPF_PROG_TYPE_… of include/uapi/linux/bpf.h
     let number = if ty == ProgramType::Tracepoint {
@@ -199,7 +199,7 @@ pub(super) fn may_call(f: &Facts, function: &str) -> bool {
 }
 
 /// The message of `fail`, whose arguments must all be known.
-fn failure(f: &Facts) -> Result<String, Diagnostic> {
+fn failure(f: &CallInfo) -> Result<String, Diagnostic> {
     let mut values = Vec::new();
     for a in f.args.iter().skip(1) {
         values.push(match &a.lit {

@@ -35,10 +35,10 @@ use std::cell::RefCell;
 use crate::diag::{Diagnostic, Span};
 use crate::emit::{Emit, IntValue, Operand};
 use crate::host::Host;
-use crate::probes::{ArgRef, Caps, ProbeSite};
+use crate::probes::{ArgRef, ContextFeatures, ProbeSite};
 use crate::settings::Settings;
-use crate::system::System;
-use crate::types::{Agg, Tagged, Type};
+use crate::system::TargetInfo;
+use crate::types::{Agg, Deferred, Type};
 use crate::value::{Pos, Value};
 
 /// Index of a map in the script's list of maps.
@@ -53,7 +53,7 @@ pub struct Builtin {
     /// What it gives.
     pub returns: Returns,
     /// What the probe must offer.
-    pub needs: Caps,
+    pub needs: ContextFeatures,
     /// Wants `--unsafe`.
     pub risky: bool,
     /// How it is done.
@@ -153,11 +153,11 @@ pub enum Returns {
     /// Always this.
     Always(Type),
     /// It depends on the arguments; may also find fault with them.
-    By(fn(&Facts) -> Result<Type, Diagnostic>),
+    By(fn(&CallInfo) -> Result<Type, Diagnostic>),
 }
 
 /// What a row may know of a call while it is checked: types, literals and places, never the tree.
-pub struct Facts<'a> {
+pub struct CallInfo<'a> {
     /// The builtin's name as called.
     pub name: &'a str,
     /// Of the whole call.
@@ -167,7 +167,7 @@ pub struct Facts<'a> {
     /// Settings of the run.
     pub settings: &'a Settings,
     /// Kernel facts.
-    pub sys: &'a dyn System,
+    pub sys: &'a dyn TargetInfo,
     /// The site it is checked for.
     pub site: &'a ProbeSite,
     /// What the row has to say besides its answer.
@@ -177,7 +177,7 @@ pub struct Facts<'a> {
 /// What a row says about a call besides its type.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// Facts that its code needs: offsets of members, addresses. They come back in [`Use::consts`].
+    /// Facts that its code needs: offsets of members, addresses. They come back in [`CallSite::consts`].
     pub consts: Vec<i64>,
     /// Warnings.
     pub warnings: Vec<Diagnostic>,
@@ -223,7 +223,7 @@ pub enum Lit {
     Word(String),
 }
 
-impl Facts<'_> {
+impl CallInfo<'_> {
     /// Keeps constants for the row's code.
     pub fn keep(&self, consts: &[i64]) {
         self.notes.borrow_mut().consts = consts.to_vec();
@@ -285,7 +285,7 @@ impl Facts<'_> {
 
 /// What a row may know of a call while code is emitted for it.
 #[derive(Clone, Debug)]
-pub struct Use {
+pub struct CallSite {
     /// What the call returns.
     pub ty: Type,
     /// Literals and words by position, where the arguments are such.
@@ -294,13 +294,13 @@ pub struct Use {
     pub maps: Vec<Option<MapId>>,
     /// For an aggregation: its layout.
     pub agg: Option<std::sync::Arc<Agg>>,
-    /// What [`Facts::keep`] kept.
+    /// What [`CallInfo::keep`] kept.
     pub consts: Vec<i64>,
     /// Where.
     pub span: Span,
 }
 
-impl Use {
+impl CallSite {
     /// The literal integer given as argument `i`.
     pub fn int(&self, i: usize) -> Option<i64> {
         match self.literals.get(i)?.as_ref()? {
@@ -337,7 +337,7 @@ impl Use {
 }
 
 /// Emits code for a call; operands are the arguments by position (`Operand::void()` for a map or a word; a key for a map's element).
-pub type EmitFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Operand<'c>;
+pub type EmitFn = for<'c> fn(&mut Emit<'c>, &CallSite, &[Operand<'c>]) -> Operand<'c>;
 
 /// How a builtin is done.
 pub enum Lower {
@@ -372,13 +372,13 @@ pub struct Event {
 }
 
 /// See [`Lower::Fold`].
-pub type FoldFn = fn(&Facts) -> Result<Lit, Diagnostic>;
+pub type FoldFn = fn(&CallInfo) -> Result<Lit, Diagnostic>;
 
 /// The same, where that depends on the arguments.
-pub type KnownFn = fn(&Facts) -> Option<Lit>;
+pub type KnownFn = fn(&CallInfo) -> Option<Lit>;
 
 /// See [`Event::capture`].
-pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &Use, &[Operand<'c>]) -> Vec<Operand<'c>>;
+pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &CallSite, &[Operand<'c>]) -> Vec<Operand<'c>>;
 
 /// The user-side end of a call site.
 pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
@@ -434,7 +434,7 @@ pub enum Arg {
 
 /// What a call does with a whole map. Of one that is shown and then emptied, a single moment is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
+pub enum MapAction {
     /// It is shown; the row's handler takes [`Arg::Taken`] too.
     Shown,
     /// Its elements are removed.
@@ -444,16 +444,16 @@ pub enum Whole {
 }
 
 /// What this row does with a whole map.
-pub fn whole(row: &Builtin) -> Option<Whole> {
+pub fn whole(row: &Builtin) -> Option<MapAction> {
     [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
 /// How a call is done by a program that outlives the run: what it says goes to the reader of the file that it is pinned as.
 pub struct InKernel {
     /// What is wrong with a call.
-    pub check: fn(&Facts) -> Result<(), Diagnostic>,
+    pub check: fn(&CallInfo) -> Result<(), Diagnostic>,
     /// Emits it; the value is the address of the `struct seq_file` that is written to.
-    pub emit: for<'c> fn(&mut Emit<'c>, IntValue<'c>, &Use, &[Operand<'c>]),
+    pub emit: for<'c> fn(&mut Emit<'c>, IntValue<'c>, &CallSite, &[Operand<'c>]),
 }
 
 /// How this row does without anybody in user space, if it can.
@@ -475,9 +475,9 @@ pub enum Sharing {
 /// An aggregation's layout and its four uses.
 pub struct Aggregate {
     /// Layout and parameters from the call.
-    pub layout: fn(&Facts) -> Result<Agg, Diagnostic>,
+    pub layout: fn(&CallInfo) -> Result<Agg, Diagnostic>,
     /// Adds the operands to the slot (a pointer operand to this CPU's `Agg::size` bytes, zero at first).
-    pub update: for<'c> fn(&mut Emit<'c>, &Use, Operand<'c>, &[Operand<'c>]),
+    pub update: for<'c> fn(&mut Emit<'c>, &CallSite, Operand<'c>, &[Operand<'c>]),
     /// May several processors have one slot?
     pub sharing: Sharing,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
@@ -485,14 +485,14 @@ pub struct Aggregate {
     /// JSON's `type` of such a map.
     pub kind: &'static str,
     /// What calls that were not seen would have done to the number it shows.
-    pub more: More,
+    pub more: Monotonicity,
     /// How a script reads it as an integer, if it can.
-    pub read: Option<&'static Read>,
+    pub read: Option<&'static KernelRead>,
 }
 
 /// What one more call does to the number that an aggregation shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum More {
+pub enum Monotonicity {
     /// It stays or rises.
     Raises,
     /// It stays or rises, unless what is aggregated has a sign.
@@ -504,7 +504,7 @@ pub enum More {
 }
 
 /// Reading an aggregation in the kernel: two accumulators, one step per CPU.
-pub struct Read {
+pub struct KernelRead {
     /// First values of the accumulators.
     pub init: [u64; 2],
     /// The accumulators after a CPU's slot.
@@ -515,19 +515,19 @@ pub struct Read {
     pub quotient: Option<QuotientFn>,
 }
 
-/// See [`Read::quotient`].
+/// See [`KernelRead::quotient`].
 pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
-pub struct Tag {
-    /// As [`Tagged::tag`] has it, and as messages call the type.
+pub struct Decoder {
+    /// As [`Deferred::tag`] has it, and as messages call the type.
     pub name: &'static str,
     /// Bytes of the undecoded form.
     pub size: u32,
     /// An integer may be cast to it.
     pub from_int: bool,
     /// Bytes to a value.
-    pub decode: fn(&Tagged, &[u8], &mut dyn Host) -> Value,
+    pub decode: fn(&Deferred, &[u8], &mut dyn Host) -> Value,
 }
 
 /// Every builtin, by family.
@@ -560,7 +560,8 @@ const FAMILIES: &[&[Builtin]] = &[
 ];
 
 /// Every tag, by family.
-const TAGS: &[&[Tag]] = &[process::TAGS, time::TAGS, symbols::TAGS, stacks::TAGS, net::TAGS, cgroup::TAGS, names::TAGS];
+const DECODERS: &[&[Decoder]] =
+    &[process::DECODERS, time::DECODERS, symbols::DECODERS, stacks::DECODERS, net::DECODERS, cgroup::DECODERS, names::DECODERS];
 
 /// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
 fn word(bytes: &[u8], i: usize) -> u64 {
@@ -594,7 +595,7 @@ pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
 }
 
 /// Does it stand for code in user space, whose names the process's mappings lead to?
-pub fn is_user_code(tag: &Tagged) -> bool {
+pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)
 }
 
@@ -609,7 +610,7 @@ pub fn is_delete(row: &Builtin) -> bool {
 }
 
 /// Is it shown as a line of text (and no stack)?
-pub fn is_text(tag: &Tagged) -> bool {
+pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag)
 }
 
@@ -619,6 +620,6 @@ pub fn declare_stacks(e: &mut Emit, ty: &Type) {
 }
 
 /// The tag of this name.
-pub fn find_tag(name: &str) -> Option<&'static Tag> {
-    TAGS.iter().flat_map(|f| f.iter()).find(|t| t.name == name)
+pub fn find_tag(name: &str) -> Option<&'static Decoder> {
+    DECODERS.iter().flat_map(|f| f.iter()).find(|t| t.name == name)
 }

@@ -1,11 +1,11 @@
 //! Numbers of the system's interface by name: errors, signals, system calls. The names are constants in the program.
 
-use super::{Accepts, Builtin, Lower, Param, Returns, Tag, Use, control};
+use super::{Accepts, Builtin, CallSite, Decoder, Lower, Param, Returns, control};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::system::syscalls;
-use crate::types::{Enum, Int, Tagged, Type};
+use crate::types::{Deferred, Enum, Int, Type};
 use crate::value::Value;
 
 /// Bytes of a name, as the language has it.
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "strerror",
         params: &[Param::new("error", Accepts::Int)],
         returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "error_name",
         params: &[Param::new("error", Accepts::Int)],
         returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
@@ -96,14 +96,14 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "flags",
         params: &[Param::new("value", Accepts::Int)],
         returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
-            Some(Type::Enum(e)) => Ok(Tagged::with(FLAGS, 8, [e.int.bytes.into(), 0], &spelt(e))),
+            Some(Type::Enum(e)) => Ok(Deferred::with(FLAGS, 8, [e.int.bytes.into(), 0], &spelt(e))),
             Some(ty) => {
                 let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a value of an enum, and this is {ty}", f.name));
                 Err(d.help("cast it to the enum that has the bits' names: `flags((enum name)value)`"))
             }
-            None => Ok(Tagged::plain(FLAGS, 8)),
+            None => Ok(Deferred::plain(FLAGS, 8)),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "signal_name",
         params: &[Param::new("signal", Accepts::Int)],
         returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
@@ -132,7 +132,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "signal_constant",
         params: &[Param::new("signal", Accepts::Int)],
         returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "syscall_name",
         params: &[Param::new("number", Accepts::Int)],
         returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let n = number(e, args);
@@ -156,7 +156,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[Tag {
+pub(super) const DECODERS: &[Decoder] = &[Decoder {
     name: FLAGS,
     size: 8,
     from_int: false,
@@ -199,7 +199,7 @@ fn number<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
 }
 
 /// The n-th name of 0 ..= `last`; that of `last + 1` for all above.
-fn look_up<'c>(e: &mut Emit<'c>, u: &Use, n: IntValue<'c>, key: &str, last: usize, name: impl Fn(usize) -> String) -> Operand<'c> {
+fn look_up<'c>(e: &mut Emit<'c>, u: &CallSite, n: IntValue<'c>, key: &str, last: usize, name: impl Fn(usize) -> String) -> Operand<'c> {
     let names = e.once_ptr(key, |e| {
         let mut table = Vec::with_capacity((last + 2) * ROOM);
         for n in 0..=last + 1 {

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
+use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, Operand, Repr};
-use crate::probes::Caps;
-use crate::system::System;
-use crate::types::{Tagged, Type};
+use crate::probes::ContextFeatures;
+use crate::system::TargetInfo;
+use crate::types::{Deferred, Type};
 use crate::value::Value;
 
 /// `u32` family, then 16 bytes.
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
             f.handed(0)?;
             Ok(Type::U64)
         }),
-        needs: Caps::TRUSTED,
+        needs: ContextFeatures::TRUSTED,
         risky: false,
         lower: Lower::Code(|e, _, args| {
             let sock = args.first().map_or(e.int(0), |a| e.scalar(a));
@@ -56,9 +56,9 @@ pub(super) const ROWS: &[Builtin] = &[
             {
                 return Err(Diagnostic::error("type-mismatch", f.span(f.args.len() - 1), format!("{} wants {fault}", f.name)));
             }
-            Ok(Tagged::plain(INET, 20))
+            Ok(Deferred::plain(INET, 20))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(ntop),
         doc: "An IP address as text: of an integer or 4 bytes in network order version 4, of 16 bytes version 6. The family (AF_INET 2, AF_INET6 10) may be given first.",
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "pton",
         params: &[Param::new("address", Accepts::LitStr)],
         returns: Returns::By(|f| address(f).map(|a| Type::Array(Box::new(Type::uint(1)), octets(a).len() as u32))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             let text = String::from_utf8_lossy(u.text(0).unwrap_or_default()).into_owned();
@@ -92,9 +92,9 @@ pub(super) const ROWS: &[Builtin] = &[
                 f.span(0),
                 format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size()),
             )),
-            _ => Ok(Tagged::plain(MAC, 6)),
+            _ => Ok(Deferred::plain(MAC, 6)),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let at = e.alloc(8);
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 /// Does it point to what begins with a `struct sock_common`? All kinds of sockets do.
-fn is_socket(sys: &dyn System, ty: &Type) -> bool {
+fn is_socket(sys: &dyn TargetInfo, ty: &Type) -> bool {
     let Type::Ptr(to, _) = ty else { return false };
     let mut at = (**to).clone();
     loop {
@@ -136,8 +136,8 @@ fn is_socket(sys: &dyn System, ty: &Type) -> bool {
     }
 }
 
-pub(super) const TAGS: &[Tag] = &[
-    Tag {
+pub(super) const DECODERS: &[Decoder] = &[
+    Decoder {
         name: INET,
         size: 20,
         from_int: false,
@@ -152,7 +152,7 @@ pub(super) const TAGS: &[Tag] = &[
             })
         },
     },
-    Tag {
+    Decoder {
         name: MAC,
         size: 6,
         from_int: false,
@@ -163,7 +163,7 @@ pub(super) const TAGS: &[Tag] = &[
     },
 ];
 
-fn address(f: &Facts) -> Result<IpAddr, Diagnostic> {
+fn address(f: &CallInfo) -> Result<IpAddr, Diagnostic> {
     let text = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     text.parse().map_err(|_| Diagnostic::error("bad-address", f.span(0), format!("`{text}` is not an IP address")))
 }
@@ -187,7 +187,7 @@ fn width(ty: &Type) -> u32 {
     if bytes >= 16 { 16 } else { 4 }
 }
 
-fn ntop<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn ntop<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(address) = args.last() else { return Operand::void() };
     let at = e.alloc(24);
     e.zero(at, 24, 8);

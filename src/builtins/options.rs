@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Accepts, Builtin, Fact, Facts, Lit, Lower, Param, Returns};
+use super::{Accepts, Builtin, CallInfo, Fact, Lit, Lower, Param, Returns};
 use crate::diag::{Diagnostic, Span};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::settings::{SETTINGS, SWITCH, Settings, TEXT, UNDECIDED, parse_bool, parse_int};
 use crate::types::{Field, Record, Type};
 
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Builtin] = &[
             Param::optional("description", Accepts::LitStr),
         ],
         returns: Returns::By(|f| given(f).map(|(ty, _)| ty)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| given(f).map(|(_, value)| value)),
         doc: "What was given after -- as --name=value or --name value, else the default, whose type it has (false without one). In attach \
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "config",
         params: &[],
         returns: Returns::By(|f| Ok(settings(f.settings).0)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Str(settings(f.settings).1))),
         doc: "A record of all settings of the run: numbers, bools and, for words, strings. Known before the script runs.",
@@ -100,7 +100,7 @@ pub fn declared(row: &str, args: &[Fact], span: Span) -> Option<ScriptOption> {
     Some(ScriptOption { name: text(0)?, default, description: text(2), span })
 }
 
-fn given(f: &Facts) -> Result<(Type, Lit), Diagnostic> {
+fn given(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
     let Some(option) = declared(f.name, f.args, f.span) else {
         let d = Diagnostic::error("not-constant", f.span(1), "an option's default must be a literal: true, false, a number or a string");
         return Err(d.help("its type decides the option's"));
@@ -170,7 +170,7 @@ fn signed(text: &str) -> Option<i64> {
     }
 }
 
-fn string(text: &str, f: &Facts) -> Result<Lit, Diagnostic> {
+fn string(text: &str, f: &CallInfo) -> Result<Lit, Diagnostic> {
     let most = f.settings.max_strlen;
     if text.len() as u64 >= most {
         let message = format!("the option's text has {} bytes; the limit is {}", text.len(), most.saturating_sub(1));

@@ -3,10 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-use super::{Accepts, Arg, Builtin, Event, Facts, Lower, Param, Returns, Use};
+use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, Operand, Repr};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::system::TypeName;
 use crate::types::{Int, Space, Type};
 use crate::value::{Output, Value};
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
         Param::new("offset", Accepts::LitInt),
     ],
     returns: Returns::By(members),
-    needs: Caps::NONE,
+    needs: ContextFeatures::NONE,
     risky: false,
     lower: Lower::Event(&Event {
         stops: false,
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
 }];
 
 /// Keeps the offsets of `data`, `len` and `data_len`, and how much is taken at most.
-fn members(f: &Facts) -> Result<Type, Diagnostic> {
+fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
     let Some(Type::Struct(skb)) = f.sys.type_named(TypeName::Struct, "sk_buff") else {
         return Err(Diagnostic::error("no-types", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name)));
     };
@@ -73,7 +73,7 @@ fn members(f: &Facts) -> Result<Type, Diagnostic> {
 }
 
 /// The bytes, when they were taken, and how long the packet is.
-fn capture<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+fn capture<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let (Some(skb), Some(wanted)) = (args.get(1), args.get(2)) else { return Vec::new() };
     let most = u.kept(3).max(1) as u32;
     let (skb, wanted) = (e.scalar(skb), e.scalar(wanted));

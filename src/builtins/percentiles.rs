@@ -5,7 +5,7 @@
 //! exact. (Gil Tene's HDR histogram and DTrace's llquantize keep such buckets too.)
 
 use super::count::{has_sign, number, pointer, row, stats_of};
-use super::{Accepts, Aggregate, Builtin, More, Param, Sharing};
+use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};
 use crate::emit::{Cmp, Emit, IntValue, PointerValue};
 use crate::types::{Agg, Int};
 use crate::value::{Percentiles, Stats, Value};
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Percentiles(merge(agg, slots)),
         kind: "percentiles",
-        more: More::Either,
+        more: Monotonicity::Either,
         read: None,
     },
     "How a value is distributed: count, average, total, least and greatest, and the 50th, 90th, 99th and 99.9th percentile, which are \

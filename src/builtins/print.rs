@@ -1,10 +1,10 @@
 //! What a script says.
 
-use super::{Accepts, Arg, Builtin, Event, EventSpec, Facts, Handler, InKernel, Lower, Param, Returns, Use, Whole};
+use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, EventSpec, Handler, InKernel, Lower, MapAction, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{BasicMetadataValue, Emit, Helper, IntValue, Operand};
 use crate::host::{Host, Reader};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::render::format::{self, Conversion, Piece, Spec};
 use crate::types::{Int, Type};
 use crate::value::{MapView, Output, Show, Unit, Value};
@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "printf",
         params: FORMAT,
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
             stops: false,
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "errorf",
         params: FORMAT,
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, "errorf") }),
         doc: "Prints an error message with its place in the script to standard error.",
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "warnf",
         params: FORMAT,
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, "warnf") }),
         doc: "Prints a warning with its place in the script to standard error; --no-warnings drops it.",
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "debugf",
         params: FORMAT,
         returns: Returns::By(debug_format),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let mut format = percents_doubled(u.text(0).unwrap_or_default());
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             Ok(Type::Void)
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: print }),
         doc: "Prints a value, or a whole map: the last `top` entries of its order, integers divided by `div`; words say how it is laid \
@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const WHOLE: &[(&str, Whole)] = &[("print", Whole::Shown)];
+pub(super) const WHOLE: &[(&str, MapAction)] = &[("print", MapAction::Shown)];
 
 pub(super) const IN_KERNEL: &[(&str, InKernel)] = &[("printf", InKernel { check: sequence_format, emit: sequence_printf })];
 
@@ -143,7 +143,7 @@ pub(super) const IN_KERNEL: &[(&str, InKernel)] = &[("printf", InKernel { check:
 const MOST_IN_KERNEL: usize = 12;
 
 /// What `bpf_seq_printf` can show: numbers and strings.
-fn sequence_format(f: &Facts) -> Result<(), Diagnostic> {
+fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
     let wrong = |i: usize, message: String| {
         Err(Diagnostic::error("format", f.span(i), message)
             .help("what reads a pinned iterator has the kernel's own printf: %d, %u, %x, %X, %p and %s, with a width"))
@@ -185,7 +185,7 @@ fn sequence_number(spec: &Spec) -> Option<&'static str> {
 }
 
 /// printf by the kernel (kernel/bpf/helpers.c, `bpf_bprintf_prepare`): each value is a word, a string's its address.
-fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: &[Operand<'c>]) {
+fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &CallSite, args: &[Operand<'c>]) {
     let pieces = format::parse(u.text(0).unwrap_or_default()).unwrap_or_default();
     let mut text = Vec::new();
     let words = e.alloc(8 * args.len() as u32);
@@ -218,13 +218,13 @@ fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &Use, args: 
             let v = e.scalar(value);
             e.fit(v, Int { bytes: (spec.bits / 8) as u8, signed: spec.conversion == Conversion::Signed })
         };
-        let words = e.fresh(words);
+        let words = e.rematerialize(words);
         e.store(words, given * 8, 8, word);
         given += 1;
     }
     text.push(0);
     let (format, size) = (e.text(&text), e.int(text.len() as u64));
-    let (words, bytes) = (e.fresh(words), e.int(u64::from(given) * 8));
+    let (words, bytes) = (e.rematerialize(words), e.int(u64::from(given) * 8));
     e.call(Helper::SeqPrintf, &[sequence.into(), format.into(), size.into(), words.into(), bytes.into()]);
 }
 
@@ -246,7 +246,7 @@ fn double(text: &[u8], to: &mut Vec<u8>) {
 }
 
 /// What `bpf_trace_printk` takes, which is less than what others do.
-fn debug_format(f: &Facts) -> Result<Type, Diagnostic> {
+fn debug_format(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.args.len() > 4 {
         return Err(Diagnostic::error("arity", f.span(4), format!("{} shows at most 3 values", f.name)));
     }

@@ -1,8 +1,8 @@
 //! What the probe itself offers.
 
-use super::{Builtin, Facts, Lit, Lower, Returns, memory};
+use super::{Builtin, CallInfo, Lit, Lower, Returns, memory};
 use crate::emit::Operand;
-use crate::probes::{ArgRef, Caps, Env};
+use crate::probes::{ArgRef, ContextFeatures, Env};
 use crate::types::Type;
 
 /// Probes' names take a multiple of so many bytes, so that probes which differ in them alone can share a program.
@@ -14,7 +14,7 @@ macro_rules! numbered {
             name: $name,
             params: &[],
             returns: Returns::Always(Type::U64),
-            needs: Caps::ARGN,
+            needs: ContextFeatures::ARGN,
             risky: false,
             lower: Lower::Context(ArgRef::Index($n)),
             doc: "An argument of the traced function or raw tracepoint, counted from 0.",
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "probe",
         params: &[],
         returns: Returns::By(|f| Ok(Type::Str((f.site.name.len() as u32 + 1).next_multiple_of(NAME_STEP)))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Either(
             |f| Ok(Lit::Str(f.site.name.as_bytes().to_vec())),
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "probetype",
         params: &[],
         returns: Returns::By(|f| Ok(Type::Str(f.site.kind.probetype().len() as u32 + 1))),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Str(f.site.kind.probetype().as_bytes().to_vec()))),
         doc: "The probe's kind.",
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "args",
         params: &[],
         returns: Returns::Always(Type::Args),
-        needs: Caps::ARGS,
+        needs: ContextFeatures::ARGS,
         risky: false,
         lower: Lower::Context(ArgRef::All),
         doc: "The probe's own record: `args.name` is a field of it, and the whole can be printed and kept.",
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "retval",
         params: &[],
         returns: Returns::By(retval_type),
-        needs: Caps::RETVAL,
+        needs: ContextFeatures::RETVAL,
         risky: false,
         lower: Lower::Context(ArgRef::Retval),
         doc: "What the traced function returns.",
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "ctx",
         params: &[],
         returns: Returns::By(|f| Ok(memory::context_type(f))),
-        needs: Caps::CTX,
+        needs: ContextFeatures::CTX,
         risky: false,
         lower: Lower::Context(ArgRef::Ctx),
         doc: "The probe's context: the registers (struct pt_regs), and of a perf event these as .regs with .sample_period and .addr.",
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn retval_type(f: &Facts) -> Result<Type, crate::diag::Diagnostic> {
+fn retval_type(f: &CallInfo) -> Result<Type, crate::diag::Diagnostic> {
     let env = Env { sys: f.sys, settings: f.settings };
     Ok(f.site.kind.context(f.site, &env)?.retval.unwrap_or(Type::U64))
 }

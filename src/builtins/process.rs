@@ -1,12 +1,12 @@
 //! Who runs: processes, threads, users.
 
-use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Tag, Use, meta};
+use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns, meta};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Cmp, Emit, Helper, IntValue, KernelType, Operand};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::system::TypeName;
-use crate::types::{Int, Space, Tagged, Type};
+use crate::types::{Deferred, Int, Space, Type};
 use crate::value::Value;
 
 const U32: Int = Int { bytes: 4, signed: false };
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "pid",
         params: NAMESPACE,
         returns: Returns::By(in_namespace),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             let both = both_ids(e, u);
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: TID,
         params: NAMESPACE,
         returns: Returns::By(in_namespace),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             let both = both_ids(e, u);
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "uid",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| {
             let both = user_ids(e);
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "gid",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| {
             let both = user_ids(e);
@@ -84,8 +84,8 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "username",
         params: &[],
-        returns: Returns::By(|_| Ok(Tagged::plain(USERNAME, 8))),
-        needs: Caps::NONE,
+        returns: Returns::By(|_| Ok(Deferred::plain(USERNAME, 8))),
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             let both = user_ids(e);
@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "comm",
         params: &[Param::optional("pid", Accepts::Int)],
         returns: Returns::By(comm_type),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             if let Some(pid) = args.first() {
@@ -128,7 +128,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let task = f.sys.type_named(TypeName::Struct, "task_struct");
             Ok(task.map_or(Type::U64, |t| t.ptr(Space::Kernel)))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), current_task(e))),
         doc: "The current task's struct task_struct; a plain address where the kernel has no BTF.",
@@ -138,7 +138,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "ppid",
         params: TASK,
         returns: Returns::Always(Type::int(4)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source(
             "macro ppid() { curtask.real_parent.tgid }
@@ -151,7 +151,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "pcomm",
         params: TASK,
         returns: Returns::Always(Type::Str(COMM)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source(
             "macro pcomm() { curtask.real_parent.comm }
@@ -164,7 +164,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "leader_tid",
         params: TASK,
         returns: Returns::Always(Type::int(4)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source(
             "macro leader_tid() { curtask.group_leader.pid }
@@ -177,7 +177,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "leader_comm",
         params: TASK,
         returns: Returns::Always(Type::Str(COMM)),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source(
             "macro leader_comm() { curtask.group_leader.comm }
@@ -198,7 +198,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             Ok(Type::U64)
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(Start, child)))),
         doc: "Process id of the command that -c started; 0 without one.",
@@ -208,7 +208,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "has_cpid",
         params: &[],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.has_child.into()))),
         doc: "Is there a command that -c started?",
@@ -218,7 +218,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "followed",
         params: &[],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), e.followed())),
         doc: "Is the current process the command of -c, or one that it started, or one that these started? With --follow also those of -p's process; with neither, every process is.",
@@ -228,7 +228,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "is_err",
         params: &[Param::new("pointer", Accepts::Addr)],
         returns: Returns::Always(Type::Bool),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let p = first(e, args);
@@ -239,8 +239,8 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] =
-    &[Tag { name: USERNAME, size: 8, from_int: true, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
+pub(super) const DECODERS: &[Decoder] =
+    &[Decoder { name: USERNAME, size: 8, from_int: true, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
 
 const USERNAME: &str = "username_t";
 
@@ -249,7 +249,7 @@ const TASK_FROM_PID: &str = "bpf_task_from_pid";
 const TASK_RELEASE: &str = "bpf_task_release";
 
 /// Of another process: keeps where a task has its name, where it may be looked for.
-fn comm_type(f: &Facts) -> Result<Type, Diagnostic> {
+fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.args.is_empty() {
         return Ok(Type::Str(COMM));
     }
@@ -267,7 +267,7 @@ fn comm_type(f: &Facts) -> Result<Type, Diagnostic> {
     Ok(Type::Str(NAMED))
 }
 
-fn comm_of<'c>(e: &mut Emit<'c>, u: &Use, pid: IntValue<'c>) -> Operand<'c> {
+fn comm_of<'c>(e: &mut Emit<'c>, u: &CallSite, pid: IntValue<'c>) -> Operand<'c> {
     let word = |e: &mut Emit<'c>, text: &str| {
         let mut bytes = text.as_bytes().to_vec();
         bytes.resize(NAMED as usize, 0);
@@ -286,16 +286,16 @@ fn comm_of<'c>(e: &mut Emit<'c>, u: &Use, pid: IntValue<'c>) -> Operand<'c> {
     e.read_str(Space::Kernel, at, COMM, name);
     e.call_kernel(TASK_RELEASE, &[KernelType::Nothing, KernelType::Struct("task_struct")], &[task.into()]);
     e.else_(&branch);
-    let here = e.fresh(at);
+    let here = e.rematerialize(at);
     e.store_bytes(here, b"N/A\0");
     e.problem("there is no process of this id");
     e.end_if(branch);
-    let at = e.fresh(at);
+    let at = e.rematerialize(at);
     Operand::mem(u.ty.clone(), at)
 }
 
 /// Without `init`, keeps that the numbers are those of rbt's own namespace.
-fn in_namespace(f: &Facts) -> Result<Type, Diagnostic> {
+fn in_namespace(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.word(0) != Some("init") {
         f.keep(&[1]);
     }
@@ -303,7 +303,7 @@ fn in_namespace(f: &Facts) -> Result<Type, Diagnostic> {
 }
 
 /// Process id << 32 | thread id.
-fn both_ids<'c>(e: &mut Emit<'c>, u: &Use) -> IntValue<'c> {
+fn both_ids<'c>(e: &mut Emit<'c>, u: &CallSite) -> IntValue<'c> {
     if u.consts.is_empty() { e.ids_in(None) } else { e.own_ids() }
 }
 

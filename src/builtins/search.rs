@@ -1,9 +1,9 @@
 //! Text searched and joined, bytes compared.
 
-use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Use};
+use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Operand, PointerValue, Repr};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::system::Feature;
 use crate::types::{Space, Type};
 
@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "strstr",
         params: &[Param::new("haystack", Accepts::Str), Param::new("needle", Accepts::Str)],
         returns: Returns::Always(Type::I64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let (Some(haystack), Some(needle)) = (args.first(), args.get(1)) else { return Operand::void() };
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let short = f.sys.has(Feature::ShortKeys).then(|| 2 * u32::try_from(f.settings.max_strlen).unwrap_or(JOINED).min(JOINED));
             Ok(Type::Str(short.map_or(JOINED, |n| n.min(JOINED))))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(join),
         doc: "Two strings in one, of at most 1023 bytes.",
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "memcmp",
         params: &[Param::new("a", Accepts::Printable), Param::new("b", Accepts::Printable), Param::new("length", Accepts::LitInt)],
         returns: Returns::By(compared),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn join<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn join<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
     let (first, second) = (a.ty.size().min(JOINED), b.ty.size().min(JOINED));
     let ((a, a_space), (b, b_space)) = (e.address(a), e.address(b));
@@ -87,7 +87,7 @@ fn text_bytes<'c>(e: &mut Emit<'c>, n: crate::emit::IntValue<'c>, most: u32) -> 
 }
 
 /// How many bytes there are to compare.
-fn compared(f: &Facts) -> Result<Type, Diagnostic> {
+fn compared(f: &CallInfo) -> Result<Type, Diagnostic> {
     let Some(n) = f.int(2) else { return Ok(Type::int(4)) };
     if !(0..=f.settings.max_strlen as i64).contains(&n) {
         let message = format!("{} compares up to {} bytes", f.name, f.settings.max_strlen);
@@ -112,7 +112,7 @@ fn compared(f: &Facts) -> Result<Type, Diagnostic> {
             | Type::Array(..)
             | Type::Record(_)
             | Type::Tuple(_)
-            | Type::Tagged(_) => least = least.min(a.ty.size().into()),
+            | Type::Deferred(_) => least = least.min(a.ty.size().into()),
         }
     }
     f.keep(&[least]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::count::{beats, has_sign, literal, number, pointer, row};
-use super::{Accepts, Aggregate, Builtin, Facts, More, Param, Sharing};
+use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
         sharing: Sharing::Never,
         merge: |agg, slots| Value::Series(merge(agg, slots)),
         kind: "tseries",
-        more: More::Either,
+        more: Monotonicity::Either,
         read: None,
     },
     "The last `count` intervals of so many nanoseconds, each with the last value of its argument there, or with their avg, max, min \
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
     "config = { unstable_tseries = enable; } tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @ = tseries(args.ret, 100ms, 20, \"sum\"); }",
 )];
 
-fn layout(f: &Facts) -> Result<Agg, Diagnostic> {
+fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
     let interval = literal(f, 1, "interval", 1..=i64::MAX)?;
     let count = literal(f, 2, "count", 1..=MOST)?;
     let how = match f.text(3) {

@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::print::{FORMAT, formatter};
-use super::{Accepts, Arg, Builtin, Event, Lower, Param, Returns, Use};
+use super::{Accepts, Arg, Builtin, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Operand, Repr};
 use crate::host::{Host, Reader};
 use crate::input::{self, Part};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::types::{Int, Type};
 use crate::value::{Output, Value};
 
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "cat",
         params: FORMAT,
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
             stops: false,
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "system",
         params: FORMAT,
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: true,
         lower: Lower::Event(&Event {
             stops: false,
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             None => Ok(Type::Void),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
             stops: false,
@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 /// The strings one after the other, each with its NUL, as one buffer.
-fn capture_strings<'c>(e: &mut Emit<'c>, _: &Use, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+fn capture_strings<'c>(e: &mut Emit<'c>, _: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let Some(array) = args.first() else { return Vec::new() };
     let (addr, space) = e.address(array);
     let cap = JOINED as u32 * JOINED_BYTES;

@@ -1,13 +1,13 @@
 //! Call stacks: hashed in the kernel, kept once each, named when they are shown.
 
-use super::{Accepts, Builtin, Facts, Lower, Param, Returns, Tag, Use};
+use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::{Start, stacks_name};
 use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::system::registers::SP;
-use crate::types::{Int, Space, Tagged, Type};
+use crate::types::{Deferred, Int, Space, Type};
 use crate::value::{Frame, Stack, StackMode, Value};
 
 /// The stack's id.
@@ -41,7 +41,7 @@ const NOT_KEPT: &str = "[not kept]";
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// Words for the ways a stack is written, by the number they have in [`Tagged::params`].
+/// Words for the ways a stack is written, by the number they have in [`Deferred::params`].
 const MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: KERNEL,
         params: PARAMS,
         returns: Returns::By(|f| stack_type(f, KERNEL, 8)),
-        needs: Caps::STACK,
+        needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             // BPF_F_SKIP_FIELD_MASK: the low byte of the flags
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: USER,
         params: PARAMS,
         returns: Returns::By(|f| stack_type(f, USER, 16)),
-        needs: Caps::STACK,
+        needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
         doc: "The process's call stack here, as far as frame pointers lead; limit and mode as for kstack, and build_id. A frame of a binary without symbols is `module+0xADDRESS`, as addr2line takes it.",
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let d = Diagnostic::error("unsupported", f.span, format!("`{}`, which unwinds by debug information, is not supported", f.name));
             Err(d.help(format!("use `{USER}`, and build what is traced with -fno-omit-frame-pointer")))
         }),
-        needs: Caps::STACK,
+        needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
         doc: "Not supported: the process's call stack as its debug information (DWARF) has it. ustack follows frame pointers.",
@@ -88,12 +88,12 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[
-    Tag { name: KERNEL, size: 8, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, true)) },
-    Tag { name: USER, size: 16, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, false)) },
+pub(super) const DECODERS: &[Decoder] = &[
+    Decoder { name: KERNEL, size: 8, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, true)) },
+    Decoder { name: USER, size: 16, from_int: false, decode: |tag, bytes, host| Value::Stack(decode(tag, bytes, host, false)) },
 ];
 
-fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
+fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     let word = f.word(0);
     let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
     let at = if f.int(0).is_some() { 0 } else { 1 };
@@ -116,12 +116,12 @@ fn stack_type(f: &Facts, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     };
     let mode_word = MODES.get(mode).filter(|_| mode != 0).map(|(word, _)| (*word).to_owned());
     let written: Vec<String> = mode_word.into_iter().chain((limit != USUAL_FRAMES).then(|| limit.to_string())).collect();
-    Ok(Tagged::with(tag, size, [mode as u32, limit], &written.join(", ")))
+    Ok(Deferred::with(tag, size, [mode as u32, limit], &written.join(", ")))
 }
 
 /// Frames that are kept of a stack of this type.
 fn limit_of(ty: &Type) -> u32 {
-    if let Type::Tagged(t) = ty { t.params[1] } else { 0 }
+    if let Type::Deferred(t) = ty { t.params[1] } else { 0 }
 }
 
 /// The map of stacks of this many frames.
@@ -139,7 +139,7 @@ fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
 /// See [`super::declare_stacks`].
 pub(super) fn declare(e: &mut Emit, ty: &Type) {
     match ty {
-        Type::Tagged(tag) if is_tag(tag) => {
+        Type::Deferred(tag) if is_tag(tag) => {
             stacks(e, limit_of(ty));
         }
         Type::Array(of, _) => declare(e, of),
@@ -153,14 +153,14 @@ pub(super) fn declare(e: &mut Emit, ty: &Type) {
         | Type::Buf(_)
         | Type::Ptr(..)
         | Type::Struct(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => {}
     }
 }
 
 /// A stack does not change while a program runs: it is taken once.
-fn take<'c>(e: &mut Emit<'c>, u: &Use, name: &str, flags: u64) -> Operand<'c> {
+fn take<'c>(e: &mut Emit<'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
     let known = format!("{name}_{limit}");
     let at = e.once_ptr(&known, |e| {
@@ -351,16 +351,16 @@ impl<'c> Emit<'c> {
 
 /// How many frames a stack has: what `len` of one gives; none when the type is no stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
-    matches!(ty, Type::Tagged(t) if is_tag(t))
+    matches!(ty, Type::Deferred(t) if is_tag(t))
 }
 
 /// Does it stand for a stack of user space?
-pub(super) fn is_of_user(tag: &Tagged) -> bool {
+pub(super) fn is_of_user(tag: &Deferred) -> bool {
     tag.tag == USER
 }
 
 /// Does it stand for a stack?
-pub(super) fn is_tag(tag: &Tagged) -> bool {
+pub(super) fn is_tag(tag: &Deferred) -> bool {
     tag.tag == KERNEL || tag.tag == USER
 }
 
@@ -371,7 +371,7 @@ pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
     e.and(id, e.int(DEPTH))
 }
 
-fn decode(tag: &Tagged, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
+fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
     let addrs = if id == 0 { Some(Vec::new()) } else { host.stack(tag.params[1], id) };

@@ -2,10 +2,10 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::{Accepts, Builtin, Facts, Lit, Lower, Param, Returns, Use};
+use super::{Accepts, Builtin, CallInfo, CallSite, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::system::texts::{self, TextPlace};
 use crate::types::{Int, Space, Type};
 
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "str",
         params: &[Param::new("data", Accepts::TextOrAddr), Param::optional("length", Accepts::Int)],
         returns: Returns::By(str_type),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Known(known_text, str_value),
         doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included (of a literal: not), the given length. Of strings of Go, Rust and C++ (string, &str, PathBuf, std::string) their text.",
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "buf",
         params: &[Param::new("data", Accepts::TextOrAddr), Param::optional("length", Accepts::Int)],
         returns: Returns::By(buf_type),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(buf_value),
         doc: "So many bytes at an address, zeros included; an array knows its length. Printed by %r, %rx and %rh.",
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             Ok(Type::U64)
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(strlen),
         doc: "Bytes of a string before its NUL.",
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "strcap",
         params: &[Param::new("string", Accepts::Str)],
         returns: Returns::Always(Type::I64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().map_or(0, |a| a.ty.size()).into()))),
         doc: "How many bytes a string may have.",
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Builtin] = &[
             Some(n) if n < 0 => Err(Diagnostic::error("out-of-range", f.span(2), "a length cannot be negative")),
             _ => Ok(Type::U64),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(strncmp),
         doc: "0 when the first bytes of two strings are the same, up to the length or the strings' end, else 1.",
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             _ => Ok(Type::Bool),
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(strcontains),
         doc: "Does the first string contain the second?",
@@ -95,12 +95,12 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn most(f: &Facts) -> u32 {
+fn most(f: &CallInfo) -> u32 {
     u32::try_from(f.settings.max_strlen).unwrap_or(u32::MAX).max(1)
 }
 
 /// A literal length, when there is one, cut to what the settings allow.
-fn literal_length(f: &Facts, most: u32) -> Result<Option<u32>, Diagnostic> {
+fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
     let Some(n) = f.int(1) else { return Ok(None) };
     match u32::try_from(n) {
         Ok(n) if n <= most => Ok(Some(n)),
@@ -114,7 +114,7 @@ fn literal_length(f: &Facts, most: u32) -> Result<Option<u32>, Diagnostic> {
 }
 
 /// Keeps where the first argument has its text, if it is a struct of text or points to one.
-fn keep_place(f: &Facts) -> bool {
+fn keep_place(f: &CallInfo) -> bool {
     let place = f.args.first().and_then(|a| texts::place(f.sys, texts::structure(&a.ty)?));
     if let Some(place) = place {
         f.keep(&place.numbers());
@@ -123,7 +123,7 @@ fn keep_place(f: &Facts) -> bool {
 }
 
 /// The address and the number of bytes of a struct's text, with what [`keep_place`] kept.
-fn text_of<'c>(e: &mut Emit<'c>, u: &Use, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
+fn text_of<'c>(e: &mut Emit<'c>, u: &CallSite, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
     let place = TextPlace::from_numbers(&u.consts)?;
     let (addr, length) = match (data.repr, &data.ty) {
         (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, place.data, U64), e.load(ptr, place.length, U64)),
@@ -152,7 +152,7 @@ fn text_of<'c>(e: &mut Emit<'c>, u: &Use, data: &Operand<'c>) -> Option<(IntValu
 }
 
 /// The text of such a struct, at most `asked` bytes of it.
-fn counted<'c>(e: &mut Emit<'c>, u: &Use, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
+fn counted<'c>(e: &mut Emit<'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
     let cap = u.ty.size();
     let (addr, length) = text;
     let length = match asked {
@@ -186,7 +186,7 @@ fn counted<'c>(e: &mut Emit<'c>, u: &Use, text: (IntValue<'c>, IntValue<'c>), as
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(read)) }
 }
 
-fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
+fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     let most = most(f);
     if keep_place(f) {
         // a NUL more than may be asked for
@@ -208,13 +208,13 @@ fn str_type(f: &Facts) -> Result<Type, Diagnostic> {
 }
 
 /// What is made of a literal, as of `$1`, is one.
-fn known_text(f: &Facts) -> Option<Lit> {
+fn known_text(f: &CallInfo) -> Option<Lit> {
     let text = f.text(0)?;
     let length = if f.args.len() > 1 { usize::try_from(f.int(1)?).ok()? } else { text.len() };
     Some(Lit::Str(text.get(..length).unwrap_or(text).to_vec()))
 }
 
-fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn str_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
     if let Some(text) = text_of(e, u, data) {
         let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
@@ -260,7 +260,7 @@ fn str_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(len)) }
 }
 
-fn buf_type(f: &Facts) -> Result<Type, Diagnostic> {
+fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     // bpftrace's own allowance: the length takes four bytes of it
     let most = most(f).saturating_sub(4).max(1);
     let text = keep_place(f);
@@ -275,7 +275,7 @@ fn buf_type(f: &Facts) -> Result<Type, Diagnostic> {
     }
 }
 
-fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn buf_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size().saturating_sub(4)) else { return Operand::void() };
     if let (Type::Buf(_), None) = (&data.ty, args.get(1)) {
         return data.clone();
@@ -317,7 +317,7 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c>
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(travels)) }
 }
 
-fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn strlen<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(text) = args.first() else { return Operand::void() };
     if let Some((_, length)) = text_of(e, u, text) {
         return Operand::u64(length);
@@ -343,7 +343,7 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
     Operand::u64(e.text_len(ptr, text.ty.size()))
 }
 
-fn strncmp<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn strncmp<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
     let n = u.int(2).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX));
     let n = n.min(a.ty.size()).min(b.ty.size());
@@ -367,7 +367,7 @@ fn same_as_literal<'c>(e: &mut Emit<'c>, text: &Operand<'c>, literal: &[u8], n: 
     e.starts_with(ptr, &bytes)
 }
 
-fn strcontains<'c>(e: &mut Emit<'c>, u: &Use, args: &[Operand<'c>]) -> Operand<'c> {
+fn strcontains<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(haystack), Some(needle)) = (args.first(), args.get(1)) else { return Operand::void() };
     let cap = haystack.ty.size();
     let text = e.in_memory(haystack);

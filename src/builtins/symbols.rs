@@ -1,9 +1,9 @@
 //! Addresses that are shown by name.
 
-use super::{Accepts, Builtin, Lower, Param, Returns, Tag};
+use super::{Accepts, Builtin, Decoder, Lower, Param, Returns};
 use crate::emit::{Emit, IntValue, Operand};
-use crate::probes::{ArgRef, Caps, Env};
-use crate::types::{Space, Tagged, Type};
+use crate::probes::{ArgRef, ContextFeatures, Env};
+use crate::types::{Deferred, Space, Type};
 use crate::value::{Frame, Value};
 
 /// The address alone.
@@ -17,9 +17,9 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("address", Accepts::Addr)],
         returns: Returns::By(|f| {
             f.warn_of_hidden_symbols();
-            Ok(Tagged::plain(KERNEL, 8))
+            Ok(Deferred::plain(KERNEL, 8))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
@@ -31,8 +31,8 @@ pub(super) const ROWS: &[Builtin] = &[
     Builtin {
         name: "usym",
         params: &[Param::new("address", Accepts::Addr)],
-        returns: Returns::By(|_| Ok(Tagged::plain(USER, 16))),
-        needs: Caps::NONE,
+        returns: Returns::By(|_| Ok(Deferred::plain(USER, 16))),
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
@@ -50,9 +50,9 @@ pub(super) const ROWS: &[Builtin] = &[
             if !user {
                 f.warn_of_hidden_symbols();
             }
-            Ok(if user { Tagged::plain(USER, 16) } else { Tagged::plain(KERNEL, 8) })
+            Ok(if user { Deferred::plain(USER, 16) } else { Deferred::plain(KERNEL, 8) })
         }),
-        needs: Caps::FUNC,
+        needs: ContextFeatures::FUNC,
         risky: false,
         lower: Lower::Context(ArgRef::Func),
         doc: "The function that the probe is on.",
@@ -60,8 +60,8 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[
-    Tag {
+pub(super) const DECODERS: &[Decoder] = &[
+    Decoder {
         name: KERNEL,
         size: 8,
         from_int: false,
@@ -70,7 +70,7 @@ pub(super) const TAGS: &[Tag] = &[
             shown(addr, host.kernel_symbol(addr))
         },
     },
-    Tag {
+    Decoder {
         name: USER,
         size: 16,
         from_int: false,
@@ -82,7 +82,7 @@ pub(super) const TAGS: &[Tag] = &[
 ];
 
 /// Does it stand for an address in user space?
-pub(super) fn is_of_user(tag: &Tagged) -> bool {
+pub(super) fn is_of_user(tag: &Deferred) -> bool {
     tag.tag == USER
 }
 

@@ -88,7 +88,7 @@ fn text(s: &str) -> Option<Lit> {
 }
 
 fn show(tag: &str, params: [u32; 2], note: &str, bytes: &[u8]) -> Value {
-    let tagged = Tagged { tag: tag.into(), size: bytes.len() as u32, params, text: note.into() };
+    let tagged = Deferred { tag: tag.into(), size: bytes.len() as u32, params, text: note.into() };
     (find_tag(tag).unwrap().decode)(&tagged, bytes, &mut Notes::default())
 }
 

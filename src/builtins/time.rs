@@ -2,13 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Accepts, Arg, Builtin, Event, Lower, Param, Returns, Tag};
+use super::{Accepts, Arg, Builtin, Decoder, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Helper, Operand};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
 use crate::render::time::strftime;
-use crate::types::{Tagged, Type};
+use crate::types::{Deferred, Type};
 use crate::value::{Output, Value};
 
 const NSECS: &str = "nsecs";
@@ -19,7 +19,7 @@ const LONGEST_UPTIME: u64 = 1_000_000_000_000_000_000;
 
 /// Is it of `strftime`, whose format is the script's own text?
 pub(super) fn is_timestamp(ty: &Type) -> bool {
-    matches!(ty, Type::Tagged(tagged) if tagged.tag == TIMESTAMP)
+    matches!(ty, Type::Deferred(tagged) if tagged.tag == TIMESTAMP)
 }
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: NSECS,
         params: &[Param::optional("clock", Accepts::Word(&["boot", MONOTONIC, "tai", "sw_tai"]))],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| {
             let helper = match u.word(0) {
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "elapsed",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| {
             let now = e.call(Helper::KtimeGetBootNs, &[]);
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "jiffies",
         params: &[],
         returns: Returns::Always(Type::U64),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.call(Helper::Jiffies64, &[]))),
         doc: "The kernel's tick counter, 64 bits.",
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "time",
         params: &[Param::optional("format", Accepts::LitStr)],
         returns: Returns::Always(Type::Void),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event {
             stops: false,
@@ -105,9 +105,9 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             let format = f.text(0).unwrap_or_default();
             let format = std::str::from_utf8(format).map_err(|_| Diagnostic::error("bad-format", f.span(0), "the format is not UTF-8"))?;
-            Ok(Tagged::with(TIMESTAMP, 8, [0, 0], format))
+            Ok(Deferred::with(TIMESTAMP, 8, [0, 0], format))
         }),
-        needs: Caps::NONE,
+        needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| {
             let at = e.alloc(8);
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-pub(super) const TAGS: &[Tag] = &[Tag {
+pub(super) const DECODERS: &[Decoder] = &[Decoder {
     name: TIMESTAMP,
     size: 8,
     from_int: false,

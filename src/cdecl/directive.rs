@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::lex::{Kind, Lexer, Names, Place, Sym, Token};
+use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
 use super::number;
 use super::preprocess::{Define, Guard, If, Preprocessor};
 use super::search::Found;
@@ -64,7 +64,7 @@ impl Preprocessor<'_> {
                     && first == Guard::Unknown
                     && open.ifs.is_empty()
                 {
-                    open.guard = Guard::Within(token.sym);
+                    open.guard = Guard::CgroupFilter(token.sym);
                 }
                 self.begin_if(defined == (name == "ifdef"), place);
             }
@@ -74,7 +74,7 @@ impl Preprocessor<'_> {
                     && first == Guard::Unknown
                     && open.ifs.is_empty()
                 {
-                    open.guard = Guard::Within(guard);
+                    open.guard = Guard::CgroupFilter(guard);
                 }
                 let holds = self.condition(line, place);
                 self.begin_if(holds, place);
@@ -128,7 +128,7 @@ impl Preprocessor<'_> {
     }
 
     /// `#pragma once`: a guard by a name that nothing else has.
-    fn once(&mut self, place: Place) {
+    fn once(&mut self, place: LexPosition) {
         let sym = self.names.sym(&format!("#once {}", place.file));
         let define = Define { params: None, variadic: false, body: Vec::new(), place: None };
         self.set_macro(sym, Some(Rc::new(define)));
@@ -140,7 +140,7 @@ impl Preprocessor<'_> {
     fn close_guard(&mut self) {
         if let Some(open) = self.open.last_mut()
             && open.ifs.is_empty()
-            && let Guard::Within(name) = open.guard
+            && let Guard::CgroupFilter(name) = open.guard
         {
             open.guard = Guard::Closed(name);
         }
@@ -198,7 +198,7 @@ impl Preprocessor<'_> {
         self.set_macro(name.sym, Some(Rc::new(Define { params, variadic, body, place })));
     }
 
-    fn begin_if(&mut self, holds: bool, place: Place) {
+    fn begin_if(&mut self, holds: bool, place: LexPosition) {
         if let Some(open) = self.open.last_mut() {
             open.ifs.push(If { taken: holds, last: false, place });
         }
@@ -271,7 +271,7 @@ impl Preprocessor<'_> {
     }
 
     /// The condition of an `#if`.
-    fn condition(&mut self, line: Vec<Token>, place: Place) -> bool {
+    fn condition(&mut self, line: Vec<Token>, place: LexPosition) -> bool {
         let mut flat = Vec::with_capacity(line.len());
         let mut all = line.into_iter().peekable();
         let (yes, no) = (self.names.sym("1"), self.names.sym("0"));

@@ -78,7 +78,7 @@ pub enum Kind {
 
 /// Where a token is: byte `at` of file number `file`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct LexPosition {
     /// Index into the list of files; 0 is the script.
     pub file: u16,
     /// From the file's start.
@@ -99,7 +99,7 @@ pub struct Token {
     /// Its text.
     pub sym: Sym,
     /// Where it was written; of what a macro gave, where the macro was used.
-    pub place: Place,
+    pub place: LexPosition,
 }
 
 /// A file that is being read.
@@ -123,8 +123,8 @@ impl Lexer {
     }
 
     /// Where the next token is sought.
-    pub fn place(&self) -> Place {
-        Place { file: self.file, at: self.at as u32 }
+    pub fn place(&self) -> LexPosition {
+        LexPosition { file: self.file, at: self.at as u32 }
     }
 
     fn byte(&self, ahead: usize) -> u8 {

@@ -5,7 +5,7 @@
 //!        headers ──┘ (search)      (lex)   (number: constant expressions)
 //! ```
 //!
-//! [`Declarations`] is a [`System`] in front of another: what the script and its headers declare counts first, for the rest the
+//! [`Declarations`] is a [`TargetInfo`] in front of another: what the script and its headers declare counts first, for the rest the
 //! other is asked. So the check of a script need not know where a type comes from.
 //!
 //! The kernel's own headers are not read where BTF describes the kernel's types: BTF is what this kernel was built with. They
@@ -36,8 +36,8 @@ use std::path::Path;
 use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
 use crate::syntax::ast::Script;
-use crate::system::{CMacro, HeaderFolder, System};
-use lex::{Kind, Place, Token};
+use crate::system::{CMacro, HeaderFolder, TargetInfo};
+use lex::{Kind, LexPosition, Token};
 use parse::Parser;
 use preprocess::Preprocessor;
 use search::{Folder, Owner, Search};
@@ -65,7 +65,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Where.
-    pub place: Place,
+    pub place: LexPosition,
     /// What.
     pub message: String,
     /// The remedy.
@@ -86,7 +86,7 @@ struct Unit<'a> {
 
 /// A system that also knows what a script declares.
 pub struct Declarations<'a> {
-    sys: &'a dyn System,
+    sys: &'a dyn TargetInfo,
     unit: RefCell<Unit<'a>>,
     /// With the kernel's headers.
     late: OnceCell<Option<RefCell<Unit<'a>>>>,
@@ -98,7 +98,7 @@ pub struct Declarations<'a> {
 
 /// Reads a script's C part, and the headers that it and the settings name. The diagnostics are errors and warnings; codes:
 /// `c-declaration`, `c-include`, `c-preprocessor`.
-pub fn read<'a>(script: &Script, sys: &'a dyn System, settings: &Settings) -> (Declarations<'a>, Vec<Diagnostic>) {
+pub fn read<'a>(script: &Script, sys: &'a dyn TargetInfo, settings: &Settings) -> (Declarations<'a>, Vec<Diagnostic>) {
     let (text, places) = script_text(script);
     let mut folders: Vec<Folder> = settings.include_dirs.iter().map(|path| Folder { path: path.clone(), owner: Owner::User }).collect();
     folders.extend(
@@ -137,7 +137,7 @@ fn script_text(script: &Script) -> (String, Vec<(u32, Span)>) {
 }
 
 impl<'a> Unit<'a> {
-    fn read(text: &str, includes: &[String], beside: &Path, folders: &[Folder], sys: &'a dyn System, defer: bool, first: u32) -> Self {
+    fn read(text: &str, includes: &[String], beside: &Path, folders: &[Folder], sys: &'a dyn TargetInfo, defer: bool, first: u32) -> Self {
         let mut macros = format!("{}{}", builtin::MACROS, builtin::MACHINE);
         if sys.types_missing().is_none() {
             macros += "BPFTRACE_HAVE_BTF 1\n";
@@ -193,7 +193,7 @@ impl<'a> Unit<'a> {
     }
 
     /// Where in the script a place is, or the `#include` that led to it.
-    fn span(&self, mut place: Place) -> Span {
+    fn span(&self, mut place: LexPosition) -> Span {
         for _ in 0..1000 {
             if place.file == 0 {
                 break;
@@ -215,18 +215,18 @@ impl<'a> Unit<'a> {
     }
 
     /// `net/sock.h:12` of a place in a header.
-    fn shown(&self, place: Place) -> String {
+    fn shown(&self, place: LexPosition) -> String {
         let Some(file) = self.pre.files.get(place.file as usize) else { return String::new() };
         let line = file.text.get(..place.at as usize).unwrap_or_default().bytes().filter(|b| *b == b'\n').count() + 1;
         format!("{}:{line}", file.path.display())
     }
 
-    fn view<'v>(&'v self, sys: &'v dyn System) -> View<'v> {
+    fn view<'v>(&'v self, sys: &'v dyn TargetInfo) -> View<'v> {
         View { types: &self.types, names: &self.pre.names, sys, first: self.first }
     }
 
     /// What a macro's name stands for.
-    fn constant(&mut self, name: &str, sys: &dyn System) -> Option<CMacro> {
+    fn constant(&mut self, name: &str, sys: &dyn TargetInfo) -> Option<CMacro> {
         let define = self.pre.defined(name)?;
         if define.params.is_some() {
             return Some(CMacro::Function);

@@ -1,4 +1,4 @@
-//! A script's declarations as a [`System`]: what they do not say is asked of the system behind them.
+//! A script's declarations as a [`TargetInfo`]: what they do not say is asked of the system behind them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::system::instructions::Placed;
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::programs::ProgramFunction;
 use crate::system::{
-    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName,
+    Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
 };
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
@@ -34,7 +34,7 @@ fn is(tag: &Tag, kind: TypeName) -> bool {
 }
 
 impl Unit<'_> {
-    fn named(&self, kind: TypeName, name: &str, sys: &dyn System) -> Option<Said> {
+    fn named(&self, kind: TypeName, name: &str, sys: &dyn TargetInfo) -> Option<Said> {
         let sym = self.pre.names.known(name)?;
         let view = self.view(sys);
         if kind == TypeName::Plain {
@@ -59,7 +59,7 @@ impl Unit<'_> {
         }
     }
 
-    fn enumerator(&self, name: &str, sys: &dyn System) -> Option<(Arc<Enum>, i64)> {
+    fn enumerator(&self, name: &str, sys: &dyn TargetInfo) -> Option<(Arc<Enum>, i64)> {
         let (tag, value) = self.types.variants.get(&self.pre.names.known(name)?)?;
         if let Type::Enum(e) = self.view(sys).tag(*tag) { Some((e, *value)) } else { None }
     }
@@ -88,7 +88,7 @@ impl Declarations<'_> {
     }
 }
 
-impl System for Declarations<'_> {
+impl TargetInfo for Declarations<'_> {
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         let said = self.unit.borrow().named(kind, name, self.sys);
         match said {

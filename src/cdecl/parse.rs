@@ -5,10 +5,10 @@
 
 use super::Fault;
 use super::layout::Attrs;
-use super::lex::{Kind, Names, Place, Sym, Token};
+use super::lex::{Kind, LexPosition, Names, Sym, Token};
 use super::types::{TagKind, Ty, Types, kernel_align};
 use crate::system::kernel_types::c_int;
-use crate::system::{System, TypeName};
+use crate::system::{TargetInfo, TypeName};
 use crate::types::{Int, Type};
 
 /// Brackets, structs and operators within one another.
@@ -25,7 +25,7 @@ pub struct Parser<'a> {
     /// What was declared so far.
     pub types: &'a mut Types,
     /// Where types are sought that were not declared.
-    pub sys: Option<&'a dyn System>,
+    pub sys: Option<&'a dyn TargetInfo>,
     /// This is an `#if`: names are zero, and there are no types.
     pub preprocessing: bool,
     /// What was not understood.
@@ -101,11 +101,11 @@ const BASIC: &[&str] = &[
     "__builtin_va_list",
     "bool",
 ];
-const TAGS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", TagKind::Union), ("enum", TagKind::Enum)];
+const DECODERS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", TagKind::Union), ("enum", TagKind::Enum)];
 
 impl<'a> Parser<'a> {
     /// At the first token.
-    pub fn new(tokens: &'a [Token], names: &'a Names, types: &'a mut Types, sys: Option<&'a dyn System>) -> Self {
+    pub fn new(tokens: &'a [Token], names: &'a Names, types: &'a mut Types, sys: Option<&'a dyn TargetInfo>) -> Self {
         Self { tokens, at: 0, names, types, sys, preprocessing: false, faults: Vec::new(), blamed: None, depth: 0, pack: Vec::new() }
     }
 
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
             let from = self.at;
             if let Err(why) = self.declaration() {
                 let at = self.blamed.take().unwrap_or(self.at);
-                let place = self.tokens.get(at).or(self.tokens.last()).map_or(Place::default(), |t| t.place);
+                let place = self.tokens.get(at).or(self.tokens.last()).map_or(LexPosition::default(), |t| t.place);
                 if self.faults.len() < FAULTS {
                     self.faults.push(Fault { place, message: why, help: None });
                 }
@@ -290,7 +290,7 @@ impl<'a> Parser<'a> {
 
     fn begins_item(&self) -> bool {
         let text = self.text();
-        text == "typedef" || text == "#pragma" || TAGS.iter().any(|(w, _)| *w == text)
+        text == "typedef" || text == "#pragma" || DECODERS.iter().any(|(w, _)| *w == text)
     }
 
     /// Functions and variables.
@@ -345,7 +345,7 @@ impl<'a> Parser<'a> {
     pub fn starts_type(&self) -> bool {
         let Some(token) = self.peek().filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.text();
-        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || TAGS.iter().any(|(w, _)| *w == text);
+        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || DECODERS.iter().any(|(w, _)| *w == text);
         keyword
             || matches!(text, "typeof" | "__typeof__" | "__typeof" | "__attribute__")
             || self.types.typedefs.contains_key(&token.sym)
@@ -408,7 +408,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
             } else if !words.is_empty() {
                 break;
-            } else if let Some((_, kind)) = TAGS.iter().find(|(w, _)| *w == text) {
+            } else if let Some((_, kind)) = DECODERS.iter().find(|(w, _)| *w == text) {
                 self.at += 1;
                 let tag = self.deeper(|p| p.tag(*kind))?;
                 spec.tag = Some(tag);
@@ -509,7 +509,7 @@ impl<'a> Parser<'a> {
     fn names_something(&self, ahead: usize) -> bool {
         let Some(token) = self.tokens.get(self.at + ahead).filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.names.text(token.sym);
-        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || TAGS.iter().any(|(w, _)| *w == text);
+        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || DECODERS.iter().any(|(w, _)| *w == text);
         !keyword && !self.types.typedefs.contains_key(&token.sym) && self.text_at(ahead + 1) == ")" && c_int(text).is_none()
     }
 

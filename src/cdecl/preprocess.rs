@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::Fault;
-use super::lex::{Kind, Lexer, Names, Place, Sym, Token};
+use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
 use super::search::{Found, Search};
 
 /// Files within one another.
@@ -34,7 +34,7 @@ pub struct Define {
     /// What it stands for.
     pub body: Vec<Token>,
     /// Its name's place; none for one that is built in.
-    pub place: Option<Place>,
+    pub place: Option<LexPosition>,
 }
 
 /// A file that was read.
@@ -44,7 +44,7 @@ pub struct File {
     /// Its text.
     pub text: Rc<str>,
     /// The `#include` that read it first.
-    pub from: Option<Place>,
+    pub from: Option<LexPosition>,
     /// Which of the folders to search it came from, for `#include_next`.
     folder: usize,
 }
@@ -64,14 +64,14 @@ pub struct If {
     /// `#else` has been.
     pub last: bool,
     /// The `#if`.
-    pub place: Place,
+    pub place: LexPosition,
 }
 
 /// Is the whole file within `#ifndef NAME`?
 #[derive(Clone, Copy, PartialEq)]
 pub enum Guard {
     Unknown,
-    Within(Sym),
+    CgroupFilter(Sym),
     Closed(Sym),
     No,
 }
@@ -84,7 +84,7 @@ pub struct Absent {
     /// `<…>`, not quotes.
     pub angled: bool,
     /// The `#include`.
-    pub place: Place,
+    pub place: LexPosition,
 }
 
 /// The machine.
@@ -98,7 +98,7 @@ pub struct Preprocessor<'a> {
     /// Headers that are not there.
     pub absent: Vec<Absent>,
     /// Kernel headers that were passed over.
-    pub deferred: Vec<(String, Place)>,
+    pub deferred: Vec<(String, LexPosition)>,
     pub(super) search: Search<'a>,
     macros: Vec<Option<Rc<Define>>>,
     busy: Vec<bool>,
@@ -156,10 +156,10 @@ impl<'a> Preprocessor<'a> {
             match self.search.find(name, Some(beside), 0) {
                 Found::File { path, folder } => {
                     let text = self.search.read(&path).unwrap_or_else(|| "".into());
-                    self.enter(path, text, Some(Place::default()), folder);
+                    self.enter(path, text, Some(LexPosition::default()), folder);
                 }
-                Found::Deferred => self.deferred.push((name.clone(), Place::default())),
-                Found::Nothing => self.absent.push(Absent { name: name.clone(), angled: false, place: Place::default() }),
+                Found::Deferred => self.deferred.push((name.clone(), LexPosition::default())),
+                Found::Nothing => self.absent.push(Absent { name: name.clone(), angled: false, place: LexPosition::default() }),
             }
         }
         let mut flow = Flow { pending: Vec::new(), file: true };
@@ -178,7 +178,7 @@ impl<'a> Preprocessor<'a> {
     }
 
     /// Is this in a header that comes from the kernel?
-    pub fn is_kernels(&self, place: Place) -> bool {
+    pub fn is_kernels(&self, place: LexPosition) -> bool {
         self.files.get(place.file as usize).is_some_and(|f| f.folder > 0 && self.search.is_kernels(&f.path, f.folder - 1))
     }
 
@@ -221,7 +221,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    pub(super) fn fault(&mut self, place: Place, message: impl Into<String>) {
+    pub(super) fn fault(&mut self, place: LexPosition, message: impl Into<String>) {
         if self.faults.len() < FAULTS {
             self.faults.push(Fault { place, message: message.into(), help: None });
         }
@@ -229,7 +229,7 @@ impl<'a> Preprocessor<'a> {
 
     // ── files
 
-    fn enter(&mut self, path: PathBuf, text: Rc<str>, from: Option<Place>, folder: usize) {
+    fn enter(&mut self, path: PathBuf, text: Rc<str>, from: Option<LexPosition>, folder: usize) {
         self.opened += 1;
         self.bytes = self.bytes.saturating_add(text.len());
         let known = self.known.get(&path).map(|(file, _)| *file);
@@ -242,7 +242,7 @@ impl<'a> Preprocessor<'a> {
         self.open.push(Open { lexer: Lexer::new(text, file), file, ifs: Vec::new(), guard: Guard::Unknown });
     }
 
-    pub(super) fn include(&mut self, name: &str, angled: bool, next: bool, place: Place) {
+    pub(super) fn include(&mut self, name: &str, angled: bool, next: bool, place: LexPosition) {
         if self.open.len() >= DEPTH {
             return self.fault(place, format!("`{name}` is not read: {DEPTH} files are open already"));
         }
@@ -312,7 +312,7 @@ impl<'a> Preprocessor<'a> {
                     match open.guard {
                         // something stands outside the guard
                         Guard::Unknown | Guard::Closed(_) => open.guard = Guard::No,
-                        Guard::Within(_) | Guard::No => {}
+                        Guard::CgroupFilter(_) | Guard::No => {}
                     }
                     return Some(token);
                 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::builtin;
-use crate::system::System;
+use crate::system::TargetInfo;
 
 /// The largest header that is read, in bytes.
 const LARGEST: usize = 8 << 20;
@@ -31,7 +31,7 @@ pub struct Folder {
 
 /// The folders, and what was found in them.
 pub struct Search<'a> {
-    sys: &'a dyn System,
+    sys: &'a dyn TargetInfo,
     folders: Vec<Folder>,
     /// Kernel headers are passed over.
     defer: bool,
@@ -56,7 +56,7 @@ pub enum Found {
 
 impl<'a> Search<'a> {
     /// In these folders; with `defer`, kernel headers are found and not read.
-    pub fn new(sys: &'a dyn System, folders: Vec<Folder>, defer: bool) -> Self {
+    pub fn new(sys: &'a dyn TargetInfo, folders: Vec<Folder>, defer: bool) -> Self {
         Self { sys, folders, defer, texts: BTreeMap::new() }
     }
 

@@ -1,7 +1,7 @@
 //! Structs, unions and enums, and the attributes that say how they lie in memory.
 
 use super::layout::{Attrs, Declared, lay_out};
-use super::lex::{Kind, Place, Sym, Token};
+use super::lex::{Kind, LexPosition, Sym, Token};
 use super::parse::Parser;
 use super::types::{Tag, TagKind, Ty};
 use crate::types::Int;
@@ -38,7 +38,7 @@ impl Parser<'_> {
                 }
                 index
             }
-            None => self.new_tag(kind, String::new(), self.peek().map_or(Place::default(), |t| t.place)),
+            None => self.new_tag(kind, String::new(), self.peek().map_or(LexPosition::default(), |t| t.place)),
         };
         self.at += 1;
         if kind == TagKind::Enum {
@@ -59,7 +59,7 @@ impl Parser<'_> {
         index
     }
 
-    fn new_tag(&mut self, kind: TagKind, name: String, place: Place) -> usize {
+    fn new_tag(&mut self, kind: TagKind, name: String, place: LexPosition) -> usize {
         let int = Int { bytes: 4, signed: false };
         self.types.tags.push(Tag { kind, name, complete: false, size: 0, align: 1, members: Vec::new(), variants: Vec::new(), int, place });
         self.types.tags.len() - 1

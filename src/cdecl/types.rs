@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::lex::{Names, Place, Sym};
-use crate::system::{System, TypeName};
+use super::lex::{LexPosition, Names, Sym};
+use crate::system::{TargetInfo, TypeName};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
 /// The first id of a struct that is declared here: no BTF type has it.
@@ -62,7 +62,7 @@ impl TagKind {
         }
     }
 
-    /// In the terms of [`System`].
+    /// In the terms of [`TargetInfo`].
     pub fn type_name(self) -> TypeName {
         match self {
             TagKind::Struct => TypeName::Struct,
@@ -92,7 +92,7 @@ pub struct Tag {
     /// Of an enum.
     pub int: Int,
     /// Where it was declared first.
-    pub place: Place,
+    pub place: LexPosition,
 }
 
 /// A member of a struct or union.
@@ -164,7 +164,7 @@ pub struct View<'a> {
     /// Their names.
     pub names: &'a Names,
     /// For what is declared there alone.
-    pub sys: &'a dyn System,
+    pub sys: &'a dyn TargetInfo,
     /// The id of the first struct.
     pub first: u32,
 }
@@ -212,7 +212,7 @@ impl View<'_> {
         }
     }
 
-    /// See [`System::member`], for a struct that is declared here.
+    /// See [`TargetInfo::member`], for a struct that is declared here.
     pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
         let name = self.names.known(name)?;
         let mut budget = FIELDS;
@@ -238,7 +238,7 @@ impl View<'_> {
         None
     }
 
-    /// See [`System::expand`], for a struct that is declared here.
+    /// See [`TargetInfo::expand`], for a struct that is declared here.
     pub fn expand(&self, of: &Struct) -> Option<Record> {
         let mut budget = FIELDS;
         self.record(of, 0, &mut budget)
@@ -295,7 +295,7 @@ pub fn index(of: &Struct, first: u32) -> Option<usize> {
 }
 
 /// The alignment that C gives a type of the kernel's.
-pub fn kernel_align(ty: &Type, sys: &dyn System, depth: u32) -> u32 {
+pub fn kernel_align(ty: &Type, sys: &dyn TargetInfo, depth: u32) -> u32 {
     match ty {
         Type::Struct(s) if depth < DEPTH => {
             let fields = sys.expand(s).map(|r| r.fields).unwrap_or_default();
@@ -313,7 +313,7 @@ pub fn kernel_align(ty: &Type, sys: &dyn System, depth: u32) -> u32 {
         | Type::Struct(_)
         | Type::Record(_)
         | Type::Tuple(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => ty.align(),
     }

@@ -13,7 +13,7 @@ use crate::render::FORMATS;
 use crate::scripts::{Header, SCRIPTS, Script};
 use crate::settings::MECHANISMS;
 use crate::verbs::{self, VERBS};
-use crate::{check, syntax};
+use crate::{sema, syntax};
 
 /// Writes a shell's completions.
 pub fn completions(shell: Shell, to: &mut dyn Write) {
@@ -76,7 +76,7 @@ fn definition() -> Command {
 fn saved(script: &Script) -> Command {
     let command = Command::new(script.name).about(Header::of(script.text).line());
     let source = Source { name: script.name.into(), text: script.text.into() };
-    let declared = syntax::parse(&source).map(|tree| check::options(&tree)).unwrap_or_default();
+    let declared = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
     command.args(declared.into_iter().filter(|o| !OURS.contains(&o.name.as_str())).map(|o| {
         let takes = if matches!(o.default, Default::Bool(_)) { ArgAction::SetTrue } else { ArgAction::Set };
         // the process ends with the list of completions

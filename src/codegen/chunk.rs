@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::Gen;
-use crate::check::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::emit::{Cmp, IntValue};
+use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::types::Int;
 
 /// A body of so many statements and expressions or more is long.

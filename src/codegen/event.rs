@@ -3,8 +3,8 @@
 use super::artifact::{Event, EventArg};
 use super::{Gen, place};
 use crate::builtins;
-use crate::check::hir::{self, CallArg, Expr, ExprKind};
 use crate::emit::{Operand, RecordField};
+use crate::sema::hir::{self, CallArg, Expr, ExprKind};
 use crate::types::Type;
 
 /// Strings up to this capacity travel whole; longer ones only as far as they go.
@@ -45,8 +45,8 @@ impl<'a, 'c> Gen<'a, 'c> {
                         CallArg::Value(Expr { kind: ExprKind::Str(s), .. }) => layout.args.push(EventArg::Text(s.to_vec())),
                         CallArg::Value(e) => {
                             let op = self.traveling(e);
-                            let op = if call.args.len() > MANY { self.e.park(op) } else { op };
-                            let length = if several { self.e.park_length(&op) } else { None };
+                            let op = if call.args.len() > MANY { self.e.spill(op) } else { op };
+                            let length = if several { self.e.spill_length(&op) } else { None };
                             layout.send(e.ty.clone(), op);
                             if let Some(field) = layout.fields.last_mut() {
                                 field.length = length;

@@ -3,10 +3,10 @@
 use super::Gen;
 use super::function::MOST_FRAMES;
 use crate::builtins::{Lower, MapId};
-use crate::check::hir::{self, CallArg, Expr, ExprKind};
 use crate::diag::Span;
 use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
-use crate::probes::Caps;
+use crate::probes::ContextFeatures;
+use crate::sema::hir::{self, CallArg, Expr, ExprKind};
 use crate::syntax::ast::{BinOp, UnOp};
 use crate::types::{Field, Int, Space, Type};
 
@@ -173,7 +173,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             Repr::Mem(ptr, _) => match holder {
                 Some(int) => self.e.load(ptr, field.offset, int),
                 None => {
-                    let ptr = self.e.fresh(ptr);
+                    let ptr = self.e.rematerialize(ptr);
                     return self.e.element(ptr, field.offset, &field.ty);
                 }
             },
@@ -246,7 +246,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.lvalue(at, space, ty)
             }
             Repr::Mem(ptr, _) => {
-                let ptr = self.e.fresh(ptr);
+                let ptr = self.e.rematerialize(ptr);
                 let ptr = self.e.offset_by(ptr, by);
                 self.e.element(ptr, 0, ty)
             }
@@ -429,7 +429,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let v = self.e.scalar(&op);
                 self.fitted(v, t)
             }
-            (Type::Str(_) | Type::Tuple(_) | Type::Array(..) | Type::Tagged(_) | Type::Record(_) | Type::Buf(_), _) => {
+            (Type::Str(_) | Type::Tuple(_) | Type::Array(..) | Type::Deferred(_) | Type::Record(_) | Type::Buf(_), _) => {
                 let at = self.e.alloc(ty.size() + 1);
                 self.e.put(at, 8, &op, ty);
                 Operand::mem(ty.clone(), at)
@@ -453,7 +453,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.zero(at, ty.size().next_multiple_of(8), 8);
         }
         for ((op, t), offset) in ops.iter().zip(&types).zip(offsets) {
-            let to = self.e.fresh(at);
+            let to = self.e.rematerialize(at);
             let to = self.e.offset(to, offset);
             self.e.put(to, crate::emit::align_at(offset), op, t);
         }
@@ -582,7 +582,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         match &call.row.lower {
             Lower::Code(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
-                let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(Caps::TRUSTED));
+                let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(ContextFeatures::TRUSTED));
                 let args = self.args(call);
                 self.e.trusts = trusts;
                 self.e.deep = self.frames() + 2 > MOST_FRAMES;

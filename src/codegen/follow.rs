@@ -2,7 +2,7 @@
 
 use super::Gen;
 use crate::emit::TaskOffsets;
-use crate::system::{System, TypeName};
+use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
 impl Gen<'_, '_> {
@@ -23,7 +23,7 @@ impl Gen<'_, '_> {
 }
 
 /// None where the kernel has no BTF.
-fn offsets(sys: &dyn System) -> Option<TaskOffsets> {
+fn offsets(sys: &dyn TargetInfo) -> Option<TaskOffsets> {
     let structure = |name| if let Type::Struct(id) = sys.type_named(TypeName::Struct, name)? { Some(id) } else { None };
     let (task, signal) = (structure("task_struct")?, structure("signal_struct")?);
     Some(TaskOffsets {

@@ -4,8 +4,8 @@
 //! result that is not a number.
 
 use super::Gen;
-use crate::check::hir::{self, Expr};
 use crate::emit::{IN_NUMBERS, IntValue, Operand, Subprogram};
+use crate::sema::hir::{self, Expr};
 use crate::types::{Int, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -22,7 +22,7 @@ pub(super) struct Made<'c> {
 
 /// The function under construction.
 #[derive(Clone)]
-pub(super) struct Within {
+pub(super) struct CurrentFunction {
     /// Its name in the object.
     pub name: String,
     returns: Type,
@@ -120,7 +120,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             params.push(if *given { None } else { Some(self.e.alloc_scratch(room(&v.ty))) });
         }
         let result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| self.e.alloc_scratch(room(&f.returns)));
-        let within = self.within.replace(Within { name, returns: f.returns.clone(), result });
+        let within = self.within.replace(CurrentFunction { name, returns: f.returns.clone(), result });
         self.at(f.span);
         if f.stops {
             // the frame has the word that says so
@@ -142,7 +142,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// What `return` gives: a number, or nothing once the value lies where the caller looks for it.
     pub(super) fn result(&mut self, op: &Operand<'c>) -> Option<IntValue<'c>> {
-        let Some(Within { returns, result: Some(offset), .. }) = self.within.clone() else { return Some(self.e.scalar(op)) };
+        let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.within.clone() else { return Some(self.e.scalar(op)) };
         let at = self.e.place(offset);
         self.e.put(at, 8, op, &returns);
         None

@@ -1,25 +1,26 @@
-//! Puts probes on the cheapest mechanism that means the same: their kinds know which ([`ProbeKind::cheaper`]).
+//! Puts probes on the cheapest mechanism that means the same: their kinds know which ([`ProbeKind::lower`]).
 //!
 //! The script sees no difference, and the order of the probes at one place is kept: all of them change, or none. Whether the
 //! kernel agrees is seen when they are attached: then [`Program::lowered`](super::artifact::Program::lowered) says what to do
 //! without.
 //!
-//! [`ProbeKind::cheaper`]: crate::probes::ProbeKind::cheaper
+//! [`ProbeKind::lower`]: crate::probes::ProbeKind::lower
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
 
 use std::collections::BTreeSet;
 
 use super::paired;
-use crate::check::hir;
-use crate::probes::{Asks, Attach, Caps, Choice, Env};
+use crate::probes::{Attach, BodyNeeds, ContextFeatures, Env, Lowering};
+use crate::sema::hir;
 use crate::settings::Mechanism;
 
 /// The script with its probes where they are cheapest.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     let after_entry = paired::exits(&script, env.settings);
-    let all: Vec<Asks> = script.probes.iter().enumerate().map(|(i, p)| Asks { after_entry: after_entry.contains(&i), ..asks(p) }).collect();
-    let mut choices: Vec<Choice> = script.probes.iter().zip(&all).map(|(p, asks)| choice(p, asks, env)).collect();
+    let all: Vec<BodyNeeds> =
+        script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..asks(p) }).collect();
+    let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, asks)| choice(p, asks, env)).collect();
     follow_raw_company(&script, &all, &mut choices, env);
     if choices.iter().all(|c| c.lowered.is_none()) {
         script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
@@ -28,7 +29,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
     let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
     // a trampoline at either end calls the function all the same
-    for probe in script.probes.iter().filter(|p| asks(p).caps.has(Caps::OVERRIDE)) {
+    for probe in script.probes.iter().filter(|p| asks(p).caps.has(ContextFeatures::OVERRIDE)) {
         let functions = probe.sites.iter().filter_map(|s| match &s.attach {
             Attach::Kprobe { function, .. } => Some(function),
             _ => None,
@@ -51,13 +52,13 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     script
 }
 
-fn choice(probe: &hir::Probe, asks: &Asks, env: &Env) -> Choice {
-    probe.sites.first().map_or_else(|| Choice::literal(""), |first| first.kind.cheaper(&probe.sites, asks, env))
+fn choice(probe: &hir::Probe, asks: &BodyNeeds, env: &Env) -> Lowering {
+    probe.sites.first().map_or_else(|| Lowering::literal(""), |first| first.kind.lower(&probe.sites, asks, env))
 }
 
 /// Probes that share an event with one of a raw program are asked once more: that program may have no other choice.
-fn follow_raw_company(script: &hir::Script, all: &[Asks], choices: &mut [Choice], env: &Env) {
-    let is_raw = |choice: &Choice| choice.lowered == Some(Mechanism::RawSyscalls);
+fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lowering], env: &Env) {
+    let is_raw = |choice: &Lowering| choice.lowered == Some(Mechanism::RawSyscalls);
     let places = |probe: &hir::Probe| probe.sites.iter().filter_map(|s| place(&s.attach)).collect::<Vec<_>>();
     if choices.iter().all(|c| is_raw(c) == choices.first().is_some_and(is_raw)) {
         return;
@@ -68,7 +69,7 @@ fn follow_raw_company(script: &hir::Script, all: &[Asks], choices: &mut [Choice]
         let mut changed = false;
         for ((probe, asks), choice) in script.probes.iter().zip(all).zip(choices.iter_mut()) {
             if !is_raw(choice) && places(probe).iter().any(|place| raw.contains(place)) {
-                *choice = self::choice(probe, &Asks { company_is_raw: true, ..asks.clone() }, env);
+                *choice = self::choice(probe, &BodyNeeds { company_is_raw: true, ..asks.clone() }, env);
                 changed |= is_raw(choice);
             }
         }
@@ -87,8 +88,8 @@ fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
 }
 
 /// What a probe's body, and the functions that it calls, ask of its context.
-fn asks(probe: &hir::Probe) -> Asks {
-    let mut asks = Asks::default();
+fn asks(probe: &hir::Probe) -> BodyNeeds {
+    let mut asks = BodyNeeds::default();
     let mut see = |node: hir::Node| {
         if let hir::Node::Expr(e) = node {
             match &e.kind {

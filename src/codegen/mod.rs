@@ -6,16 +6,16 @@
 //! - `event.rs`: what is told to user space
 //! - `lower.rs`: the mechanism that serves each probe; `paired.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
-//! - `moments.rs`: where a map is shown and emptied at once
+//! - `double_buffer.rs`: where a map is shown and emptied at once
 
 pub mod artifact;
 mod chunk;
+mod double_buffer;
 mod event;
 mod expr;
 mod follow;
 mod function;
 mod lower;
-mod moments;
 mod paired;
 mod probe;
 mod session;
@@ -25,13 +25,13 @@ mod storage;
 use std::collections::BTreeSet;
 
 use crate::builtins;
-use crate::check::hir;
 use crate::diag::{Diagnostic, Lines, Source, Span};
 use crate::emit::{Context, Dumps, Emit, EmitError, Helper, Problem, Room, Slots};
 use crate::probes::Env;
+use crate::sema::hir;
 use crate::settings::{Mechanism, Settings};
 use crate::system::object_limits::{Limited, MOST_MAPS, MOST_STACK, limited};
-use crate::system::{Feature, System};
+use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
@@ -91,14 +91,14 @@ struct Gen<'a, 'c> {
     /// What the program returns where the script does not say.
     default: u64,
     /// What the statement under construction takes of a map.
-    taking: Option<moments::Taken>,
+    taking: Option<double_buffer::Taken>,
     /// Set for a long body, which is cut into functions.
     chunks: Option<chunk::Chunks>,
     /// The functions of the probe under construction, and what has been made of them.
     functions: &'a [hir::Function],
     made: Vec<Option<function::Made<'c>>>,
     /// Where the function under construction leaves its result; none in a program's own body.
-    within: Option<function::Within>,
+    within: Option<function::CurrentFunction>,
 }
 
 /// The room that is given to a script's programs: the first where all of them fit is taken.
@@ -113,7 +113,7 @@ const ROOMS: [Room; 4] = [
 pub fn compile(
     script: &hir::Script,
     settings: &Settings,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
@@ -173,7 +173,7 @@ fn compile_within(
     room: Room,
     script: &hir::Script,
     settings: &Settings,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
@@ -202,7 +202,7 @@ fn compile_within(
             builtins::declare_stacks(&mut e, ty);
         }
     }
-    let doubles = if settings.shares_maps { BTreeSet::new() } else { moments::maps(script) };
+    let doubles = if settings.shares_maps { BTreeSet::new() } else { double_buffer::maps(script) };
     for id in doubles {
         if let Some(m) = script.maps.get(id) {
             e.double_script_map(id, storage::of(m, sys).0);

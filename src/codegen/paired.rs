@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::builtins::{self, MapId};
-use crate::check::hir::{self, CallArg, ExprKind, StmtKind};
 use crate::probes::syscall;
+use crate::sema::hir::{self, CallArg, ExprKind, StmtKind};
 use crate::settings::Settings;
 use crate::syntax::ast::BinOp;
 

@@ -3,9 +3,9 @@
 use super::Gen;
 use super::artifact::{Program, Site};
 use super::place;
-use crate::check::hir;
 use crate::emit::{Cmp, Helper, Operand, ProgramType, Repr, Section};
 use crate::probes::{Attach, syscall};
+use crate::sema::hir;
 use crate::system::Feature;
 use crate::system::registers::ORIG_AX;
 use crate::types::{Int, Space, Type};
@@ -215,7 +215,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let op = site.kind.load(&mut self.e, site, &self.env, which, ty);
         match (ty, op.repr) {
             // an address that is shown by name
-            (Type::Tagged(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
+            (Type::Deferred(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),
             // the verifier lets nobody calculate with the context's own address; its members are read by helpers
             (_, Repr::Reg(addr)) if matches!(which, crate::probes::ArgRef::Ctx) => Operand::reg(op.ty, self.e.mere_number(addr)),
             _ => op,

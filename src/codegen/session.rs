@@ -2,9 +2,9 @@
 
 use super::Gen;
 use super::artifact::Program;
-use crate::check::hir;
 use crate::emit::{ProgramType, Section};
-use crate::probes::{ArgRef, Attach, Caps, Unhit};
+use crate::probes::{ArgRef, Attach, ContextFeatures, Unhit};
+use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::Feature;
 use crate::system::functions::KERNEL;
@@ -137,6 +137,6 @@ fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
     plain.then_some(all)
 }
 
-fn asks_little(needs: Caps) -> bool {
-    ![Caps::REGS, Caps::OVERRIDE].iter().any(|c| needs.has(*c))
+fn asks_little(needs: ContextFeatures) -> bool {
+    ![ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.has(*c))
 }

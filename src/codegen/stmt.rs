@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Gen, moments};
+use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
-use crate::check::hir::{self, Expr, Stmt, StmtKind};
 use crate::diag::Span;
 use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue, WALKED_TURNS};
+use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
 /// Where a variable lives.
@@ -94,7 +94,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// The address of a variable's home, here.
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
         match self.vars[var] {
-            Home::At(at) => self.e.fresh(at),
+            Home::At(at) => self.e.rematerialize(at),
             Home::Scratch(offset) => self.e.place(offset),
         }
     }
@@ -104,7 +104,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             return self.statements(stmts);
         }
         // what is done as one stays together
-        let pairs = moments::taken(stmts);
+        let pairs = double_buffer::taken(stmts);
         let (mut from, mut at) = (0, 0);
         while at < stmts.len() {
             let rest = stmts.get(at..).unwrap_or_default();
@@ -123,7 +123,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     pub(super) fn statements(&mut self, stmts: &[Stmt]) {
-        let taken = moments::taken(stmts);
+        let taken = double_buffer::taken(stmts);
         for (i, s) in stmts.iter().enumerate() {
             let part = taken.iter().find(|t| (t.shows == i || t.ends == i) && self.e.double(t.map).is_some());
             if part.is_some_and(|t| t.ends == i) {
@@ -262,7 +262,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             }
             false => times,
         };
-        let r = self.e.turns(times, callback, at);
+        let r = self.e.bpf_loop(times, callback, at);
         self.at(span);
         if self.e.loops {
             self.e.check(Helper::Loop, r, 1);
@@ -310,7 +310,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let at = self.lent();
         // one more than there may be, so that it is noticed
         let most = self.e.int(MOST_TURNS + 1);
-        let r = self.e.turns(most, callback, at);
+        let r = self.e.bpf_loop(most, callback, at);
         if self.e.loops {
             self.e.check(Helper::Loop, r, 1);
         } else {

@@ -12,9 +12,9 @@
 //! Slots of two processors in one cache line slow each other down, so they are kept 64 bytes apart where there is memory for it.
 
 use crate::builtins::{self, Sharing};
-use crate::check::hir;
 use crate::emit::{MARK, MapDef, MapKind, NO_PREALLOC, Slots};
-use crate::system::{Feature, System};
+use crate::sema::hir;
+use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 
 /// Larger maps allocate each element as its key comes.
@@ -39,7 +39,7 @@ const SMALL_ELEMENT: u64 = 256;
 const GAP: u32 = 56;
 
 /// A map as the kernel has it, and the slots of its elements if they have any.
-pub(super) fn of(m: &hir::Map, sys: &dyn System) -> (MapDef, Option<Slots>) {
+pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) {
     let value_size = m.value.size().max(1).next_multiple_of(8);
     let aggregation = if let Type::Agg(agg) = &m.value { Some(agg) } else { None };
     let separate = aggregation.filter(|_| value_size + MARK <= PER_CPU_LIMIT);

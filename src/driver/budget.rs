@@ -21,7 +21,7 @@ use crate::settings::MissingProbes;
 use crate::streams::{not_written, report, to_stderr};
 use crate::syntax::{self, ast};
 use crate::value::Last;
-use crate::verdict::{self, ENVIRONMENT, Outcome, Place, Report, Style, USAGE};
+use crate::verdict::{self, ENVIRONMENT, Outcome, Report, SourceLocation, Style, USAGE};
 
 /// Failures that are the machine's, wherever they turn up.
 const OF_THE_MACHINE: &[&str] = &["no-permission", "no-command", "no-process", "no-cgroup", "not-readable", "not-written", "kernel"];
@@ -46,7 +46,7 @@ pub(super) struct Budget {
 struct Written {
     source: usize,
     text: String,
-    place: Option<Place>,
+    place: Option<SourceLocation>,
     tree: ast::Expr,
 }
 
@@ -123,7 +123,7 @@ impl Budget {
             for (line, range) in lines(&source.text) {
                 let column = source.line_col(range.start as u32).1;
                 let width = source.text.get(range.clone()).map_or(0, |t| t.chars().count()) as u32;
-                let place = Place {
+                let place = SourceLocation {
                     file: source.name.clone(),
                     line,
                     column,
@@ -149,7 +149,7 @@ impl Budget {
         &mut self,
         source: Source,
         range: Range<usize>,
-        place: Option<Place>,
+        place: Option<SourceLocation>,
         sources: &mut Vec<Source>,
         wrong: &mut Vec<crate::diag::Diagnostic>,
     ) {

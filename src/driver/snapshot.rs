@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::streams::{not_written, report, to_stderr, to_stdout};
 use crate::syntax::{self, ast};
 use crate::system::snapshot::{self, Contents, Snapshot, capture};
-use crate::system::{Missing, System, kernel_files};
+use crate::system::{Missing, TargetInfo, kernel_files};
 use crate::terminal::{self, paint};
 
 /// Gives the exit status.
@@ -116,7 +116,7 @@ fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     true
 }
 
-fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn System, sources: &[Source]) -> bool {
+fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn TargetInfo, sources: &[Source]) -> bool {
     let Ok(checked) = check(tree, sys, settings.clone(), Diagnostics::default()) else { return false };
     let script = codegen::lower(checked.script, &Env { sys, settings: &checked.settings });
     codegen::compile(&script, &checked.settings, sys, sources, Dumps::default()).is_ok()
@@ -301,7 +301,7 @@ mod tests {
     use crate::scripts::SCRIPTS;
 
     /// What a script becomes on a kernel: its instructions, or what is wrong with it.
-    fn told(text: &str, sys: &dyn System) -> String {
+    fn told(text: &str, sys: &dyn TargetInfo) -> String {
         let source = Source { name: "test".into(), text: text.into() };
         let settings = Settings { allow_unsafe: true, ..Settings::default() };
         let checked = match crate::frontend::check_text("test", text, sys, &settings) {

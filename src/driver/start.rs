@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
 use super::budget::Budget;
-use crate::check::hir;
 use crate::cli::{Program, Run};
 use crate::codegen::Compiled;
 use crate::diag::{self, Span};
@@ -15,9 +14,10 @@ use crate::frontend::{Checked, Frontend};
 use crate::render::{self, RenderOptions};
 use crate::runtime::child::Child;
 use crate::runtime::{self, Options};
+use crate::sema::hir;
 use crate::settings::{MapLayout, Mechanism, Mode, Settings};
 use crate::streams::{not_written, to_stderr};
-use crate::system::System;
+use crate::system::TargetInfo;
 
 /// Forks the `-c` command, which waits until it is let go.
 pub(super) fn child(command: &str) -> Result<Child, Failure> {
@@ -44,7 +44,7 @@ pub(super) fn start(
     checked: &Checked,
     compiled: &Compiled,
     child: &mut Option<Child>,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     front: &mut Frontend,
     budget: Option<&Budget>,
 ) -> Result<u8, Stopped> {

@@ -65,7 +65,7 @@ impl<'c> Emit<'c> {
 
     /// Calls a function of a number and a pointer with each of 0 .. `times` until it gives 1, as `bpf_loop` does; gives the
     /// number of calls.
-    pub fn turns(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
+    pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
         if self.loops {
             let none = self.int(0);
             return self.call(super::Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);

@@ -186,14 +186,14 @@ impl<'c> Emit<'c> {
         match (op, ty) {
             (Some(op), Some(ty)) => {
                 if let (super::Repr::Mem(ptr, _), true) = (op.repr, op.ty == *ty) {
-                    return self.fresh(ptr);
+                    return self.rematerialize(ptr);
                 }
                 let at = self.alloc(ty.size());
                 if ty.size() % 8 != 0 && !ty.is_scalar() {
                     self.zero(at, ty.size().next_multiple_of(8), 8);
                 }
                 self.put(at, 8, op, ty);
-                self.fresh(at)
+                self.rematerialize(at)
             }
             _ => {
                 let at = self.alloc(8);

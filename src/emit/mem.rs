@@ -53,7 +53,7 @@ impl<'c> Emit<'c> {
 
     /// The same address, made anew where it is used: one that is kept from where it was allocated takes eight bytes of
     /// stack, and LLVM does not compute an address twice.
-    pub fn fresh(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
+    pub fn rematerialize(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
         match self.fun_ref().places.get(&ptr).copied() {
             Some(offset) => self.place(offset),
             None => ptr,
@@ -61,7 +61,7 @@ impl<'c> Emit<'c> {
     }
 
     /// A number put away in scratch memory until it is wanted.
-    pub fn park(&mut self, op: Operand<'c>) -> Operand<'c> {
+    pub fn spill(&mut self, op: Operand<'c>) -> Operand<'c> {
         let Repr::Reg(v) = op.repr else { return op };
         if v.is_const() {
             return op;
@@ -540,15 +540,15 @@ impl<'c> Emit<'c> {
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 
-    fn fresh_operand(&mut self, op: &Operand<'c>) -> Operand<'c> {
-        let repr = if let Repr::Mem(ptr, len) = op.repr { Repr::Mem(self.fresh(ptr), len) } else { op.repr };
+    fn rematerialize_operand(&mut self, op: &Operand<'c>) -> Operand<'c> {
+        let repr = if let Repr::Mem(ptr, len) = op.repr { Repr::Mem(self.rematerialize(ptr), len) } else { op.repr };
         Operand { ty: op.ty.clone(), repr }
     }
 
     /// The same value in memory the program may read.
     pub fn in_memory(&mut self, op: &Operand<'c>) -> PointerValue<'c> {
         match op.repr {
-            Repr::Mem(ptr, _) => self.fresh(ptr),
+            Repr::Mem(ptr, _) => self.rematerialize(ptr),
             Repr::At(addr, space) => {
                 if let Type::Str(cap) = op.ty {
                     let Repr::Mem(ptr, _) = self.array_text(space, addr, cap, None).repr else {
@@ -578,7 +578,7 @@ impl<'c> Emit<'c> {
     /// Writes a value of `ty` at an address that is aligned to `align`; a string's rest is zeroed, and so are gaps.
     pub fn put(&mut self, to: PointerValue<'c>, align: u32, op: &Operand<'c>, ty: &Type) {
         let size = ty.size();
-        let (op, to) = (&self.fresh_operand(op), self.fresh(to));
+        let (op, to) = (&self.rematerialize_operand(op), self.rematerialize(to));
         if ty.is_scalar() {
             let v = self.scalar(op);
             self.store(to, 0, size as u8, v);

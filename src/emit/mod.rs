@@ -19,13 +19,13 @@ mod bits;
 mod call;
 mod callback;
 mod chunk;
+mod double_buffer;
 mod flow;
 mod follow;
 pub mod helper;
 pub mod kernel;
 mod map;
 mod mem;
-mod moments;
 mod object;
 mod order;
 mod problem;
@@ -40,6 +40,7 @@ mod text;
 pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, Outer, WALKED_TURNS};
 pub use chunk::Chunk;
+pub use double_buffer::{Change, second};
 pub use flow::{Branch, Turn};
 pub use follow::TaskOffsets;
 pub use helper::{Helper, helper_name};
@@ -49,7 +50,6 @@ pub use kernel::KernelType;
 pub use map::{MARK, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::Mark;
 pub use mem::align_at;
-pub use moments::{Change, second};
 pub use object::{Built, Dumps, EmitError};
 pub use problem::Problem;
 pub use program::{ProgramRow, ProgramType, Section};
@@ -169,7 +169,7 @@ pub struct Emit<'c> {
     overlaps: bool,
     /// Helpers' calls are not to be merged with equal ones.
     apart: bool,
-    /// The program under construction may sleep: see `moments.rs`.
+    /// The program under construction may sleep: see `double_buffer.rs`.
     announces: bool,
     texts: HashMap<Vec<u8>, GlobalValue<'c>>,
     fun: Option<Fun<'c>>,
@@ -185,7 +185,7 @@ pub struct Emit<'c> {
     lacking: Vec<Diagnostic>,
     /// Maps may get memory for elements wherever a program runs.
     pub allocates: bool,
-    /// The kernel makes a loop's turns: see [`Emit::turns`].
+    /// The kernel makes a loop's turns: see [`Emit::bpf_loop`].
     pub loops: bool,
     /// The kernel lets programs in user space sleep.
     pub may_sleep: bool,

@@ -61,18 +61,18 @@ impl<'c> Emit<'c> {
 
     /// Where one string begins in another, both in memory of these capacities: counted from 1, 0 when it does not.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
-        let text = self.fresh(text);
+        let text = self.rematerialize(text);
         if self.deep || !self.is_scratch(text) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
         // what is looked for is mostly a literal: one function for all of about the same length
         let (wanted, room) = if self.is_scratch(wanted) {
-            (self.fresh(wanted), wanted_cap)
+            (self.rematerialize(wanted), wanted_cap)
         } else {
             let room = wanted_cap.next_power_of_two().max(self.on_stack_limit + 1);
             let at = self.alloc(room);
             self.copy(at, wanted, wanted_cap, 1);
-            (self.fresh(at), room)
+            (self.rematerialize(at), room)
         };
         if !self.is_scratch(wanted) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
@@ -122,7 +122,7 @@ impl<'c> Emit<'c> {
         let zero = self.int(0);
         self.store(ctx, 16, 8, zero);
         let times = self.int(cap.into());
-        self.turns(times, from, ctx);
+        self.bpf_loop(times, from, ctx);
         self.load(ctx, 16, U64)
     }
 }

@@ -75,7 +75,7 @@ impl<'c> Emit<'c> {
                     let shift = e.start(offset_of!(Start, failures_shift));
                     let index = e.add(e.shl(problem, shift), cpu);
                     let at = e.offset_by(all, e.mul(index, e.int(SIZE)));
-                    let at = e.fresh(at);
+                    let at = e.rematerialize(at);
                     e.store(at, offset_of!(Failures, returned) as u32, 8, returned);
                     let one = e.int(1);
                     if e.overlaps {

@@ -20,7 +20,7 @@ pub struct RecordField<'c> {
     pub ty: Type,
     /// The bytes come after the fixed part: at `offset` are `u32` offset and `u32` length.
     pub var: bool,
-    /// Where in scratch memory the value's length waits, if it does: see [`Emit::park_length`].
+    /// Where in scratch memory the value's length waits, if it does: see [`Emit::spill_length`].
     pub length: Option<u32>,
 }
 
@@ -71,7 +71,7 @@ impl<'c> Emit<'c> {
                 }
             }
             let flags = no_wakeup;
-            let rec = self.fresh(rec);
+            let rec = self.rematerialize(rec);
             let r = self.call(Helper::RingbufOutput, &[ring.into(), rec.into(), end.into(), flags.into()]);
             let failed = self.cmp(Cmp::Ne, r, self.int(0));
             self.if_else(failed, |e| e.count_dropped(), |e| e.wake());
@@ -105,7 +105,7 @@ impl<'c> Emit<'c> {
     }
 
     fn field(&mut self, rec: PointerValue<'c>, f: &RecordField<'c>) {
-        let rec = self.fresh(rec);
+        let rec = self.rematerialize(rec);
         let at = self.offset(rec, f.offset);
         self.put(at, super::mem::common_align(f.offset, 8), &f.value, &f.ty);
     }
@@ -120,7 +120,7 @@ impl<'c> Emit<'c> {
                 let at = self.scratch_at(offset);
                 self.load(at, 0, Int { bytes: 8, signed: true })
             });
-            (self.fresh(ptr), parked.unwrap_or(len))
+            (self.rematerialize(ptr), parked.unwrap_or(len))
         } else {
             (self.in_memory(&f.value), self.int(size.into()))
         };
@@ -129,7 +129,7 @@ impl<'c> Emit<'c> {
         let len = self.and(len, self.xor(sign, self.int(u64::MAX)));
         let len = self.opaque(len);
         let len = self.and(len, mask);
-        let rec = self.fresh(rec);
+        let rec = self.rematerialize(rec);
         let to = self.offset_by(rec, end);
         self.call(Helper::ProbeReadKernel, &[to.into(), len.into(), from.into()]);
         self.store(rec, f.offset, 4, end);
@@ -139,7 +139,7 @@ impl<'c> Emit<'c> {
 
     /// Puts the length of a string away until the record is made. The verifier forgets what is in scratch memory: of several
     /// lengths in registers it would follow every combination that the ways to them allow.
-    pub fn park_length(&mut self, op: &Operand<'c>) -> Option<u32> {
+    pub fn spill_length(&mut self, op: &Operand<'c>) -> Option<u32> {
         let Repr::Mem(_, Some(len)) = op.repr else { return None };
         if len.is_const() {
             return None;

@@ -93,7 +93,7 @@ pub struct State {
     pub ended: u64,
     /// Programs at work that may sleep, for which the kernel does not wait.
     pub sleepers: u64,
-    /// A bit for each map that is there twice: which of the two is written to. See `emit/moments.rs`.
+    /// A bit for each map that is there twice: which of the two is written to. See `emit/double_buffer.rs`.
     pub generations: u64,
     /// Set when a run is not to wait for programs: their loops end, and so do they. See [`State::stopped`], which they ask once.
     pub interrupted: u64,

@@ -73,7 +73,7 @@ impl<'c> Emit<'c> {
         n: u32,
         walk: impl FnOnce(&mut Self, PointerValue<'c>, PointerValue<'c>) -> IntValue<'c>,
     ) -> IntValue<'c> {
-        let (a, b) = (self.fresh(a), self.fresh(b));
+        let (a, b) = (self.rematerialize(a), self.rematerialize(b));
         if n > 64 && self.is_scratch(a) && self.is_scratch(b) {
             self.of_memory(&format!("{name}_{n}"), [(a, n), (b, n)], walk)
         } else {

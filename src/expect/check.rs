@@ -4,17 +4,17 @@ use super::eval::Eval;
 use super::functions::{FUNCTIONS, Takes, find};
 use super::value::Val;
 use super::{Constant, Expectation, Expr, Function, Kind, Of, Shape, Ty};
-use crate::check::hir::Map;
 use crate::diag::{Diagnostic, Source, Span, nearest};
+use crate::sema::hir::Map;
 use crate::syntax::ast::{self, Arg, BinOp, ExprKind, Ident, UnOp};
 use crate::types::Type;
 use crate::value::Last;
-use crate::verdict::Place;
+use crate::verdict::SourceLocation;
 
 type Checked<T> = Result<T, Diagnostic>;
 
 /// Checks an expectation of this text. `source` is the one that its spans count in.
-pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Place>, maps: &[Map]) -> Checked<Expectation> {
+pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<SourceLocation>, maps: &[Map]) -> Checked<Expectation> {
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
     if root.ty != Ty::Truth {
@@ -297,7 +297,7 @@ impl Checker<'_> {
                 true => Err(wrong(&format!("{} bytes long, so that none of them can be it", text.len()))
                     .help("`max_strlen` is how much of a string is kept: config = { max_strlen = 1024; }")),
             },
-            (Constant::Text(_), Type::Tagged(tag)) if crate::builtins::is_text(tag) => Ok(found),
+            (Constant::Text(_), Type::Deferred(tag)) if crate::builtins::is_text(tag) => Ok(found),
             (Constant::Number(_), _) if matches!(ty, Type::Str(_)) => Err(wrong("a number").help("a string stands in double quotes")),
             (Constant::Number(_), _) => Err(wrong("a number")),
             (Constant::Text(_), _) => Err(wrong("a string")),

@@ -6,7 +6,7 @@
 use super::range::Range;
 use super::value::{Element, Val, Wanted, more};
 use super::{Constant, Shape, Ty};
-use crate::builtins::More;
+use crate::builtins::Monotonicity;
 use crate::render;
 use crate::value::Value;
 
@@ -64,7 +64,7 @@ pub const FUNCTIONS: &[Function] = &[
         takes: Takes::Map,
         returns: Ty::Number,
         serves: numeric,
-        eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(More::RaisesUnsigned, true)))),
+        eval: |w| number(total(w, |e| e.sum(), matches!(w.shape, Shape::Count | Shape::Number(Monotonicity::RaisesUnsigned, true)))),
         doc: "Total over all keys; for stats(), avg() and percentiles(), the total of the values added.",
         example: "sum(@bytes) < 1048576",
     },
@@ -238,12 +238,12 @@ fn extreme(w: &Wanted, greatest: bool) -> Result<Val, String> {
     };
     let all = w.elements.iter().filter_map(each);
     let found = if greatest { all.max() } else { all.min() }.ok_or_else(|| nothing(w))?;
-    let more = if w.shape == Shape::Samples && greatest { More::Raises } else { more(w.shape) };
+    let more = if w.shape == Shape::Samples && greatest { Monotonicity::Raises } else { more(w.shape) };
     // what was not seen may be a key of its own
     number(Ok(match (w.lossy, greatest, more) {
         (false, _, _) => Range::exact(found),
-        (true, true, More::Raises) => Range::at_least(found),
-        (true, false, More::Lowers) => Range::at_most(found),
+        (true, true, Monotonicity::Raises) => Range::at_least(found),
+        (true, false, Monotonicity::Lowers) => Range::at_most(found),
         (true, false, _) if w.shape == Shape::Samples => Range::at_most(found),
         (true, _, _) => Range::ANY,
     }))

@@ -22,7 +22,7 @@ const SHOWN: usize = 5;
 pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
-    let told = Told { last, names: Names::new() };
+    let told = Findings { last, names: Names::new() };
     let lost = losses(root, last);
     let lossy = !lost.is_empty();
     let verdict = Eval { last, lossy }.eval(root).map(|found| found.truth());
@@ -150,12 +150,12 @@ impl Names {
 }
 
 /// What is said of one run.
-struct Told<'a> {
+struct Findings<'a> {
     last: &'a Last,
     names: Names,
 }
 
-impl Told<'_> {
+impl Findings<'_> {
     fn seen(&self, e: &Expr) -> Result<Val, Stop> {
         Eval { last: self.last, lossy: false }.eval(e)
     }

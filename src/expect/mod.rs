@@ -29,7 +29,7 @@ use crate::diag::Span;
 use crate::syntax::ast::BinOp;
 use crate::types::Type;
 use crate::value::Value;
-use crate::verdict::Place;
+use crate::verdict::SourceLocation;
 
 /// An expectation that may be evaluated.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Expectation {
     /// As the user wrote it.
     pub text: String,
     /// Where it stands, if in a file.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     root: Expr,
 }
 
@@ -133,7 +133,7 @@ enum Shape {
     /// One number for each call: how many there were.
     Count,
     /// One number of many; true: unsigned.
-    Number(crate::builtins::More, bool),
+    Number(crate::builtins::Monotonicity, bool),
     /// Count and total.
     Stats,
     /// The same, shown as the average.
@@ -152,7 +152,7 @@ impl Shape {
             Type::Bool => Shape::Plain(Ty::Truth),
             Type::Int(_) | Type::Enum(_) | Type::Ptr(..) => Shape::Plain(Ty::Number),
             Type::Str(_) => Shape::Plain(Ty::Text),
-            Type::Tagged(tag) if crate::builtins::is_text(tag) => Shape::Plain(Ty::Text),
+            Type::Deferred(tag) if crate::builtins::is_text(tag) => Shape::Plain(Ty::Text),
             Type::Agg(agg) => {
                 let Some((row, aggregate)) = crate::builtins::aggregate(&agg.function) else { return Shape::Other };
                 // what it gives of no values tells its kind
@@ -183,7 +183,7 @@ impl Shape {
             | Type::Struct(_)
             | Type::Record(_)
             | Type::Tuple(_)
-            | Type::Tagged(_)
+            | Type::Deferred(_)
             | Type::Args => Shape::Other,
         }
     }

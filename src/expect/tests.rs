@@ -1,8 +1,8 @@
 //! Expectations over maps made by hand.
 
 use super::*;
-use crate::check::hir::Map;
 use crate::diag::Source;
+use crate::sema::hir::Map;
 use crate::syntax;
 use crate::types::{Agg, Int};
 use crate::value::{Counts, Hist, Last, MapView, Percentiles, Scale, Show, Stats};
@@ -84,8 +84,8 @@ fn maps() -> (Vec<Map>, Last) {
             ),
             vec![(Value::Enum { name: Some("LISTEN".into()), value: 10 }, Value::Int(6))],
         ),
-        (map("@user", Some(crate::types::Tagged::plain("username", 8)), Type::I64), vec![(Value::Text("root".into()), Value::Int(4))]),
-        (map("@stack", Some(crate::types::Tagged::plain("kstack", 8)), Type::I64), vec![]),
+        (map("@user", Some(crate::types::Deferred::plain("username", 8)), Type::I64), vec![(Value::Text("root".into()), Value::Int(4))]),
+        (map("@stack", Some(crate::types::Deferred::plain("kstack", 8)), Type::I64), vec![]),
         (map("@buf", None, Type::Buf(8)), one(Value::Bytes(vec![]))),
     ];
     let view = |(m, entries): (Map, Vec<(Value, Value)>)| {

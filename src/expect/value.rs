@@ -2,7 +2,7 @@
 
 use super::range::Range;
 use super::{Constant, Shape};
-use crate::builtins::More;
+use crate::builtins::Monotonicity;
 use crate::value::{Stats, Value};
 
 /// What an expression came to.
@@ -78,19 +78,19 @@ pub(super) struct Wanted<'a> {
 pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
     match (lossy, more(shape)) {
         (false, _) => Range::exact(n),
-        (true, More::Raises) => Range::at_least(n),
-        (true, More::Lowers) => Range::at_most(n),
-        (true, More::RaisesUnsigned | More::Either) => Range::ANY,
+        (true, Monotonicity::Raises) => Range::at_least(n),
+        (true, Monotonicity::Lowers) => Range::at_most(n),
+        (true, Monotonicity::RaisesUnsigned | Monotonicity::Either) => Range::ANY,
     }
 }
 
 /// What more events would have done to a number of the shape.
-pub(super) fn more(shape: Shape) -> More {
+pub(super) fn more(shape: Shape) -> Monotonicity {
     match shape {
-        Shape::Count => More::Raises,
-        Shape::Number(More::RaisesUnsigned, true) => More::Raises,
-        Shape::Number(More::RaisesUnsigned, false) => More::Either,
+        Shape::Count => Monotonicity::Raises,
+        Shape::Number(Monotonicity::RaisesUnsigned, true) => Monotonicity::Raises,
+        Shape::Number(Monotonicity::RaisesUnsigned, false) => Monotonicity::Either,
         Shape::Number(more, _) => more,
-        Shape::Plain(_) | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist | Shape::Other => More::Either,
+        Shape::Plain(_) | Shape::Stats | Shape::Average | Shape::Samples | Shape::Hist | Shape::Other => Monotonicity::Either,
     }
 }

@@ -1,18 +1,18 @@
 //! The arguments of a script: slips among them, and `--help`.
 
 use super::Frontend;
-use crate::check;
 use crate::cli::{self, Program, Run};
 use crate::diag;
 use crate::failure::Failure;
 use crate::scripts;
+use crate::sema;
 use crate::syntax::ast;
 /// Arguments that look like options, of a script that uses no arguments, are likely slips; to a tool all are.
 pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script) -> Result<(), Failure> {
     if front.sources.iter().any(|s| scripts::takes_arguments(&s.text)) {
         return Ok(());
     }
-    let options = check::options(tree);
+    let options = sema::options(tree);
     let (params, given) = cli::script_args(&run.words, &cli::valued(&options));
     // what follows an option that is not there may be its value
     if given.iter().any(|(name, _)| !options.iter().any(|o| o.name == *name)) {
@@ -41,7 +41,7 @@ pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script)
 pub(crate) fn help_of_script(front: &Frontend, tree: &ast::Script) -> Option<String> {
     let run = front.run;
     run.settings.options.iter().find(|(name, _)| name == "help")?;
-    let options = check::options(tree);
+    let options = sema::options(tree);
     let name = match &run.program {
         Program::File(path) => path.display().to_string(),
         Program::Saved(script) => script.name.into(),

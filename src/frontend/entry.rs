@@ -5,23 +5,23 @@ use std::io::Write;
 use super::explain::{explain, report_not_compiled, unserved};
 use super::{Checked, Frontend, configure, from_environment};
 use crate::cdecl;
-use crate::check::{self, EARLIER, hir};
 use crate::cli::{Program, Run};
 use crate::codegen::{self, Compiled};
 use crate::diag::{self, Diagnostics, Source, Span};
 use crate::emit::Dumps;
 use crate::failure::Failure;
 use crate::probes::Env;
+use crate::sema::{self, EARLIER, hir};
 use crate::streams::to_stderr;
 use crate::syntax::{self, ast};
-use crate::system::System;
+use crate::system::TargetInfo;
 
 /// What an entry finds.
 pub(crate) struct EntryContext<'a> {
     /// Options of the command line.
     pub run: &'a Run,
     /// The machine.
-    pub sys: &'a dyn System,
+    pub sys: &'a dyn TargetInfo,
     /// Earlier entries' definitions: structs, macros, functions, settings.
     pub definitions: &'a [Source],
     /// Earlier entries' maps.
@@ -100,14 +100,14 @@ impl EntryContext<'_> {
         settings.print_maps_on_exit = false;
         // what is wrong with it was told when the prompt came up
         let _ = from_environment(&mut settings);
-        let found = check::check_among(&whole, self.sys, &settings, self.maps);
+        let found = sema::check_among(&whole, self.sys, &settings, self.maps);
         let (script, more) = found.map_err(|d| text.as_typed(d))?;
         warnings.0.extend(more.0);
         Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, warnings: text.as_typed(warnings) } })
     }
 
     /// Asks the machine for types, of which earlier entries may have defined some.
-    pub fn with_types<T>(&self, ask: impl FnOnce(&dyn System) -> T) -> T {
+    pub fn with_types<T>(&self, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
         let mut whole = ast::Script::default();
         self.definitions.iter().filter_map(|source| syntax::parse(source).ok()).for_each(|earlier| take(&mut whole, earlier));
         if !cdecl::wanted(&whole, &self.run.settings) {

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use super::Frontend;
-use crate::check::hir;
 use crate::codegen::Compiled;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::emit::EmitError;
 use crate::failure::Failure;
 use crate::runtime::{self, AttachFailed, NotPermitted, NothingAttached, Refused, Unserved};
+use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::streams::{not_written, to_stderr};
-use crate::system::{Feature, System};
+use crate::system::{Feature, TargetInfo};
 use crate::value::Pos;
 /// The exit status where the kernel refused to load or to attach.
 pub(crate) const REFUSED: u8 = 255;
@@ -61,7 +61,7 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
 /// has something against: then it will say so again.
-pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, sys: &dyn System) -> Vec<Mechanism> {
+pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, sys: &dyn TargetInfo) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }

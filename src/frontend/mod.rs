@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::check::{self, hir};
 use crate::cli::{self, Program, Run};
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::failure::Failure;
+use crate::sema::{self, hir};
 use crate::settings::{self, Assignment, Settings};
 use crate::streams::{dump, to_stderr};
 use crate::syntax::{self, ast};
-use crate::system::{Feature, System};
+use crate::system::{Feature, TargetInfo};
 use crate::terminal::{self, paint};
 use read::read;
 use require::{require_cgroup, require_process};
@@ -34,7 +34,7 @@ pub struct Checked {
 }
 
 /// Parses and checks a text, without looking at the environment. For tests and whoever wants no more than that.
-pub fn check_text(name: &str, text: &str, sys: &dyn System, settings: &Settings) -> Result<Checked, Diagnostics> {
+pub fn check_text(name: &str, text: &str, sys: &dyn TargetInfo, settings: &Settings) -> Result<Checked, Diagnostics> {
     let source = Source { name: name.into(), text: text.into() };
     let tree = parse(&source)?;
     let mut settings = settings.clone();
@@ -76,12 +76,12 @@ pub(crate) fn from_environment(settings: &mut Settings) -> Result<Vec<String>, F
 
 pub(crate) fn check(
     tree: &ast::Script,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     mut settings: Settings,
     mut warnings: Diagnostics,
 ) -> Result<Checked, Diagnostics> {
     settings.fit(sys.has(Feature::ShortKeys));
-    match check::check(tree, sys, &settings) {
+    match sema::check(tree, sys, &settings) {
         Ok((script, more)) => {
             warnings.0.extend(more.0);
             Ok(Checked { script, settings, warnings })
@@ -138,7 +138,7 @@ impl<'a> Frontend<'a> {
     /// Settings from the command line, the `config` block and the environment, each stronger than the one before.
     pub(crate) fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
-        let options = check::options(tree);
+        let options = sema::options(tree);
         (settings.params, settings.options) = cli::script_args(&self.run.words, &cli::valued(&options));
         if let (Program::Saved(_), Some((_, Some(given)))) = (&self.program, settings.options.iter().rev().find(|(name, _)| name == "pid"))
             && let Ok(pid @ 1..) = given.parse()
@@ -156,7 +156,7 @@ impl<'a> Frontend<'a> {
         Ok((settings, warnings))
     }
 
-    pub(crate) fn check(&mut self, tree: &ast::Script, sys: &dyn System) -> Result<Checked, Failure> {
+    pub(crate) fn check(&mut self, tree: &ast::Script, sys: &dyn TargetInfo) -> Result<Checked, Failure> {
         let (settings, warnings) = self.settings(tree)?;
         let mut checked = check(tree, sys, settings, warnings).map_err(|d| self.wrong_or_misused(d))?;
         // what its options leave out is nothing that whoever gives them wrote
@@ -168,7 +168,7 @@ impl<'a> Frontend<'a> {
             to_stderr(&diag::render(&self.in_words(checked.warnings.clone()), &self.sources, self.run.color));
         }
         if self.run.dumps.contains(&"hir") {
-            dump("hir", &check::dump::dump(&checked.script))?;
+            dump("hir", &sema::dump::dump(&checked.script))?;
         }
         Ok(checked)
     }
@@ -177,7 +177,7 @@ impl<'a> Frontend<'a> {
     pub(crate) fn wrong_or_misused(&self, mut diagnostics: Diagnostics) -> Failure {
         let Program::Saved(script) = self.run.program else { return self.wrong(diagnostics) };
         diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
-        match diagnostics.0.iter().find(|d| check::DECISIVE.contains(&d.code)) {
+        match diagnostics.0.iter().find(|d| sema::DECISIVE.contains(&d.code)) {
             Some(d) => {
                 let help = d.help.clone().unwrap_or_else(|| format!("`rbt {} --help` has its options", script.name));
                 Failure::new(format!("{}: {}", script.name, d.message)).code(d.code).help(help)

@@ -3,7 +3,7 @@
 use crate::cli::Run;
 use crate::failure::Failure;
 use crate::runtime;
-use crate::settings::Within;
+use crate::settings::CgroupFilter;
 use crate::system::cgroup;
 /// Asked before the kernel is, which would refuse in less clear words.
 pub(crate) fn require_privileges() -> Result<(), Failure> {
@@ -28,14 +28,14 @@ pub(crate) fn require_process(option: &str, pid: u32) -> Result<(), Failure> {
 }
 
 /// The cgroup to stay within.
-pub(crate) fn require_cgroup(run: &Run) -> Result<Option<Within>, Failure> {
+pub(crate) fn require_cgroup(run: &Run) -> Result<Option<CgroupFilter>, Failure> {
     let found = match (&run.cgroup, &run.container) {
         (Some(path), _) => cgroup::find(path),
         (None, Some(name)) => cgroup::container(name),
         (None, None) => return Ok(None),
     };
     match found {
-        Ok(found) => Ok(Some(Within { id: found.id, level: found.level })),
+        Ok(found) => Ok(Some(CgroupFilter { id: found.id, level: found.level })),
         Err(missing) => Err(Failure { help: missing.help, ..Failure::new(missing.what).code("no-cgroup") }),
     }
 }

@@ -7,7 +7,7 @@ use crate::system::functions::KERNEL;
 
 /// When a perf event fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Every {
+pub enum SamplePeriod {
     /// After so many counts; a clock counts nanoseconds.
     Period(u64),
     /// So many times per second.
@@ -117,7 +117,7 @@ pub enum Attach {
         /// `PERF_COUNT_…`
         config: u64,
         /// When it fires.
-        every: Every,
+        every: SamplePeriod,
         /// Every online CPU, else the first.
         all_cpus: bool,
     },

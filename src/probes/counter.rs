@@ -2,7 +2,7 @@
 //!
 //! Names, numbers and usual counts: `enum perf_sw_ids` and `enum perf_hw_id` of include/uapi/linux/perf_event.h.
 
-use super::{ArgRef, Attach, Caps, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
+use super::{ArgRef, Attach, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, SamplePeriod, matches};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -90,12 +90,12 @@ impl ProbeKind for Counter {
         };
         let name = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect::<Vec<_>>().join(":");
         let count = count.unwrap_or(*usual);
-        let attach = Attach::Perf { ty: self.ty, config: *config, every: Every::Period(count), all_cpus: true };
+        let attach = Attach::Perf { ty: self.ty, config: *config, every: SamplePeriod::Period(count), all_cpus: true };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name: format!("{}:{name}", self.name()), attach, span: point.span }])
     }
 
-    fn offers(&self) -> Caps {
-        Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::REGS.and(ContextFeatures::CTX).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use super::kernel::{self, Named};
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
+use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -14,7 +14,7 @@ use crate::system::functions::Functions;
 use crate::system::kernel_types::Prototype;
 use crate::system::programs::ProgramFunction;
 use crate::system::trampolines::{self, Refusal};
-use crate::system::{Feature, Missing, System, matches};
+use crate::system::{Feature, Missing, TargetInfo, matches};
 use crate::types::{Field, Int, Space, Type};
 
 /// A function's entry or its exit.
@@ -126,7 +126,7 @@ pub(super) fn words(p: &Prototype) -> u32 {
 
 /// Why a trampoline does not serve a function of this form, if it does not: what `btf_distill_func_proto` of kernel/bpf/btf.c and
 /// `arch_prepare_bpf_trampoline` of arch/x86/net/bpf_jit_comp.c refuse.
-pub(super) fn unserved(p: &Prototype, sys: &dyn System) -> Option<&'static str> {
+pub(super) fn unserved(p: &Prototype, sys: &dyn TargetInfo) -> Option<&'static str> {
     /// Bytes of a struct that is passed in registers.
     const TWO_WORDS: u32 = 16;
     let shape = |ty: &Type| {
@@ -210,15 +210,19 @@ impl ProbeKind for Fentry {
         Ok(vec![site])
     }
 
-    fn offers(&self) -> Caps {
-        let both = Caps::ARGS.and(Caps::FUNC).and(Caps::STACK).and(Caps::SIGNAL).and(Caps::TRUSTED);
-        both.and(if self.exit { Caps::RETVAL } else { Caps::NONE })
+    fn offers(&self) -> ContextFeatures {
+        let both = ContextFeatures::ARGS
+            .and(ContextFeatures::FUNC)
+            .and(ContextFeatures::STACK)
+            .and(ContextFeatures::SIGNAL)
+            .and(ContextFeatures::TRUSTED);
+        both.and(if self.exit { ContextFeatures::RETVAL } else { ContextFeatures::NONE })
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let mut caps = self.offers();
         if matches!(site.attach, Attach::Trampoline { program: Some(_), .. }) {
-            caps = caps.without(Caps::ARGS).without(Caps::RETVAL);
+            caps = caps.without(ContextFeatures::ARGS).without(ContextFeatures::RETVAL);
         }
         let Some(prototype) = prototype(site, env) else { return Ok(Context { caps, space: Some(Space::Kernel), ..Context::default() }) };
         let mut at = 0;
@@ -226,12 +230,12 @@ impl ProbeKind for Fentry {
             let slot = at;
             at += ty.size().div_ceil(8).max(1);
             let field = Field { name, offset: slot * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: Place::RawArg(slot) })
+            Rc::new(ContextField { field, place: FieldLocation::RawArg(slot) })
         });
         let fields = fields.filter(|f| !f.field.name.is_empty()).collect();
         let retval = (self.exit && prototype.returns != Type::Void).then_some(prototype.returns);
         if self.exit && retval.is_none() {
-            caps = caps.without(Caps::RETVAL);
+            caps = caps.without(ContextFeatures::RETVAL);
         }
         Ok(Context { caps, fields, space: Some(Space::Kernel), retval, ..Context::default() })
     }

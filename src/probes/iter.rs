@@ -8,11 +8,13 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{
+    ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, matches, missing,
+};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Missing, System, TypeName};
+use crate::system::{Missing, TargetInfo, TypeName};
 use crate::types::{Int, Space, Type};
 
 /// The kind.
@@ -38,23 +40,23 @@ const META: &str = "meta";
 const BPF_FS: &str = "/sys/fs/bpf";
 
 /// The type of `ctx`.
-pub fn context_struct(name: &str, sys: &dyn System) -> Option<Type> {
+pub fn context_struct(name: &str, sys: &dyn TargetInfo) -> Option<Type> {
     sys.type_named(TypeName::Struct, &format!("{PREFIX}{name}"))
 }
 
 /// The context's members: a pointer to each object, and what else is told of it.
-fn members(name: &str, sys: &dyn System) -> Vec<crate::types::Field> {
+fn members(name: &str, sys: &dyn TargetInfo) -> Vec<crate::types::Field> {
     let Some(Type::Struct(of)) = context_struct(name, sys) else { return Vec::new() };
     sys.expand(&of).map(|r| r.fields).unwrap_or_default()
 }
 
-fn objects(name: &str, sys: &dyn System) -> impl Iterator<Item = crate::types::Field> {
+fn objects(name: &str, sys: &dyn TargetInfo) -> impl Iterator<Item = crate::types::Field> {
     // others stand in a union with their pointers, for the size's sake, and have no name
     members(name, sys).into_iter().filter(|f| f.name != META && !f.name.is_empty())
 }
 
 /// Does it go through one map, which would have to be named?
-fn of_one_map(name: &str, sys: &dyn System) -> bool {
+fn of_one_map(name: &str, sys: &dyn TargetInfo) -> bool {
     let names: Vec<String> = objects(name, sys).map(|f| f.name).collect();
     names.len() > 1 && names.iter().any(|n| n == "map")
 }
@@ -138,8 +140,8 @@ impl ProbeKind for Iter {
         Ok(vec![site(what)])
     }
 
-    fn offers(&self) -> Caps {
-        Caps::CTX.and(Caps::ARGS).and(Caps::TRUSTED)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::CTX.and(ContextFeatures::ARGS).and(ContextFeatures::TRUSTED)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -148,7 +150,7 @@ impl ProbeKind for Iter {
             if let Type::Ptr(to, _) = field.ty {
                 field.ty = to.ptr(Space::Kernel);
             }
-            Rc::new(ContextField { field, place: Place::Object })
+            Rc::new(ContextField { field, place: FieldLocation::Object })
         });
         Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
@@ -232,7 +234,7 @@ fn only_wanted<'c>(e: &mut Emit<'c>, task: IntValue<'c>, env: &Env) {
 
 /// Leaves when a task is neither in the cgroup of this id, which is so many below the root, nor below it. False where the
 /// kernel's types do not tell the way there.
-pub fn leave_other_cgroups<'c>(e: &mut Emit<'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn System) -> bool {
+pub fn leave_other_cgroups<'c>(e: &mut Emit<'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut own = task;
     for offset in path.own {
@@ -267,7 +269,7 @@ struct PathToCgroup {
     node: Vec<u32>,
 }
 
-fn path_to_cgroup(sys: &dyn System) -> Option<PathToCgroup> {
+fn path_to_cgroup(sys: &dyn TargetInfo) -> Option<PathToCgroup> {
     let (ancestors, node) = match member(sys, "cgroup", "ancestors") {
         Some(pointers) => (pointers, vec![member(sys, "cgroup", "kn")?, member(sys, "kernfs_node", "id")?]),
         None => (member(sys, "cgroup", "ancestor_ids")?, Vec::new()),
@@ -281,7 +283,7 @@ fn path_to_cgroup(sys: &dyn System) -> Option<PathToCgroup> {
 }
 
 /// A member's offset.
-fn member(sys: &dyn System, of: &str, name: &str) -> Option<u32> {
+fn member(sys: &dyn TargetInfo, of: &str, name: &str) -> Option<u32> {
     let Type::Struct(of) = sys.type_named(TypeName::Struct, of)? else { return None };
     Some(sys.member(&of, name)?.offset)
 }
@@ -303,7 +305,7 @@ fn word<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
 }
 
 /// What the iterator's output goes to: a `struct seq_file *`.
-pub fn sequence<'c>(e: &mut Emit<'c>, sys: &dyn System) -> Option<IntValue<'c>> {
+pub fn sequence<'c>(e: &mut Emit<'c>, sys: &dyn TargetInfo) -> Option<IntValue<'c>> {
     let Some(Type::Struct(meta)) = sys.type_named(TypeName::Struct, "bpf_iter_meta") else { return None };
     let seq = sys.member(&meta, "seq")?.offset;
     Some(e.once("sequence", |e| {

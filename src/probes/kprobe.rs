@@ -8,7 +8,10 @@ use std::rc::Rc;
 
 use super::fentry;
 use super::kernel::{self, Named};
-use super::{ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
+use super::{
+    ArgRef, Attach, BodyNeeds, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, Lowering, ProbeKind, ProbeSite,
+    ProgramType, missing,
+};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::settings::Mechanism;
@@ -138,9 +141,17 @@ impl ProbeKind for Kprobe {
         Ok(vec![self.site(name, attach, point)])
     }
 
-    fn offers(&self) -> Caps {
-        let both = Caps::REGS.and(Caps::FUNC).and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL);
-        both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN.and(Caps::ARGS).and(Caps::OVERRIDE) })
+    fn offers(&self) -> ContextFeatures {
+        let both = ContextFeatures::REGS
+            .and(ContextFeatures::FUNC)
+            .and(ContextFeatures::CTX)
+            .and(ContextFeatures::STACK)
+            .and(ContextFeatures::SIGNAL);
+        both.and(if self.ret {
+            ContextFeatures::RETVAL
+        } else {
+            ContextFeatures::ARGN.and(ContextFeatures::ARGS).and(ContextFeatures::OVERRIDE)
+        })
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -148,10 +159,10 @@ impl ProbeKind for Kprobe {
         let mut caps = self.offers();
         // behind the first instruction, registers no longer hold the arguments
         if place != 0 {
-            caps = caps.without(Caps::ARGS).without(Caps::OVERRIDE);
+            caps = caps.without(ContextFeatures::ARGS).without(ContextFeatures::OVERRIDE);
         }
         let mut fields = Vec::new();
-        if caps.has(Caps::ARGS)
+        if caps.has(ContextFeatures::ARGS)
             && let Some(prototype) = env.sys.prototype(module.or(Some(KERNEL)), function)
         {
             fields = arguments(prototype.params);
@@ -170,31 +181,33 @@ impl ProbeKind for Kprobe {
         Ok(signature.params.into_iter().enumerate().map(|(n, (ty, _))| format!("{ty} arg{n}")).collect())
     }
 
-    fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+    fn lower(&self, sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
         // those of a wildcard, which are by one link anyway
         if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { place: 0, many: false, .. })) {
-            return Choice::literal("");
+            return Lowering::literal("");
         }
         let [site] = sites else { return by_one_link(sites, asks, env) };
         let (module, function, _) = target(site);
         let module = module.unwrap_or(KERNEL);
         if env.settings.refuses(Mechanism::Fentry) {
-            return Choice::literal("a trampoline will not do, or is turned off");
+            return Lowering::literal("a trampoline will not do, or is turned off");
         }
-        if [Caps::REGS, Caps::OVERRIDE].iter().any(|c| asks.caps.has(*c)) || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx)) {
-            return Choice::literal("it asks for more than a trampoline has");
+        if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.has(*c))
+            || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx))
+        {
+            return Lowering::literal("it asks for more than a trampoline has");
         }
         // a trampoline's begins in the function that returns
-        if self.ret && asks.caps.has(Caps::STACK) {
-            return Choice::literal("it takes a stack");
+        if self.ret && asks.caps.has(ContextFeatures::STACK) {
+            return Lowering::literal("it takes a stack");
         }
         match trampolines::refused(function, self.ret) {
-            Some(Refusal::Recursive) => return Choice::literal("every trampoline runs the function itself"),
-            Some(Refusal::NoReturn) => return Choice::literal("the function does not return"),
+            Some(Refusal::Recursive) => return Lowering::literal("every trampoline runs the function itself"),
+            Some(Refusal::NoReturn) => return Lowering::literal("the function does not return"),
             None => {}
         }
         let Some(prototype) = env.sys.prototype(Some(module), function) else {
-            return Choice::literal("the kernel's types do not describe the function");
+            return Lowering::literal("the kernel's types do not describe the function");
         };
         // what a register holds is what the trampoline has only where each argument has one
         let plain = fentry::words(&prototype) <= ARGS.len() as u32 && prototype.params.iter().all(|(_, ty)| ty.is_scalar());
@@ -204,10 +217,10 @@ impl ProbeKind for Kprobe {
             ArgRef::Func | ArgRef::Named(_) | ArgRef::All | ArgRef::Ctx => true,
         };
         if !plain || !asks.args.iter().all(there) {
-            return Choice::literal("it asks for more than a trampoline has");
+            return Lowering::literal("it asks for more than a trampoline has");
         }
         let attach = Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.ret };
-        Choice { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function".into() }
+        Lowering { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function".into() }
     }
 
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType {
@@ -287,14 +300,15 @@ impl ProbeKind for Kprobe {
 }
 
 /// One link for several functions that are named one by one.
-fn by_one_link(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+fn by_one_link(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
     if env.settings.refuses(Mechanism::KprobeMulti) || !env.sys.has(Feature::KprobeMulti) {
-        return Choice::literal("one program for several functions");
+        return Lowering::literal("one program for several functions");
     }
     // not all registers are there, and an address is no function to that link
-    let whole = [Caps::REGS, Caps::OVERRIDE].iter().any(|c| asks.caps.has(*c)) || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
+    let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.has(*c))
+        || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
-        return Choice::literal("it asks for more than one link has");
+        return Lowering::literal("it asks for more than one link has");
     }
     let many = |site: &ProbeSite| {
         let mut attach = site.attach.clone();
@@ -303,7 +317,7 @@ fn by_one_link(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
         }
         attach
     };
-    Choice {
+    Lowering {
         lowered: Some(Mechanism::KprobeMulti),
         attaches: sites.iter().map(many).collect(),
         why: "one link for several functions".into(),
@@ -328,7 +342,7 @@ fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
         };
         if ty.is_scalar() && !name.is_empty() && names.insert(name.clone()) {
             let field = Field { name, offset: slot * 8, bits: None, ty };
-            fields.push(Rc::new(ContextField { field, place: Place::RawArg(slot) }));
+            fields.push(Rc::new(ContextField { field, place: FieldLocation::RawArg(slot) }));
         }
     }
     fields

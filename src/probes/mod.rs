@@ -17,7 +17,7 @@ mod uprobe;
 mod usdt;
 mod watchpoint;
 
-pub use attach::{Attach, Every, InFile, Traits, Unhit};
+pub use attach::{Attach, InFile, SamplePeriod, Traits, Unhit};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 
@@ -28,52 +28,52 @@ use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::instructions::Placed;
 pub use crate::system::matches;
-use crate::system::{ArgumentPlace, Feature, Missing, System, Unplaced};
+use crate::system::{ArgumentPlace, Feature, Missing, TargetInfo, Unplaced};
 use crate::types::{Field, Space, Type};
 pub(crate) use kprobe::NO_KPROBES;
 
 /// What a probe offers and a builtin may need: a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
-pub struct Caps(pub u32);
+pub struct ContextFeatures(pub u32);
 
-impl Caps {
+impl ContextFeatures {
     /// Nothing.
-    pub const NONE: Caps = Caps(0);
+    pub const NONE: ContextFeatures = ContextFeatures(0);
     /// `argN`.
-    pub const ARGN: Caps = Caps(1);
+    pub const ARGN: ContextFeatures = ContextFeatures(1);
     /// `args`.
-    pub const ARGS: Caps = Caps(1 << 1);
+    pub const ARGS: ContextFeatures = ContextFeatures(1 << 1);
     /// `retval`.
-    pub const RETVAL: Caps = Caps(1 << 2);
+    pub const RETVAL: ContextFeatures = ContextFeatures(1 << 2);
     /// Registers: the context starts with a `struct pt_regs`.
-    pub const REGS: Caps = Caps(1 << 3);
+    pub const REGS: ContextFeatures = ContextFeatures(1 << 3);
     /// `func`.
-    pub const FUNC: Caps = Caps(1 << 4);
+    pub const FUNC: ContextFeatures = ContextFeatures(1 << 4);
     /// `ctx`.
-    pub const CTX: Caps = Caps(1 << 5);
+    pub const CTX: ContextFeatures = ContextFeatures(1 << 5);
     /// A user-space binary: `uaddr`.
-    pub const BINARY: Caps = Caps(1 << 6);
+    pub const BINARY: ContextFeatures = ContextFeatures(1 << 6);
     /// A task's context: signals may be sent to `current`.
-    pub const SIGNAL: Caps = Caps(1 << 7);
+    pub const SIGNAL: ContextFeatures = ContextFeatures(1 << 7);
     /// A stack to take.
-    pub const STACK: Caps = Caps(1 << 8);
+    pub const STACK: ContextFeatures = ContextFeatures(1 << 8);
     /// A function's entry where it can be made to return at once: `override`.
-    pub const OVERRIDE: Caps = Caps(1 << 9);
+    pub const OVERRIDE: ContextFeatures = ContextFeatures(1 << 9);
     /// Pointers among the arguments of which the verifier knows what they lead to: `path`.
-    pub const TRUSTED: Caps = Caps(1 << 10);
+    pub const TRUSTED: ContextFeatures = ContextFeatures(1 << 10);
 
     /// Both sets.
-    pub const fn and(self, other: Caps) -> Caps {
-        Caps(self.0 | other.0)
+    pub const fn and(self, other: ContextFeatures) -> ContextFeatures {
+        ContextFeatures(self.0 | other.0)
     }
 
     /// This, without `other`.
-    pub const fn without(self, other: Caps) -> Caps {
-        Caps(self.0 & !other.0)
+    pub const fn without(self, other: ContextFeatures) -> ContextFeatures {
+        ContextFeatures(self.0 & !other.0)
     }
 
     /// Is all of `other` in this?
-    pub const fn has(self, other: Caps) -> bool {
+    pub const fn has(self, other: ContextFeatures) -> bool {
         self.0 & other.0 == other.0
     }
 }
@@ -101,19 +101,19 @@ pub struct ContextField {
     /// Name, offset within the context (or the argument's number, as the kind will have it) and type.
     pub field: Field,
     /// How the kind finds it.
-    pub place: Place,
+    pub place: FieldLocation,
 }
 
 impl ContextField {
     /// Can a program read it?
     pub fn is_readable(&self) -> bool {
-        !matches!(self.place, Place::Unreadable(_))
+        !matches!(self.place, FieldLocation::Unreadable(_))
     }
 }
 
 /// Where a field of `args` is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum FieldLocation {
     /// In the context record, at the field's offset.
     Record,
     /// In the record by reference: a `u32` of length << 16 | offset at the field's offset, counted from the record's start.
@@ -134,7 +134,7 @@ pub enum Place {
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     /// What builtins may need.
-    pub caps: Caps,
+    pub caps: ContextFeatures,
     /// Fields of `args`, when there are any.
     pub fields: Vec<std::rc::Rc<ContextField>>,
     /// Type of `retval` (else `uint64`).
@@ -162,9 +162,9 @@ pub struct ProbeSite {
 
 /// What a probe's body asks of its context.
 #[derive(Clone, Debug, Default)]
-pub struct Asks {
+pub struct BodyNeeds {
     /// What its builtins need.
-    pub caps: Caps,
+    pub caps: ContextFeatures,
     /// What it loads.
     pub args: Vec<ArgRef>,
     /// Of a system call's exit: does the body run only for calls whose entry the script has seen?
@@ -175,7 +175,7 @@ pub struct Asks {
 
 /// Which mechanism serves a probe.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct Lowering {
     /// By which in place of the one that the kind is named after; none for just that.
     pub lowered: Option<Mechanism>,
     /// For each site, when it is another.
@@ -184,7 +184,7 @@ pub struct Choice {
     pub why: Cow<'static, str>,
 }
 
-impl Choice {
+impl Lowering {
     /// The one that the kind is named after.
     pub fn literal(why: impl Into<Cow<'static, str>>) -> Self {
         Self { lowered: None, attaches: Vec::new(), why: why.into() }
@@ -194,7 +194,7 @@ impl Choice {
 /// What expansion may ask.
 pub struct Env<'a> {
     /// Kernel facts.
-    pub sys: &'a dyn System,
+    pub sys: &'a dyn TargetInfo,
     /// Settings of the run.
     pub settings: &'a Settings,
 }
@@ -247,7 +247,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// Parses the point's segments after the first and finds what they mean here: at least one site, in a stable order.
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic>;
     /// What the kind's sites offer at most, whatever the site: for messages that list kinds.
-    fn offers(&self) -> Caps;
+    fn offers(&self) -> ContextFeatures;
     /// What a site offers.
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
         Ok(Context { caps: self.offers(), ..Context::default() })
@@ -262,8 +262,8 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
         Ok(Vec::new())
     }
     /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.
-    fn cheaper(&self, _sites: &[ProbeSite], _asks: &Asks, _env: &Env) -> Choice {
-        Choice::literal("")
+    fn lower(&self, _sites: &[ProbeSite], _asks: &BodyNeeds, _env: &Env) -> Lowering {
+        Lowering::literal("")
     }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;

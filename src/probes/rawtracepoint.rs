@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{
+    ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, matches, missing,
+};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -58,8 +60,8 @@ impl ProbeKind for RawTracepoint {
         Ok(found)
     }
 
-    fn offers(&self) -> Caps {
-        Caps::ARGS.and(Caps::ARGN).and(Caps::STACK).and(Caps::SIGNAL)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::ARGS.and(ContextFeatures::ARGN).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -68,7 +70,7 @@ impl ProbeKind for RawTracepoint {
         let known = args.as_ref().map_or(MAX_ARGS, |a| a.len() as u32);
         let fields = args.unwrap_or_default().into_iter().enumerate().map(|(i, (name, ty))| {
             let field = crate::types::Field { name, offset: i as u32 * 8, bits: None, ty };
-            Rc::new(ContextField { field, place: Place::RawArg(i as u32) })
+            Rc::new(ContextField { field, place: FieldLocation::RawArg(i as u32) })
         });
         Ok(Context { caps: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), ..Context::default() })
     }

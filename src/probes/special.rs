@@ -1,7 +1,7 @@
 //! `begin` and `end`: run once, in this process, before everything is attached and after all is detached; and `self`: run by
 //! this process when somebody asks for it.
 
-use super::{ArgRef, Attach, Caps, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
+use super::{ArgRef, Attach, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -84,8 +84,8 @@ impl ProbeKind for Special {
         Ok(vec![ProbeSite { kind: super::row(self.name()), name: self.name().into(), attach: self.attach.clone(), span: point.span }])
     }
 
-    fn offers(&self) -> Caps {
-        Caps::STACK
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::STACK
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

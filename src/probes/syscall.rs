@@ -11,13 +11,13 @@
 
 use std::borrow::Cow;
 
-use super::{Asks, Attach, Caps, Choice, ContextField, Env, ProbeSite};
+use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite};
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::functions::KERNEL;
 use crate::system::noreturn;
 use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
-use crate::system::{Feature, System, TypeName};
+use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::{Int, Space, Type};
 
 /// The category whose events are the entries and exits of system calls.
@@ -102,7 +102,7 @@ pub fn of<'a>(category: &str, event: &'a str) -> Option<SystemCall<'a>> {
 }
 
 /// Does the exit of the call never come about? The site is of an exit's tracepoint, whatever serves it.
-pub fn never_exits(attach: &Attach, sys: &dyn System) -> bool {
+pub fn never_exits(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Tracepoint { category, event } = attach {
         return of(category, event).is_some_and(|call| !call.enter && noreturn::of_syscall(call.name));
     }
@@ -131,7 +131,7 @@ pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
 }
 
 /// What serves these sites of one probe, all of system calls.
-pub fn choose(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+pub fn choose(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
     let calls: Vec<SystemCall> = sites.iter().filter_map(of_site).collect();
     if let Some(choice) = (!asks.company_is_raw).then(|| by_trampolines(&calls, asks, env)).flatten() {
         return choice;
@@ -143,9 +143,9 @@ pub fn choose(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
     let raw_is_cheaper = cost::RAW_RUN * 1000 < cost::PERF_RUN * share;
     // older kernels show a perf tracepoint's program of a system call the registers of user space, from which the
     // kernel unwinds no stack of its own (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
-    let takes_a_stack = asks.caps.has(Caps::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
+    let takes_a_stack = asks.caps.has(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
     if told_apart && !asks.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
-        return Choice::literal(format!("an estimated {share} of 1,000 system calls are traced"));
+        return Lowering::literal(format!("an estimated {share} of 1,000 system calls are traced"));
     }
     match by_raw_program(&calls, env) {
         Some(attaches) if asks.company_is_raw => {
@@ -154,12 +154,12 @@ pub fn choose(sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
         Some(attaches) if takes_a_stack => chosen(Mechanism::RawSyscalls, attaches, "it takes a stack"),
         Some(attaches) if calls.len() > MOST_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
         Some(attaches) => chosen(Mechanism::RawSyscalls, attaches, format!("an estimated {share} of 1,000 system calls are traced")),
-        None => Choice::literal("no raw tracepoint is of one system call alone"),
+        None => Lowering::literal("no raw tracepoint is of one system call alone"),
     }
 }
 
-fn chosen(by: Mechanism, attaches: Vec<Attach>, why: impl Into<Cow<'static, str>>) -> Choice {
-    Choice { lowered: Some(by), attaches, why: why.into() }
+fn chosen(by: Mechanism, attaches: Vec<Attach>, why: impl Into<Cow<'static, str>>) -> Lowering {
+    Lowering { lowered: Some(by), attaches, why: why.into() }
 }
 
 fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
@@ -173,10 +173,10 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
 ///
 /// An entry does: what a filter (seccomp) refuses reaches neither. An exit's tracepoint fires for refused calls too, and in the
 /// child of a `fork`, of which the function knows nothing; so it must be one whose body runs only after an entry was seen.
-fn by_trampolines(calls: &[SystemCall], asks: &Asks, env: &Env) -> Option<Choice> {
+fn by_trampolines(calls: &[SystemCall], asks: &BodyNeeds, env: &Env) -> Option<Lowering> {
     let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
     // a kernel stack would begin elsewhere
-    if refused || asks.caps.has(Caps::STACK) || !env.sys.has(Feature::Trampoline) {
+    if refused || asks.caps.has(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
     let same = |call: &SystemCall| call.enter || asks.after_entry && !noreturn::of_syscall(call.name);

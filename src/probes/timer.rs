@@ -2,7 +2,7 @@
 //!
 //! Source of the mechanism: perf_event_open(2), `PERF_COUNT_SW_CPU_CLOCK`.
 
-use super::{ArgRef, Attach, Caps, Env, Every, Info, ProbeKind, ProbeSite, ProgramType, matches};
+use super::{ArgRef, Attach, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, SamplePeriod, matches};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -56,11 +56,11 @@ impl ProbeKind for Timer {
         let number = super::whole_number;
         let every = match parts.as_slice() {
             ["hz", n] => match number(n) {
-                Some(n) if n > 0 => Every::Frequency(n),
+                Some(n) if n > 0 => SamplePeriod::Frequency(n),
                 _ => return Err(wrong(format!("`{n}` is not a number of times per second"))),
             },
             [unit, n] => match (UNITS.iter().find(|(u, _)| u == unit), number(n)) {
-                (Some((_, ns)), Some(n)) if n > 0 => Every::Period(n.saturating_mul(*ns)),
+                (Some((_, ns)), Some(n)) if n > 0 => SamplePeriod::Period(n.saturating_mul(*ns)),
                 (Some(_), _) => return Err(wrong(format!("`{n}` is not a number of `{unit}`"))),
                 (None, _) => {
                     let names = UNITS.iter().map(|(u, _)| *u).chain(["hz"]);
@@ -68,24 +68,24 @@ impl ProbeKind for Timer {
                 }
             },
             [duration] => match number(duration) {
-                Some(n) if n > 0 => Every::Period(n),
+                Some(n) if n > 0 => SamplePeriod::Period(n),
                 _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
             },
             _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };
-        if let Every::Period(ns @ ..SHORTEST_NS) = every {
+        if let SamplePeriod::Period(ns @ ..SHORTEST_NS) = every {
             return Err(wrong(format!("{ns} ns is too short: at least {SHORTEST_NS} ns")));
         }
         let name = match (parts.as_slice(), every) {
             ([unit, n], _) => format!("{}:{unit}:{}", self.name(), number(n).unwrap_or_default()),
-            (_, Every::Period(n) | Every::Frequency(n)) => format!("{}:us:{}", self.name(), n / 1000),
+            (_, SamplePeriod::Period(n) | SamplePeriod::Frequency(n)) => format!("{}:us:{}", self.name(), n / 1000),
         };
         let attach = Attach::Perf { ty: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK, every, all_cpus: self.all_cpus };
         Ok(vec![ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }])
     }
 
-    fn offers(&self) -> Caps {
-        Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::REGS.and(ContextFeatures::CTX).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

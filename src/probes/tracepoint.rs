@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use super::{
-    ArgRef, Asks, Attach, Caps, Choice, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, matches, missing,
-    parts, syscall,
+    ArgRef, Attach, BodyNeeds, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, Lowering, ProbeKind, ProbeSite,
+    ProgramType, matches, missing, parts, syscall,
 };
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand, Repr};
@@ -78,8 +78,8 @@ impl ProbeKind for Tracepoint {
         })
     }
 
-    fn offers(&self) -> Caps {
-        Caps::ARGS.and(Caps::STACK).and(Caps::SIGNAL)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::ARGS.and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -87,9 +87,9 @@ impl ProbeKind for Tracepoint {
         let format = env.sys.tracepoint(category, event).map_err(|m| missing(site.span, m))?;
         let fields = format.map(|f| f.fields).unwrap_or_default().into_iter().map(|f| {
             let place = match f.loc {
-                Some(DataLoc::Absolute) => Place::DataLoc,
-                Some(DataLoc::Relative) => Place::RelLoc,
-                None => Place::Record,
+                Some(DataLoc::Absolute) => FieldLocation::DataLoc,
+                Some(DataLoc::Relative) => FieldLocation::RelLoc,
+                None => FieldLocation::Record,
             };
             let mut field = f.field;
             if let (Some(_), Type::Str(0)) = (f.loc, &field.ty) {
@@ -107,23 +107,23 @@ impl ProbeKind for Tracepoint {
         Ok(format.into_iter().flat_map(|f| f.fields).map(|f| f.decl).collect())
     }
 
-    fn cheaper(&self, sites: &[ProbeSite], asks: &Asks, env: &Env) -> Choice {
+    fn lower(&self, sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
         if sites.iter().all(|s| syscall::of_site(s).is_some()) {
             return syscall::choose(sites, asks, env);
         }
         if env.settings.refuses(Mechanism::RawTracepoint) {
-            return Choice::literal("the raw form is turned off");
+            return Lowering::literal("the raw form is turned off");
         }
         if sites.len() > 1 && !env.sys.has(Feature::RawTracepointCookie) {
-            return Choice::literal("this kernel does not tell raw tracepoints apart");
+            return Lowering::literal("this kernel does not tell raw tracepoints apart");
         }
         // where the stack begins depends on the mechanism
-        if asks.caps.has(Caps::STACK) {
-            return Choice::literal("it takes a stack");
+        if asks.caps.has(ContextFeatures::STACK) {
+            return Lowering::literal("it takes a stack");
         }
         let names = || sites.iter().map(Self::names_of);
         if names().any(|(category, event)| env.sys.is_dynamic_tracepoint(category, event)) {
-            return Choice::literal("an event made at run time has no raw form");
+            return Lowering::literal("an event made at run time has no raw form");
         }
         // that there is a raw form is seen when it is attached: only fields are worth a look at the kernel's types
         if !asks.args.is_empty() {
@@ -131,11 +131,11 @@ impl ProbeKind for Tracepoint {
             let raw = if let [site] = sites { env.sys.raw_tracepoint(Self::names_of(site).1) } else { None };
             let there = |a: &ArgRef| matches!((a, &raw), (ArgRef::Named(f), Some(raw)) if raw_argument(raw, f).is_some());
             if !asks.args.iter().all(there) {
-                return Choice::literal("it asks for what is in the event's record alone");
+                return Lowering::literal("it asks for what is in the event's record alone");
             }
         }
         let attaches = names().map(|(_, event)| Attach::RawTracepoint { name: event.into() }).collect();
-        Choice { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone".into() }
+        Lowering { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone".into() }
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {
@@ -157,7 +157,7 @@ impl ProbeKind for Tracepoint {
             ArgRef::Named(f) if matches!(site.attach, Attach::RawTracepoint { .. }) => {
                 let raw = env.sys.raw_tracepoint(Self::names_of(site).1).unwrap_or_default();
                 let Some(n) = raw_argument(&raw, f) else { crate::bug!("{} has no raw {}", site.name, f.field.name) };
-                load_field(e, &ContextField { place: Place::RawArg(n), ..(**f).clone() })
+                load_field(e, &ContextField { place: FieldLocation::RawArg(n), ..(**f).clone() })
             }
             ArgRef::Named(f) => load(e, site, env, f),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| load(e, site, env, f)),
@@ -193,7 +193,7 @@ fn raw_argument(raw: &[(String, Type)], f: &ContextField) -> Option<u32> {
         (Type::Ptr(..), Type::Ptr(..)) => true,
         _ => false,
     };
-    (same && f.field.bits.is_none() && f.place == Place::Record).then_some(at as u32)
+    (same && f.field.bits.is_none() && f.place == FieldLocation::Record).then_some(at as u32)
 }
 
 fn load<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Operand<'c> {
@@ -207,11 +207,11 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
         None => Operand::at(ty.clone(), v, Space::Kernel),
     };
     match f.place {
-        Place::RawArg(n) => {
+        FieldLocation::RawArg(n) => {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
             by_value(e, v)
         }
-        Place::Record => match ty.as_int() {
+        FieldLocation::Record => match ty.as_int() {
             Some(int) => Operand::reg(ty, e.load_ctx(f.field.offset, int)),
             // the record is kernel memory like any other; only loads of whole words may use the context itself
             None => {
@@ -220,13 +220,15 @@ fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
                 Operand::at(ty, at, Space::Kernel)
             }
         },
-        Place::Argument(_) | Place::Object | Place::Unreadable(_) => crate::bug!("a record's field is not at {:?}", f.place),
-        Place::DataLoc | Place::RelLoc => {
+        FieldLocation::Argument(_) | FieldLocation::Object | FieldLocation::Unreadable(_) => {
+            crate::bug!("a record's field is not at {:?}", f.place)
+        }
+        FieldLocation::DataLoc | FieldLocation::RelLoc => {
             let word = e.load_ctx(f.field.offset, Int { bytes: 4, signed: false });
             let from = e.and(word, e.int(0xffff));
             let ctx = e.addr(e.ctx());
             let mut at = e.add(ctx, from);
-            if f.place == Place::RelLoc {
+            if f.place == FieldLocation::RelLoc {
                 at = e.add(at, e.int(u64::from(f.field.offset) + 4));
             }
             if let Type::Str(cap) = ty { e.read_string(Space::Kernel, at, cap) } else { Operand { ty, repr: Repr::At(at, Space::Kernel) } }

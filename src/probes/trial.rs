@@ -1,6 +1,6 @@
 //! `test` and `bench`: what a script's own tests are, and how long its parts take; run with `--test` and `--bench` alone.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, missing, parts};
+use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, missing, parts};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::settings::Mode;
@@ -59,8 +59,8 @@ impl ProbeKind for Trial {
         true
     }
 
-    fn offers(&self) -> Caps {
-        Caps::STACK
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::STACK
     }
 
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {

@@ -8,7 +8,7 @@ mod find;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType, missing};
+use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
@@ -108,7 +108,7 @@ fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
 fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
     match &f.place {
-        Place::Argument(place) => match (place.pieces.as_slice(), ty.as_int()) {
+        FieldLocation::Argument(place) => match (place.pieces.as_slice(), ty.as_int()) {
             ([Piece { from: Source::Memory { register, by, then }, .. }], None) => {
                 let at = address(e, *register, *by, *then, 0);
                 Operand::at(ty, at, Space::User)
@@ -133,7 +133,12 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
                 }
             }
         },
-        Place::Record | Place::DataLoc | Place::RelLoc | Place::RawArg(_) | Place::Object | Place::Unreadable(_) => {
+        FieldLocation::Record
+        | FieldLocation::DataLoc
+        | FieldLocation::RelLoc
+        | FieldLocation::RawArg(_)
+        | FieldLocation::Object
+        | FieldLocation::Unreadable(_) => {
             crate::bug!("a function's argument is not at {:?}", f.place)
         }
     }
@@ -251,9 +256,14 @@ impl ProbeKind for Uprobe {
         }
     }
 
-    fn offers(&self) -> Caps {
-        let both = Caps::REGS.and(Caps::FUNC).and(Caps::CTX).and(Caps::BINARY).and(Caps::STACK).and(Caps::SIGNAL);
-        both.and(if self.ret { Caps::RETVAL } else { Caps::ARGN.and(Caps::ARGS) })
+    fn offers(&self) -> ContextFeatures {
+        let both = ContextFeatures::REGS
+            .and(ContextFeatures::FUNC)
+            .and(ContextFeatures::CTX)
+            .and(ContextFeatures::BINARY)
+            .and(ContextFeatures::STACK)
+            .and(ContextFeatures::SIGNAL);
+        both.and(if self.ret { ContextFeatures::RETVAL } else { ContextFeatures::ARGN.and(ContextFeatures::ARGS) })
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -265,9 +275,9 @@ impl ProbeKind for Uprobe {
         };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
         let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
-        let caps = if unknown { self.offers().without(Caps::FUNC) } else { self.offers() };
+        let caps = if unknown { self.offers().without(ContextFeatures::FUNC) } else { self.offers() };
         // results are on the stack then, behind the arguments, however many these are
-        let caps = if abi == Abi::GoStack { caps.without(Caps::RETVAL) } else { caps };
+        let caps = if abi == Abi::GoStack { caps.without(ContextFeatures::RETVAL) } else { caps };
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 
@@ -275,10 +285,10 @@ impl ProbeKind for Uprobe {
         let mut offset = 0u32;
         let fields = declared(site, env)?.into_iter().map(|a| {
             let place = match a.place {
-                Ok(place) => Place::Argument(place),
+                Ok(place) => FieldLocation::Argument(place),
                 Err(why) => {
                     let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
-                    return Rc::new(ContextField { field, place: Place::Unreadable(why) });
+                    return Rc::new(ContextField { field, place: FieldLocation::Unreadable(why) });
                 }
             };
             offset = offset.next_multiple_of(a.ty.align());

@@ -6,7 +6,7 @@
 mod args;
 
 use super::uprobe::as_asked;
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
+use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -93,8 +93,13 @@ impl ProbeKind for Usdt {
         })
     }
 
-    fn offers(&self) -> Caps {
-        Caps::REGS.and(Caps::ARGN).and(Caps::CTX).and(Caps::BINARY).and(Caps::STACK).and(Caps::SIGNAL)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::REGS
+            .and(ContextFeatures::ARGN)
+            .and(ContextFeatures::CTX)
+            .and(ContextFeatures::BINARY)
+            .and(ContextFeatures::STACK)
+            .and(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {

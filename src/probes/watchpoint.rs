@@ -2,7 +2,7 @@
 //!
 //! Source: perf_event_open(2), `PERF_TYPE_BREAKPOINT`; what each processor can do: arch/*/kernel/hw_breakpoint.c.
 
-use super::{ArgRef, Attach, Caps, Context, Env, Info, ProbeKind, ProbeSite, ProgramType, missing};
+use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::syntax::ast::AttachPoint;
@@ -98,8 +98,8 @@ impl ProbeKind for Watchpoint {
         Ok(vec![ProbeSite { kind: super::row("watchpoint"), name, attach, span: point.span }])
     }
 
-    fn offers(&self) -> Caps {
-        Caps::REGS.and(Caps::CTX).and(Caps::STACK).and(Caps::SIGNAL)
+    fn offers(&self) -> ContextFeatures {
+        ContextFeatures::REGS.and(ContextFeatures::CTX).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {

@@ -11,7 +11,6 @@ use super::scan::tag;
 use super::shapes::{is_type, printed, shape};
 use super::{Next, PATIENCE, Prompt, interrupts, top};
 use crate::builtins;
-use crate::check::{dump, hir};
 use crate::diag::{Source, Span, nearest};
 use crate::emit::Dumps;
 use crate::failure::{Failure, reason};
@@ -20,6 +19,7 @@ use crate::input;
 use crate::list;
 use crate::probes::{self, Env};
 use crate::runtime::cost::{self, Cost};
+use crate::sema::{dump, hir};
 use crate::syntax::{self, ast};
 use crate::types::Type;
 

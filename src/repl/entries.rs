@@ -13,13 +13,13 @@ use super::interrupts;
 use super::printer::{Lines, Printer};
 use anyhow::Context;
 
-use crate::check::hir;
 use crate::cli::Run;
 use crate::codegen::artifact::Artifact;
 use crate::render::{self, RenderOptions, Renderer};
 use crate::runtime::{self, Options, Parts, Remote};
+use crate::sema::hir;
 use crate::settings::{MapLayout, Settings};
-use crate::system::System;
+use crate::system::TargetInfo;
 use crate::system::live::Live;
 
 /// A map that entries share: it lives as long as the prompt, or until it is reset.
@@ -207,7 +207,7 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
 /// Runs what ends by itself, here and now: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
-pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run, sys: &dyn System) -> Result<(Vec<u8>, Parts), Why> {
+pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run, sys: &dyn TargetInfo) -> Result<(Vec<u8>, Parts), Why> {
     let remote = Arc::new(Remote::new()?);
     let options = Options { quiet: true, led_by: Some(remote.clone()), maps, ..Options::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -14,18 +14,18 @@ use rustyline::hint::Hinter;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Helper};
 
-use super::World;
+use super::Workspace;
 use super::commands::{self, Wants};
-use super::scan::{self, Place, Token};
+use super::scan::{self, CompletionContext, Token};
 use super::shapes::{printed_type, shape};
 use crate::builtins;
 use crate::diag::plain;
 use crate::frontend::entry::Text;
 use crate::list;
-use crate::probes::{self, Caps, Env, KINDS, ProbeKind};
+use crate::probes::{self, ContextFeatures, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
 use crate::syntax;
-use crate::system::{System, TypeName, constants};
+use crate::system::{TargetInfo, TypeName, constants};
 use crate::terminal::{self, paint};
 use crate::types::Type;
 use anstyle::{AnsiColor, Style};
@@ -35,7 +35,7 @@ const MOST: usize = 20_000;
 
 /// For the editor.
 pub struct Line {
-    world: Rc<World>,
+    world: Rc<Workspace>,
     /// The line that was last drawn had something in it.
     typed: Cell<bool>,
     /// Members that were looked for last, and the text up to their dot: they stay the same while a name is typed.
@@ -46,7 +46,7 @@ pub struct Line {
 
 impl Line {
     /// Nothing is typed yet.
-    pub fn new(world: Rc<World>) -> Self {
+    pub fn new(world: Rc<Workspace>) -> Self {
         Self { world, typed: Cell::new(false), members: RefCell::default(), listed: Cell::new(false) }
     }
 
@@ -61,19 +61,19 @@ impl Line {
         let place = scan::place(text);
         let starts = |from: usize| text.get(from..).unwrap_or_default().to_owned();
         let (from, names) = match place {
-            Place::Nothing => return (text.len(), Vec::new()),
-            Place::Command(from) => (from, commands::TABLE.iter().map(|c| c.name.to_owned()).collect()),
-            Place::Argument(name, from) => return self.argument(&name, text, from),
-            Place::Probe(from) => return self.probes(&starts(from), from),
-            Place::Map(from) => (from, self.maps(text)),
-            Place::Variable(from) => {
+            CompletionContext::Nothing => return (text.len(), Vec::new()),
+            CompletionContext::Command(from) => (from, commands::TABLE.iter().map(|c| c.name.to_owned()).collect()),
+            CompletionContext::Argument(name, from) => return self.argument(&name, text, from),
+            CompletionContext::Probe(from) => return self.probes(&starts(from), from),
+            CompletionContext::Map(from) => (from, self.maps(text)),
+            CompletionContext::Variable(from) => {
                 let all = scan::tokens(text.get(..from).unwrap_or_default());
                 let found = all.iter().filter(|(kind, _)| *kind == Token::Variable).filter_map(|(_, r)| text.get(r.clone()));
                 (from, found.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect())
             }
-            Place::Type(kind, from) => (from, self.types(kind)),
-            Place::Word(from) => (from, words(&starts(from))),
-            Place::Member { expr, name } => (name, self.members(text, expr).into_iter().map(|(member, _)| member).collect()),
+            CompletionContext::Type(kind, from) => (from, self.types(kind)),
+            CompletionContext::Word(from) => (from, words(&starts(from))),
+            CompletionContext::Member { expr, name } => (name, self.members(text, expr).into_iter().map(|(member, _)| member).collect()),
         };
         let typed = starts(from);
         let mut names: Vec<String> = names.into_iter().filter(|n| n.starts_with(&typed)).collect();
@@ -123,7 +123,7 @@ impl Line {
             return (from, names);
         };
         let Some(kind) = probes::find(first) else { return (from, Vec::new()) };
-        if kind.offers().has(Caps::BINARY) && rest.starts_with('/') && !rest.contains(':') {
+        if kind.offers().has(ContextFeatures::BINARY) && rest.starts_with('/') && !rest.contains(':') {
             return (from, files(rest, ":").into_iter().map(|path| format!("{first}:{path}")).collect());
         }
         let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
@@ -134,7 +134,7 @@ impl Line {
         }
         let canonical = kind.name();
         // a binary is listed by the path that its name leads to
-        let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().has(Caps::BINARY)) {
+        let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().has(ContextFeatures::BINARY)) {
             Some((binary, within)) => (Some(binary), within),
             None => (None, rest),
         };
@@ -182,7 +182,7 @@ impl Line {
         let checked = self.world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree)));
         let Ok(entry) = checked else { return Vec::new() };
         let script = &entry.checked.script;
-        let sys: &dyn System = &self.world.sys;
+        let sys: &dyn TargetInfo = &self.world.sys;
         if args {
             let env = Env { sys, settings: &entry.checked.settings };
             let Some(site) = script.probes.last().and_then(|p| p.sites.first()) else { return Vec::new() };
@@ -205,20 +205,24 @@ impl Line {
         }
         let from = |at: usize| text.get(at..).filter(|word| !word.is_empty());
         match scan::place(text) {
-            Place::Nothing | Place::Command(_) | Place::Argument(..) | Place::Variable(_) | Place::Type(..) => None,
-            Place::Map(at) => {
+            CompletionContext::Nothing
+            | CompletionContext::Command(_)
+            | CompletionContext::Argument(..)
+            | CompletionContext::Variable(_)
+            | CompletionContext::Type(..) => None,
+            CompletionContext::Map(at) => {
                 let held = self.world.given().into_iter().find(|m| from(at) == Some(m.name.as_str()))?;
                 Some(shape(&held))
             }
-            Place::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),
-            Place::Probe(at) => {
+            CompletionContext::Word(at) => builtins::find(from(at)?).map(|row| row.doc.to_owned()),
+            CompletionContext::Probe(at) => {
                 let word = from(at)?;
                 let row = builtins::find(word).map(|row| row.doc);
                 row.or_else(|| Some(kind_named(word)?.info().usage)).map(str::to_owned)
             }
             // with a pattern, the checker would look at all that match
-            Place::Member { .. } if text.split('{').next().is_some_and(|head| head.contains(['*', '?'])) => None,
-            Place::Member { expr, name } => {
+            CompletionContext::Member { .. } if text.split('{').next().is_some_and(|head| head.contains(['*', '?'])) => None,
+            CompletionContext::Member { expr, name } => {
                 let whole = from(name)?;
                 self.members(text, expr).into_iter().find(|(member, _)| member == whole).map(|(_, ty)| ty.to_string())
             }
@@ -300,7 +304,7 @@ fn statement_start(before: &str) -> (String, usize) {
     (format!("{} ", before.get(..end).unwrap_or_default()), open)
 }
 
-fn members_of(ty: &Type, sys: &dyn System) -> Vec<(String, Type)> {
+fn members_of(ty: &Type, sys: &dyn TargetInfo) -> Vec<(String, Type)> {
     match ty {
         Type::Ptr(to, _) => members_of(to, sys),
         Type::Struct(s) => sys.expand(s).map(|r| r.fields.into_iter().map(|f| (f.name, f.ty)).collect()).unwrap_or_default(),
@@ -313,7 +317,7 @@ fn members_of(ty: &Type, sys: &dyn System) -> Vec<(String, Type)> {
         | Type::Str(_)
         | Type::Buf(_)
         | Type::Array(..)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => Vec::new(),
     }

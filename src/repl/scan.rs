@@ -73,7 +73,7 @@ fn closed(text: &str) -> bool {
 
 /// What stands before the cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CompletionContext {
     /// A command's name, from here on.
     Command(usize),
     /// A command's argument: its name, and where the argument begins.
@@ -95,27 +95,27 @@ pub enum Place {
 }
 
 /// What the end of a text is on.
-pub fn place(text: &str) -> Place {
+pub fn place(text: &str) -> CompletionContext {
     if let Some(command) = text.trim_start().strip_prefix(':') {
         let from = text.len() - command.len();
         return match command.split_once(char::is_whitespace) {
-            None => Place::Command(from),
-            Some((name, rest)) => Place::Argument(name.into(), text.len() - rest.trim_start().len()),
+            None => CompletionContext::Command(from),
+            Some((name, rest)) => CompletionContext::Argument(name.into(), text.len() - rest.trim_start().len()),
         };
     }
     let all = tokens(text);
     let is = |range: &std::ops::Range<usize>, sign: &str| text.get(range.clone()) == Some(sign);
     let last = all.last().map_or("", |(_, range)| text.get(range.clone()).unwrap_or_default());
     match all.last() {
-        Some((Token::Text, _)) if !closed(last) => return Place::Nothing,
-        Some((Token::Comment, _)) => return Place::Nothing,
+        Some((Token::Text, _)) if !closed(last) => return CompletionContext::Nothing,
+        Some((Token::Comment, _)) => return CompletionContext::Nothing,
         _ => {}
     }
     if let [.., (_, word), (Token::Sign, blank)] | [.., (_, word), (Token::Sign, blank), (Token::Word, _)] = all.as_slice()
         && let Some(kind) = text.get(word.clone()).and_then(tag)
         && text.get(blank.clone()).is_some_and(|sign| sign.trim().is_empty())
     {
-        return Place::Type(kind, blank.end);
+        return CompletionContext::Type(kind, blank.end);
     }
     let depth: i32 = all.iter().map(|(k, r)| if *k == Token::Sign { i32::from(is(r, "{")) - i32::from(is(r, "}")) } else { 0 }).sum();
     if depth <= 0 && !in_predicate(text, &all) {
@@ -123,9 +123,9 @@ pub fn place(text: &str) -> Place {
         let from = text.rfind(|c: char| c.is_whitespace() || c == ',' || c == '}').map_or(0, |at| at + 1);
         let first = text.get(from..).unwrap_or_default();
         return match first.chars().next() {
-            Some('@') if !first.contains([':', '.', '[']) => Place::Map(from),
+            Some('@') if !first.contains([':', '.', '[']) => CompletionContext::Map(from),
             _ if first.contains(['.', '(', '[', '@', '$']) && !first.contains(':') => within(text, &all),
-            _ => Place::Probe(from),
+            _ => CompletionContext::Probe(from),
         };
     }
     within(text, &all)
@@ -145,25 +145,25 @@ fn in_predicate(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> bool {
     slashes == 1
 }
 
-fn within(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> Place {
+fn within(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> CompletionContext {
     let end = text.len();
-    let Some((kind, range)) = all.last() else { return Place::Word(end) };
+    let Some((kind, range)) = all.last() else { return CompletionContext::Word(end) };
     let (name, before) = match kind {
-        Token::Variable => return Place::Variable(range.start),
-        Token::Map => return Place::Map(range.start),
+        Token::Variable => return CompletionContext::Variable(range.start),
+        Token::Map => return CompletionContext::Map(range.start),
         Token::Word => (range.start, all.len().saturating_sub(1)),
         Token::Sign => (end, all.len()),
-        Token::Number | Token::Text | Token::Comment => return Place::Nothing,
+        Token::Number | Token::Text | Token::Comment => return CompletionContext::Nothing,
     };
     let sign = |at: usize| all.get(at).filter(|(k, _)| *k == Token::Sign).and_then(|(_, r)| text.get(r.clone()));
     let dot = before.checked_sub(1).and_then(sign) == Some(".");
     let arrow = before.checked_sub(2).and_then(sign) == Some("-") && before.checked_sub(1).and_then(sign) == Some(">");
     if !dot && !arrow {
-        return Place::Word(name);
+        return CompletionContext::Word(name);
     }
     let last = before - if dot { 1 } else { 2 };
     let expr = chain(text, all, last);
-    Place::Member { expr, name }
+    CompletionContext::Member { expr, name }
 }
 
 /// What goes before the name of a type.
@@ -221,32 +221,32 @@ mod tests {
     fn what_the_cursor_is_on() {
         let member = |text: &str| {
             let place = place(text);
-            let Place::Member { expr, name } = place else { panic!("{text}: {place:?}") };
+            let CompletionContext::Member { expr, name } = place else { panic!("{text}: {place:?}") };
             (text[expr].to_string(), text[name..].to_string())
         };
-        assert_eq!(place(":he"), Place::Command(1));
-        assert_eq!(place(":drop 1"), Place::Argument("drop".into(), 6));
-        assert_eq!(place("tracepoint:sys"), Place::Probe(0));
-        assert_eq!(place("kprobe:a, kpr"), Place::Probe(10));
-        assert_eq!(place("uprobe:/bin/ba"), Place::Probe(0));
-        assert_eq!(place("begin { pri"), Place::Word(8));
-        assert_eq!(place("begin { $x"), Place::Variable(8));
-        assert_eq!(place("@he"), Place::Map(0));
-        assert_eq!(place("begin { print(@a"), Place::Map(14));
-        assert_eq!(place("begin { print(\"a."), Place::Nothing);
-        assert_eq!(place("// \"a\" pri"), Place::Nothing);
-        assert_eq!(place("/*/ pri"), Place::Nothing);
-        assert_eq!(place("begin { print(\"a\n, pri"), Place::Word(19));
-        assert_eq!(place("kprobe:a /pi"), Place::Word(10));
+        assert_eq!(place(":he"), CompletionContext::Command(1));
+        assert_eq!(place(":drop 1"), CompletionContext::Argument("drop".into(), 6));
+        assert_eq!(place("tracepoint:sys"), CompletionContext::Probe(0));
+        assert_eq!(place("kprobe:a, kpr"), CompletionContext::Probe(10));
+        assert_eq!(place("uprobe:/bin/ba"), CompletionContext::Probe(0));
+        assert_eq!(place("begin { pri"), CompletionContext::Word(8));
+        assert_eq!(place("begin { $x"), CompletionContext::Variable(8));
+        assert_eq!(place("@he"), CompletionContext::Map(0));
+        assert_eq!(place("begin { print(@a"), CompletionContext::Map(14));
+        assert_eq!(place("begin { print(\"a."), CompletionContext::Nothing);
+        assert_eq!(place("// \"a\" pri"), CompletionContext::Nothing);
+        assert_eq!(place("/*/ pri"), CompletionContext::Nothing);
+        assert_eq!(place("begin { print(\"a\n, pri"), CompletionContext::Word(19));
+        assert_eq!(place("kprobe:a /pi"), CompletionContext::Word(10));
         assert_eq!(member("curtask."), ("curtask".into(), "".into()));
         assert_eq!(member("begin { print(curtask->real_parent.co"), ("curtask->real_parent".into(), "co".into()));
         assert_eq!(member("kprobe:a { $f = (struct file *)arg0; $f->f_path.d"), ("$f->f_path".into(), "d".into()));
         assert_eq!(member("kprobe:a { if (f(1, 2)[3].x"), ("f(1, 2)[3]".into(), "x".into()));
         assert_eq!(member("kprobe:a /((struct file *)arg0)."), ("((struct file *)arg0)".into(), "".into()));
-        assert_eq!(place("struct ta"), Place::Type(TypeName::Struct, 7));
-        assert_eq!(place("begin { $x = (union "), Place::Type(TypeName::Union, 20));
-        assert_eq!(place("sizeof(enum a"), Place::Type(TypeName::Enum, 12));
-        assert_eq!(place("begin { structs ta"), Place::Word(16));
+        assert_eq!(place("struct ta"), CompletionContext::Type(TypeName::Struct, 7));
+        assert_eq!(place("begin { $x = (union "), CompletionContext::Type(TypeName::Union, 20));
+        assert_eq!(place("sizeof(enum a"), CompletionContext::Type(TypeName::Enum, 12));
+        assert_eq!(place("begin { structs ta"), CompletionContext::Word(16));
         assert_eq!(member("kprobe:a /args.c"), ("args".into(), "c".into()));
     }
 }

@@ -1,7 +1,7 @@
 //! Types as the prompt shows them: of maps, of what an entry prints.
 
-use crate::check::hir::{self, CallArg, ExprKind, Node};
-use crate::system::{System, TypeName};
+use crate::sema::hir::{self, CallArg, ExprKind, Node};
+use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
 /// The type of what the last `print` of a script shows, for people: a map's with its keys'.
@@ -49,6 +49,6 @@ pub fn shape(map: &hir::Map) -> String {
 }
 
 /// Names of the kernel's types, for `:type`.
-pub fn is_type(sys: &dyn System, name: &str) -> bool {
+pub fn is_type(sys: &dyn TargetInfo, name: &str) -> bool {
     [TypeName::Struct, TypeName::Union, TypeName::Enum].iter().any(|kind| sys.type_named(*kind, name).is_some())
 }

@@ -20,9 +20,9 @@ use libbpf_sys::{
 use super::perf::{self, Scope};
 use super::{iter, sweep};
 use crate::codegen::artifact::{Manifest, Program, Site};
-use crate::probes::{Attach, Every, InFile, ProgramType};
+use crate::probes::{Attach, InFile, ProgramType, SamplePeriod};
 use crate::settings::Settings;
-use crate::system::{Feature, System};
+use crate::system::{Feature, TargetInfo};
 
 /// A probe that would not attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ pub(super) fn attach(
     program: &Program,
     fd: RawFd,
     settings: &Settings,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let sites: Vec<(u64, &Site)> = (0..).zip(&program.sites).collect();
@@ -202,7 +202,7 @@ fn functions(
     sites: &[(u64, &Site)],
     program: RawFd,
     how: u32,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     failed: &mut dyn FnMut(AttachFailed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let why = match kprobes(sites, program, how) {
@@ -249,7 +249,7 @@ fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<Owned
     made(unsafe { libbpf_sys::bpf_link_create(program, 0, how, &opts) })
 }
 
-fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn System) -> io::Result<Made> {
+fn link(ty: ProgramType, sites: &[(u64, &Site)], program: RawFd, settings: &Settings, sys: &dyn TargetInfo) -> io::Result<Made> {
     let Some((cookie, site)) = sites.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
     match &site.attach {
         Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. } => Ok(Made::Slow(Vec::new())),
@@ -319,7 +319,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
 }
 
 /// `profile` is on every CPU, or on every thread of `-p`'s process; `interval` on one CPU, whatever `-p` says.
-fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn System) -> io::Result<Vec<Scope>> {
+fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<Vec<Scope>> {
     let cpus = sys.online_cpus().into_iter().map(|cpu| Scope { pid: -1, cpu: cpu as i32 });
     Ok(match (all_cpus, pid) {
         (false, _) => cpus.take(1).collect(),
@@ -402,12 +402,12 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-fn failure(site: &Site, why: &io::Error, sys: &dyn System) -> AttachFailed {
+fn failure(site: &Site, why: &io::Error, sys: &dyn TargetInfo) -> AttachFailed {
     AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason(&site.attach, why, sys) }
 }
 
 /// What an errno means for a mechanism; perf_event_open and bpf have many causes for one number.
-fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
+fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
     let text = why.to_string();
     let Some(errno) = why.raw_os_error() else { return text };
     let text = match errno {
@@ -456,7 +456,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
         (Attach::Kprobe { .. }, libc::EILSEQ) => "not the start of an instruction".into(),
         (Attach::Kprobe { place: 0, .. }, libc::EINVAL) => "the kernel lets no probe be put there".into(),
         (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or one that cannot be probed".into(),
-        (Attach::Perf { every: Every::Frequency(_), .. }, libc::EINVAL) => {
+        (Attach::Perf { every: SamplePeriod::Frequency(_), .. }, libc::EINVAL) => {
             let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
             format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
         }
@@ -468,7 +468,7 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn System) -> String {
 }
 
 /// Which mechanism serves a program, for `-v`.
-pub(super) fn mechanism(program: &Program, sys: &dyn System) -> &'static str {
+pub(super) fn mechanism(program: &Program, sys: &dyn TargetInfo) -> &'static str {
     match program.sites.first().map(|s| &s.attach) {
         Some(Attach::Begin | Attach::End | Attach::Signal | Attach::Trial { .. }) => "test run",
         Some(Attach::RawTracepoint { .. }) => "raw tracepoint",

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::events::Events;
-use super::kept::Kept;
+use super::final_maps::Kept;
 use super::load::{Loaded, MapFd};
 use super::poll::NAP;
 use super::problems::Problems;
 use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
-use super::{Buffering, load, maps, moments, telling};
+use super::{Buffering, double_buffer, empty_result, load, maps};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::host::{Host, Reader};
@@ -64,7 +64,7 @@ pub(super) struct RunContext<'a> {
     pub(super) incomplete: bool,
     /// What probes did is told where nothing was lost, too.
     pub(super) verbose: bool,
-    pub(super) telling: telling::Telling,
+    pub(super) telling: empty_result::Telling,
     /// What is to be said at the end, before the maps.
     pub(super) notes: Vec<String>,
     /// Maps that somebody wants to see at the end.
@@ -116,7 +116,7 @@ impl<'a> RunContext<'a> {
             problems: Problems::of(manifest),
             incomplete: false,
             verbose: false,
-            telling: telling::Telling::default(),
+            telling: empty_result::Telling::default(),
             notes: Vec::new(),
             kept: Kept::default(),
             emptied: BTreeSet::new(),
@@ -344,7 +344,7 @@ impl Host for RunContext<'_> {
             self.slow = true;
             // once programs have been told to stop, those that run are waited for once
             if !self.over {
-                moments::switch(&self.loaded.state, bit)?;
+                double_buffer::switch(&self.loaded.state, bit)?;
                 self.over = self.loaded.state.stopped();
                 apart = true;
             }

@@ -19,14 +19,14 @@ use super::privileges::{self, NotPermitted};
 use super::refused::Refused;
 use super::shared::Shared;
 use super::signals::Signals;
-use super::{refused, untaken};
+use super::{refused, unloadable};
 use crate::codegen::artifact::{
     Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
     Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
-use crate::system::{System, programs};
+use crate::system::{TargetInfo, programs};
 
 /// A loaded object.
 pub(super) struct Loaded {
@@ -108,7 +108,7 @@ pub(super) struct Tell {
 pub(super) fn load(
     artifact: &Artifact,
     settings: &Settings,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     given: Given,
     tell: Tell,
     log: &mut dyn FnMut(&str),
@@ -150,14 +150,14 @@ pub(super) fn load(
             Err(why) => why,
         };
         let known = left_out.len();
-        let mut targets = untaken::targets(&why, &said, manifest);
+        let mut targets = unloadable::targets(&why, &said, manifest);
         // such a one has another mechanism to fall back on: the script is compiled again. What policy forbids of a program that
         // is for a function of the kernel, it forbids of the other mechanisms too.
-        if !untaken::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
+        if !unloadable::denied(&why) && targets.iter().any(|(i, _)| manifest.programs.get(*i).is_some_and(|p| p.lowered.is_some())) {
             targets.clear();
         }
         if settings.missing_probes == MissingProbes::Error
-            && let (Some((index, reason)), false) = (targets.first(), untaken::denied(&why))
+            && let (Some((index, reason)), false) = (targets.first(), unloadable::denied(&why))
             && let Some(site) = manifest.programs.get(*index).and_then(|p| p.sites.first())
         {
             return Err(AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason.clone() }.into());
@@ -187,7 +187,7 @@ enum Logs<'a> {
 fn open_and_load(
     artifact: &Artifact,
     settings: &Settings,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     given: Given,
     wanted: Logs<'_>,
     left_out: &BTreeMap<usize, String>,
@@ -266,7 +266,7 @@ fn prepare_maps(
     object: &mut OpenObject,
     manifest: &Manifest,
     settings: &Settings,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     given: Given,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
@@ -460,7 +460,7 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
         return why.into();
     }
     // libbpf stops at the first program that fails, and names it
-    let function = SAID.with_borrow(|said| said.iter().find_map(|line| untaken::failed_program(line)));
+    let function = SAID.with_borrow(|said| said.iter().find_map(|line| unloadable::failed_program(line)));
     let program = manifest.programs.iter().find(|p| Some(&p.function) == function.as_ref());
     let name = match program.map(|p| p.sites.as_slice()) {
         Some([site]) => site.name.clone(),
@@ -471,10 +471,10 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
 }
 
 /// The rest of failures: no permission, or what libbpf said.
-fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn System) -> anyhow::Error {
+fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn TargetInfo) -> anyhow::Error {
     let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
     if denied {
-        let failed = said.iter().find_map(|line| untaken::failed_program(line));
+        let failed = said.iter().find_map(|line| unloadable::failed_program(line));
         let site = manifest.programs.iter().find(|p| Some(&p.function) == failed.as_ref()).and_then(|p| p.sites.first());
         // what it was lowered to may be forbidden, but there is nothing else to go by
         let unavailable = |site: &Site| {

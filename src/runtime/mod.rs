@@ -7,9 +7,9 @@
 //! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
 //! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `untaken`: what cannot be traced; `unhit`: what never fired; `changed`: files that were replaced meanwhile; `privileges`: what is not permitted
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `unloadable`: what cannot be traced; `unhit`: what never fired; `replaced_files`: files that were replaced meanwhile; `privileges`: what is not permitted
 //! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `collect`, `source`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `kept`: those that are wanted at the end; `stacks`: frames by their ids
+//! - `ring`, `collect`, `source`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `final_maps`: those that are wanted at the end; `stacks`: frames by their ids
 //! - `shared`, `problems`: what programs count, and what they failed to do; `grace`: waiting for those at work
 //! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
 //! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
@@ -29,27 +29,27 @@ use crate::codegen::artifact::{Artifact, EventArg, Manifest};
 use crate::diag::plain;
 use crate::probes::Attach;
 use crate::settings::{CacheUserSymbols, Mechanism, MissingProbes, Settings};
-use crate::system::System;
-use crate::types::{Tagged, Type};
+use crate::system::TargetInfo;
+use crate::types::{Deferred, Type};
 use crate::value::{Last, Output};
 
 mod attach;
-mod changed;
 pub mod child;
 mod collect;
 mod context;
 pub mod cost;
+mod double_buffer;
 mod earlier;
+mod empty_result;
 mod events;
+mod final_maps;
 mod follow;
 mod grace;
 mod iter;
-mod kept;
 mod load;
 mod mappings;
 mod maps;
 mod mmap_events;
-mod moments;
 mod perf;
 mod perf_map;
 mod poll;
@@ -57,6 +57,7 @@ mod privileges;
 mod problems;
 mod refused;
 mod remote;
+mod replaced_files;
 mod ring;
 mod run;
 mod shared;
@@ -66,10 +67,9 @@ mod stacks;
 mod sweep;
 pub mod symbolize;
 mod tape;
-mod telling;
 mod trials;
 mod unhit;
-mod untaken;
+mod unloadable;
 
 #[cfg(test)]
 mod tests;
@@ -208,19 +208,24 @@ pub struct Session<'a> {
     signals: signals::Signals,
     manifest: &'a Manifest,
     settings: &'a Settings,
-    sys: &'a dyn System,
+    sys: &'a dyn TargetInfo,
     options: Options,
     child: Option<Child>,
     boot_to_unix_ns: u64,
     /// Names of sites that could not be attached.
     not_attached: BTreeSet<String>,
-    files: changed::Files,
+    files: replaced_files::Files,
 }
 
 /// Loads a compiled script. From here on SIGINT and SIGTERM end the run and not the process, until the session is dropped.
 ///
 /// Errors: [`Refused`] by the verifier, [`NotPermitted`], or what else libbpf or the machine have against it, in a chain.
-pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn System, mut options: Options) -> anyhow::Result<Session<'a>> {
+pub fn load<'a>(
+    artifact: &'a Artifact,
+    settings: &'a Settings,
+    sys: &'a dyn TargetInfo,
+    mut options: Options,
+) -> anyhow::Result<Session<'a>> {
     let signals = match &options.led_by {
         Some(remote) => signals::Signals::led_by(remote.clone()),
         None => signals::Signals::catch().context("cannot catch signals")?,
@@ -278,7 +283,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
         child: None,
         boot_to_unix_ns,
         not_attached: BTreeSet::new(),
-        files: changed::Files::of(manifest),
+        files: replaced_files::Files::of(manifest),
     };
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
     session.loaded.state.stop();
@@ -290,7 +295,7 @@ pub fn load<'a>(artifact: &'a Artifact, settings: &'a Settings, sys: &'a dyn Sys
 /// Has the kernel load a compiled script, verifier and all, and lets go of it. Nothing is attached.
 ///
 /// Errors: as for [`load()`].
-pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn System) -> anyhow::Result<()> {
+pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> anyhow::Result<()> {
     let given = load::Given { child: 0, maps: &[] };
     load::load(artifact, settings, sys, given, load::Tell::default(), &mut |_| {}).map(drop)
 }
@@ -427,10 +432,10 @@ fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
 }
 
 /// Is any value that may be shown one of these, or has one of them within?
-fn wants(manifest: &Manifest, these: &dyn Fn(&Tagged) -> bool) -> bool {
-    fn has(ty: &Type, these: &dyn Fn(&Tagged) -> bool) -> bool {
+fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
+    fn has(ty: &Type, these: &dyn Fn(&Deferred) -> bool) -> bool {
         match ty {
-            Type::Tagged(tagged) => these(tagged),
+            Type::Deferred(tagged) => these(tagged),
             Type::Array(of, _) => has(of, these),
             Type::Tuple(elems) => elems.iter().any(|ty| has(ty, these)),
             Type::Record(record) => record.fields.iter().any(|f| has(&f.ty, these)),
@@ -458,7 +463,7 @@ fn wants(manifest: &Manifest, these: &dyn Fn(&Tagged) -> bool) -> bool {
 /// Is something in it decoded late, as symbols and stacks are?
 fn tagged(ty: &Type) -> bool {
     match ty {
-        Type::Tagged(_) => true,
+        Type::Deferred(_) => true,
         Type::Array(of, _) => tagged(of),
         Type::Tuple(elems) => elems.iter().any(tagged),
         Type::Record(record) => record.fields.iter().any(|f| tagged(&f.ty)),

@@ -1,7 +1,7 @@
 //! perf_event_open(2), as far as probes sit on it.
 #![allow(unsafe_code)] // perf_event_open(2) and its ioctls
 
-use crate::probes::{Every, NO_KPROBES};
+use crate::probes::{NO_KPROBES, SamplePeriod};
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -103,14 +103,14 @@ fn dynamic(device: &str) -> io::Result<(u32, u64)> {
 
 /// An event that fires as it counts: the CPU clock counts CPU time or, on a CPU and for all threads, wall time. Threads
 /// that a traced thread starts are traced too.
-pub(super) fn counter(ty: u32, config: u64, every: Every, scope: Scope) -> io::Result<OwnedFd> {
+pub(super) fn counter(ty: u32, config: u64, every: SamplePeriod, scope: Scope) -> io::Result<OwnedFd> {
     let mut attr = attr(ty, config);
     match every {
-        Every::Frequency(hz) => {
+        SamplePeriod::Frequency(hz) => {
             attr.__bindgen_anon_1.sample_freq = hz;
             attr.set_freq(1);
         }
-        Every::Period(count) => attr.__bindgen_anon_1.sample_period = count,
+        SamplePeriod::Period(count) => attr.__bindgen_anon_1.sample_period = count,
     }
     if scope.cpu < 0 {
         attr.set_inherit(1);

@@ -1,7 +1,7 @@
 //! What the kernel asks for before it loads a program, and which of it is missing.
 #![allow(unsafe_code)] // geteuid(2), getrlimit(2), setrlimit(2)
 
-use crate::system::System;
+use crate::system::TargetInfo;
 use crate::system::rights::{self, CAPABILITIES};
 
 /// The kernel did not permit something.
@@ -41,7 +41,7 @@ pub(super) fn perf_denied() -> Option<String> {
 
 /// Why maps are denied to one who may load programs: kernels before 5.11 count them as the user's locked memory
 /// (RLIMIT_MEMLOCK of getrlimit(2)). That version came with the helper that is asked for.
-pub(super) fn memory_denied(sys: &dyn System) -> Option<String> {
+pub(super) fn memory_denied(sys: &dyn TargetInfo) -> Option<String> {
     if sys.types_missing().is_some() || sys.enumerator("BPF_FUNC_ktime_get_coarse_ns").is_some() {
         return None;
     }

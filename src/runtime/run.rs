@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::attach::Links;
 use super::context::{Parts, RunContext};
-use super::kept::Kept;
+use super::final_maps::Kept;
 use super::poll::{NAP, ended};
 use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};

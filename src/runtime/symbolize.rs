@@ -18,7 +18,7 @@ use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
 use crate::diag::visible;
 use crate::system::elf::{self, Segment};
-use crate::system::{Function, mangled, separate};
+use crate::system::{Function, debug_files, mangled};
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -46,7 +46,7 @@ impl Symbols {
         Self { options, state: RefCell::default() }
     }
 
-    /// Looks for separate debug information in these folders before the usual ones: see [`separate::debug_file`].
+    /// Looks for separate debug information in these folders before the usual ones: see [`debug_files::debug_file`].
     pub fn debug_dirs(self, dirs: &[String]) -> Self {
         self.state.borrow_mut().debug_dirs = dirs.to_vec();
         self
@@ -238,7 +238,7 @@ impl State {
         let Some(path) = object.reach() else { return Vec::new() };
         let dirs = &self.debug_dirs;
         let separate = self.separate.entry(object.id).or_insert_with(|| {
-            let found = quietly(|| separate::debug_file(&object.path, &path, dirs)).ok()??;
+            let found = quietly(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;
             Some(Separate { path: found, segments: elf::segments(&path)? })
         });
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));

@@ -12,7 +12,7 @@ use crate::diag::Source;
 use crate::emit::Section;
 use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
 use crate::host::Reader;
-use crate::probes::{Every, ProgramType};
+use crate::probes::{ProgramType, SamplePeriod};
 use crate::render::{Rendered, Renderer};
 use crate::system::live::Live;
 use crate::types::Int;
@@ -221,7 +221,7 @@ fn every_mechanism_counts_and_leaves() {
         ret: false,
         abi: crate::system::Abi::SystemV,
     };
-    let timer = |all_cpus| Attach::Perf { ty: 1, config: 0, every: Every::Period(1_000_000), all_cpus };
+    let timer = |all_cpus| Attach::Perf { ty: 1, config: 0, every: SamplePeriod::Period(1_000_000), all_cpus };
     let number = sys.syscall_number("getpid").unwrap();
     let mut programs = vec![
         program(

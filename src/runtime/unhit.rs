@@ -9,10 +9,10 @@ use super::load::MapFd;
 use super::maps;
 use crate::codegen::artifact::{Manifest, Site};
 use crate::probes::{Attach, syscall};
-use crate::system::{Function, System, noreturn};
+use crate::system::{Function, TargetInfo, noreturn};
 
 /// What to say of each attach point of the script none of whose sites was hit. `failed` were not attached.
-pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn System) -> Vec<String> {
+pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn TargetInfo) -> Vec<String> {
     let Some(bytes) = maps::first(hits) else { return Vec::new() };
     let hit = |at: usize| bytes.get(at).is_some_and(|b| *b != 0);
     // by attach point, in the script's order: is one of its sites hit, and which are there
@@ -42,7 +42,7 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
 }
 
 /// The likely reason.
-fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn System) -> String {
+fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     if never_returns(attach, sys) {
         return "it does not return".into();
     }
@@ -70,7 +70,7 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn System) -> String {
 }
 
 /// Is it the end of something that has none?
-fn never_returns(attach: &Attach, sys: &dyn System) -> bool {
+fn never_returns(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Kprobe { function, ret: true, .. } | Attach::Trampoline { function, exit: true, .. } = attach {
         return noreturn::of_kernel(function);
     }

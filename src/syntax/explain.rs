@@ -27,9 +27,9 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     let told = site.tell();
     let start = piece.start + before.len() - before.trim_start().len();
     let place = match told.place {
-        Place::Next => here,
-        Place::Last => span(after.saturating_sub(site.last.len()), after),
-        Place::First => span(start, start + first_word(before.trim_start()).len()),
+        PestPosition::Next => here,
+        PestPosition::Last => span(after.saturating_sub(site.last.len()), after),
+        PestPosition::First => span(start, start + first_word(before.trim_start()).len()),
     };
     let found = Diagnostic::error("syntax", place, told.message);
     match told.help {
@@ -50,15 +50,15 @@ struct Site<'a> {
 }
 
 #[derive(Default)]
-struct Told {
+struct Explanation {
     message: String,
     help: Option<String>,
-    place: Place,
+    place: PestPosition,
 }
 
 /// What a message is about.
 #[derive(Default)]
-enum Place {
+enum PestPosition {
     /// The word that does not fit.
     #[default]
     Next,
@@ -68,17 +68,17 @@ enum Place {
     First,
 }
 
-fn told(message: impl Into<String>) -> Told {
-    Told { message: message.into(), ..Told::default() }
+fn told(message: impl Into<String>) -> Explanation {
+    Explanation { message: message.into(), ..Explanation::default() }
 }
 
-impl Told {
+impl Explanation {
     fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    fn at(mut self, place: Place) -> Self {
+    fn at(mut self, place: PestPosition) -> Self {
         self.place = place;
         self
     }
@@ -97,7 +97,7 @@ impl Site<'_> {
         self.wants(&[Rule::binary_op, Rule::semicolon, Rule::question])
     }
 
-    fn tell(&self) -> Told {
+    fn tell(&self) -> Explanation {
         let next = match self.next {
             "" => "the end".to_string(),
             "\"" => "a string".to_string(),
@@ -145,7 +145,7 @@ impl Site<'_> {
         self.listed(&next)
     }
 
-    fn operand(&self, next: &str) -> Told {
+    fn operand(&self, next: &str) -> Explanation {
         let word = self.next.starts_with(|c: char| c.is_ascii_alphabetic());
         if word && KEYWORDS.contains(&self.next) {
             return told(format!("{next} is a keyword and cannot be a value here"));
@@ -162,23 +162,27 @@ impl Site<'_> {
         told(format!("expected an expression after `{}`, found {next}", self.last))
     }
 
-    fn attach(&self, next: &str) -> Told {
+    fn attach(&self, next: &str) -> Explanation {
         let head = self.before.trim_start();
         if head.contains('(') && !head.contains(':') {
             return told("a statement outside a probe")
                 .help("statements stand within a probe's braces: `provider:target { … }`")
-                .at(Place::First);
+                .at(PestPosition::First);
         }
         if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
-            return told("a probe needs a block `{ … }`").help("what it does stands in braces after the attach point").at(Place::Last);
+            return told("a probe needs a block `{ … }`")
+                .help("what it does stands in braces after the attach point")
+                .at(PestPosition::Last);
         }
         told(format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}"))
             .help("an attach point with blanks in it stands in double quotes")
     }
 
-    fn statement(&self, next: &str) -> Told {
+    fn statement(&self, next: &str) -> Explanation {
         if self.next == "{" {
-            return told("expected `;` before `{`").help("if a probe starts here, the `}` of the one before it is missing").at(Place::Last);
+            return told("expected `;` before `{`")
+                .help("if a probe starts here, the `}` of the one before it is missing")
+                .at(PestPosition::Last);
         }
         if self.next == "#" {
             return told("a `#` line within a block").help("`#` lines go before everything else");
@@ -194,14 +198,14 @@ impl Site<'_> {
         let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
         match starts {
             true if KEYWORDS.contains(&self.next) || !self.wants(&[Rule::binary_op]) => {
-                told(format!("expected `;` before {next}")).at(Place::Last)
+                told(format!("expected `;` before {next}")).at(PestPosition::Last)
             }
-            true => told(format!("expected `;` or an operator before {next}")).at(Place::Last),
+            true => told(format!("expected `;` or an operator before {next}")).at(PestPosition::Last),
             false => told(format!("expected `;` or `}}`, found {next}")),
         }
     }
 
-    fn listed(&self, next: &str) -> Told {
+    fn listed(&self, next: &str) -> Explanation {
         let mut names: Vec<&str> = self.positives.iter().filter_map(|r| phrase(*r)).collect();
         if self.wants(&[Rule::binary_op]) {
             names.extend(enclosing(self.before));

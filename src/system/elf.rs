@@ -14,12 +14,12 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionTable, Sym};
 use object::{Endianness, FileKind, Object};
 
 pub use super::locate::resolve;
-use super::{Abi, Binary, Function, Missing, go, separate};
+use super::{Abi, Binary, Function, Missing, debug_files, go};
 use crate::failure::reason;
 use crate::input;
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
-/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see `separate::find`), or else those
+/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see `debug_files::find`), or else those
 /// that are packed within it.
 ///
 /// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.
@@ -96,8 +96,8 @@ fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[S
     let mut symbols = Symbols::default();
     let full = collect::<E>(endian, data, &sections, elf::SHT_SYMTAB, &mut symbols).map_err(said)?;
     collect::<E>(endian, data, &sections, elf::SHT_DYNSYM, &mut symbols).map_err(said)?;
-    let separate = if full { None } else { separate::find(path, data, dirs, |f| f.symbols().next().is_some()) };
-    let embedded = if full || separate.is_some() { None } else { separate::embedded(data) };
+    let separate = if full { None } else { debug_files::find(path, data, dirs, |f| f.symbols().next().is_some()) };
+    let embedded = if full || separate.is_some() { None } else { debug_files::embedded(data) };
     if let Some(more) = separate.as_ref().map(|s| &*s.data).or(embedded.as_deref()) {
         // Optional: a damaged debug file takes nothing away from what the binary itself says. Its addresses are the
         // binary's; its file offsets are not, so the segments above stand.

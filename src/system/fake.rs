@@ -25,7 +25,7 @@ use std::sync::Arc;
 use super::btf::{Kind, Writer};
 use super::functions::{self, Functions, Symbols};
 use super::kernel_types::{KernelTypes, Prototype, c_int};
-use super::{Abi, Binary, Feature, Function, HeaderFolder, Home, Missing, System, Tracepoint, TypeName, syscalls, tracefs};
+use super::{Abi, Binary, Feature, Function, HeaderFolder, Home, Missing, TargetInfo, Tracepoint, TypeName, syscalls, tracefs};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// See the module's note.
@@ -88,7 +88,7 @@ impl Fake {
     }
 }
 
-impl System for Fake {
+impl TargetInfo for Fake {
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.types.as_ref()?.named(kind, name)
     }

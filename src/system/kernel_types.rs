@@ -167,7 +167,7 @@ impl KernelTypes {
         self.ty(self.find(name, kinds)?, 0)
     }
 
-    /// See [`System::member`](super::System::member).
+    /// See [`TargetInfo::member`](super::TargetInfo::member).
     pub fn member(&self, of: &Struct, name: &str) -> Option<Field> {
         let mut budget = FIELDS;
         let mut found = None;
@@ -181,13 +181,13 @@ impl KernelTypes {
         found?
     }
 
-    /// See [`System::expand`](super::System::expand). Structs nested deeper than 16 stay [`Type::Struct`].
+    /// See [`TargetInfo::expand`](super::TargetInfo::expand). Structs nested deeper than 16 stay [`Type::Struct`].
     pub fn expand(&self, of: &Struct) -> Option<Record> {
         let mut budget = FIELDS;
         self.record(of, 0, &mut budget)
     }
 
-    /// See [`System::enumerator`](super::System::enumerator).
+    /// See [`TargetInfo::enumerator`](super::TargetInfo::enumerator).
     pub fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
         let known = self.variants.borrow().get(name).copied();
         let found = known.unwrap_or_else(|| {

@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use super::dwarf::BinaryTypes;
 use super::features::Features;
+use super::function_cache::Index;
 use super::functions::{self, Functions};
-use super::index::Index;
 use super::instructions::{self, Placed};
 use super::kernel_types::{BTF_FILES, KernelTypes, Prototype};
-use super::snapshot::told;
+use super::snapshot::inferred_features;
 use super::tracefs::{self, Tracefs};
 use super::{
-    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, rights,
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName, rights,
 };
 use super::{cgroup, elf, headers, locate, programs, syscalls, usdt};
 use crate::failure::reason;
@@ -93,7 +93,7 @@ impl Live {
         Self { function_list: list, ..Self::default() }
     }
 
-    /// Looks for separate debug files in these folders before the usual ones: see `separate`.
+    /// Looks for separate debug files in these folders before the usual ones: see `debug_files`.
     pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
         Self { debug_dirs: dirs.to_vec(), ..self }
     }
@@ -201,7 +201,7 @@ fn no_functions() -> Missing {
     Missing { what: "the kernel's list of functions that can be traced is empty".into(), help: None }
 }
 
-impl System for Live {
+impl TargetInfo for Live {
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.types().ok()?.named(kind, name)
     }
@@ -432,15 +432,15 @@ impl System for Live {
             return self.types().is_ok();
         }
         if self.told && feature != Feature::Kprobe && !*self.may_ask.get_or_init(|| super::features::may_ask().is_ok()) {
-            let known = told::Known { sys: self, config: &|_| None, symbols: &|| true };
-            return told::has(&known, feature);
+            let known = inferred_features::Known { sys: self, config: &|_| None, symbols: &|| true };
+            return inferred_features::has(&known, feature);
         }
         if feature == Feature::SharedStacks {
             // where nothing is known, what is safe everywhere
             return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
         }
         if matches!(feature, Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments) {
-            return told::has(&told::Known { sys: self, config: &|_| None, symbols: &|| false }, feature);
+            return inferred_features::has(&inferred_features::Known { sys: self, config: &|_| None, symbols: &|| false }, feature);
         }
         if feature == Feature::Trampoline {
             return *self.trampoline.get_or_init(|| {

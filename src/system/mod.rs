@@ -1,19 +1,20 @@
 //! What a kernel and its binaries offer: the questions that checking a script asks.
 //!
-//! [`System`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
+//! [`TargetInfo`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Snapshot` from a file, `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
 pub mod btf;
 pub mod cgroup;
 pub mod constants;
+pub mod debug_files;
 pub mod dwarf;
 pub mod elf;
 pub mod fake;
 pub mod features;
+pub mod function_cache;
 pub mod functions;
 mod go;
 mod headers;
-pub mod index;
 pub mod instructions;
 pub mod kernel_files;
 pub mod kernel_types;
@@ -27,7 +28,6 @@ pub mod object_needs;
 pub mod programs;
 pub mod registers;
 pub mod rights;
-pub mod separate;
 pub mod snapshot;
 pub mod syscalls;
 pub mod texts;
@@ -243,14 +243,14 @@ pub struct Home {
 }
 
 /// The questions.
-pub trait System {
+pub trait TargetInfo {
     /// A struct, union or enum by tag (`task_struct`), or a typedef (`pid_t`, `u32`).
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type>;
     /// The same, of a binary's own types (its debug information).
     fn type_in_binary(&self, _path: &Path, _kind: TypeName, _name: &str) -> Option<Type> {
         None
     }
-    /// See [`System::enumerator`], for a binary's own.
+    /// See [`TargetInfo::enumerator`], for a binary's own.
     fn enumerator_in_binary(&self, _path: &Path, _name: &str) -> Option<(Arc<Enum>, i64)> {
         None
     }

@@ -7,10 +7,10 @@ mod answers;
 mod asked;
 pub mod capture;
 mod file;
+pub(super) mod inferred_features;
 mod parts;
 #[cfg(test)]
 mod tests;
-pub(super) mod told;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::function_cache::digest;
 use super::functions::Functions;
-use super::index::digest;
 use super::kernel_types::KernelTypes;
 use super::live::Live;
 use super::{Feature, Missing};

@@ -109,7 +109,7 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     use super::*;
-    use crate::system::System;
+    use crate::system::TargetInfo;
     use crate::system::live::Live;
 
     #[test]

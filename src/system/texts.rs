@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::System;
+use super::TargetInfo;
 use crate::types::{Struct, Type};
 
 /// Where a struct has the address of its bytes and how many there are: two words, in bytes from its start.
@@ -98,11 +98,11 @@ pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
 }
 
 /// Where a struct has its text; none where it is no struct of text.
-pub fn place(sys: &dyn System, of: &Struct) -> Option<TextPlace> {
+pub fn place(sys: &dyn TargetInfo, of: &Struct) -> Option<TextPlace> {
     within(sys, of, 0)
 }
 
-fn within(sys: &dyn System, of: &Struct, depth: u32) -> Option<TextPlace> {
+fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<TextPlace> {
     if depth > DEPTH {
         return None;
     }
@@ -130,12 +130,12 @@ fn within(sys: &dyn System, of: &Struct, depth: u32) -> Option<TextPlace> {
 }
 
 /// Bytes before the text in what `Rc` and `Arc` lead to: their counts.
-fn header(sys: &dyn System, to: &Type) -> u32 {
+fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
     let Type::Struct(counted) = to else { return 0 };
     ["value", "data"].iter().find_map(|name| sys.member(counted, name)).map_or(0, |text| text.offset)
 }
 
-fn inner(sys: &dyn System, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> {
+fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> {
     let Type::Struct(of) = ty else { return None };
     let place = within(sys, of, depth + 1)?;
     // short text is looked for at the struct's own start
@@ -144,7 +144,7 @@ fn inner(sys: &dyn System, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> 
 }
 
 /// A member of members: bytes from the start, and its type.
-fn member(sys: &dyn System, of: &Struct, path: &str) -> Option<(u32, Type)> {
+fn member(sys: &dyn TargetInfo, of: &Struct, path: &str) -> Option<(u32, Type)> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let field = sys.member(of, first)?;
     match (rest, &field.ty) {

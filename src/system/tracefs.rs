@@ -14,7 +14,7 @@ use super::kernel_types::c_int;
 use super::{DataLoc, Missing, Tracepoint, TracepointField, TypeName, rights};
 use crate::types::{Field, Int, Space, Type};
 
-/// Finds a type by name, as [`System::type_named`](super::System::type_named) does. Called only for types that need it.
+/// Finds a type by name, as [`TargetInfo::type_named`](super::TargetInfo::type_named) does. Called only for types that need it.
 pub type Lookup<'a> = &'a dyn Fn(TypeName, &str) -> Option<Type>;
 
 /// A tracefs at hand.

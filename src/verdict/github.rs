@@ -1,6 +1,6 @@
 //! GitHub's workflow commands: lines that its runner takes from a step's output and shows beside the code.
 
-use super::{Level, Place, Report, State, Style};
+use super::{Level, Report, SourceLocation, State, Style};
 
 /// A command for each finding, and a last line in words.
 pub fn render(report: &Report, style: &Style) -> String {
@@ -43,7 +43,7 @@ pub fn fence(token: &str) -> [String; 2] {
     [format!("::stop-commands::{token}\n"), format!("\n::{token}::\n")]
 }
 
-fn command(word: &str, place: Option<(&Place, String)>, title: &str, message: &str) -> String {
+fn command(word: &str, place: Option<(&SourceLocation, String)>, title: &str, message: &str) -> String {
     let mut properties = Vec::new();
     if let Some((at, file)) = place {
         properties.push(format!("file={}", property(&file)));

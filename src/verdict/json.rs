@@ -14,7 +14,7 @@
 
 use serde::Serialize;
 
-use super::{Cell, Finding, Level, Outcome, Place, Report, State, Style};
+use super::{Cell, Finding, Level, Outcome, Report, SourceLocation, State, Style};
 
 /// See the module's note.
 const VERSION: u32 = 1;
@@ -44,14 +44,14 @@ struct Found<'a> {
     rule: &'a str,
     level: Level,
     message: &'a str,
-    place: Option<&'a Place>,
+    place: Option<&'a SourceLocation>,
     related: Vec<Related<'a>>,
     help: Option<&'a str>,
 }
 
 #[derive(Serialize)]
 struct Related<'a> {
-    place: &'a Place,
+    place: &'a SourceLocation,
     message: &'a str,
 }
 

@@ -102,7 +102,7 @@ pub const ENVIRONMENT: u8 = 3;
 
 /// Where in a text. Lines and columns (in characters) are from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file's path, as the user gave it.
     pub file: String,
     /// First line.
@@ -127,9 +127,9 @@ pub struct Finding {
     /// Names the thing, in the user's terms; no final stop.
     pub message: String,
     /// What it is about; none for what no text is to blame for.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// Other places that explain it.
-    pub related: Vec<(Place, String)>,
+    pub related: Vec<(SourceLocation, String)>,
     /// The remedy, where there is one.
     pub help: Option<String>,
 }
@@ -190,7 +190,7 @@ pub enum Cell {
 }
 
 /// A finding, and all that it was found against.
-pub struct Told<'a> {
+pub struct UniqueFinding<'a> {
     /// Of which subject.
     pub subject: &'a str,
     /// What was found.
@@ -199,7 +199,7 @@ pub struct Told<'a> {
     pub against: Vec<&'a str>,
 }
 
-impl Told<'_> {
+impl UniqueFinding<'_> {
     /// The message, and whom it is about.
     pub fn message(&self) -> String {
         let message = &self.finding.message;
@@ -262,15 +262,15 @@ impl Report {
     }
 
     /// Each finding once, by subject, in the order of the text.
-    pub fn told(&self) -> Vec<Told<'_>> {
+    pub fn told(&self) -> Vec<UniqueFinding<'_>> {
         let several = self.againsts().len() > 1;
         let mut all = Vec::new();
         for subject in self.subjects() {
-            let mut of: Vec<Told> = Vec::new();
+            let mut of: Vec<UniqueFinding> = Vec::new();
             for outcome in self.outcomes.iter().filter(|o| o.subject == subject) {
                 for finding in &outcome.findings {
                     let index = of.iter().position(|t| t.finding == finding).unwrap_or_else(|| {
-                        of.push(Told { subject, finding, against: Vec::new() });
+                        of.push(UniqueFinding { subject, finding, against: Vec::new() });
                         of.len() - 1
                     });
                     if let (Some(told), true) = (of.get_mut(index), several && !outcome.against.is_empty())

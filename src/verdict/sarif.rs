@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Finding, Level, Place, Report, State, Style};
+use super::{Finding, Level, Report, SourceLocation, State, Style};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
@@ -174,7 +174,7 @@ fn result(finding: &Finding, rule_index: usize, mut text: String, properties: Pr
     }
 }
 
-fn location(at: &Place, text: Option<&str>, style: &Style) -> Location {
+fn location(at: &SourceLocation, text: Option<&str>, style: &Style) -> Location {
     let region = Region {
         start_line: at.line.max(1),
         start_column: at.column.max(1),

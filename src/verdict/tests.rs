@@ -1,8 +1,8 @@
 use super::*;
 
-fn place(line: u32, column: u32, end_column: u32) -> Place {
+fn place(line: u32, column: u32, end_column: u32) -> SourceLocation {
     let text = "kprobe:vfs_read { print(args.fiel) } // <&> \u{65e5}".into();
-    Place { file: "./sub dir/a%b.bt".into(), line, column, end_line: line, end_column, text }
+    SourceLocation { file: "./sub dir/a%b.bt".into(), line, column, end_line: line, end_column, text }
 }
 
 fn outcome(subject: &str, against: &str, state: State, findings: Vec<Finding>) -> Outcome {
@@ -10,7 +10,7 @@ fn outcome(subject: &str, against: &str, state: State, findings: Vec<Finding>) -
     Outcome { subject: subject.into(), against: against.into(), state, findings, facts, seconds: 0.0125 }
 }
 
-fn finding(level: Level, rule: &'static str, place: Option<Place>) -> Finding {
+fn finding(level: Level, rule: &'static str, place: Option<SourceLocation>) -> Finding {
     let message = "no field `fiel`: 100% <sure> & \"quoted\"\u{1}\nsecond".into();
     Finding {
         rule,

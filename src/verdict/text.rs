@@ -1,6 +1,6 @@
 //! For people: a table of what came to what, then the findings as a script's other messages look.
 
-use super::{Cell, Finding, Level, Outcome, Place, Report, State, Told};
+use super::{Cell, Finding, Level, Outcome, Report, SourceLocation, State, UniqueFinding};
 use crate::diag::{self, plain, plain_lines};
 use crate::terminal::{self, paint};
 use anstyle::Style;
@@ -112,11 +112,11 @@ fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &super::Styl
 /// A finding by itself, without color.
 pub(super) fn one(subject: &str, of: &Finding) -> String {
     let mut out = String::new();
-    finding(&mut out, &Told { subject, finding: of, against: Vec::new() }, &super::Style::default());
+    finding(&mut out, &UniqueFinding { subject, finding: of, against: Vec::new() }, &super::Style::default());
     out
 }
 
-fn finding(out: &mut String, told: &Told, style: &super::Style) {
+fn finding(out: &mut String, told: &UniqueFinding, style: &super::Style) {
     let finding = told.finding;
     let (word, emphasis) = match finding.level {
         Level::Note => ("note", terminal::NOTE),
@@ -138,11 +138,11 @@ fn finding(out: &mut String, told: &Told, style: &super::Style) {
     }
 }
 
-fn place(at: &Place) -> String {
+fn place(at: &SourceLocation) -> String {
     format!("{}:{}:{}: ", plain(&at.file), at.line, at.column)
 }
 
-fn excerpt(at: &Place, emphasis: Option<Style>) -> String {
+fn excerpt(at: &SourceLocation, emphasis: Option<Style>) -> String {
     let byte = |column: u32| at.text.char_indices().nth(column.saturating_sub(1) as usize).map_or(at.text.len(), |(i, _)| i);
     let to = if at.end_line > at.line { at.text.len() } else { byte(at.end_column) };
     diag::underline(&at.text, byte(at.column), to, emphasis)

@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rbt::system::live::Live;
-use rbt::system::{Source, System};
+use rbt::system::{Source, TargetInfo};
 use serde_json::{Value, json};
 
 /// A compiler: its name, always given flags, the levels, and sources' endings.

@@ -1,6 +1,5 @@
 //! A script through the stages, within this process.
 
-use rbt::check::hir;
 use rbt::codegen::{self, artifact::Artifact};
 use rbt::diag::{self, Source};
 use rbt::emit::Dumps;
@@ -8,8 +7,9 @@ use rbt::frontend::{self, Checked};
 use rbt::probes::Env;
 use rbt::render::{self, RenderOptions};
 use rbt::runtime::{self, Options, Refused};
+use rbt::sema::hir;
 use rbt::settings::{Mechanism, Settings};
-use rbt::system::System;
+use rbt::system::TargetInfo;
 use rbt::system::live::Live;
 use rbt::system::snapshot::Snapshot;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub enum Outcome {
     /// All the way; what it printed, where it was run.
     Fine(Vec<u8>, Vec<u8>),
-    /// `check` has something against it.
+    /// `sema` has something against it.
     Check(String),
     /// LLVM does.
     Compile(String),
@@ -98,7 +98,7 @@ impl Spent {
 /// A machine that scripts are tried on.
 pub struct Machine {
     /// Its kernel: this one, or one that a snapshot describes.
-    pub sys: Box<dyn System>,
+    pub sys: Box<dyn TargetInfo>,
     /// It is this one, so that programs can be loaded.
     pub here: bool,
     /// Of every run.

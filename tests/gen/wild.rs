@@ -8,8 +8,8 @@ use super::machine::Machine;
 use super::rng::Rng;
 use super::tree::{self, Node};
 use rbt::builtins::{self, Accepts, Builtin, Lower};
-use rbt::check::hir;
-use rbt::probes::{Caps, Context, Env};
+use rbt::probes::{Context, ContextFeatures, Env};
+use rbt::sema::hir;
 use rbt::types::{Int, Type};
 
 /// Attach points. What this machine lacks is left out when a generator is made.
@@ -1086,7 +1086,7 @@ impl Gen<'_> {
         }
         let c = &self.point.context;
         let mut all: Vec<String> = (0..c.args).map(|i| format!("arg{i}")).collect();
-        if c.caps.has(Caps::RETVAL) {
+        if c.caps.has(ContextFeatures::RETVAL) {
             all.push("retval".into());
         }
         all.extend(c.fields.iter().filter(|f| matches!(f.field.ty, Type::Int(_))).map(|f| format!("args.{}", f.field.name)));
@@ -1227,7 +1227,7 @@ impl Gen<'_> {
         let stops = matches!(row.lower, Lower::Event(e) if e.stops);
         let here = self.point.context.caps.has(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
         // a macro may be used in any probe
-        let anywhere = !self.in_macro || row.needs == Caps::NONE;
+        let anywhere = !self.in_macro || row.needs == ContextFeatures::NONE;
         (here && anywhere && !matches!(row.lower, Lower::Aggregate(_))).then_some(row)
     }
 

@@ -3,7 +3,7 @@
 use rbt::diag::Source;
 use rbt::settings::Settings;
 use rbt::syntax::ast::Script;
-use rbt::system::System;
+use rbt::system::TargetInfo;
 use rbt::system::fake::Fake;
 use rbt::system::live::Live;
 use rbt::{codegen, fmt, frontend, syntax};
@@ -47,7 +47,7 @@ pub fn work(seed: u64, from: u64, count: u64) {
     }
 }
 
-fn one(text: &str, systems: [&dyn System; 2], compiles: bool, mut stages: [bool; 3]) -> Result<[bool; 3], String> {
+fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [bool; 3]) -> Result<[bool; 3], String> {
     stages[0] = fmt(text)?;
     let settings = Settings {
         allow_unsafe: true,

@@ -7,12 +7,12 @@ use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
 use object::{Object, ObjectSection};
 
 use super::Slice;
-use crate::system::{Missing, elf, separate};
+use crate::system::{Missing, debug_files, elf};
 
 /// Where distributions put what debug files share.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// The DWARF of a binary, from the file itself or from its separate debug file (`dirs`: see [`separate::find`]).
+/// The DWARF of a binary, from the file itself or from its separate debug file (`dirs`: see [`debug_files::find`]).
 pub fn load(path: &Path, dirs: &[String]) -> Result<Dwarf<Slice>, Missing> {
     let none = || Missing {
         what: format!("{} has no debug information (DWARF)", path.display()),
@@ -22,7 +22,7 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Dwarf<Slice>, Missing> {
     let (file, object) = if has_types(&own) {
         (path.to_owned(), own)
     } else {
-        let found = separate::find(path, &elf::map(path)?, dirs, has_types).ok_or_else(none)?;
+        let found = debug_files::find(path, &elf::map(path)?, dirs, has_types).ok_or_else(none)?;
         let object = parse(&found.path)?;
         (found.path, object)
     };
@@ -49,7 +49,7 @@ fn shared(path: &Path, file: &object::File<'_>) -> Option<object::File<'static>>
     let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());
     let real = std::fs::canonicalize(path).ok()?;
     let named = if named.is_absolute() { named } else { real.parent()?.join(named) };
-    std::iter::once(named).chain(separate::by_id(id).map(|p| Path::new(DEBUG_ROOT).join(p))).find_map(|p| parse(&p).ok())
+    std::iter::once(named).chain(debug_files::by_id(id).map(|p| Path::new(DEBUG_ROOT).join(p))).find_map(|p| parse(&p).ok())
 }
 
 /// A section's bytes, inflated where they are compressed; none for one that is missing or damaged.

@@ -191,7 +191,7 @@ enum Seen {
 /// A location.
 pub(super) enum Location {
     /// The same in the whole function.
-    Whole(Expression<Slice>),
+    MapAction(Expression<Slice>),
     /// By ranges of addresses; one may be empty.
     Ranges(Vec<(u64, u64, Expression<Slice>)>),
 }
@@ -199,7 +199,7 @@ pub(super) enum Location {
 impl Location {
     pub(super) fn at(&self, address: u64) -> Option<&Expression<Slice>> {
         match self {
-            Location::Whole(expression) => Some(expression),
+            Location::MapAction(expression) => Some(expression),
             Location::Ranges(all) => {
                 // an empty range is what held before something changed without an instruction
                 let holds = |(from, to, _): &&(u64, u64, _)| *from <= address && (address < *to || (from == to && *from == address));
@@ -306,7 +306,7 @@ impl BinaryTypes {
     fn location(&self, die: Die, attribute: Option<&Attribute<Slice>>) -> Option<Location> {
         let value = attribute?.value();
         if let AttributeValue::Exprloc(expression) = value {
-            return Some(Location::Whole(expression));
+            return Some(Location::MapAction(expression));
         }
         let (dwarf, unit) = (self.dwarf(die), self.unit(die)?);
         let mut list = dwarf.attr_locations(unit, value).ok()??;
@@ -354,7 +354,7 @@ pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
     for one in all.iter_mut().filter(|w| w.found.is_none()) {
         let empty = match &one.location {
             None => true,
-            Some(Location::Whole(e)) => e.0.is_empty(),
+            Some(Location::MapAction(e)) => e.0.is_empty(),
             Some(Location::Ranges(all)) => all.iter().all(|(_, _, e)| e.0.is_empty()),
         };
         if let Some(place) = one.otherwise.take() {

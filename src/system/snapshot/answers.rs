@@ -1,14 +1,14 @@
-//! A snapshot as a [`System`].
+//! A snapshot as a [`TargetInfo`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::asked::Asked;
-use super::{Snapshot, capture, parts, told};
+use super::{Snapshot, capture, inferred_features, parts};
 use crate::system::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::{
-    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, System, Tracepoint, TypeName, syscalls,
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName, syscalls,
     tracefs,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
@@ -16,7 +16,7 @@ use crate::types::{Enum, Field, Record, Struct, Type};
 /// Stands for the address of a symbol, which differs from one start of a kernel to the next.
 const SOMEWHERE: u64 = 0xffff_ffff_8100_0000;
 
-impl System for Snapshot {
+impl TargetInfo for Snapshot {
     fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
         self.types().ok()?.named(kind, name)
     }
@@ -225,8 +225,8 @@ impl System for Snapshot {
             return *known;
         }
         let config = |option: &str| self.config(option).map(str::to_owned);
-        let known = told::Known { sys: self, config: &config, symbols: &|| self.knows_symbols() };
-        let answer = told::has(&known, feature);
+        let known = inferred_features::Known { sys: self, config: &config, symbols: &|| self.knows_symbols() };
+        let answer = inferred_features::has(&known, feature);
         self.told.borrow_mut().insert(feature, answer);
         answer
     }

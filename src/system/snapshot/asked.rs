@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Contents, Event, Snapshot};
 use crate::system::btf::Kind;
 use crate::system::functions::Functions;
-use crate::system::{Feature, Missing, System};
+use crate::system::{Feature, Missing, TargetInfo};
 
 /// What was asked for, but for types and lists of functions, which note that themselves.
 #[derive(Default)]

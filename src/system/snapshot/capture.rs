@@ -12,7 +12,7 @@ use crate::system::features::{self, CALLERS, Features};
 use crate::system::functions::{self, KERNEL};
 use crate::system::live::Live;
 use crate::system::tracefs::{self, Tracefs};
-use crate::system::{Feature, System, headers, index, kernel_types};
+use crate::system::{Feature, TargetInfo, function_cache, headers, kernel_types};
 
 /// What [`About::source`] says of a kernel that ran when it was described.
 pub(super) const THIS_MACHINE: &str = "this machine";
@@ -27,7 +27,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
     let mut all = Contents {
         about: About {
             machine,
-            build_id: index::kernel_build_id().unwrap_or_default(),
+            build_id: function_cache::kernel_build_id().unwrap_or_default(),
             source: THIS_MACHINE.into(),
             possible_cpus: live.possible_cpus(),
             release,

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::system::btf::{Blob, Kind, Writer};
-use crate::system::{System, TypeName};
+use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
 const FORMAT: &str = "name: sched_switch\nID: 316\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
@@ -277,7 +277,7 @@ fn this_machine_is_the_same_from_its_snapshot() {
     let file = File::new("here");
     let s = file.open(&bytes(&all)).unwrap();
     for kind in [TypeName::Struct, TypeName::Union, TypeName::Enum, TypeName::Plain] {
-        let names = |of: &dyn System| {
+        let names = |of: &dyn TargetInfo| {
             let mut names = Vec::new();
             of.type_names(kind, &mut |name| names.push(name.to_owned()));
             names

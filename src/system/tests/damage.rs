@@ -6,7 +6,7 @@ use std::process::Command;
 use object::{Object, ObjectSection};
 
 use crate::system::live::Live;
-use crate::system::{System, TypeName, elf, instructions, mangled, separate};
+use crate::system::{TargetInfo, TypeName, debug_files, elf, instructions, mangled};
 
 /// A fixed-seed generator (xorshift), so that a failure repeats.
 struct Random(u64);
@@ -47,7 +47,7 @@ fn ask(path: &Path) -> usize {
             said(live.source_line(path, file, line, None).is_ok());
         }
     }
-    said(separate::debug_file(path, path, &[]).is_some());
+    said(debug_files::debug_file(path, path, &[]).is_some());
     said(elf::segments(path).is_some());
     said(elf::go_functions(path).is_some());
     let Ok(binary) = live.binary(path) else { return answers };

@@ -25,7 +25,7 @@ pub enum Kind {
     Scope,
     Leave,
     Remove,
-    Whole,
+    MapAction,
     Find,
     Join,
     Effect,
@@ -59,7 +59,7 @@ pub const KINDS: &[Kind] = &[
     Kind::Leave,
     Kind::Leave,
     Kind::Remove,
-    Kind::Whole,
+    Kind::MapAction,
     Kind::Find,
     Kind::Join,
     Kind::Effect,
@@ -190,7 +190,7 @@ impl Gen<'_> {
                 }
                 None => self.assign(d),
             },
-            Kind::Whole => self.whole_map(),
+            Kind::MapAction => self.whole_map(),
             Kind::Find => self.find(d),
             Kind::Join => match self.field(&T::List) {
                 Some(list) if self.loops == 0 || self.rng.once_in(2) => {

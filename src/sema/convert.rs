@@ -5,13 +5,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind};
 use super::stmt::has_effect;
 use super::types::{Merged, Weak, in_space, of_pointers, record_of, same_target};
 use crate::diag::Span;
-use crate::probes::{ArgRef, ContextField, Place};
+use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast;
 use crate::types::{Field, Type};
 
@@ -70,7 +70,7 @@ pub fn fits(from: &Type, to: &Type) -> bool {
     }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// What of a value yields its sign.
     pub fn weakness(&self, e: &Expr) -> Weak {
         let held = |m: &Merged| if m.ty == e.ty { m.weak.clone() } else { Weak::No };
@@ -213,7 +213,7 @@ impl Body<'_> {
     /// Says which fields `args` as a whole goes without.
     fn leaves_out(&mut self, span: Span) {
         let reason = |f: &ContextField| {
-            let Place::Unreadable(why) = f.place else { return None };
+            let FieldLocation::Unreadable(why) = f.place else { return None };
             Some(format!("`{}` ({why})", f.field.name))
         };
         let left: Vec<String> = self.context.fields.iter().filter_map(|f| reason(f)).collect();

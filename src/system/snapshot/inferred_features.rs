@@ -3,7 +3,7 @@
 //!
 //! A row names what is in such a kernel because of the feature, or is there only together with it.
 
-use crate::system::{Feature, System, TypeName};
+use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::Type;
 
 /// What tells whether a kernel has something.
@@ -86,7 +86,7 @@ const FETCH: Sign = Any(&[Code("check_atomic"), Constant("BPF_FUNC_for_each_map_
 /// A kernel, as far as it is known without trying anything.
 pub struct Known<'a> {
     /// Its types and its symbols.
-    pub sys: &'a dyn System,
+    pub sys: &'a dyn TargetInfo,
     /// What an option of its configuration is set to; none: the configuration is not known.
     pub config: &'a dyn Fn(&str) -> Option<String>,
     /// All names of its code are known, so that one that is absent is not there.

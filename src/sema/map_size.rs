@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use super::World;
+use super::CheckContext;
 use super::fold;
 use super::hir::Expr;
 use crate::diag::Span;
@@ -14,12 +14,12 @@ use crate::types::Type;
 const DEEPEST: u32 = 32;
 
 /// The value of `e`, where numbers, parameters, constants of C, macros without parameters and operators make it up.
-pub fn number(e: &ast::Expr, world: &World) -> Option<u32> {
+pub fn number(e: &ast::Expr, world: &CheckContext) -> Option<u32> {
     let found = value(e, world, 0)?;
     fold::constant(&found).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
 }
 
-fn value(e: &ast::Expr, world: &World, depth: u32) -> Option<Expr> {
+fn value(e: &ast::Expr, world: &CheckContext, depth: u32) -> Option<Expr> {
     if depth > DEEPEST {
         return None;
     }
@@ -57,7 +57,7 @@ fn value(e: &ast::Expr, world: &World, depth: u32) -> Option<Expr> {
     }
 }
 
-fn of_block(block: &ast::Block, world: &World, depth: u32) -> Option<Expr> {
+fn of_block(block: &ast::Block, world: &CheckContext, depth: u32) -> Option<Expr> {
     match (&block.stmts[..], &block.value) {
         ([], Some(e)) => value(e, world, depth + 1),
         _ => None,
@@ -65,7 +65,7 @@ fn of_block(block: &ast::Block, world: &World, depth: u32) -> Option<Expr> {
 }
 
 /// The script's own before what headers and the kernel define.
-fn named(name: &str, world: &World, depth: u32) -> Option<Expr> {
+fn named(name: &str, world: &CheckContext, depth: u32) -> Option<Expr> {
     let own = world.macros.iter().chain(&world.defines).find(|m| m.name.name == name && m.params.is_empty());
     if let Some(own) = own {
         return of_block(&own.body, world, depth);

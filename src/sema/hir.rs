@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::builtins::{Builtin, Lit, MapId, Use};
+use crate::builtins::{Builtin, CallSite, Lit, MapId};
 use crate::diag::Span;
 use crate::probes::{ArgRef, ProbeSite};
 use crate::settings::Mechanism;
@@ -304,12 +304,12 @@ impl Call {
     }
 
     /// What the row's code may know of this call; `agg` is the layout of the map that an aggregation fills.
-    pub fn to_use(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> Use {
+    pub fn to_use(&self, agg: Option<std::sync::Arc<crate::types::Agg>>) -> CallSite {
         let map = |a: &CallArg| match a {
             CallArg::Map(m) | CallArg::Element(m, _) => Some(*m),
             CallArg::Value(_) | CallArg::Word(_) | CallArg::Type(_) => None,
         };
-        Use {
+        CallSite {
             ty: self.ty.clone(),
             literals: (0..self.args.len()).map(|i| self.literal(i)).collect(),
             maps: self.args.iter().map(map).collect(),

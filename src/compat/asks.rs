@@ -5,7 +5,7 @@ use crate::emit::{MapKind, helper_name};
 use crate::probes::{Attach, ProgramType};
 use crate::settings::Settings;
 use crate::system::object_needs::{NeededMap, Needs, needs};
-use crate::system::{Feature, System};
+use crate::system::{Feature, TargetInfo};
 use crate::value::Pos;
 
 /// Something that the kernel has not, or that is beyond a limit.
@@ -51,7 +51,7 @@ const OVERRIDE: &str = "override_return";
 const MOST_NAMED: usize = 3;
 
 /// Looks at a compiled script.
-pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn System) -> Answer {
+pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Answer {
     let mut answer = Answer { lacks: Vec::new(), facts: Vec::new() };
     let programs = &artifact.manifest.programs;
     for program in programs {
@@ -80,7 +80,7 @@ fn site_of(function: &str, programs: &[Program]) -> Option<String> {
     program.sites.first().map(|s| s.name.clone())
 }
 
-fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn System) {
+fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn TargetInfo) {
     for (number, function) in &needs.helpers {
         let Some(name) = helper_name(*number) else { continue };
         if name == OVERRIDE && !sys.has(Feature::Override) {
@@ -127,7 +127,7 @@ fn constants(ty: ProgramType) -> &'static [&'static str] {
     }
 }
 
-fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
+fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo) {
     // what is so for all of a wildcard is told once: where it is written, the rule and the reason, and of whom
     let mut found: Vec<(&Pos, &'static str, String, Vec<&str>)> = Vec::new();
     let nowhere = Pos::default();
@@ -162,7 +162,7 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn System) {
     }
 }
 
-fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn System) {
+fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn TargetInfo) {
     let programs = &artifact.manifest.programs;
     for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
         let message = format!("a program has {n} instructions; kernels take {MOST_INSTRUCTIONS}");

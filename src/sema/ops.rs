@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind};
@@ -36,7 +36,7 @@ fn class(op: BinOp) -> Class {
     }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// `a op b`
     pub fn binary(&mut self, op: BinOp, a: &ast::Expr, b: &ast::Expr, span: Span) -> Expr {
         if let Class::Logic = class(op) {
@@ -213,7 +213,7 @@ impl Body<'_> {
     }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Does it bring a sign into arithmetic?
     fn signed(&self, e: &Expr) -> bool {
         e.ty.as_int().is_some_and(|i| i.signed) && !self.is_weak(e)

@@ -80,23 +80,23 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
+mod access;
 mod args;
 mod body;
+mod call_depth;
 mod calls;
 mod convert;
 pub mod dump;
-mod entries;
 mod expr;
 mod fold;
 mod format;
-mod frames;
 mod functions;
 pub mod hir;
 mod macros;
+mod map_size;
 mod maps;
 mod ops;
 mod options;
-mod place;
 mod probes;
 mod stmt;
 mod types;
@@ -111,12 +111,12 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, Span};
 use crate::probes::{Attach, Env, KINDS, ProbeKind, Shared, shared};
 use crate::settings::Settings;
 use crate::syntax::ast;
-use crate::system::{Feature, SHORT_KEY, System};
+use crate::system::{Feature, SHORT_KEY, TargetInfo};
 use crate::types::Type;
 pub use maps::EARLIER;
 pub use options::options;
 
-use body::{Body, Checked, State};
+use body::{BodyChecker, Checked, State};
 use maps::{Declared, Maps};
 use probes::Job;
 
@@ -124,7 +124,7 @@ use probes::Job;
 ///
 /// # Errors
 /// All that is wrong with the script, warnings included, in order of place.
-pub fn check(script: &ast::Script, sys: &dyn System, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
+pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) -> Result<(hir::Script, Diagnostics), Diagnostics> {
     check_with(script, sys, settings, &Tables::REAL, &[])
 }
 
@@ -135,7 +135,7 @@ pub fn check(script: &ast::Script, sys: &dyn System, settings: &Settings) -> Res
 /// As for [`check`]. What refers to such a map's first use has a span in the source [`EARLIER`].
 pub fn check_among(
     script: &ast::Script,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     settings: &Settings,
     given: &[hir::Map],
 ) -> Result<(hir::Script, Diagnostics), Diagnostics> {
@@ -156,8 +156,8 @@ impl Tables {
 }
 
 /// What the check of a whole script shares.
-pub(crate) struct World<'a> {
-    sys: &'a dyn System,
+pub(crate) struct CheckContext<'a> {
+    sys: &'a dyn TargetInfo,
     settings: &'a Settings,
     tables: &'a Tables,
     /// The script's macros.
@@ -172,7 +172,7 @@ pub(crate) struct World<'a> {
     exhausted: Cell<bool>,
 }
 
-impl World<'_> {
+impl CheckContext<'_> {
     /// The script's function of this name: its index.
     fn function(&self, name: &str) -> Option<usize> {
         self.functions.iter().position(|f| f.name.name == name)
@@ -186,7 +186,7 @@ const MOST_PASSES: u32 = 50;
 
 fn check_with(
     script: &ast::Script,
-    sys: &dyn System,
+    sys: &dyn TargetInfo,
     settings: &Settings,
     tables: &Tables,
     given: &[hir::Map],
@@ -200,10 +200,10 @@ fn check_with(
         }
         declared
     });
-    let sys = declared.as_ref().map_or(sys, |d| d as &dyn System);
+    let sys = declared.as_ref().map_or(sys, |d| d as &dyn TargetInfo);
     let counts = |m: &&ast::Macro| declared.as_ref().is_some_and(|d| d.is_active(&m.name.name, m.span));
     let defines = script.c_part.iter().filter_map(|c| c.define.as_ref()).filter(counts).collect();
-    let world = World { sys, settings, tables, macros, library: &script.library, functions, defines, exhausted: Cell::new(false) };
+    let world = CheckContext { sys, settings, tables, macros, library: &script.library, functions, defines, exhausted: Cell::new(false) };
     let mut maps = Maps::new(declarations(script, &world, &mut diags), given, settings);
     let jobs = probes::expand(script, &world, &Env { sys, settings }, tables, &mut diags);
     let incomplete = failed(&diags);
@@ -221,7 +221,7 @@ fn check_with(
             let mut bodies = Vec::new();
             for ((first, context), state) in job.contexts.iter().zip(states) {
                 let Some(site) = job.sites.get(*first) else { continue };
-                let checked = Body::check(&world, &mut maps, site, context, state, job.probe);
+                let checked = BodyChecker::check(&world, &mut maps, site, context, state, job.probe);
                 if *state != checked.state {
                     changed = true;
                     state.clone_from(&checked.state);
@@ -261,7 +261,7 @@ fn check_with(
         merge_sites(job, bodies, &Env { sys, settings }, &mut probes);
     }
     if !failed(&diags) {
-        diags.extend(probes.iter().filter_map(frames::check));
+        diags.extend(probes.iter().filter_map(call_depth::check));
     }
     last_imported_last(&mut probes);
     let mut uses: Vec<_> = results.iter_mut().flatten().flat_map(|b| std::mem::take(&mut b.options)).collect();
@@ -421,7 +421,7 @@ fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec
 }
 
 /// `let @m = kind(entries);`
-fn declarations(script: &ast::Script, world: &World, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
+fn declarations(script: &ast::Script, world: &CheckContext, diags: &mut Vec<Diagnostic>) -> BTreeMap<String, Declared> {
     const KINDS: &[(&str, bool, bool)] =
         &[("hash", false, false), ("lruhash", true, false), ("percpuhash", false, true), ("percpulruhash", true, true)];
     let mut declared: BTreeMap<String, Declared> = BTreeMap::new();
@@ -433,7 +433,7 @@ fn declarations(script: &ast::Script, world: &World, diags: &mut Vec<Diagnostic>
             diags.push(if diag.help.is_some() { diag } else { diag.help("the kinds are hash, lruhash, percpuhash, percpulruhash") });
             continue;
         };
-        let entries = entries::number(&d.entries, world);
+        let entries = map_size::number(&d.entries, world);
         if entries.is_none() {
             diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant"));
         }

@@ -18,14 +18,14 @@
 
 use std::sync::Arc;
 
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::fold;
 use super::hir::{Expr, ExprKind};
 use crate::builtins::Lower;
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::system::TypeName;
-use crate::types::{Agg, Field, Int, Record, Space, Tagged, Type};
+use crate::types::{Agg, Deferred, Field, Int, Record, Space, Type};
 
 /// A type gathered from all uses of a variable, a map's value or a map's key.
 #[derive(Clone, Debug, PartialEq)]
@@ -212,7 +212,7 @@ fn values_in(ty: &Type) -> usize {
         | Type::Ptr(..)
         | Type::Struct(_)
         | Type::Record(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => 1,
     }
@@ -301,7 +301,7 @@ fn base_type(ty: &Type) -> String {
         Type::Record(r) if r.name.is_empty() => "record",
         Type::Record(_) | Type::Args => "struct",
         Type::Tuple(_) => "tuple",
-        Type::Tagged(t) => &t.tag,
+        Type::Deferred(t) => &t.tag,
         Type::Agg(agg) => return format!("{}_t", agg.function),
     };
     word.to_owned()
@@ -319,7 +319,7 @@ fn full_type(ty: &Type) -> String {
     }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Has a tuple or record few enough values? Those that hold another twice double with each level.
     pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
         let few = values_in(ty) <= MOST_VALUES;
@@ -354,7 +354,7 @@ impl Body<'_> {
                         Type::Str(0) => Type::Str(n),
                         Type::Buf(0) => Type::Buf(n),
                         // An address's length: it has room for both kinds.
-                        Type::Tagged(t) => Type::Tagged(t),
+                        Type::Deferred(t) => Type::Deferred(t),
                         ty => Type::Array(Box::new(ty), n),
                     }
                 }
@@ -457,7 +457,7 @@ impl Body<'_> {
 
     fn find_type(&self, name: &str) -> Option<Type> {
         let plain = PLAIN.iter().find(|(n, _)| *n == name).map(|(_, ty)| ty.clone());
-        let opaque = || crate::builtins::find_tag(name).map(|tag| Tagged::plain(tag.name, tag.size));
+        let opaque = || crate::builtins::find_tag(name).map(|tag| Deferred::plain(tag.name, tag.size));
         plain.or_else(opaque).or_else(|| self.named(TypeName::Plain, name))
     }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use super::body::Body;
+use super::body::BodyChecker;
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind, Node, Stmt, StmtKind, weight};
@@ -18,7 +18,7 @@ const MOST_UNROLLED: u64 = 6000;
 /// Copies of a body that nested `unroll`s may make: more take LLVM and the verifier minutes.
 const MOST_COPIES: u64 = 10_000;
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// A block in statement position: its own scope, its value for its effect.
     pub fn block(&mut self, block: &ast::Block) -> Vec<Stmt> {
         let mut out = Vec::new();
@@ -307,7 +307,7 @@ impl Body<'_> {
         if let (Some(Type::Void), Some(t)) = (&declared, ty) {
             self.error("bad-type", t.span, "a variable cannot be void: that is no value");
         }
-        let opaque = declared.clone().filter(|ty| matches!(ty, Type::Tagged(_)));
+        let opaque = declared.clone().filter(|ty| matches!(ty, Type::Deferred(_)));
         let open = opaque.is_some() || matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
         let id = self.declare(&var.name, declared.clone().filter(|_| !open));
         if let Some(v) = self.vars.get_mut(id) {

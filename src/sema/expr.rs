@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::convert::cast;
 use super::fold;
 use super::hir::{Expr, ExprKind};
@@ -12,7 +12,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast;
 use crate::types::{Space, Type};
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Any expression; one without a value has type [`Type::Void`].
     pub fn expr(&mut self, e: &ast::Expr) -> Expr {
         let span = self.place(e.span);
@@ -432,7 +432,7 @@ impl Body<'_> {
                 let literal = fold::is_literal(&e) && to.size() <= 8;
                 literal || e.ty.size() == to.size()
             }
-            (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Tagged(t)) => crate::builtins::find_tag(&t.tag).is_some_and(|t| t.from_int),
+            (Type::Int(_) | Type::Bool | Type::Enum(_), Type::Deferred(t)) => crate::builtins::find_tag(&t.tag).is_some_and(|t| t.from_int),
             (Type::Array(a, _), Type::Array(elem, 0))
                 if a.is_scalar() && elem.is_scalar() && e.ty.size().is_multiple_of(elem.size().max(1)) =>
             {
@@ -479,7 +479,7 @@ fn tuple_from(elems: Vec<Expr>, span: Span) -> Expr {
     Expr { kind: ExprKind::Tuple(elems), ty, span }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Operands of `==`: the type that both are converted to.
     pub fn common(&self, a: &Expr, b: &Expr) -> Option<Type> {
         merge_weak(&a.ty, &self.weakness(a), &b.ty, &self.weakness(b)).map(|(ty, _)| ty)

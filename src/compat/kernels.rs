@@ -7,13 +7,13 @@ use crate::cli::check::{Check, HERE, SNAPSHOT};
 use crate::failure::Failure;
 use crate::system::live::Live;
 use crate::system::snapshot::Snapshot;
-use crate::system::{Missing, System};
+use crate::system::{Missing, TargetInfo};
 
 use super::config::Config;
 
 /// Where a kernel's description is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum KernelSource {
     /// This machine.
     Here,
     /// A snapshot.
@@ -26,7 +26,7 @@ pub struct Kernel {
     /// As reports call it.
     pub name: String,
     /// Where it is described.
-    pub place: Place,
+    pub place: KernelSource,
     /// `uname -r`; empty where it is not known.
     pub release: String,
     /// The scripts that alone it was described for, by their digests; none: all is described.
@@ -52,11 +52,11 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     let mut places = Vec::new();
     for path in given {
         let place = place(path);
-        if let Place::File(dir) = &place
+        if let KernelSource::File(dir) = &place
             && dir.is_dir()
             && let Ok(listed) = std::fs::read_dir(dir)
         {
-            places.extend(snapshots(dir, listed)?.into_iter().map(Place::File));
+            places.extend(snapshots(dir, listed)?.into_iter().map(KernelSource::File));
         } else {
             places.push(place);
         }
@@ -69,12 +69,12 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     }
     let named = !all.is_empty();
     if !named {
-        all.push(kernel(Place::Here));
+        all.push(kernel(KernelSource::Here));
     }
     // files of different folders may have the same name
     let names: Vec<String> = all.iter().map(|k| k.name.clone()).collect();
     for (i, k) in all.iter_mut().enumerate() {
-        if let (true, Place::File(path)) = (names.iter().enumerate().any(|(j, n)| j != i && *n == k.name), &k.place) {
+        if let (true, KernelSource::File(path)) = (names.iter().enumerate().any(|(j, n)| j != i && *n == k.name), &k.place) {
             k.name = path.display().to_string();
         }
     }
@@ -88,22 +88,22 @@ pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     Ok(Kernels { all, baseline, named })
 }
 
-fn place(path: &Path) -> Place {
-    if path == Path::new(HERE) && !path.exists() { Place::Here } else { Place::File(path.to_owned()) }
+fn place(path: &Path) -> KernelSource {
+    if path == Path::new(HERE) && !path.exists() { KernelSource::Here } else { KernelSource::File(path.to_owned()) }
 }
 
-fn kernel(place: Place) -> Kernel {
+fn kernel(place: KernelSource) -> Kernel {
     match place {
-        Place::Here => {
+        KernelSource::Here => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-            Kernel { name: HERE.into(), place: Place::Here, release, scripts: None, tells_callable: true }
+            Kernel { name: HERE.into(), place: KernelSource::Here, release, scripts: None, tells_callable: true }
         }
-        Place::File(path) => {
+        KernelSource::File(path) => {
             let name = path.file_stem().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
             // what is wrong with it is told when it is asked
             let told = |s: Snapshot| (s.about().release.clone(), s.scripts(), s.tells_callable());
             let (release, scripts, tells_callable) = Snapshot::open(&path).map_or(Default::default(), told);
-            Kernel { name, release, scripts, tells_callable, place: Place::File(path) }
+            Kernel { name, release, scripts, tells_callable, place: KernelSource::File(path) }
         }
     }
 }
@@ -121,11 +121,11 @@ fn snapshots(dir: &Path, listed: std::fs::ReadDir) -> Result<Vec<PathBuf>, Failu
 
 impl Kernel {
     /// What answers questions about it.
-    pub fn open(&self, asked: &Check) -> Result<Box<dyn System>, Missing> {
+    pub fn open(&self, asked: &Check) -> Result<Box<dyn TargetInfo>, Missing> {
         let live = Live::new().with_files(asked.root.clone(), asked.binaries.clone());
         Ok(match &self.place {
-            Place::Here => Box::new(live.told()),
-            Place::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),
+            KernelSource::Here => Box::new(live.told()),
+            KernelSource::File(path) => Box::new(Snapshot::open(path)?.with_files(live)),
         })
     }
 }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::{Tables, World, options, uses};
+use super::{CheckContext, Tables, options, uses};
 use crate::builtins::options::ScriptOption;
 use crate::builtins::{Accepts, Lower};
 use crate::diag::{Diagnostic, Severity, Span};
-use crate::probes::{self, ArgRef, Attach, Caps, Context, Env, ProbeSite};
+use crate::probes::{self, ArgRef, Attach, Context, ContextFeatures, Env, ProbeSite};
 use crate::settings::{MissingProbes, Mode, Settings};
 use crate::syntax::ast::{self, AttachPoint, ExprKind, Segment};
 
@@ -31,7 +31,7 @@ pub struct Job<'a> {
 const NO_MATCH: &str = "no-match";
 
 /// Expands all probes.
-pub fn expand<'a>(script: &'a ast::Script, world: &World, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
+pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tables: &Tables, diags: &mut Vec<Diagnostic>) -> Vec<Job<'a>> {
     let filter = match env.settings.probe_filter.as_deref().map(Regex::new) {
         Some(Err(e)) => {
             let why = e.to_string().lines().last().unwrap_or_default().to_string();
@@ -264,7 +264,7 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
     let in_binary = env.settings.pid.is_some() || rest.first().is_some_and(|s| s.text.contains('/'));
     let mut sites = Vec::new();
     for kind in matching {
-        if kind.by_name_only() || kind.offers().has(Caps::BINARY) != in_binary {
+        if kind.by_name_only() || kind.offers().has(ContextFeatures::BINARY) != in_binary {
             continue;
         }
         let mut point = point.clone();
@@ -375,7 +375,7 @@ struct Needs {
 }
 
 /// Does a macro or function of the script use `args`?
-fn own_ask_for_fields(world: &World, tables: &Tables) -> bool {
+fn own_ask_for_fields(world: &CheckContext, tables: &Tables) -> bool {
     let mut found = false;
     let mut each = |e: &ast::Expr| {
         let name = match &e.kind {
@@ -390,7 +390,7 @@ fn own_ask_for_fields(world: &World, tables: &Tables) -> bool {
     found
 }
 
-fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
+fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
     let mut n = Needs { context: false, fields: false, site: false };
     uses::expressions(probe, &mut |e| {
         let name = match &e.kind {
@@ -410,7 +410,7 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
             return;
         }
         let Some(row) = (tables.row)(name) else { return };
-        n.context |= row.needs != Caps::NONE
+        n.context |= row.needs != ContextFeatures::NONE
             || matches!(row.lower, Lower::Context(_))
             || row.params.iter().any(|p| matches!(p.accepts, Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr));
         n.fields |= matches!(row.lower, Lower::Context(ArgRef::All | ArgRef::Named(_)));
@@ -421,7 +421,7 @@ fn needs(probe: &ast::Probe, world: &World, tables: &Tables) -> Needs {
 }
 
 /// Might a `comptime` ask what only one site knows? Told from the words of the probe, and of all macros and functions.
-fn asks_its_site(probe: &ast::Probe, world: &World, tables: &Tables) -> bool {
+fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> bool {
     let (mut comptime, mut asks) = (false, false);
     let mut each = |e: &ast::Expr| {
         let name = match &e.kind {
@@ -458,7 +458,7 @@ fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
 fn with_contexts<'a>(
     probe: &'a ast::Probe,
     sites: Vec<ProbeSite>,
-    world: &World,
+    world: &CheckContext,
     env: &Env,
     tables: &Tables,
     diags: &mut Vec<Diagnostic>,

@@ -3,7 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
 use super::args::Given;
-use super::body::Body;
+use super::body::BodyChecker;
 use super::expr::widen;
 use super::fold;
 use super::hir::{CallArg, Expr, ExprKind};
@@ -13,7 +13,7 @@ use crate::render::format;
 use crate::syntax::ast::{self, BinOp};
 use crate::types::Type;
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Checks the arguments after the format at position `at` against it.
     pub fn check_format(&mut self, row: &'static Builtin, at: usize, given: &Given, span: Span) {
         let (Some(fact), Some(CallArg::Value(literal))) = (given.facts.get(at), given.args.get(at)) else { return };

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::hir::{self, Expr, ExprKind, Node};
 use crate::diag::Source;
 use crate::probes::{ArgRef, Attach, ProbeSite};
-use crate::system::System;
+use crate::sema::hir::{self, Expr, ExprKind, Node};
+use crate::system::TargetInfo;
 use crate::types::Type;
-use crate::verdict::Place;
+use crate::verdict::SourceLocation;
 
 use super::examine::place;
 
 /// A use. Equal on two kernels where `place` and `what` are.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Use {
+pub struct TypeUse {
     /// Where in the script.
-    pub place: Place,
+    pub place: SourceLocation,
     /// What.
     pub what: What,
     /// What it is here; none: it is not there.
@@ -78,8 +78,8 @@ impl What {
 }
 
 /// All uses in a script, each place once.
-pub fn uses(script: &hir::Script, sys: &dyn System, sources: &[Source]) -> Vec<Use> {
-    let mut all: Vec<Use> = Vec::new();
+pub fn uses(script: &hir::Script, sys: &dyn TargetInfo, sources: &[Source]) -> Vec<TypeUse> {
+    let mut all: Vec<TypeUse> = Vec::new();
     let mut seen = BTreeSet::new();
     for probe in &script.probes {
         let Some(site) = probe.sites.first() else { continue };
@@ -88,7 +88,7 @@ pub fn uses(script: &hir::Script, sys: &dyn System, sources: &[Source]) -> Vec<U
             let Some((what, ty)) = what(expr, site, sys) else { return };
             let key = (expr.span, what.said());
             if let (Some(place), true) = (place(expr.span, sources), seen.insert(key)) {
-                all.push(Use { place, what, ty });
+                all.push(TypeUse { place, what, ty });
             }
         };
         hir::visit(&probe.body, &mut see);
@@ -98,7 +98,7 @@ pub fn uses(script: &hir::Script, sys: &dyn System, sources: &[Source]) -> Vec<U
 }
 
 #[allow(clippy::wildcard_enum_match_arm)] // questions about one shape
-fn what(expr: &Expr, site: &ProbeSite, sys: &dyn System) -> Option<(What, Option<Type>)> {
+fn what(expr: &Expr, site: &ProbeSite, sys: &dyn TargetInfo) -> Option<(What, Option<Type>)> {
     let probe = || site.name.clone();
     match &expr.kind {
         ExprKind::Field(base, field) => match &base.ty {
@@ -125,7 +125,7 @@ fn what(expr: &Expr, site: &ProbeSite, sys: &dyn System) -> Option<(What, Option
 }
 
 /// Names and types of what `argN` counts.
-fn arguments(site: &ProbeSite, sys: &dyn System) -> Option<Vec<(String, Type)>> {
+fn arguments(site: &ProbeSite, sys: &dyn TargetInfo) -> Option<Vec<(String, Type)>> {
     if let Attach::RawTracepoint { name } = &site.attach {
         return sys.raw_tracepoint(name);
     }

@@ -1,10 +1,10 @@
 //! Where a script shows a map and empties it: `print(@m); clear(@m);`. Both are done when their record is read, and what
-//! programs write in between would be lost. So the two become one, and the map is there twice (`emit/moments.rs`).
+//! programs write in between would be lost. So the two become one, and the map is there twice (`emit/double_buffer.rs`).
 
 use std::collections::BTreeSet;
 
-use crate::builtins::{self, Lower, MapId, Whole};
-use crate::check::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
+use crate::builtins::{self, Lower, MapAction, MapId};
+use crate::sema::hir::{self, Call, CallArg, Expr, ExprKind, Node, Stmt, StmtKind};
 
 /// Two statements of a list that are done as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +33,18 @@ pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
 pub(super) fn taken(stmts: &[Stmt]) -> Vec<Taken> {
     let mut found: Vec<Taken> = Vec::new();
     for (ends, s) in stmts.iter().enumerate() {
-        let Some((map, how @ (Whole::Cleared | Whole::Zeroed))) = whole(s) else { continue };
-        let Some(shows) = stmts.iter().take(ends).rposition(|s| whole(s) == Some((map, Whole::Shown))) else { continue };
+        let Some((map, how @ (MapAction::Cleared | MapAction::Zeroed))) = whole(s) else { continue };
+        let Some(shows) = stmts.iter().take(ends).rposition(|s| whole(s) == Some((map, MapAction::Shown))) else { continue };
         let between = stmts.get(shows + 1..ends).unwrap_or_default();
         if passes(between, map) && found.iter().all(|t| t.shows != shows) {
-            found.push(Taken { shows, ends, map, keys: how == Whole::Zeroed });
+            found.push(Taken { shows, ends, map, keys: how == MapAction::Zeroed });
         }
     }
     found
 }
 
 /// What a statement does with a whole map, if that is all it does.
-fn whole(s: &Stmt) -> Option<(MapId, Whole)> {
+fn whole(s: &Stmt) -> Option<(MapId, MapAction)> {
     let StmtKind::Expr(Expr { kind: ExprKind::Call(Call { row, args, .. }), .. }) = &s.kind else { return None };
     match args.first() {
         Some(CallArg::Map(map)) => Some((*map, builtins::whole(row)?)),

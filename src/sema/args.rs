@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::convert::cast;
 use super::expr::widen;
 use super::fold;
@@ -23,7 +23,7 @@ pub struct Given {
     pub unknown: bool,
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Checks a call's arguments against its row's parameters; nothing when their number is wrong.
     pub fn arguments(&mut self, row: &'static Builtin, args: &[ast::Arg], span: Span) -> Option<Given> {
         if !self.arity(row, args.len(), span) {

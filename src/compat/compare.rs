@@ -1,12 +1,12 @@
 //! What a script uses, as another kernel has it: what changed, and how. What no longer checks is told with what it was.
 
 use crate::diag::remedy;
-use crate::system::{System, TypeName};
+use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 use crate::verdict::{self, Finding, Level};
 
 use super::examine::Seen;
-use super::uses::{Use, What};
+use super::uses::{TypeUse, What};
 
 /// Codes of diagnostics that are told as the rule, where the other kernel has the thing.
 const GONE: &[(&str, &str)] = &[
@@ -28,7 +28,7 @@ pub fn is_absence(code: &str) -> bool {
 }
 
 /// Adds to what was seen of a script how that differs from what was seen of it on the kernel `name`.
-pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn System) {
+pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn TargetInfo) {
     if !matches!(earlier.state, verdict::State::Checked) {
         return;
     }
@@ -46,7 +46,7 @@ pub fn compare(seen: &mut Seen, earlier: &Seen, name: &str, sys: &dyn System) {
 }
 
 /// Tells of a thing that is not there what it is on the other kernel.
-fn gone(finding: &mut Finding, earlier: &Seen, name: &str, sys: &dyn System) {
+fn gone(finding: &mut Finding, earlier: &Seen, name: &str, sys: &dyn TargetInfo) {
     let Some((_, rule)) = GONE.iter().find(|(code, _)| *code == finding.rule) else { return };
     let Some(place) = &finding.place else { return };
     // it was wrong there too
@@ -54,7 +54,7 @@ fn gone(finding: &mut Finding, earlier: &Seen, name: &str, sys: &dyn System) {
         return;
     }
     finding.rule = rule;
-    let ends = |u: &&Use| (u.place.end_line, u.place.end_column) == (place.end_line, place.end_column) && u.place.file == place.file;
+    let ends = |u: &&TypeUse| (u.place.end_line, u.place.end_column) == (place.end_line, place.end_column) && u.place.file == place.file;
     match earlier.uses.iter().filter(ends).find(|u| matches!(u.what, What::Member { .. } | What::Field { .. })) {
         Some(was) if *rule == "field-gone" => {
             let ty = was.ty.as_ref().map_or(String::new(), |t| format!(" (`{t}`)"));
@@ -68,7 +68,7 @@ fn gone(finding: &mut Finding, earlier: &Seen, name: &str, sys: &dyn System) {
 }
 
 /// Where a member may be now: by a name with other underscores, or one struct further down.
-fn moved(what: &What, sys: &dyn System) -> Option<String> {
+fn moved(what: &What, sys: &dyn TargetInfo) -> Option<String> {
     let What::Member { of, union, name } = what else { return None };
     let kind = if *union { TypeName::Union } else { TypeName::Struct };
     let Some(Type::Struct(found)) = sys.type_named(kind, of) else { return None };
@@ -89,7 +89,7 @@ fn moved(what: &What, sys: &dyn System) -> Option<String> {
         | Type::Ptr(..)
         | Type::Array(..)
         | Type::Tuple(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => false,
     };
@@ -97,7 +97,7 @@ fn moved(what: &What, sys: &dyn System) -> Option<String> {
     within.map(|outer| format!("it is in `{outer}` there: `{outer}.{name}`"))
 }
 
-fn changed(was: &Use, now: &Use, name: &str) -> Option<Finding> {
+fn changed(was: &TypeUse, now: &TypeUse, name: &str) -> Option<Finding> {
     if let (What::Argument { index, all: before, .. }, What::Argument { all: after, .. }) = (&was.what, &now.what) {
         return argument(was, now, *index as usize, [before, after], name);
     }
@@ -109,7 +109,7 @@ fn changed(was: &Use, now: &Use, name: &str) -> Option<Finding> {
 }
 
 /// `argN` goes by position.
-fn argument(was: &Use, now: &Use, index: usize, [before, after]: [&[(String, Type)]; 2], name: &str) -> Option<Finding> {
+fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(String, Type)]; 2], name: &str) -> Option<Finding> {
     let (old, ty) = before.get(index)?;
     let said = was.what.said();
     let Some((new, new_ty)) = after.get(index) else {
@@ -137,7 +137,7 @@ fn argument(was: &Use, now: &Use, index: usize, [before, after]: [&[(String, Typ
     Some(finding("argument-renamed", Level::Note, now, message, None))
 }
 
-fn finding(rule: &'static str, level: Level, of: &Use, message: String, help: Option<String>) -> Finding {
+fn finding(rule: &'static str, level: Level, of: &TypeUse, message: String, help: Option<String>) -> Finding {
     let general = (level > Level::Note).then(|| remedy(rule)).flatten().map(str::to_owned);
     Finding { rule, level, message, place: Some(of.place.clone()), related: Vec::new(), help: help.or(general) }
 }

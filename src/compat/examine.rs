@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::check::{self, hir};
 use crate::cli::{self, Command, Program};
 use crate::codegen::{self, Compiled};
 use crate::diag::{Diagnostic, Diagnostics, Severity, Source, Span, remedy};
@@ -11,26 +10,27 @@ use crate::emit::Dumps;
 use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, unserved};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
-use crate::probes::{self, Attach, Caps, Env};
+use crate::probes::{self, Attach, ContextFeatures, Env};
 use crate::runtime::{self, AttachFailed, Refused};
+use crate::sema::{self, hir};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::{self, ast};
 use crate::system::functions::KERNEL;
 use crate::system::instructions::Placed;
 use crate::system::snapshot::script_digest;
-use crate::system::{Feature, System};
-use crate::verdict::{self, Finding, Level, Place, State};
+use crate::system::{Feature, TargetInfo};
+use crate::verdict::{self, Finding, Level, SourceLocation, State};
 
 use super::config::Config;
 use super::exceptions::Exceptions;
 use super::subjects::Subject;
-use super::uses::{self, Use};
+use super::uses::{self, TypeUse};
 use super::{asks, compare};
 
 /// A kernel, as a script meets it.
 pub struct Ground<'a> {
     /// Answers about it.
-    pub sys: &'a dyn System,
+    pub sys: &'a dyn TargetInfo,
     /// `uname -r`.
     pub release: &'a str,
     /// The scripts that alone the kernel was described for; none: all is described.
@@ -59,7 +59,7 @@ pub struct Seen {
     /// How long it took.
     pub seconds: f64,
     /// What it uses of the kernel.
-    pub uses: Vec<Use>,
+    pub uses: Vec<TypeUse>,
     /// What is meant to differ.
     pub exceptions: Exceptions,
 }
@@ -217,7 +217,7 @@ impl Work<'_> {
         }
         // without arguments and options: what those decide is not the script's fault
         let mut quiet = vec!["missing-parameter", "no-child"];
-        if matches!(self.program, Program::Saved(_)) || !check::options(tree).is_empty() {
+        if matches!(self.program, Program::Saved(_)) || !sema::options(tree).is_empty() {
             quiet.extend(["unreachable", "unused-map"]);
         }
         loop {
@@ -441,18 +441,18 @@ impl Work<'_> {
     fn in_binary(&self, span: Span) -> bool {
         let text = self.sources.get(usize::from(span.source)).and_then(|s| s.text.get(span.start as usize..span.end as usize));
         let kind = text.and_then(|t| probes::find(t.split(':').next()?));
-        kind.is_some_and(|k| k.offers().has(Caps::BINARY))
+        kind.is_some_and(|k| k.offers().has(ContextFeatures::BINARY))
     }
 }
 
 /// A span as reports have it; none for a script as a whole.
-pub fn place(span: Span, sources: &[Source]) -> Option<Place> {
+pub fn place(span: Span, sources: &[Source]) -> Option<SourceLocation> {
     if span == Span::default() {
         return None;
     }
     let source = sources.get(usize::from(span.source))?;
     let ((line, column), (end_line, end_column)) = (source.line_col(span.start), source.line_col(span.end.max(span.start)));
-    Some(Place { file: source.name.clone(), line, column, end_line, end_column, text: source.line(line).to_string() })
+    Some(SourceLocation { file: source.name.clone(), line, column, end_line, end_column, text: source.line(line).to_string() })
 }
 
 /// Settings by the options of the script's first line: `#!/usr/bin/env -S rbt --unsafe`.
@@ -474,7 +474,7 @@ fn own_options(source: &Source) -> Result<Settings, Diagnostics> {
 }
 
 /// Is this an attach point?
-fn at_point(place: &Place) -> bool {
+fn at_point(place: &SourceLocation) -> bool {
     let text: String = place.text.chars().skip(place.column.saturating_sub(1) as usize).collect();
     text.split_once(':').is_some_and(|(kind, _)| probes::find(kind).is_some())
 }
@@ -493,7 +493,7 @@ fn within(inner: Span, outer: Span) -> bool {
 }
 
 /// What it takes for a probe to be there, besides what is known: the finding's code, its text, and the remedy.
-fn untold(attach: &Attach, sys: &dyn System) -> Option<(&'static str, String, &'static str)> {
+fn untold(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
     let module = match attach {
         Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,
         // a module's events are of its name as a rule

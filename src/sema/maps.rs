@@ -66,7 +66,7 @@ fn roomy(ty: &Type, room: u32) -> Type {
         | Type::Array(..)
         | Type::Struct(_)
         | Type::Record(_)
-        | Type::Tagged(_)
+        | Type::Deferred(_)
         | Type::Agg(_)
         | Type::Args => ty.clone(),
     }

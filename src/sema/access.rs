@@ -4,19 +4,19 @@
 
 use std::rc::Rc;
 
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::convert::{cast, tuple_element};
 use super::fold;
 use super::hir::{Expr, ExprKind};
 use super::types::in_space;
 use crate::builtins::memory::shown_member;
 use crate::diag::{Diagnostic, Span};
-use crate::probes::{ArgRef, ContextField, Place};
+use crate::probes::{ArgRef, ContextField, FieldLocation};
 use crate::syntax::ast::{self, BinOp};
 use crate::system::Unplaced;
 use crate::types::{Field, Space, Type};
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// `base.name`, through any number of pointers.
     pub fn field(&mut self, base: &ast::Expr, name: &ast::Ident, span: Span) -> Expr {
         let name = &self.member_name(name);
@@ -74,7 +74,7 @@ impl Body<'_> {
     fn object(&self, base: &Expr, name: &str) -> Option<&Rc<ContextField>> {
         let ExprKind::Deref(pointer, _) = &base.kind else { return None };
         let ExprKind::Context(ArgRef::Ctx) = pointer.kind else { return None };
-        self.context.fields.iter().find(|f| f.place == Place::Object && f.field.name == name)
+        self.context.fields.iter().find(|f| f.place == FieldLocation::Object && f.field.name == name)
     }
 
     fn no_field(&mut self, of: &str, name: &ast::Ident, names: &[String]) -> Expr {
@@ -99,7 +99,7 @@ impl Body<'_> {
         let context = self.context;
         match context.fields.iter().find(|f| f.field.name == name.name) {
             Some(field) => {
-                if let Place::Unreadable(why) = field.place {
+                if let FieldLocation::Unreadable(why) = field.place {
                     self.unplaced(name, why);
                     return poison(span);
                 }
@@ -317,7 +317,7 @@ impl Body<'_> {
     }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// A member's name, which may be a macro's parameter.
     fn member_name(&self, name: &ast::Ident) -> ast::Ident {
         match self.substitute(&name.name).as_deref() {

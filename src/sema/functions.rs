@@ -4,8 +4,8 @@
 //! Parameters and results have written types. `string` and `buffer` without a size, and pointers whose address space is not
 //! said, take those from the arguments and from what is returned.
 
-use super::World;
-use super::body::{Body, Checked, State, VarState, poison};
+use super::CheckContext;
+use super::body::{BodyChecker, Checked, State, VarState, poison};
 use super::hir::{self, Expr, ExprKind, FunctionId, Node, StmtKind};
 use super::maps::Maps;
 use super::probes::Job;
@@ -70,7 +70,7 @@ impl Callees {
 
 /// The function that is being checked.
 #[derive(Clone, Debug)]
-pub struct Within<'a> {
+pub struct EnclosingFunction<'a> {
     /// It.
     pub id: FunctionId,
     /// As written.
@@ -90,7 +90,7 @@ fn open(ty: &Type) -> bool {
     matches!(ty, Type::Str(0) | Type::Buf(0) | Type::Ptr(_, Space::Unknown))
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// A call of the script's function of this index.
     pub fn call_function(&mut self, index: usize, args: &[ast::Arg], span: Span) -> Expr {
         let Some(f) = self.env.functions.get(index).copied() else { return poison(span) };
@@ -222,7 +222,7 @@ impl Body<'_> {
 
 /// Checks all functions that a probe has been found to call; those that they call are found on the way.
 pub fn check_all(
-    env: &World,
+    env: &CheckContext,
     maps: &mut Maps,
     site: &ProbeSite,
     context: &Context,
@@ -248,7 +248,7 @@ pub fn check_all(
 
 #[allow(clippy::too_many_arguments)] // what a body is checked with
 fn check_one(
-    env: &World,
+    env: &CheckContext,
     maps: &mut Maps,
     site: &ProbeSite,
     context: &Context,
@@ -261,7 +261,7 @@ fn check_one(
     let known = callees.known(callee.index).cloned();
     let vars = known.as_ref().map(|k| k.vars.clone()).unwrap_or_default();
     let given = known.as_ref().map_or(&callee.params, |k| &k.params).clone();
-    let mut body = Body::new(env, maps, site, context, &vars, callees, None);
+    let mut body = BodyChecker::new(env, maps, site, context, &vars, callees, None);
     let signature = body.signature(of);
     let returns = signature.as_ref().map(|(_, r)| r.clone());
     let fixed = returns.as_ref().is_some_and(|r| !open(r));
@@ -272,7 +272,7 @@ fn check_one(
         })),
         other => other,
     };
-    body.function = Some(Within { id, of, used: callee.used, returns: returns.clone(), fixed, result: Merged::default() });
+    body.function = Some(EnclosingFunction { id, of, used: callee.used, returns: returns.clone(), fixed, result: Merged::default() });
     let types = signature.map(|(types, _)| types).unwrap_or_default();
     for (i, (name, t)) in of.params.iter().enumerate() {
         if body.find_var(&name.name).is_some() {
@@ -327,7 +327,13 @@ fn stops(body: &[hir::Stmt]) -> bool {
 
 /// Checks functions that no probe calls, as if the first probe did: they may be wrong in themselves. With what is wrong comes
 /// whether anything is new.
-pub fn check_unused(env: &World, maps: &mut Maps, jobs: &[Job], states: &mut [State], results: &[Vec<Checked>]) -> (Vec<Diagnostic>, bool) {
+pub fn check_unused(
+    env: &CheckContext,
+    maps: &mut Maps,
+    jobs: &[Job],
+    states: &mut [State],
+    results: &[Vec<Checked>],
+) -> (Vec<Diagnostic>, bool) {
     let (mut all, mut changed) = (Vec::new(), false);
     let Some((job, (first, context))) = jobs.first().and_then(|j| Some((j, j.contexts.first()?))) else { return (all, changed) };
     let Some(site) = job.sites.get(*first) else { return (all, changed) };
@@ -350,7 +356,7 @@ pub fn check_unused(env: &World, maps: &mut Maps, jobs: &[Job], states: &mut [St
 }
 
 /// Functions that call themselves, be it through others.
-pub fn recursion(env: &World, states: &[&State], diags: &mut Vec<Diagnostic>) {
+pub fn recursion(env: &CheckContext, states: &[&State], diags: &mut Vec<Diagnostic>) {
     for state in states {
         let callees = &state.callees;
         for (id, callee) in callees.iter().enumerate() {

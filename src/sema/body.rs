@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::World;
-use super::functions::{self, Callee, Callees, Within};
+use super::CheckContext;
+use super::functions::{self, Callee, Callees, EnclosingFunction};
 use super::hir::{Expr, ExprKind, Stmt, StmtKind, Var, VarId};
 use super::macros::Frame;
 use super::maps::Maps;
@@ -46,9 +46,9 @@ impl VarState {
 }
 
 /// A body being checked.
-pub struct Body<'a> {
+pub struct BodyChecker<'a> {
     /// What the whole run shares.
-    pub env: &'a World<'a>,
+    pub env: &'a CheckContext<'a>,
     /// The script's maps.
     pub maps: &'a mut Maps,
     /// The site it is checked for.
@@ -82,7 +82,7 @@ pub struct Body<'a> {
     /// The script's functions that the probe calls.
     pub callees: &'a mut Callees,
     /// The function that is being checked; none for the probe's own body.
-    pub function: Option<Within<'a>>,
+    pub function: Option<EnclosingFunction<'a>>,
     /// See [`State::spread`]: what this pass found.
     spread: BTreeMap<String, Span>,
     /// Names of variables that the body declares itself, not a macro that it uses.
@@ -116,10 +116,10 @@ pub struct Checked {
     pub options: Vec<ScriptOption>,
 }
 
-impl<'a> Body<'a> {
+impl<'a> BodyChecker<'a> {
     /// Checks a probe's body.
     pub fn check(
-        env: &'a World<'a>,
+        env: &'a CheckContext<'a>,
         maps: &'a mut Maps,
         site: &'a ProbeSite,
         context: &'a Context,
@@ -127,7 +127,7 @@ impl<'a> Body<'a> {
         probe: &ast::Probe,
     ) -> Checked {
         let mut callees = Callees::new(&known.callees);
-        let mut body = Body::new(env, &mut *maps, site, context, &known.vars, &mut callees, None);
+        let mut body = BodyChecker::new(env, &mut *maps, site, context, &known.vars, &mut callees, None);
         for (name, span) in &known.spread {
             body.declare(name, None);
             let message = format!("`${name}` is read outside the block that assigns it");
@@ -155,15 +155,15 @@ impl<'a> Body<'a> {
 
     /// A body of which nothing has been checked yet.
     pub fn new(
-        env: &'a World<'a>,
+        env: &'a CheckContext<'a>,
         maps: &'a mut Maps,
         site: &'a ProbeSite,
         context: &'a Context,
         known: &'a [VarState],
         callees: &'a mut Callees,
-        function: Option<Within<'a>>,
+        function: Option<EnclosingFunction<'a>>,
     ) -> Self {
-        Body {
+        BodyChecker {
             env,
             maps,
             site,
@@ -410,7 +410,7 @@ fn loses_sign(value: &Expr, target: &Type) -> bool {
 }
 
 fn same_tag(a: &Type, b: &Type) -> bool {
-    matches!((a, b), (Type::Tagged(a), Type::Tagged(b)) if a.tag == b.tag)
+    matches!((a, b), (Type::Deferred(a), Type::Deferred(b)) if a.tag == b.tag)
 }
 
 /// Stands for an expression about which something wrong has been said, or whose type is not known yet.

@@ -50,7 +50,7 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     let subjects = subjects::subjects(&asked.scripts).map_err(|f| f.status(USAGE))?;
     let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
     if asked.load {
-        if !kernels.all.iter().any(|k| k.place == kernels::Place::Here) {
+        if !kernels.all.iter().any(|k| k.place == kernels::KernelSource::Here) {
             let failure = Failure::new("--load is about this machine's kernel, which is not among those of --against");
             return Err(failure.help("add `--against here`").status(USAGE));
         }
@@ -178,7 +178,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
             return numbers.map(|_| Seen::unknown(&without_os_error(&why))).collect();
         }
     };
-    let load = asked.load && part.kernel.place == kernels::Place::Here;
+    let load = asked.load && part.kernel.place == kernels::KernelSource::Here;
     let Kernel { release, scripts, tells_callable, .. } = part.kernel;
     let ground = Ground { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
     let with_earlier = |i: usize| {

@@ -5,18 +5,18 @@
 use std::cell::RefCell;
 
 use super::args::Given;
-use super::body::{Body, poison};
+use super::body::{BodyChecker, poison};
 use super::fold;
 use super::hir::{Call, CallArg, Expr, ExprKind};
-use crate::builtins::{self, Builtin, Facts, FoldFn, Lit, Lower, REMOVED, Returns, Whole};
+use crate::builtins::{self, Builtin, CallInfo, FoldFn, Lit, Lower, MapAction, REMOVED, Returns};
 use crate::diag::{Diagnostic, Span};
-use crate::probes::{ArgRef, Caps};
+use crate::probes::{ArgRef, ContextFeatures};
 use crate::settings::Unstable;
 use crate::syntax::ast;
 use crate::system::{CMacro, constants};
 use crate::types::Type;
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// A bare word: a builtin without arguments, or an enum's variant.
     pub fn name(&mut self, name: &str, span: Span) -> Expr {
         if let Some(arg) = self.substitute(name) {
@@ -129,7 +129,7 @@ impl Body<'_> {
         }
         let Some(given) = self.arguments(row, args, span) else { return poison(span) };
         let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
-        if let (1.., Some(Whole::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::whole(row), given.args.first()) {
+        if let (1.., Some(MapAction::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::whole(row), given.args.first()) {
             let d =
                 Diagnostic::warning("late-print", span, format!("{} shows the map as it is when its turn comes, after the loop", row.name));
             self.report(d.help("print the element that the loop is at: its value goes with the call"));
@@ -282,13 +282,13 @@ impl Body<'_> {
         row: &'static Builtin,
         given: &Given,
         span: Span,
-        ask: impl FnOnce(&Facts) -> Result<T, Diagnostic>,
+        ask: impl FnOnce(&CallInfo) -> Result<T, Diagnostic>,
     ) -> Option<(T, Vec<i64>)> {
         if given.unknown {
             return None;
         }
         let env = self.env;
-        let facts = Facts {
+        let facts = CallInfo {
             name: row.name,
             span,
             args: &given.facts,
@@ -345,7 +345,7 @@ fn instead_of(name: &str) -> Option<&'static str> {
 
 impl super::Tables {
     /// Names of the probe kinds that offer these.
-    fn kinds_offering(&self, caps: Caps) -> Vec<&'static str> {
+    fn kinds_offering(&self, caps: ContextFeatures) -> Vec<&'static str> {
         (self.kinds)().iter().filter(|k| k.offers().has(caps)).map(|k| k.name()).collect()
     }
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::World;
-use super::body::{Body, poison};
+use super::CheckContext;
+use super::body::{BodyChecker, poison};
 use super::hir::{Expr, Stmt, VarId};
 use crate::builtins::{Builtin, Lower};
 use crate::diag::{Diagnostic, Span};
@@ -53,7 +53,7 @@ impl Frame {
     }
 }
 
-impl Body<'_> {
+impl BodyChecker<'_> {
     /// Does a use of this name mean a macro? A row of the same name is meant where the script's own does not fit.
     pub fn is_macro(&self, name: &str, args: &[ast::Arg]) -> bool {
         match (self.env.tables.row)(name) {
@@ -189,7 +189,7 @@ impl Body<'_> {
 
 /// The macro that fits a use best, the script's own before a builtin's; and one that takes variables and maps by reference
 /// before one that takes expressions.
-fn fitting<'a>(env: &World<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
+fn fitting<'a>(env: &CheckContext<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
     let by_reference = |m: &&ast::Macro| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
     let fit = |m: &&ast::Macro| m.name.name == name && fits(&m.params, args);
     let found = self::own(env, name).iter().copied().filter(|m| own && fit(m)).max_by_key(by_reference);
@@ -197,11 +197,11 @@ fn fitting<'a>(env: &World<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Opt
 }
 
 /// Where the script defines a name: `#define` comes before `macro`.
-fn own<'w, 'a>(env: &'w World<'a>, name: &str) -> &'w [&'a ast::Macro] {
+fn own<'w, 'a>(env: &'w CheckContext<'a>, name: &str) -> &'w [&'a ast::Macro] {
     if is_of_c(env, name) { &env.defines } else { &env.macros }
 }
 
-fn is_of_c(env: &World, name: &str) -> bool {
+fn is_of_c(env: &CheckContext, name: &str) -> bool {
     env.defines.iter().any(|m| m.name.name == name)
 }
 

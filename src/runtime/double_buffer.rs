@@ -1,4 +1,4 @@
-//! One moment of a map that is there twice: see `emit/moments.rs` for the programs' side.
+//! One moment of a map that is there twice: see `emit/double_buffer.rs` for the programs' side.
 
 use std::time::{Duration, Instant};
 

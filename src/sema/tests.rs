@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use super::dump::dump;
 use super::{Tables, check_with};
-use crate::builtins::{Accepts, Aggregate, Builtin, Event, Facts, Lit, Lower, Param, Read, Returns, Use};
+use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns};
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Emit, Operand};
-use crate::probes::{ArgRef, Attach, Caps, Context, ContextField, Env, Info, Place, ProbeKind, ProbeSite, ProgramType};
+use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
@@ -19,10 +19,10 @@ use crate::value::Value;
 mod promise;
 mod random;
 
-fn code<'c>(_: &mut Emit<'c>, _: &Use, _: &[Operand<'c>]) -> Operand<'c> {
+fn code<'c>(_: &mut Emit<'c>, _: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
     unreachable!("nothing is emitted in these tests")
 }
-fn update<'c>(_: &mut Emit<'c>, _: &Use, _: Operand<'c>, _: &[Operand<'c>]) {}
+fn update<'c>(_: &mut Emit<'c>, _: &CallSite, _: Operand<'c>, _: &[Operand<'c>]) {}
 fn step<'c>(_: &mut Emit<'c>, acc: [Operand<'c>; 2], _: Operand<'c>) -> [Operand<'c>; 2] {
     acc
 }
@@ -32,9 +32,9 @@ fn finish<'c>(_: &mut Emit<'c>, [a, _]: [Operand<'c>; 2]) -> Operand<'c> {
 
 static EVENT: Event = Event { stops: false, capture: None, prepare: |_| anyhow::bail!("no") };
 static STOP: Event = Event { stops: true, capture: None, prepare: |_| anyhow::bail!("no") };
-static READ: Read = Read { init: [0, 0], step, finish, quotient: None };
+static READ: KernelRead = KernelRead { init: [0, 0], step, finish, quotient: None };
 
-fn agg(f: &Facts, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
+fn agg(f: &CallInfo, signed: bool, params: Vec<i64>) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed, params, size: 8 })
 }
 static COUNT: Aggregate = Aggregate {
@@ -43,7 +43,7 @@ static COUNT: Aggregate = Aggregate {
     update,
     merge: |_, _| Value::None,
     kind: "map",
-    more: crate::builtins::More::Either,
+    more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
 };
 static SUM: Aggregate = Aggregate {
@@ -52,7 +52,7 @@ static SUM: Aggregate = Aggregate {
     update,
     merge: |_, _| Value::None,
     kind: "map",
-    more: crate::builtins::More::Either,
+    more: crate::builtins::Monotonicity::Either,
     read: Some(&READ),
 };
 static HIST: Aggregate = Aggregate {
@@ -61,14 +61,14 @@ static HIST: Aggregate = Aggregate {
     update,
     merge: |_, _| Value::None,
     kind: "hist",
-    more: crate::builtins::More::Either,
+    more: crate::builtins::Monotonicity::Either,
     read: None,
 };
 
-const fn row(name: &'static str, params: &'static [Param], needs: Caps, returns: Returns, lower: Lower) -> Builtin {
+const fn row(name: &'static str, params: &'static [Param], needs: ContextFeatures, returns: Returns, lower: Lower) -> Builtin {
     Builtin { name, params, returns, needs, risky: false, lower, doc: "", example: "" }
 }
-const NONE: Caps = Caps::NONE;
+const NONE: ContextFeatures = ContextFeatures::NONE;
 const VOID: Returns = Returns::Always(Type::Void);
 const U64: Returns = Returns::Always(Type::U64);
 
@@ -78,10 +78,10 @@ const ROWS: &[Builtin] = &[
     row("comm", &[], NONE, Returns::Always(Type::Str(16)), Lower::Code(code)),
     row("probe", &[], NONE, Returns::Always(Type::Str(64)), Lower::Code(code)),
     row("curtask", &[], NONE, Returns::By(task), Lower::Code(code)),
-    row("args", &[], Caps::ARGS, Returns::Always(Type::Args), Lower::Context(ArgRef::All)),
-    row("arg0", &[], Caps::ARGN, U64, Lower::Context(ArgRef::Index(0))),
-    row("arg1", &[], Caps::ARGN, U64, Lower::Context(ArgRef::Index(1))),
-    row("retval", &[], Caps::RETVAL, U64, Lower::Context(ArgRef::Retval)),
+    row("args", &[], ContextFeatures::ARGS, Returns::Always(Type::Args), Lower::Context(ArgRef::All)),
+    row("arg0", &[], ContextFeatures::ARGN, U64, Lower::Context(ArgRef::Index(0))),
+    row("arg1", &[], ContextFeatures::ARGN, U64, Lower::Context(ArgRef::Index(1))),
+    row("retval", &[], ContextFeatures::RETVAL, U64, Lower::Context(ArgRef::Retval)),
     row(
         "str",
         &[Param::new("from", Accepts::StrOrAddr), Param::optional("length", Accepts::Int)],
@@ -130,14 +130,14 @@ const ROWS: &[Builtin] = &[
     row("hist", &[Param::new("n", Accepts::Int), Param::optional("k", Accepts::LitInt)], NONE, VOID, Lower::Aggregate(&HIST)),
 ];
 
-fn task(f: &Facts) -> Result<Type, Diagnostic> {
+fn task(f: &CallInfo) -> Result<Type, Diagnostic> {
     match f.sys.type_named(crate::system::TypeName::Struct, "task_struct") {
         Some(ty) => Ok(ty.ptr(Space::Kernel)),
         None => Err(Diagnostic::error("unknown-type", f.span, "no task_struct")),
     }
 }
 
-fn kaddr(f: &Facts) -> Result<Lit, Diagnostic> {
+fn kaddr(f: &CallInfo) -> Result<Lit, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let found = f.sys.kernel_symbol(&name).map(|a| Lit::Int(a as i64));
     found.ok_or_else(|| Diagnostic::error("unknown-symbol", f.span(0), format!("no symbol {name}")))
@@ -196,19 +196,19 @@ impl ProbeKind for Kind {
             }
         })
     }
-    fn offers(&self) -> Caps {
+    fn offers(&self) -> ContextFeatures {
         match self.name() {
-            "tracepoint" => Caps::ARGS,
-            "uprobe" => Caps::ARGN,
-            "uretprobe" => Caps::RETVAL,
-            _ => Caps::NONE,
+            "tracepoint" => ContextFeatures::ARGS,
+            "uprobe" => ContextFeatures::ARGN,
+            "uretprobe" => ContextFeatures::RETVAL,
+            _ => ContextFeatures::NONE,
         }
     }
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let mut c = Context { caps: self.offers(), args: if self.name() == "uprobe" { 1 } else { 0 }, ..Context::default() };
         if let Attach::Tracepoint { category, event } = &site.attach {
             let record = env.sys.tracepoint(category, event).unwrap().unwrap();
-            let field = |f: crate::system::TracepointField| Rc::new(ContextField { field: f.field, place: Place::Record });
+            let field = |f: crate::system::TracepointField| Rc::new(ContextField { field: f.field, place: FieldLocation::Record });
             c.fields = record.fields.into_iter().map(field).collect();
             c.space = Some(if category == "syscalls" { Space::User } else { Space::Kernel });
         }
