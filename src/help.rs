@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::probes::{ContextFeatures, KINDS};
 use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
-use crate::system::constants::{self, Constant};
+use crate::system::machine::constants::{self, Constant};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
 use crate::{sema, syntax};

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use crate::diag::plain;
 use crate::probes::{ContextFeatures, Env, KINDS};
 use crate::runtime;
-use crate::system::rights::{self, CAPABILITIES};
+use crate::system::machine::rights::{self, CAPABILITIES};
 use crate::system::{Feature, TargetInfo};
 
 /// Writes the report: headed groups of a name and its value.
@@ -185,7 +185,7 @@ fn kinds(env: &Env) -> Rows {
 mod tests {
     use super::*;
     use crate::settings::Settings;
-    use crate::system::live::Live;
+    use crate::system::machine::live::Live;
 
     #[test]
     fn the_report_has_its_groups() {

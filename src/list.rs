@@ -440,7 +440,7 @@ fn failure(missing: Missing) -> Failure {
 mod tests {
     use super::*;
     use crate::settings::Settings;
-    use crate::system::live::Live;
+    use crate::system::machine::live::Live;
 
     #[test]
     fn quotes_protect_colons() {

@@ -4,7 +4,7 @@ use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::{Attach, ContextFeatures, Env, InFile, ProgramType, iter};
-use crate::system::registers::{CS, IP, REGISTERS};
+use crate::system::machine::registers::{CS, IP, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 

@@ -4,7 +4,7 @@ use super::{Accepts, Builtin, CallSite, Decoder, Lower, Param, Returns, control}
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand};
 use crate::probes::ContextFeatures;
-use crate::system::syscalls;
+use crate::system::events::syscalls;
 use crate::types::{Deferred, Enum, Int, Type};
 use crate::value::Value;
 

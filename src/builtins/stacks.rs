@@ -6,7 +6,7 @@ use crate::emit::shared::{Start, stacks_name};
 use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
-use crate::system::registers::SP;
+use crate::system::machine::registers::SP;
 use crate::types::{Deferred, Int, Space, Type};
 use crate::value::{Frame, Stack, StackMode, Value};
 

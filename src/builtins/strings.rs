@@ -6,7 +6,7 @@ use super::{Accepts, Builtin, CallInfo, CallSite, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
-use crate::system::texts::{self, TextPlace};
+use crate::system::binary::texts::{self, TextPlace};
 use crate::types::{Int, Space, Type};
 
 const BYTE: Int = Int { bytes: 1, signed: false };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::types::{Tag, TagKind, index};
 use super::{Declarations, Unit, builtin};
-use crate::system::functions::{Functions, Symbols};
-use crate::system::instructions::Placed;
+use crate::system::binary::instructions::Placed;
+use crate::system::kernel::functions::{Functions, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
-use crate::system::programs::ProgramFunction;
+use crate::system::machine::programs::ProgramFunction;
 use crate::system::{
     Argument, Binary, CMacro, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
 };

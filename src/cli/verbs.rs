@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 use super::raw::Raw;
 use super::{Command, Program, run_options, usage};
 use crate::failure::Failure;
-use crate::system::tracefs::Tracefs;
+use crate::system::events::tracefs::Tracefs;
 use crate::verbs::{Asked, Verb, VerbOption};
 
 /// Options of rbt that choose what is run, which a verb does itself, and those that are accepted and no more.

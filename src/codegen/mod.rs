@@ -30,7 +30,7 @@ use crate::emit::{Context, Dumps, Emit, EmitError, Helper, Problem, Room, Slots}
 use crate::probes::Env;
 use crate::sema::hir;
 use crate::settings::{Mechanism, Settings};
-use crate::system::object_limits::{Limited, MOST_MAPS, MOST_STACK, limited};
+use crate::system::kernel::object_limits::{Limited, MOST_MAPS, MOST_STACK, limited};
 use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 use crate::value::Pos;

@@ -7,7 +7,7 @@ use crate::emit::{Cmp, Helper, Operand, ProgramType, Repr, Section};
 use crate::probes::{Attach, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
-use crate::system::registers::ORIG_AX;
+use crate::system::machine::registers::ORIG_AX;
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };

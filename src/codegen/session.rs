@@ -7,7 +7,7 @@ use crate::probes::{ArgRef, Attach, ContextFeatures, Unhit};
 use crate::sema::hir;
 use crate::settings::Mechanism;
 use crate::system::Feature;
-use crate::system::functions::KERNEL;
+use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel_types::Prototype;
 use crate::types::Type;
 

@@ -4,7 +4,7 @@ use crate::codegen::artifact::{Artifact, Program, Site};
 use crate::emit::{MapKind, helper_name};
 use crate::probes::{Attach, ProgramType};
 use crate::settings::Settings;
-use crate::system::object_needs::{NeededMap, Needs, needs};
+use crate::system::kernel::object_needs::{NeededMap, Needs, needs};
 use crate::system::{Feature, TargetInfo};
 use crate::value::Pos;
 

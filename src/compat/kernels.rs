@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::check::{Check, HERE, SNAPSHOT};
 use crate::failure::Failure;
-use crate::system::live::Live;
+use crate::system::machine::live::Live;
 use crate::system::snapshot::Snapshot;
 use crate::system::{Missing, TargetInfo};
 

@@ -4,7 +4,7 @@ use crate::cli::Run;
 use crate::failure::Failure;
 use crate::runtime;
 use crate::settings::CgroupFilter;
-use crate::system::cgroup;
+use crate::system::machine::cgroup;
 /// Asked before the kernel is, which would refuse in less clear words.
 pub(crate) fn require_privileges() -> Result<(), Failure> {
     match runtime::missing_privileges() {

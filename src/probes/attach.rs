@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::system::Abi;
-use crate::system::functions::KERNEL;
+use crate::system::kernel::functions::KERNEL;
 
 /// When a perf event fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

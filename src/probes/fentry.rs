@@ -10,10 +10,10 @@ use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLo
 use crate::diag::Diagnostic;
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
-use crate::system::functions::Functions;
+use crate::system::kernel::functions::Functions;
+use crate::system::kernel::trampolines::{self, Refusal};
 use crate::system::kernel_types::Prototype;
-use crate::system::programs::ProgramFunction;
-use crate::system::trampolines::{self, Refusal};
+use crate::system::machine::programs::ProgramFunction;
 use crate::system::{Feature, Missing, TargetInfo, matches};
 use crate::types::{Field, Int, Space, Type};
 

@@ -5,7 +5,7 @@ use super::{Env, ProbeKind, missing};
 use crate::diag::{Diagnostic, nearest};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Home;
-use crate::system::functions::KERNEL;
+use crate::system::kernel::functions::KERNEL;
 
 /// A function as an attach point names it.
 #[derive(Clone, Copy, Debug)]

@@ -16,9 +16,9 @@ use crate::diag::Diagnostic;
 use crate::emit::{Emit, Operand};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
-use crate::system::functions::KERNEL;
-use crate::system::registers::{ARGS, AX, IP, SP};
-use crate::system::trampolines::{self, Refusal};
+use crate::system::kernel::functions::KERNEL;
+use crate::system::kernel::trampolines::{self, Refusal};
+use crate::system::machine::registers::{ARGS, AX, IP, SP};
 use crate::system::{Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
 

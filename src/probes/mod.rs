@@ -26,7 +26,7 @@ pub use crate::emit::ProgramType;
 use crate::emit::{Emit, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
-use crate::system::instructions::Placed;
+use crate::system::binary::instructions::Placed;
 pub use crate::system::matches;
 use crate::system::{ArgumentPlace, Feature, Missing, TargetInfo, Unplaced};
 use crate::types::{Field, Space, Type};

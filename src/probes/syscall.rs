@@ -14,9 +14,9 @@ use std::borrow::Cow;
 use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite};
 use crate::emit::{Emit, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
-use crate::system::functions::KERNEL;
-use crate::system::noreturn;
-use crate::system::registers::{ORIG_AX, SYSCALL_ARGS};
+use crate::system::kernel::functions::KERNEL;
+use crate::system::kernel::noreturn;
+use crate::system::machine::registers::{ORIG_AX, SYSCALL_ARGS};
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::{Int, Space, Type};
 

@@ -20,7 +20,7 @@ use crate::runtime::{self, Options, Parts, Remote};
 use crate::sema::hir;
 use crate::settings::{MapLayout, Settings};
 use crate::system::TargetInfo;
-use crate::system::live::Live;
+use crate::system::machine::live::Live;
 
 /// A map that entries share: it lives as long as the prompt, or until it is reset.
 #[derive(Clone)]

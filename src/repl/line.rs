@@ -25,7 +25,7 @@ use crate::list;
 use crate::probes::{self, ContextFeatures, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
 use crate::syntax;
-use crate::system::{TargetInfo, TypeName, constants};
+use crate::system::{TargetInfo, TypeName, machine::constants};
 use crate::terminal::{self, paint};
 use crate::types::Type;
 use anstyle::{AnsiColor, Style};

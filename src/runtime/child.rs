@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, bail};
 
-use crate::system::locate;
+use crate::system::binary::locate;
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use crate::codegen::artifact::{
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
-use crate::system::{TargetInfo, programs};
+use crate::system::{TargetInfo, machine::programs};
 
 /// A loaded object.
 pub(super) struct Loaded {

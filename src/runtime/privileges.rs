@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // geteuid(2), getrlimit(2), setrlimit(2)
 
 use crate::system::TargetInfo;
-use crate::system::rights::{self, CAPABILITIES};
+use crate::system::machine::rights::{self, CAPABILITIES};
 
 /// The kernel did not permit something.
 #[derive(Clone, Debug, PartialEq, Eq)]

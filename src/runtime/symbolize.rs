@@ -17,8 +17,8 @@ use blazesym::{MaybeDefault, Pid};
 use super::mappings::{Backing, Mappings, Object};
 use super::perf_map::PerfMap;
 use crate::diag::visible;
-use crate::system::elf::{self, Segment};
-use crate::system::{Function, debug_files, mangled};
+use crate::system::binary::elf::{self, Segment};
+use crate::system::{Function, binary::debug_files, binary::mangled};
 use crate::value::Frame;
 
 /// What is looked up for each address.
@@ -265,7 +265,7 @@ impl State {
         if frames.is_empty() { self.of_go(object, &path, offset, call).into_iter().collect() } else { frames }
     }
 
-    /// A function of Go's that nothing but Go's own table knows: see `system::go`.
+    /// A function of Go's that nothing but Go's own table knows: see `system::binary::go`.
     fn of_go(&mut self, object: &Object, path: &Path, offset: u64, call: bool) -> Option<Frame> {
         let functions = self.go.entry(object.id).or_insert_with(|| elf::go_functions(path).unwrap_or_default());
         let at = offset.wrapping_sub(u64::from(call));
@@ -459,7 +459,7 @@ mod tests {
     fn return_addresses() {
         let symbols = Symbols::new(PLAIN);
         let addr = landmark as fn(u64) -> u64 as usize as u64;
-        let exe = crate::system::elf::open(std::path::Path::new("/proc/self/exe"), &[]).unwrap();
+        let exe = crate::system::binary::elf::open(std::path::Path::new("/proc/self/exe"), &[]).unwrap();
         let size = exe.functions.iter().find(|f| f.name.contains("symbolize5tests8landmark")).unwrap().size;
         let end = addr + size;
         let frames = symbols.user(us(), &[addr, end]);

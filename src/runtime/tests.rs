@@ -14,7 +14,7 @@ use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
 use crate::host::Reader;
 use crate::probes::{ProgramType, SamplePeriod};
 use crate::render::{Rendered, Renderer};
-use crate::system::live::Live;
+use crate::system::machine::live::Live;
 use crate::types::Int;
 use crate::value::{Pos, Value};
 

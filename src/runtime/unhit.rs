@@ -9,7 +9,7 @@ use super::load::MapFd;
 use super::maps;
 use crate::codegen::artifact::{Manifest, Site};
 use crate::probes::{Attach, syscall};
-use crate::system::{Function, TargetInfo, noreturn};
+use crate::system::{Function, TargetInfo, kernel::noreturn};
 
 /// What to say of each attach point of the script none of whose sites was hit. `failed` were not attached.
 pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn TargetInfo) -> Vec<String> {

@@ -10,7 +10,7 @@ use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
-use crate::system::texts;
+use crate::system::binary::texts;
 use crate::types::{Space, Type};
 
 /// Arguments as checked.

@@ -13,7 +13,7 @@ use crate::diag::{Diagnostic, Span};
 use crate::probes::{ArgRef, ContextFeatures};
 use crate::settings::Unstable;
 use crate::syntax::ast;
-use crate::system::{CMacro, constants};
+use crate::system::{CMacro, machine::constants};
 use crate::types::Type;
 
 impl BodyChecker<'_> {

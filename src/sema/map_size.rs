@@ -7,7 +7,7 @@ use super::fold;
 use super::hir::Expr;
 use crate::diag::Span;
 use crate::syntax::ast::{self, UnOp};
-use crate::system::{CMacro, constants};
+use crate::system::{CMacro, machine::constants};
 use crate::types::Type;
 
 /// Names may stand for names so many times: who defines one by itself is told where it is used.

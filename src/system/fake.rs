@@ -22,10 +22,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::btf::{Kind, Writer};
-use super::functions::{self, Functions, Symbols};
-use super::kernel_types::{KernelTypes, Prototype, c_int};
-use super::{Abi, Binary, Feature, Function, HeaderFolder, Home, Missing, TargetInfo, Tracepoint, TypeName, syscalls, tracefs};
+use crate::system::kernel::functions::{self, Functions, Symbols};
+use crate::system::kernel_types::btf::{Kind, Writer};
+use crate::system::kernel_types::{KernelTypes, Prototype, c_int};
+use crate::system::{
+    Abi, Binary, Feature, Function, HeaderFolder, Home, Missing, TargetInfo, Tracepoint, TypeName, events::syscalls, events::tracefs,
+};
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
 
 /// See the module's note.

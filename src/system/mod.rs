@@ -3,46 +3,23 @@
 //! [`TargetInfo`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
 //! `Snapshot` from a file, `Fake` from a test's own words. Answers are facts, never guesses from a version number.
 
-pub mod btf;
-pub mod cgroup;
-pub mod constants;
-pub mod debug_files;
-pub mod dwarf;
-pub mod elf;
+pub mod binary;
+pub mod events;
 pub mod fake;
-pub mod features;
-pub mod function_cache;
-pub mod functions;
-mod go;
-mod headers;
-pub mod instructions;
+pub mod kernel;
 pub mod kernel_files;
 pub mod kernel_types;
-mod ldcache;
-pub mod live;
-pub mod locate;
-pub mod mangled;
-pub mod noreturn;
-pub mod object_limits;
-pub mod object_needs;
-pub mod programs;
-pub mod registers;
-pub mod rights;
+pub mod machine;
 pub mod snapshot;
-pub mod syscalls;
-pub mod texts;
-pub mod tracefs;
-pub mod trampolines;
-pub mod usdt;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use dwarf::{Argument, ArgumentPlace, Inlined, Line, Piece, Source, Unplaced};
-pub use usdt::Marker;
+pub use binary::dwarf::{Argument, ArgumentPlace, Inlined, Line, Piece, Source, Unplaced};
+pub use binary::usdt::Marker;
 
 use crate::types::{Enum, Field, Int, Record, Struct, Type};
-use functions::{Functions, Symbols};
+use kernel::functions::{Functions, Symbols};
 use kernel_types::{KernelTypes, Prototype};
 
 /// A tracepoint's record, as tracefs' `format` file describes it.
@@ -110,7 +87,7 @@ pub struct Binary {
     /// Data objects: name, address, size. For `uaddr`.
     pub objects: Vec<(String, u64, u64)>,
     /// What is loaded into memory.
-    pub segments: Vec<elf::Segment>,
+    pub segments: Vec<binary::elf::Segment>,
     /// Position independent: `uaddr` must add the load address.
     pub pie: bool,
 }
@@ -124,12 +101,12 @@ impl Binary {
 
     /// File offset to virtual address, within executable segments.
     pub fn addr_of_offset(&self, offset: u64) -> Option<u64> {
-        elf::address(&self.segments, offset)
+        binary::elf::address(&self.segments, offset)
     }
 
     /// Virtual address to file offset.
     pub fn offset_of_addr(&self, addr: u64) -> Option<u64> {
-        elf::offset(&self.segments, addr)
+        binary::elf::offset(&self.segments, addr)
     }
 }
 
@@ -354,7 +331,7 @@ pub trait TargetInfo {
         None
     }
     /// Functions of the BPF programs that run now, by program.
-    fn running_programs(&self) -> Result<Vec<programs::ProgramFunction>, Missing> {
+    fn running_programs(&self) -> Result<Vec<machine::programs::ProgramFunction>, Missing> {
         Err(Missing { what: "which BPF programs run is not known here".into(), help: None })
     }
     /// Is this module loaded?
@@ -367,8 +344,8 @@ pub trait TargetInfo {
     /// Why the kernel keeps its symbols' addresses from us, and the remedy; none where it does not.
     fn hidden_symbols(&self) -> Option<String>;
     /// What is so many bytes from the start of a function of this module.
-    fn kernel_place(&self, _module: &str, _function: &str, _by: u64) -> Result<instructions::Placed, Missing> {
-        Ok(instructions::Placed::Unknown)
+    fn kernel_place(&self, _module: &str, _function: &str, _by: u64) -> Result<binary::instructions::Placed, Missing> {
+        Ok(binary::instructions::Placed::Unknown)
     }
     /// Address of a kernel symbol (`/proc/kallsyms`).
     fn kernel_symbol(&self, name: &str) -> Option<u64>;

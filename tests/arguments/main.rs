@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use rbt::system::live::Live;
+use rbt::system::machine::live::Live;
 use rbt::system::{Source, TargetInfo};
 use serde_json::{Value, json};
 

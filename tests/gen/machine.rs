@@ -10,7 +10,7 @@ use rbt::runtime::{self, Options, Refused};
 use rbt::sema::hir;
 use rbt::settings::{Mechanism, Settings};
 use rbt::system::TargetInfo;
-use rbt::system::live::Live;
+use rbt::system::machine::live::Live;
 use rbt::system::snapshot::Snapshot;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -5,7 +5,7 @@ use rbt::settings::Settings;
 use rbt::syntax::ast::Script;
 use rbt::system::TargetInfo;
 use rbt::system::fake::Fake;
-use rbt::system::live::Live;
+use rbt::system::machine::live::Live;
 use rbt::{codegen, fmt, frontend, syntax};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};

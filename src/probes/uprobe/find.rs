@@ -9,7 +9,7 @@ use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
-use crate::system::{Abi, Binary, Function, Inlined, Line, instructions, mangled};
+use crate::system::{Abi, Binary, Function, Inlined, Line, binary::instructions, binary::mangled};
 
 /// An attach point's parts, told apart.
 pub(super) struct Wanted {

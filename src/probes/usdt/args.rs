@@ -12,7 +12,7 @@
 use super::super::{Attach, Env, ProbeSite};
 use crate::emit::{Emit, Operand};
 use crate::system::Binary;
-use crate::system::registers::{IP, REGISTERS};
+use crate::system::machine::registers::{IP, REGISTERS};
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::image::{Image, Symbol, pointers};
-use crate::system::functions::is_padding;
+use crate::system::kernel::functions::is_padding;
 
 /// A function's patchable place is at its start, or behind the landing pad (`endbr64` of x86, `bti c` of arm64).
 const PAD: u64 = 8;
@@ -138,7 +138,7 @@ fn injectable(table: &[u8], symbols: &Symbols) -> Vec<String> {
     entries.filter_map(|a| symbols.at(a).filter(|(_, into)| *into == 0).map(|(name, _)| name.to_owned())).collect()
 }
 
-/// Adds symbols of code as lines of `/proc/kallsyms`, for [`Functions::parse`](crate::system::functions::Functions::parse).
+/// Adds symbols of code as lines of `/proc/kallsyms`, for [`Functions::parse`](crate::system::kernel::functions::Functions::parse).
 pub(super) fn write_symbols(symbols: &Symbols, module: &str, to: &mut String) {
     for symbol in symbols.code().filter(|s| !is_padding(&s.name)) {
         let _ = write!(to, "{:x} {} {}", symbol.address, char::from(symbol.kind), symbol.name);

@@ -22,12 +22,12 @@ mod unpack;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::functions::{Functions, KERNEL};
-use super::kernel_types::KernelTypes;
-use super::snapshot::{About, Contents, Event};
-use super::{Feature, Missing};
 use crate::failure::reason;
 use crate::input;
+use crate::system::kernel::functions::{Functions, KERNEL};
+use crate::system::kernel_types::KernelTypes;
+use crate::system::snapshot::{About, Contents, Event};
+use crate::system::{Feature, Missing};
 use abilities::Seen;
 use code::{Code, Symbols};
 use events::Layout;

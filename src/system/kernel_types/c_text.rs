@@ -4,7 +4,7 @@
 //! and `packed`, is part of it.
 
 use super::{DEPTH, ENUMS, KernelTypes, Kind, MODULE_SHIFT};
-use crate::system::btf::Entry;
+use crate::system::kernel_types::btf::Entry;
 use crate::system::{TypeName, matches};
 
 /// What a function takes and gives back.

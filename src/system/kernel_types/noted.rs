@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{KernelTypes, MODULE_SHIFT};
-use crate::system::btf::{Blob, Entry, Kind, Writer};
+use crate::system::kernel_types::btf::{Blob, Entry, Kind, Writer};
 
 /// Entries, and of structs and unions the members.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::asked::Asked;
 use super::{Snapshot, capture, inferred_features, parts};
-use crate::system::functions::{Functions, KERNEL, Symbols};
+use crate::system::kernel::functions::{Functions, KERNEL, Symbols};
 use crate::system::kernel_types::{KernelTypes, Prototype};
 use crate::system::{
-    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName, syscalls,
-    tracefs,
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    events::syscalls, events::tracefs,
 };
 use crate::types::{Enum, Field, Record, Struct, Type};
 

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Contents, Event, Snapshot};
-use crate::system::btf::Kind;
-use crate::system::functions::Functions;
+use crate::system::kernel::functions::Functions;
+use crate::system::kernel_types::btf::Kind;
 use crate::system::{Feature, Missing, TargetInfo};
 
 /// What was asked for, but for types and lists of functions, which note that themselves.

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use super::{About, Contents, Event, parts};
 use crate::failure::reason;
-use crate::system::features::{self, CALLERS, Features};
-use crate::system::functions::{self, KERNEL};
-use crate::system::live::Live;
-use crate::system::tracefs::{self, Tracefs};
-use crate::system::{Feature, TargetInfo, function_cache, headers, kernel_types};
+use crate::system::events::tracefs::{self, Tracefs};
+use crate::system::kernel::features::{self, CALLERS, Features};
+use crate::system::kernel::functions::{self, KERNEL};
+use crate::system::machine::live::Live;
+use crate::system::{Feature, TargetInfo, events::headers, kernel::function_cache, kernel_types};
 
 /// What [`About::source`] says of a kernel that ran when it was described.
 pub(super) const THIS_MACHINE: &str = "this machine";

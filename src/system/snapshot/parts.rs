@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::file::Sections;
 use super::{About, Contents, Event};
 use crate::system::Feature;
-use crate::system::functions::Functions;
+use crate::system::kernel::functions::Functions;
 
 /// What the names of sections with BTF begin with.
 pub const BTF: &str = "btf/";

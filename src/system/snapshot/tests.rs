@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::system::btf::{Blob, Kind, Writer};
+use crate::system::kernel_types::btf::{Blob, Kind, Writer};
 use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 

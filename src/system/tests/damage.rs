@@ -5,8 +5,8 @@ use std::process::Command;
 
 use object::{Object, ObjectSection};
 
-use crate::system::live::Live;
-use crate::system::{TargetInfo, TypeName, debug_files, elf, instructions, mangled};
+use crate::system::machine::live::Live;
+use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::elf, binary::instructions, binary::mangled};
 
 /// A fixed-seed generator (xorshift), so that a failure repeats.
 struct Random(u64);

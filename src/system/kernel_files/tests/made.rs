@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::system::btf::{Blob, Kind, Writer};
+use crate::system::kernel_types::btf::{Blob, Kind, Writer};
 
 pub const TEXT: u64 = 0xffff_ffff_8100_0000;
 pub const INIT: u64 = 0xffff_ffff_8110_0000;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use made::{Form, Table};
 
 use super::*;
-use crate::system::tracefs::parse_format;
+use crate::system::events::tracefs::parse_format;
 use crate::types::Type;
 
 /// A folder that goes when the test ends.

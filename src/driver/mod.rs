@@ -1,0 +1,228 @@
+//! From arguments to an exit status: the stages in their order, and what is said about them on the way.
+//!
+//! Three kinds of failure come together here: diagnostics (the script is wrong; status 1), [`Failure`] (the machine will
+//! not, or the options are wrong; 1 or 255) and a panic (we are wrong; 2).
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use crate::cli::{self, Command, Listed, Program, Run};
+use crate::codegen::{self, Compiled};
+use crate::compat;
+use crate::diag;
+use crate::failure::Failure;
+use crate::frontend::args::{check_script_args, help_of_script};
+use crate::frontend::explain::report_not_compiled;
+use crate::frontend::require::{require_privileges, require_process};
+use crate::frontend::{Checked, Frontend, from_environment};
+use crate::help;
+use crate::info;
+use crate::list;
+use crate::probes::Env;
+use crate::repl;
+use crate::runtime;
+use crate::sema;
+use crate::settings::Settings;
+use crate::streams::{dump, report, to_stderr, to_stdout, write_file};
+use crate::system::TargetInfo;
+use crate::system::machine::live::Live;
+use crate::terminal::{self, paint};
+use budget::Budget;
+
+mod budget;
+mod panic;
+mod rewrite;
+mod snapshot;
+mod stack;
+mod start;
+
+/// Runs the command line; the first argument is the program's own name. Gives the exit status.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    panic::install();
+    let (result, color) = match stack::raise().and_then(|()| cli::parse(args)) {
+        Ok(command) => {
+            let color = command.color();
+            (dispatch(command), color)
+        }
+        Err(failure) => (Err(failure), cli::color_by_default()),
+    };
+    result.unwrap_or_else(|failure| {
+        report(&failure, color);
+        failure.status
+    })
+}
+
+fn dispatch(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(run) => self::run(&run),
+        Command::List { what, verbose, run } => list(what, verbose, &run),
+        Command::Prompt(run) => repl::prompt(&run),
+        Command::Info => {
+            let (sys, settings) = (Live::new(), Settings::default());
+            to_stdout(|out| info::report(&Env { sys: &sys, settings: &settings }, out))
+        }
+        Command::Fmt(fmt) => rewrite::rewrite(&fmt),
+        Command::Check(check) => compat::check(&check),
+        Command::Snapshot(asked) => snapshot::snapshot(&asked),
+        Command::Completions(shell) => to_stdout(|out| {
+            let mut text = Vec::new();
+            cli::completions(shell, &mut text);
+            out.write_all(&text)
+        }),
+        Command::Help(words) => {
+            let text = explain(&words)?;
+            to_stdout(|out| out.write_all(text.as_bytes()))
+        }
+        Command::Say(text) => to_stdout(|out| out.write_all(text.as_bytes())),
+    }
+}
+
+/// `rbt help [WORD]`
+fn explain(words: &[String]) -> Result<String, Failure> {
+    match words {
+        [] => Ok(help::overview()),
+        [option] if option == "-h" || option == "--help" => Ok(help::overview()),
+        words => help::about(&words.join(" "), &[]),
+    }
+}
+
+/// The whole way of a script, and of what is expected of it.
+fn run(run: &Run) -> Result<u8, Failure> {
+    if run.expected.is_empty() { script(run, None) } else { budget::run(run) }
+}
+
+fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
+    runtime::keep_user_signals();
+    let mut front = Frontend::new(run);
+    front.read(&run.program)?;
+    if let Program::Saved(script) = &run.program
+        && run.verbose
+        && Path::new(script.name).is_file()
+    {
+        to_stderr(&format!("note: {0} is rbt's own; the file in this directory is ./{0}\n", script.name));
+    }
+    if let Some(budget) = &mut budget {
+        budget.read(&mut front)?;
+    }
+    if let Some(pid) = run.settings.pid {
+        require_process("-p", pid)?;
+    }
+    let tree = front.parse()?;
+    check_script_args(run, &front, &tree)?;
+    if let Some(text) = help_of_script(&front, &tree) {
+        to_stdout(|out| out.write_all(diag::plain_lines(&text).as_bytes()))?;
+        // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
+        return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
+    }
+    let without_own = !run.settings.options.is_empty() && sema::options(&tree).is_empty();
+    if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
+        return Err(slip);
+    }
+    // Without the right to run it, a script can still be looked at.
+    let only_look = run.compile_only || run.emit_elf.is_some() || !run.dumps.is_empty();
+    if !only_look {
+        require_privileges()?;
+    }
+    // Here, and not later: the fork copies little yet, and a missing command is told before any work is done.
+    let child = match (&run.child, run.compile_only || run.emit_elf.is_some()) {
+        (Some(command), false) => Some(start::child(command)?),
+        _ => None,
+    };
+    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
+    let checked = front.check(&tree, &sys)?;
+    if let Some(budget) = &mut budget {
+        budget.check(&checked, &front)?;
+    }
+    let (mut checked, mut child) = (checked, child);
+    let mut compiled = compile(&checked, &sys, &mut front)?;
+    if let Some(path) = &run.emit_elf {
+        write_file(path, &compiled.artifact.elf)?;
+        return Ok(0);
+    }
+    if run.compile_only {
+        return Ok(0);
+    }
+    if only_look {
+        require_privileges()?;
+    }
+    loop {
+        match start::start(run, &checked, &compiled, &mut child, &sys, &mut front, budget.as_deref()) {
+            Ok(status) => return Ok(status),
+            Err(start::Stopped::Failed(failure)) => return Err(failure),
+            // never the same again, since none of them is used then
+            Err(start::Stopped::Unserved(mechanisms)) => checked.settings.no_features.extend(mechanisms),
+        }
+        compiled = compile(&checked, &sys, &mut front)?;
+    }
+}
+
+fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Result<Compiled, Failure> {
+    let run = front.run;
+    let wants = |stage: &str| run.dumps.contains(&stage);
+    let dumps = crate::emit::Dumps {
+        ir: wants("ir") || run.emit_llvm.is_some(),
+        optimized: wants("opt") || run.emit_llvm.is_some(),
+        assembly: wants("asm"),
+        verify: run.verify_ir,
+    };
+    let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
+    let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
+    let compiled = compiled.map_err(|e| report_not_compiled(&e, front))?;
+    if run.verbose && compiled.turns > 1 {
+        to_stderr(&format!("compiled {} times, to keep within a program's stack\n", compiled.turns));
+    }
+    let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
+    if programs > most {
+        return Err(Failure::new(format!("the script needs {programs} BPF programs; the limit is {most}"))
+            .code("too-many-programs")
+            .help("raise it with the setting max_bpf_progs"));
+    }
+    front.clock.stage("compile");
+    for (stage, text) in [("ir", &compiled.ir), ("opt", &compiled.optimized), ("asm", &compiled.assembly)] {
+        if let (true, Some(text)) = (wants(stage), text) {
+            dump(stage, text)?;
+        }
+    }
+    if let Some(base) = &run.emit_llvm {
+        write_file(format!("{base}.original.ll").as_ref(), compiled.ir.as_deref().unwrap_or("").as_bytes())?;
+        write_file(format!("{base}.optimized.ll").as_ref(), compiled.optimized.as_deref().unwrap_or("").as_bytes())?;
+    }
+    Ok(compiled)
+}
+
+fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
+    match &run.against {
+        Some(file) => list_of(&snapshot::open(file)?, what, verbose, run),
+        None => {
+            list_of(&Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs), what, verbose, run)
+        }
+    }
+}
+
+fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut settings = run.settings.clone();
+    from_environment(&mut settings)?;
+    match what {
+        Listed::Script(program) => {
+            let mut front = Frontend::new(run);
+            front.read(&program)?;
+            let tree = front.parse()?;
+            let checked = front.check(&tree, sys)?;
+            list::list_script(&checked.script, &Env { sys, settings: &checked.settings }, verbose, &mut out)?;
+        }
+        Listed::All => list::list(None, &Env { sys, settings: &settings }, verbose, &mut out)?,
+        Listed::Pattern(pattern) => {
+            if pattern.contains('.') && !pattern.contains([':', '*', '/', ' ']) && run.warnings {
+                to_stderr(&format!(
+                    "{} there is no file `{}`; it is taken as a pattern\n",
+                    paint("warning:", terminal::WARNING, run.color),
+                    diag::plain(&pattern)
+                ));
+            }
+            list::list(Some(&pattern), &Env { sys, settings: &settings }, verbose, &mut out)?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,368 @@
+//! `uprobe` and `uretprobe`: functions of programs and shared libraries.
+//!
+//! Registers and their places in the context: x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h) and its calling
+//! convention (System V ABI).
+
+mod find;
+
+use std::path::Path;
+use std::rc::Rc;
+
+use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
+use crate::diag::Diagnostic;
+use crate::emit::{Emit, Helper, IntValue, Operand, PointerValue};
+use crate::syntax::ast::AttachPoint;
+use crate::system::machine::registers::{ARGS, AX, GO_ARGS, IP, SP};
+use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::mangled};
+use crate::types::{Field, Int, Space, Type};
+use find::{Found, Wanted};
+
+/// A function's entry, or its return.
+#[derive(Debug)]
+pub struct Uprobe {
+    info: Info,
+    ret: bool,
+}
+
+/// Entry.
+pub static UPROBE: Uprobe = Uprobe {
+    info: Info {
+        names: &["uprobe", "u"],
+        usage: "uprobe:BINARY:[LANGUAGE:]FUNCTION[+OFFSET] uprobe:BINARY:ADDRESS or uprobe:BINARY@FILE:LINE[:COLUMN]",
+        doc: "The entry of a function in a program or shared library, or an instruction at an address or a source line. BINARY is a path, a command, or the name of a library such as `libc`. With -p, an empty BINARY is the program of the process. `args` has the arguments by name if the binary has debug information (DWARF); `arg0`, `arg1` and so on are the argument registers. See FUNCTIONS OF PROCESSES in the manual.",
+        example: "uprobe:libc:malloc { @bytes = hist(arg0); }",
+    },
+    ret: false,
+};
+
+/// Return.
+pub static URETPROBE: Uprobe = Uprobe {
+    info: Info {
+        names: &["uretprobe", "ur"],
+        usage: "uretprobe:BINARY:[LANGUAGE:]FUNCTION",
+        doc: "The return of a function in a program or shared library. `retval` is its result. rbt probes a Go function at each of its return instructions; `retval` is the first word of its result.",
+        example: "uretprobe:libc:malloc /retval == 0/ { @failed = count(); }",
+    },
+    ret: true,
+};
+
+const U64: Int = Int { bytes: 8, signed: false };
+
+impl Uprobe {
+    fn site(&self, asked: &str, binary: &Binary, found: Found, point: &AttachPoint) -> ProbeSite {
+        let Found { function, by, shown } = found;
+        let name = format!("{}:{}{shown}", self.name(), as_asked(asked, &binary.path));
+        let attach = Attach::Uprobe {
+            path: binary.path.clone(),
+            offset: function.offset + by,
+            by,
+            function: function.name,
+            ret: self.ret && function.abi == Abi::SystemV,
+            abi: function.abi,
+        };
+        ProbeSite { kind: super::row(self.name()), name, attach, span: point.span }
+    }
+}
+
+/// A binary in a probe's name: as it was asked for. Of those that a pattern finds, the pattern's folder and their names, where
+/// these say which it is; the whole path else.
+pub(super) fn as_asked(asked: &str, path: &Path) -> String {
+    let whole = || path.display().to_string();
+    let (folder, file) = asked.split_at(asked.rfind('/').map_or(0, |at| at + 1));
+    // a process's root is not ours
+    if asked.is_empty() || folder.contains('*') || path.starts_with("/proc") {
+        return whole();
+    }
+    if !file.contains('*') {
+        return asked.into();
+    }
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    // a link's name is not that of its file
+    let there = folder.starts_with('.') || path.parent().is_some_and(|p| p == Path::new(folder));
+    if there && super::matches(file, &name) { format!("{folder}{name}") } else { whole() }
+}
+
+/// How a site's function is called.
+fn abi(site: &ProbeSite) -> Abi {
+    if let Attach::Uprobe { abi, .. } = site.attach { abi } else { Abi::SystemV }
+}
+
+/// An argument by its number.
+fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
+    let registers: &[u32] = match abi {
+        Abi::SystemV => &ARGS,
+        Abi::Go => &GO_ARGS,
+        Abi::GoStack => &[],
+    };
+    e.once(&format!("arg{n}"), |e| match registers.get(n as usize) {
+        Some(offset) => e.load_ctx(*offset, U64),
+        None => {
+            let sp = e.load_ctx(SP, U64);
+            let at = e.add(sp, e.int(8 + 8 * u64::from(n)));
+            e.read_int(Space::User, at, U64)
+        }
+    })
+}
+
+/// An argument by its name.
+fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
+    let ty = f.field.ty.clone();
+    match &f.place {
+        FieldLocation::Argument(place) => match (place.pieces.as_slice(), ty.as_int()) {
+            ([Piece { from: Source::Memory { register, by, then }, .. }], None) => {
+                let at = address(e, *register, *by, *then, 0);
+                Operand::at(ty, at, Space::User)
+            }
+            ([one], Some(int)) => {
+                let v = piece(e, one.from, 0, int);
+                Operand::reg(ty, v)
+            }
+            (pieces, int) => {
+                let to = e.alloc(ty.size().next_multiple_of(8));
+                let mut at = 0;
+                for Piece { size, from } in pieces {
+                    put_piece(e, to, at, *size, *from);
+                    at += size;
+                }
+                match int {
+                    Some(int) => {
+                        let v = e.load(to, 0, int);
+                        Operand::reg(ty, v)
+                    }
+                    None => Operand::mem(ty, to),
+                }
+            }
+        },
+        FieldLocation::Record
+        | FieldLocation::DataLoc
+        | FieldLocation::RelLoc
+        | FieldLocation::RawArg(_)
+        | FieldLocation::Object
+        | FieldLocation::Unreadable(_) => {
+            crate::bug!("a function's argument is not at {:?}", f.place)
+        }
+    }
+}
+
+/// A register of the context, whole.
+fn register<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+    e.once(&format!("register {offset}"), |e| e.load_ctx(offset, U64))
+}
+
+/// The address of a piece in memory, `skip` bytes into it.
+fn address<'c>(e: &mut Emit<'c>, register_at: u32, by: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
+    let base = register(e, register_at);
+    let into = |by: i64| by.wrapping_add(skip.into()) as u64;
+    match then {
+        None => e.add(base, e.int(into(by))),
+        Some(then) => {
+            let at = e.add(base, e.int(by as u64));
+            let leads = e.read_int(Space::User, at, U64);
+            e.add(leads, e.int(into(then)))
+        }
+    }
+}
+
+/// An integer that begins `skip` bytes into a piece.
+fn piece<'c>(e: &mut Emit<'c>, from: Source, skip: u32, int: Int) -> IntValue<'c> {
+    match from {
+        Source::Register { register: r, above } => {
+            let whole = register(e, r);
+            let bits = 8 * u64::from(above + skip);
+            let shifted = if bits == 0 { whole } else { e.shr(whole, e.int(bits), false) };
+            e.fit(shifted, int)
+        }
+        Source::Memory { register: r, by, then } => {
+            let at = address(e, r, by, then, skip);
+            e.read_int(Space::User, at, int)
+        }
+        Source::Padding => e.int(0),
+    }
+}
+
+/// Puts a piece where a value is put together: in parts that are at multiples of their size there.
+fn put_piece<'c>(e: &mut Emit<'c>, to: PointerValue<'c>, at: u32, size: u32, from: Source) {
+    let mut done = 0;
+    while done < size {
+        let here = at + done;
+        let bytes = [8u8, 4, 2, 1].into_iter().find(|n| here.is_multiple_of(u32::from(*n)) && u32::from(*n) <= size - done).unwrap_or(1);
+        let int = Int { bytes, signed: false };
+        let v = piece(e, from, done, int);
+        let place = e.offset(to, here);
+        e.put(place, bytes.into(), &Operand::reg(Type::Int(int), v), &Type::Int(int));
+        done += u32::from(bytes);
+    }
+}
+
+impl ProbeKind for Uprobe {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
+        let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
+        let of_process = env.settings.pid.is_some();
+        // a file's name may have an `@` too
+        let by_line = point.segments.get(1).is_some_and(|s| !s.quoted && env.sys.resolve_binary(&s.text, env.settings.pid).is_err());
+        let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
+        let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
+            if let [_, language, _] = *parts.as_slice() {
+                let error =
+                    Diagnostic::error("bad-probe", point.span, format!("`{language}` is no language whose functions are known by name"));
+                return Err(
+                    error.help(format!("one of {}; or quote a name that has a colon", mangled::languages().collect::<Vec<_>>().join(", ")))
+                );
+            }
+            let error = Diagnostic::error("bad-probe", point.span, format!("{} takes a binary and a function", self.name()));
+            return Err(error.help(format!("write {}", self.usage())));
+        };
+        if wanted.is_empty() {
+            return Err(Diagnostic::error("bad-probe", point.span, "the function's name is empty").help(format!("write {}", self.usage())));
+        }
+        let paths = match (env.sys.resolve_binary(&wanted.binary, env.settings.pid), find::raw(&wanted, env)) {
+            (Err(_), Some(path)) => vec![path],
+            (found, _) => found.map_err(|m| missing(point.span, m))?,
+        };
+        let several = paths.len() > 1;
+        let (mut sites, mut first_error) = (Vec::new(), None);
+        for path in &paths {
+            let found = find::open(env, path, &wanted, point).and_then(|b| {
+                let found = self.in_binary(&b, &wanted.target, point, env)?;
+                let mut sites = Vec::new();
+                let many = found.len() > 1;
+                for f in found {
+                    if !self.ret || f.function.abi == Abi::SystemV {
+                        sites.push(self.site(&wanted.binary, &b, f, point));
+                        continue;
+                    }
+                    match find::returns(&b, f, point) {
+                        Ok(places) => sites.extend(places.into_iter().map(|f| self.site(&wanted.binary, &b, f, point))),
+                        // of many functions, some never return
+                        Err(_) if many => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+                Ok(sites)
+            });
+            match found {
+                Ok(more) => sites.extend(more),
+                Err(e) if several => first_error = first_error.or(Some(e)),
+                Err(e) => return Err(e),
+            }
+        }
+        match first_error {
+            Some(e) if sites.is_empty() => Err(e),
+            _ => Ok(sites),
+        }
+    }
+
+    fn offers(&self) -> ContextFeatures {
+        let both = ContextFeatures::REGS
+            .and(ContextFeatures::FUNC)
+            .and(ContextFeatures::CTX)
+            .and(ContextFeatures::BINARY)
+            .and(ContextFeatures::STACK)
+            .and(ContextFeatures::SIGNAL);
+        both.and(if self.ret { ContextFeatures::RETVAL } else { ContextFeatures::ARGN.and(ContextFeatures::ARGS) })
+    }
+
+    fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
+        let abi = abi(site);
+        let args = match abi {
+            _ if self.ret => 0,
+            Abi::SystemV => ARGS.len() as u32,
+            Abi::Go | Abi::GoStack => GO_ARGS.len() as u32,
+        };
+        // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
+        let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
+        let caps = if unknown { self.offers().without(ContextFeatures::FUNC) } else { self.offers() };
+        // results are on the stack then, behind the arguments, however many these are
+        let caps = if abi == Abi::GoStack { caps.without(ContextFeatures::RETVAL) } else { caps };
+        Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
+    }
+
+    fn fields(&self, site: &ProbeSite, env: &Env) -> Result<Vec<Rc<ContextField>>, Diagnostic> {
+        let mut offset = 0u32;
+        let fields = declared(site, env)?.into_iter().map(|a| {
+            let place = match a.place {
+                Ok(place) => FieldLocation::Argument(place),
+                Err(why) => {
+                    let field = Field { name: a.name, offset, bits: None, ty: Type::Void };
+                    return Rc::new(ContextField { field, place: FieldLocation::Unreadable(why) });
+                }
+            };
+            offset = offset.next_multiple_of(a.ty.align());
+            let field = Field { name: a.name, offset, bits: None, ty: a.ty };
+            offset = offset.saturating_add(field.ty.size());
+            Rc::new(ContextField { field, place })
+        });
+        Ok(fields.collect())
+    }
+
+    fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
+        Ok(declared(site, env)?.into_iter().map(|a| format!("{} {}", a.spelled, a.name)).collect())
+    }
+
+    fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {
+        super::on_a_binary(env)
+    }
+
+    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        let v = match which {
+            ArgRef::Index(n) => numbered(e, *n, abi(site)),
+            ArgRef::Retval => e.once("retval", |e| e.load_ctx(AX, U64)),
+            ArgRef::Ctx => e.addr(e.ctx()),
+            // at a return the instruction pointer is back in the caller
+            ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {
+                let ctx = e.ctx();
+                e.call(Helper::GetFuncIp, &[ctx.into()])
+            }),
+            ArgRef::Func => {
+                let by = if let Attach::Uprobe { by, .. } = site.attach { by } else { 0 };
+                e.once("func", |e| {
+                    let ip = e.load_ctx(IP, U64);
+                    e.sub(ip, e.int(by))
+                })
+            }
+            ArgRef::Named(f) => return argument(e, f),
+            ArgRef::All => {
+                let fields = self.fields(site, env).unwrap_or_default();
+                return super::load_fields(e, &fields, ty, argument);
+            }
+        };
+        Operand::reg(ty.clone(), v)
+    }
+
+    fn list(&self, pattern: &[String], env: &Env, each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let of_process = env.settings.pid.is_some();
+        let parts: Vec<&str> = pattern.iter().map(String::as_str).collect();
+        let parts = match parts.as_slice() {
+            [] if of_process => vec!["*"],
+            // all functions of all binaries is nobody's question
+            [] | ["*"] if !of_process => return Ok(()),
+            [binary] if !of_process => vec![*binary, "*"],
+            given => given.to_vec(),
+        };
+        let Some(wanted) = Wanted::new(&parts, of_process) else { return Ok(()) };
+        for path in env.sys.resolve_binary(&wanted.binary, env.settings.pid)? {
+            let b = env.sys.binary(&path)?;
+            for name in wanted.target.list(&b, env) {
+                each(&format!("{}:{}:{name}", self.name(), as_asked(&wanted.binary, &b.path)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The arguments that debug information declares; none at a return.
+fn declared(site: &ProbeSite, env: &Env) -> Result<Vec<Argument>, Diagnostic> {
+    let Attach::Uprobe { path, offset, ret: false, .. } = &site.attach else { return Ok(Vec::new()) };
+    let binary = env.sys.binary(path).map_err(|m| missing(site.span, m))?;
+    let found = binary.functions.iter().find(|f| f.offset == *offset);
+    let unknown = || {
+        let error = Diagnostic::error("missing", site.span, format!("the arguments of {} are not known", site.name));
+        error.help("`args` needs a function's entry, and the function in the binary's debug information; arg0, arg1, … need neither")
+    };
+    let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
+    known.ok_or_else(unknown)
+}

@@ -1,0 +1,641 @@
+//! The prompt: probes are added, watched and dropped one at a time, while the others go on.
+//!
+//! Each entry is a program of its own, on a thread of its own (`entries`), and its maps are handed on to those that come
+//! after it: by name, with the types that they have. What entries say appears above the line that is being typed
+//! (`printer`). Completion and hints (`line`) ask the tables and the checker that everything else asks.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{ColorMode, CompletionType, Config, Editor, ExternalPrinter};
+
+use crate::cli::{Run, nothing_to_run};
+use crate::codegen::Compiled;
+use crate::diag::plain_lines;
+use crate::diag::{Diagnostics, Source};
+use crate::emit::Dumps;
+use crate::failure::Failure;
+use crate::frontend::entry::{Entry, EntryContext, Text, warn};
+use crate::frontend::require::require_privileges;
+use crate::input;
+use crate::probes::Attach;
+use crate::runtime::Parts;
+use crate::sema::hir;
+use crate::settings::Mode;
+use crate::streams::report;
+use crate::syntax::{self, ast};
+use crate::system::machine::live::Live;
+use crate::terminal::{self, paint};
+use entries::{Held, Named, Running, Start};
+use line::Line;
+use printer::{Printer, plainly};
+
+pub mod commands;
+mod entries;
+mod interrupts;
+mod line;
+mod printer;
+mod scan;
+mod shapes;
+mod top;
+
+/// How long an entry is waited for that was told to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The format for people.
+const TEXT: &str = "text";
+const ASKS: &str = "rbt> ";
+/// 128 + SIGPIPE, as a shell has it.
+const CLOSED_PIPE: u8 = 141;
+/// Entries kept in the history file.
+const REMEMBERED: usize = 10_000;
+/// Bytes of an entry that standard input may have.
+const MOST_ENTRY: usize = 1 << 20;
+
+/// What the line editor and the entries both look at.
+struct Workspace {
+    run: Run,
+    sys: Live,
+    maps: RefCell<Vec<Held>>,
+    /// Where the stacks are that those maps name.
+    stacks: RefCell<Named>,
+    /// Entries that define and run nothing, and their numbers.
+    definitions: RefCell<Vec<(usize, Source)>>,
+}
+
+impl Workspace {
+    fn given(&self) -> Vec<hir::Map> {
+        self.maps.borrow().iter().map(|held| held.map.clone()).collect()
+    }
+
+    /// The maps themselves, and those behind them.
+    fn named(&self) -> Named {
+        let maps = self.maps.borrow();
+        maps.iter().map(|held| (held.map.name.clone(), held.fd.clone())).chain(self.stacks.borrow().iter().cloned()).collect()
+    }
+
+    fn defined(&self) -> Vec<Source> {
+        self.definitions.borrow().iter().map(|(_, source)| source.clone()).collect()
+    }
+
+    fn among<T>(&self, ask: impl FnOnce(&EntryContext) -> T) -> T {
+        let (maps, definitions) = (self.given(), self.defined());
+        ask(&EntryContext { run: &self.run, sys: &self.sys, definitions: &definitions, maps: &maps })
+    }
+}
+
+/// What to do after a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Go,
+    Leave,
+}
+
+/// The prompt and what runs.
+struct Prompt {
+    world: Rc<Workspace>,
+    printer: Printer,
+    running: Vec<Running>,
+    number: usize,
+    /// A person sits there.
+    person: bool,
+    /// Something went wrong, where no person saw it.
+    failed: bool,
+    /// `-o`
+    file: Option<Arc<File>>,
+    /// While it is open, programs are timed.
+    timed: Option<std::os::fd::OwnedFd>,
+}
+
+/// Runs the prompt, or the entries that standard input has, a line each. Gives the exit status: 1 where one of those was
+/// wrong.
+///
+/// Errors: standard input that has nothing, or cannot be read.
+pub fn prompt(run: &Run) -> Result<u8, Failure> {
+    if let Some((_, option)) = for_scripts(run).into_iter().find(|(given, _)| *given) {
+        return Err(Failure::new(format!("there is no script for {option}")).help("give a FILE, or -e 'PROGRAM'"));
+    }
+    let person = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
+    let world =
+        Rc::new(Workspace { run: run.clone(), sys, maps: RefCell::default(), stacks: RefCell::default(), definitions: RefCell::default() });
+    interrupts::catch();
+    let file = match &run.output {
+        Some(path) => {
+            let cannot = |e| Failure::new(format!("cannot write -o {}: {e}", path.display())).code("not-written");
+            Some(Arc::new(File::create(path).map_err(cannot)?))
+        }
+        None => None,
+    };
+    if person { in_person(world, file) } else { by_lines(world, file, false) }
+}
+
+/// Options that say what to do with one script: given or not, and their names.
+fn for_scripts(run: &Run) -> [(bool, &'static str); 9] {
+    [
+        (run.child.is_some(), "-c"),
+        (run.settings.mode != Mode::Trace, "--test or --bench"),
+        (run.dry_run, "--dry-run"),
+        (run.compile_only, "--mode codegen"),
+        (!run.dumps.is_empty(), "-d"),
+        (run.emit_elf.is_some(), "--emit-elf"),
+        (run.emit_llvm.is_some(), "--emit-llvm"),
+        (run.propagate_status, "--propagate-status"),
+        (run.notify_fd.is_some(), "--notify-fd"),
+    ]
+}
+
+fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failure> {
+    let cannot = |e: ReadlineError| Failure::new(format!("cannot use this terminal: {e}")).code("no-terminal");
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        // whether there are colours `Line` decides, which is to see each drawing
+        .color_mode(ColorMode::Forced)
+        .auto_add_history(true)
+        .history_ignore_dups(true)
+        .and_then(|c| c.max_history_size(REMEMBERED))
+        .map_err(cannot)?
+        .build();
+    let mut editor: Editor<Line, FileHistory> = Editor::with_config(config).map_err(cannot)?;
+    // the editor knows terminals that it cannot edit on (TERM=dumb)
+    let Ok(mut above) = editor.create_external_printer() else { return by_lines(world, file, true) };
+    editor.set_helper(Some(Line::new(world.clone())));
+    let history = history_file().filter(|path| input::is_own(path));
+    if let Some(path) = &history {
+        recall(&mut editor, path);
+    }
+    let mut unkept = None;
+    let printer = Printer::start(Some(Box::new(move |text| above.print(text).is_ok())));
+    let mut prompt = Prompt::new(world, printer, file, true);
+    prompt.greet();
+    let _keys = top::Keys::take(true).map_err(|e| cannot(e.into()))?;
+    let mut interrupted = false;
+    while !interrupts::leaving() {
+        prompt.printer.settle(Duration::from_millis(20));
+        prompt.printer.editing(true);
+        // Ctrl-C while nothing was being typed, that nothing else took note of
+        editor.helper().map(Line::was_typing);
+        let line = if interrupts::taken() { Err(ReadlineError::Interrupted) } else { editor.readline(ASKS) };
+        interrupts::forget();
+        prompt.printer.editing(false);
+        prompt.sweep();
+        match line {
+            Ok(text) => {
+                interrupted = false;
+                // now, so that it outlives whatever may happen
+                if let Some(path) = &history {
+                    unkept = keep(&mut editor, path).err();
+                }
+                if prompt.take(&text) == Next::Leave {
+                    break;
+                }
+            }
+            _ if interrupts::leaving() => break,
+            // a line that was being typed is thrown away by that, and no more
+            Err(ReadlineError::Interrupted) if editor.helper().is_some_and(Line::was_typing) => interrupted = false,
+            Err(ReadlineError::Interrupted) if interrupted => break,
+            Err(ReadlineError::Interrupted) => {
+                interrupted = true;
+                prompt.tell_how_to_leave();
+            }
+            Err(ReadlineError::Eof) => break,
+            Err(why) => {
+                prompt.leave();
+                return Err(cannot(why));
+            }
+        }
+    }
+    prompt.leave();
+    if let (Some(path), Some(why)) = (&history, unkept) {
+        warn(&format!("the history was not kept in {}: {why}\n", path.display()));
+    }
+    Ok(0)
+}
+
+/// Reads the history. What is no text in it is replaced, lest the rest of it be lost.
+fn recall(editor: &mut Editor<Line, FileHistory>, path: &Path) {
+    // there is none the first time
+    let Ok(bytes) = input::read_regular(path, input::TEXT) else { return };
+    if let Err(damaged) = String::from_utf8(bytes) {
+        let _ = std::fs::write(path, String::from_utf8_lossy(damaged.as_bytes()).as_bytes());
+    }
+    let _ = editor.load_history(path);
+}
+
+/// Adds to the history file what is not there yet. Other prompts may add to it as well.
+fn keep(editor: &mut Editor<Line, FileHistory>, path: &Path) -> Result<(), ReadlineError> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    editor.append_history(path)
+}
+
+/// `$XDG_STATE_HOME/rbt/history` (XDG Base Directory Specification).
+fn history_file() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
+    Some(state.join("rbt/history"))
+}
+
+/// Entries that standard input has, a line each. `asks`: it is a terminal that lines cannot be edited on.
+fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
+    let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {e}")).code("not-readable");
+    let mut prompt = Prompt::new(world, Printer::start(None), file, false);
+    let mut input = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?));
+    let (mut text, mut any, mut interrupted) = (String::new(), asks, false);
+    if asks {
+        prompt.greet();
+    }
+    while !interrupts::leaving() {
+        if asks && text.is_empty() {
+            plainly(ASKS.as_bytes());
+        }
+        let line = match next_line(&mut input).map_err(cannot)? {
+            Input::Line(line) => line,
+            Input::End => break,
+            Input::Interrupted if asks && !interrupts::leaving() => {
+                interrupts::forget();
+                plainly(b"\n");
+                if text.is_empty() && std::mem::replace(&mut interrupted, true) {
+                    break;
+                }
+                if text.is_empty() {
+                    prompt.tell_how_to_leave();
+                }
+                text.clear();
+                continue;
+            }
+            Input::Interrupted => {
+                prompt.leave();
+                return Ok(u8::from(prompt.failed));
+            }
+        };
+        interrupted = false;
+        let Ok(line) = String::from_utf8(line) else {
+            prompt.fail(&Failure::new("this line is no text: it is not UTF-8").code("not-readable"));
+            text.clear();
+            continue;
+        };
+        any |= !line.trim().is_empty();
+        text.push_str(&line);
+        if text.len() > MOST_ENTRY {
+            return Err(cannot(too_long()));
+        }
+        if unfinished(text.strip_suffix('\n').unwrap_or(&text)) {
+            continue;
+        }
+        if prompt.take(std::mem::take(&mut text).trim()) == Next::Leave {
+            prompt.leave();
+            return Ok(u8::from(prompt.failed));
+        }
+        // what came at once is told before what the next line says
+        prompt.printer.settle(PATIENCE);
+        if prompt.printer.unread() {
+            break;
+        }
+    }
+    if !any {
+        return Err(nothing_to_run());
+    }
+    prompt.take(text.trim());
+    // the end of the input is no end of what runs: that is exit(), or a signal
+    while !asks && prompt.running.iter().any(|r| !r.is_over()) && !interrupts::taken() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    prompt.leave();
+    Ok(if prompt.printer.unread() { CLOSED_PIPE } else { u8::from(prompt.failed && !asks) })
+}
+
+/// What standard input has next.
+enum Input {
+    /// With its end, where it has one.
+    Line(Vec<u8>),
+    End,
+    /// A signal came first.
+    Interrupted,
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("an entry has more than {MOST_ENTRY} bytes"))
+}
+
+fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        while input.buffer().is_empty() && !interrupts::readable(Duration::from_millis(100)) {
+            if interrupts::taken() {
+                return Ok(Input::Interrupted);
+            }
+        }
+        // what never ends need not pause either
+        if interrupts::taken() {
+            return Ok(Input::Interrupted);
+        }
+        let some = match input.fill_buf() {
+            Ok([]) => break,
+            Ok(some) => some,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        let length = some.iter().position(|b| *b == b'\n').map_or(some.len(), |at| at + 1);
+        line.extend_from_slice(some.get(..length).unwrap_or(some));
+        input.consume(length);
+        if line.len() > MOST_ENTRY {
+            return Err(too_long());
+        }
+    }
+    Ok(if line.is_empty() { Input::End } else { Input::Line(line) })
+}
+
+/// Is more to come, before what was typed is looked at? A command is a line; a probe that has no block yet waits for it, until
+/// an empty line says that none comes.
+fn unfinished(text: &str) -> bool {
+    !text.trim_start().starts_with(':') && (syntax::unfinished(text) || headless(text))
+}
+
+/// Probes without a block yet, on lines of which the last is not empty?
+fn headless(text: &str) -> bool {
+    let typed = text.trim_start();
+    let (name, rest) = typed.split_at(typed.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(typed.len()));
+    let probe = crate::probes::find(name).is_some_and(|kind| rest.starts_with(':') || rest.trim().is_empty() && kind.by_name_only());
+    // each line is another probe, or a predicate
+    let lines: Vec<&str> = typed.split('\n').map(str::trim).collect();
+    let goes_on = |pair: &[&str]| matches!(pair, [before, line] if before.ends_with(',') || line.starts_with('/'));
+    probe && !typed.contains('{') && lines.windows(2).all(goes_on) && lines.last().is_some_and(|line| !line.is_empty())
+}
+
+impl Prompt {
+    fn new(world: Rc<Workspace>, printer: Printer, file: Option<Arc<File>>, person: bool) -> Self {
+        Self { world, printer, running: Vec::new(), number: 0, person, failed: false, file, timed: None }
+    }
+
+    /// Says what may be typed, and what may not be done.
+    fn greet(&self) {
+        if let Err(failure) = require_privileges() {
+            report(&failure, self.world.run.color);
+        }
+        if !self.world.run.quiet {
+            self.say("A probe and its block to trace, an expression for its value; :help for more, Ctrl-D to leave.\n");
+        }
+    }
+
+    /// Answers a person: beside the output, where that is for programs.
+    fn say(&self, text: &str) {
+        let text = plain_lines(text);
+        if self.world.run.format == TEXT {
+            plainly(text.as_bytes());
+        } else {
+            warn(&text);
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.failed = true;
+        report(failure, self.world.run.color);
+    }
+
+    /// Does what a line says.
+    fn take(&mut self, text: &str) -> Next {
+        let text = text.trim();
+        self.sweep();
+        if text.is_empty() || text.starts_with("//") {
+            return Next::Go;
+        }
+        let done = match text.strip_prefix(':') {
+            Some(command) => self.command(command),
+            None if LEAVES.contains(&text) => return Next::Leave,
+            None => self.enter(text, None).map(|()| Next::Go),
+        };
+        done.unwrap_or_else(|failure| {
+            self.fail(&failure);
+            if commands::TABLE.iter().any(|command| command.name == text) {
+                warn(&format!("{} commands begin with a colon: `:{text}`\n", paint("help:", terminal::BOLD, self.world.run.color)));
+            }
+            Next::Go
+        })
+    }
+
+    /// Forgets entries that have ended.
+    fn sweep(&mut self) {
+        self.running.retain(|running| !running.is_over());
+    }
+
+    /// Compiles and runs an entry. `file`: where it is from.
+    fn enter(&mut self, typed: &str, file: Option<&str>) -> Result<(), Failure> {
+        let number = self.number + 1;
+        let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
+        let world = self.world.clone();
+        if world.run.warnings && !entry.checked.warnings.0.is_empty() {
+            warn(&world.among(|among| among.told(&entry.text, &entry.checked.warnings)));
+        }
+        if what == What::Definition {
+            world.definitions.borrow_mut().push((number, entry.text.source()));
+            self.number = number;
+            return Ok(());
+        }
+        require_privileges()?;
+        loop {
+            let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
+            match self.run(number, &entry, &compiled, what) {
+                Ok(()) => {
+                    // what reached the entry is not meant for the prompt
+                    if self.person {
+                        interrupts::forget();
+                    }
+                    return Ok(());
+                }
+                Err(why) => world.among(|among| among.refused(&mut entry, &compiled, &why))?,
+            }
+        }
+    }
+
+    fn run(&mut self, number: usize, entry: &Entry, compiled: &Compiled, what: What) -> Result<(), entries::Why> {
+        let world = self.world.clone();
+        let (artifact, settings) = (&compiled.artifact, &entry.checked.settings);
+        if what == What::Value {
+            let (out, mut parts) = entries::evaluate(artifact, settings, world.named(), &world.run, &world.sys)?;
+            self.keep(entry, &mut parts);
+            self.printer.settle(PATIENCE);
+            plainly(&self.value(entry, &out));
+            return Ok(());
+        }
+        let label = paint(&format!("[{number}]"), terminal::NAME, world.run.color && io::stdout().is_terminal());
+        let quiet = world.run.quiet || world.run.format != TEXT;
+        let sites = || entry.checked.script.probes.iter().flat_map(|p| &p.sites);
+        let once = sites().all(|s| matches!(s.attach, Attach::Begin));
+        let announce = move |probes: u64| match (quiet || once, probes) {
+            (true, _) | (_, 0) => String::new(),
+            (false, 1) => format!("{label} 1 probe\n"),
+            (false, n) => format!("{label} {n} probes\n"),
+        };
+        let gone = match settings.pid {
+            _ if !self.person || once => String::new(),
+            Some(pid) if !entry.text.typed.contains("exit") => format!("[{number}] has ended: process {pid} is gone\n"),
+            Some(_) | None if quiet => String::new(),
+            Some(_) | None => format!("[{number}] has ended\n"),
+        };
+        let start = Start {
+            number,
+            text: entry.text.typed.clone(),
+            artifact: artifact.clone(),
+            settings: settings.clone(),
+            maps: world.named(),
+            run: &world.run,
+            printer: &self.printer,
+            file: self.file.clone(),
+            gone,
+        };
+        let mut running = entries::start(start, announce)?;
+        self.keep(entry, &mut running.parts);
+        if once {
+            running.wait(PATIENCE);
+        } else {
+            self.number = number;
+        }
+        self.running.push(running);
+        Ok(())
+    }
+
+    /// Keeps the maps that an entry has made.
+    fn keep(&self, entry: &Entry, parts: &mut Parts) {
+        let mut maps = self.world.maps.borrow_mut();
+        for (name, fd) in std::mem::take(&mut parts.maps) {
+            let map = entry.checked.script.maps.iter().find(|m| m.name == name);
+            if let (Some(map), false) = (map, maps.iter().any(|held| held.map.name == name)) {
+                maps.push(Held { map: map.clone(), fd: Arc::new(fd) });
+            }
+        }
+        maps.sort_by(|a, b| a.map.name.cmp(&b.map.name));
+        let mut stacks = self.world.stacks.borrow_mut();
+        for (name, fd) in std::mem::take(&mut parts.stacks) {
+            if !stacks.iter().any(|(known, _)| *known == name) {
+                stacks.push((name, Arc::new(fd)));
+            }
+        }
+    }
+
+    /// A value as it is shown, with its type.
+    fn value(&self, entry: &Entry, out: &[u8]) -> Vec<u8> {
+        let ty = shapes::printed(&entry.checked.script).unwrap_or_default();
+        let mut shown = out.to_vec();
+        while shown.last() == Some(&b'\n') {
+            shown.pop();
+        }
+        // for people alone
+        if ty.is_empty() || self.world.run.format != TEXT {
+            shown.push(b'\n');
+            return shown;
+        }
+        let ty = paint(&ty, terminal::DIM, self.world.run.color && io::stdout().is_terminal());
+        let before = if shown.contains(&b'\n') {
+            "\n"
+        } else if shown.is_empty() {
+            ""
+        } else {
+            "  "
+        };
+        shown.extend_from_slice(format!("{before}{ty}\n").as_bytes());
+        shown
+    }
+
+    /// Takes a text for what it can be: probes or definitions, an expression, or statements.
+    fn read(&self, typed: &str, name: String) -> Result<(Entry, What), Failure> {
+        let frame = |before, after| Text { before, typed: typed.to_owned(), after, name: name.clone() };
+        let (script, value, statements) = (frame("", ""), frame(PRINT, PRINTED), frame("begin { ", "\n}"));
+        let whole_map = typed.strip_prefix('@').is_some_and(|rest| rest.chars().all(|c| c.is_alphanumeric() || c == '_'));
+        let value = if whole_map { frame("begin { print(", "\n); }") } else { value };
+        self.world.among(|among| {
+            let fault = |text: &Text, diags: &Diagnostics| {
+                warn(&among.told(text, diags));
+                Failure::reported(1)
+            };
+            let not_script = match among.parse(&script) {
+                Ok(tree) => {
+                    let runs = tree.items.iter().any(|item| matches!(item, ast::Item::Probe(_)));
+                    if runs || !tree.imports.is_empty() {
+                        let entry = among.check(&script, tree).map_err(|d| fault(&script, &d))?;
+                        return Ok((entry, What::Probes));
+                    }
+                    // what it defines is looked at as if it were used
+                    let with_probe = frame("", "\nbegin { }");
+                    let tree = among.parse(&with_probe).map_err(|d| fault(&script, &d))?;
+                    let checked = among.check(&with_probe, tree).map_err(|d| fault(&script, &d))?;
+                    return Ok((Entry { text: script.clone(), ..checked }, What::Definition));
+                }
+                Err(diags) => diags,
+            };
+            let unpaired = not_script.0.iter().any(|d| d.code == "unbalanced" || d.code.starts_with("unterminated"));
+            let framed = |text: &Text| match among.parse(text) {
+                // brackets without partners have closed the frame's
+                Ok(tree) if tree.items.len() > 1 => Err(not_script.clone()),
+                parsed => parsed,
+            };
+            let as_value = framed(&value).map(|tree| among.check(&value, tree));
+            if let Ok(Ok(entry)) = as_value {
+                return Ok((entry, What::Value));
+            }
+            let as_statements = framed(&statements).map(|tree| among.check(&statements, tree));
+            match (as_statements, as_value) {
+                (Ok(Ok(entry)), _) => Ok((entry, What::Probes)),
+                // its own words for what is wrong: an expression's unless it is none
+                (Ok(Err(of_statements)), Ok(Err(of_value))) => {
+                    let called = of_value.0.iter().any(|d| d.span.start == 0 && d.code == "type-mismatch");
+                    Err(if called { fault(&statements, &of_statements) } else { fault(&value, &of_value) })
+                }
+                (Ok(Err(diags)), _) => Err(fault(&statements, &diags)),
+                (Err(_), _) if unpaired || probe_like(typed) => Err(fault(&script, &not_script)),
+                (Err(diags), _) => Err(fault(&statements, &diags)),
+            }
+        })
+    }
+
+    /// To whom has pressed Ctrl-C on an empty line: nothing ends by one.
+    fn tell_how_to_leave(&self) {
+        self.say(&match self.running.len() {
+            0 => "nothing runs; Ctrl-C again leaves\n".to_owned(),
+            1 => "1 entry runs: `:drop all` ends it; Ctrl-C again leaves\n".to_owned(),
+            n => format!("{n} entries run: `:drop all` ends them; Ctrl-C again leaves\n"),
+        });
+    }
+
+    /// Ends entries: all are told first, then waited for.
+    fn end(&mut self, which: impl Fn(&Running) -> bool) {
+        let (ending, staying): (Vec<Running>, Vec<Running>) = std::mem::take(&mut self.running).into_iter().partition(which);
+        self.running = staying;
+        ending.iter().for_each(Running::end);
+        ending.iter().for_each(|running| running.wait(PATIENCE));
+        self.printer.settle(Duration::from_millis(50));
+    }
+
+    fn leave(&mut self) {
+        self.printer.close();
+        self.end(|_| true);
+        self.printer.settle(PATIENCE);
+    }
+}
+
+/// What other prompts are left by.
+const LEAVES: [&str; 4] = ["exit", "exit()", "exit();", "quit"];
+const PRINT: &str = "begin { print((";
+const PRINTED: &str = "\n)); }";
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Probes,
+    Definition,
+    Value,
+}
+
+/// Does a text that parses as nothing look like a probe?
+fn probe_like(typed: &str) -> bool {
+    let first: String = typed.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    typed.contains('{') || crate::probes::find(&first).is_some() && typed.contains(':')
+}

@@ -1,0 +1,141 @@
+//! Which file has what was stripped from a binary: by build id, or by the name in `.gnu_debuglink`, in the places where
+//! debuggers look (GDB manual, "Separate Debug Files"); and what the binary itself still has, in `.gnu_debugdata`.
+
+use std::borrow::Cow;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSection};
+
+use crate::system::binary::elf;
+
+/// Where debuggers look when they are told nothing, as `--debuginfo` would say it.
+const USUAL: [&str; 3] = ["", ".debug", "/usr/lib/debug"];
+
+/// A mapped file of which something is asked for.
+pub(in crate::system) struct Mapped {
+    pub(in crate::system) path: PathBuf,
+    pub(in crate::system) data: memmap2::Mmap,
+}
+
+/// The first separate file of a binary that `has` what is wanted. `path` is the binary's name, which leads to the folders
+/// where such files may be, `data` its contents; `dirs` are those of `--debuginfo`, looked in before the usual ones: an
+/// absolute one has `.build-id` and the folders of the whole system below it, a relative one is below the binary's own
+/// folder. A `+` before one has the file's checksum compared with the one that the binary knows.
+pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: impl Fn(&object::File<'_>) -> bool) -> Option<Mapped> {
+    let file = object::File::parse(data).ok()?;
+    let id = file.build_id().ok().flatten();
+    let link = file.gnu_debuglink().ok().flatten().map(|(name, sum)| (String::from_utf8_lossy(name).into_owned(), sum));
+    let usable = |place: PathBuf, sum: Option<u32>| {
+        let data = elf::map(&place).ok()?;
+        let other = object::File::parse(&*data).ok()?;
+        let same = match (id, other.build_id().ok().flatten()) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        };
+        let wanted = same && sum.is_none_or(|sum| sum == checksum(&data)) && has(&other);
+        wanted.then_some(Mapped { path: place, data })
+    };
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (root, folder) = within_root(&real);
+    let all = dirs.iter().map(|dir| (dir.as_str(), true)).chain(USUAL.map(|dir| (dir, false)));
+    for (dir, asked) in all {
+        let (dir, checked) = dir.strip_prefix('+').map_or((dir, false), |dir| (dir, true));
+        let absolute = dir.starts_with('/');
+        // what is installed beside a process in a container is looked for there first, then here
+        let bases: Vec<PathBuf> = match (absolute, &root) {
+            (true, Some(root)) => vec![root.join(dir.trim_start_matches('/')), PathBuf::from(dir)],
+            (true, None) => vec![PathBuf::from(dir)],
+            (false, _) => real.parent().map(|folder| folder.join(dir)).into_iter().collect(),
+        };
+        for base in bases {
+            if absolute && let Some(found) = id.and_then(|id| usable(base.join(by_id(id)?), None)) {
+                return Some(found);
+            }
+            // without a link: as debuggers name such files, in folders that were asked for
+            let unlinked = || Some((format!("{}.debug", real.file_name().filter(|_| asked)?.to_str()?), None));
+            let named = link.as_ref().map(|(name, sum)| (name.clone(), Some(*sum)));
+            let Some((name, sum)) = named.or_else(unlinked) else { continue };
+            let mut places = vec![base.join(&name)];
+            if absolute {
+                places.insert(0, base.join(&folder).join(&name));
+            }
+            let sum = sum.filter(|_| checked);
+            if let Some(found) = places.into_iter().filter(|p| *p != real).find_map(|p| usable(p, sum)) {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
+/// Where separate files are by their build id, below a folder for debug information.
+pub(in crate::system) fn by_id(id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = id.split_first()?;
+    let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
+    Some(PathBuf::from(format!(".build-id/{first:02x}/{rest}.debug")))
+}
+
+/// `/proc/PID/root` where a path is seen through it, and the folder within that root, without its first slash.
+fn within_root(path: &Path) -> (Option<PathBuf>, PathBuf) {
+    let parts: Vec<_> = path.iter().collect();
+    let folder = |of: &Path| of.parent().map(Path::to_owned).unwrap_or_default();
+    match parts.as_slice() {
+        [slash, proc, _, root, ..] if *slash == "/" && *proc == "proc" && *root == "root" => {
+            let root: PathBuf = parts.iter().take(4).collect();
+            let inside = path.strip_prefix(&root).map(Path::to_owned).unwrap_or_default();
+            (Some(root), folder(&inside))
+        }
+        _ => (None, folder(path.strip_prefix("/").unwrap_or(path))),
+    }
+}
+
+/// The most that `.gnu_debugdata` is inflated to, bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// An ELF file with the symbols that a stripped binary needs for its stacks to be readable ("MiniDebugInfo"), xz-compressed
+/// within it; none where there is no such section, or a damaged one.
+pub(in crate::system) fn embedded(data: &[u8]) -> Option<Vec<u8>> {
+    let file = object::File::parse(data).ok()?;
+    let packed = match file.section_by_name(".gnu_debugdata")?.uncompressed_data().ok()? {
+        Cow::Borrowed(bytes) => bytes.to_vec(),
+        Cow::Owned(bytes) => bytes,
+    };
+    let mut whole = Vec::new();
+    xz2::read::XzDecoder::new(packed.as_slice()).take(LARGEST).read_to_end(&mut whole).ok()?;
+    Some(whole)
+}
+
+/// CRC-32 as `.gnu_debuglink` has it: polynomial 0x04c11db7, bits reversed.
+fn checksum(data: &[u8]) -> u32 {
+    let table: Vec<u32> = (0..256u32).map(|n| (0..8).fold(n, |c, _| if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 })).collect();
+    !data.iter().fold(!0u32, |sum, byte| table.get(((sum ^ u32::from(*byte)) & 0xff) as usize).copied().unwrap_or(0) ^ (sum >> 8))
+}
+
+/// The path of a binary's separate debug file, for what it has no debug information of its own for. `name` is its name,
+/// `at` a path that leads to it.
+pub fn debug_file(name: &Path, at: &Path, dirs: &[String]) -> Option<PathBuf> {
+    let data = elf::map(at).ok()?;
+    let has = |f: &object::File<'_>| f.section_by_name(".debug_info").is_some_and(|s| s.file_range().is_some_and(|(_, size)| size > 0));
+    let own = object::File::parse(&*data).ok()?;
+    if has(&own) { None } else { find(name, &data, dirs, |f| has(f) || f.symbols().next().is_some()).map(|found| found.path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums() {
+        assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
+        assert_eq!(checksum(b""), 0);
+    }
+
+    #[test]
+    fn roots() {
+        let root = |path: &str| within_root(Path::new(path));
+        assert_eq!(root("/proc/7/root/usr/bin/x"), (Some("/proc/7/root".into()), "usr/bin".into()));
+        assert_eq!(root("/usr/bin/x"), (None, "usr/bin".into()));
+        assert_eq!(root("/proc/7/exe"), (None, "proc/7".into()));
+    }
+}

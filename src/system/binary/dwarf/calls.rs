@@ -1,0 +1,480 @@
+//! The arguments of a function, and where the calling convention of C has them at its entry: the System V ABI for x86-64
+//! (section 3.2.3, "Parameter Passing").
+//!
+//! The debug information tells where they are ([`super::places`]); the convention only confirms it, where it binds the
+//! compiler: for functions of C and C++ that other files call.
+
+use gimli::{
+    AttributeValue, DW_AT_abstract_origin, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_encoding, DW_AT_external,
+    DW_AT_language, DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
+};
+
+use super::places::{self, ArgumentPlace, Source, Unplaced};
+use super::types::is_shapeless;
+use super::{BinaryTypes, DEPTH, Die, Entry};
+use crate::system::machine::registers::{ARGS, SP};
+use crate::system::{Function, binary::elf};
+use crate::types::Type;
+
+/// Registers that floating point is passed in.
+const FLOAT_REGISTERS: u32 = 8;
+/// Bytes from the stack pointer at the entry to the first argument on the stack: the return address is between.
+const RETURN: i64 = 8;
+/// The longest part of a function that is looked at, bytes.
+const LONGEST: u64 = 4096;
+
+/// An argument of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    /// As declared; `argN` where it has no name.
+    pub name: String,
+    /// Pointers lead into the process's memory.
+    pub ty: Type,
+    /// The type as declared.
+    pub spelled: String,
+    /// Where it is, or why it cannot be read.
+    pub place: Result<ArgumentPlace, Unplaced>,
+}
+
+/// How an argument travels.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Class {
+    Integers(u32),
+    /// In so many registers of floating point, which no BPF program reads.
+    Float(u32),
+    /// One of each kind of register: as unreadable, but it takes an integer register.
+    Mixed,
+    /// So many bytes on the stack.
+    Memory(u32),
+    Reference,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Eight {
+    Integer,
+    Float,
+}
+
+impl BinaryTypes {
+    /// The arguments of a function, in order. None: the debug information does not know the function.
+    pub fn arguments(&self, function: &Function) -> Option<Vec<Argument>> {
+        let die = self.function(function)?;
+        let entry = self.entry(die)?;
+        let mut parameters = self.parameters(die, &entry);
+        // what Go returns is declared as what it is given
+        parameters.retain(|(_, e)| e.attr(DW_AT_variable_parameter).is_none_or(|a| a.value() != AttributeValue::Flag(true)));
+        let types: Vec<Option<Type>> = parameters.iter().map(|(d, e)| self.attribute_type(*d, e).and_then(|t| self.ty(t, 0))).collect();
+        let frame = self.frame(die, &entry, function)?;
+        let mut wanted: Vec<places::Wanted> = parameters.iter().zip(&types).map(|((d, e), ty)| self.wanted(*d, e, ty.as_ref())).collect();
+        places::find(&mut wanted, &frame, self.code(function), function.addr);
+        let mut found: Vec<Result<ArgumentPlace, Unplaced>> = wanted.iter().map(places::Wanted::place).collect();
+        places::keep_order(&mut found, &frame);
+        if self.is_bound(die, &entry, function) {
+            let disagree = |result| {
+                let conventional = self.conventional(result, &parameters, &found).into_iter();
+                let differs = |((found, wanted), by_convention): (
+                    (&Result<ArgumentPlace, Unplaced>, &places::Wanted),
+                    Option<ArgumentPlace>,
+                )| {
+                    matches!((found, by_convention), (Ok(place), Some(other)) if !place.agrees(&other, &wanted.matters))
+                };
+                found.iter().zip(&wanted).zip(conventional).map(differs).collect::<Vec<bool>>()
+            };
+            let by_result = self.result(die, &entry).into_iter().map(disagree);
+            let fewest = by_result.min_by_key(|all| all.iter().filter(|d| **d).count()).unwrap_or_default();
+            for (found, _) in found.iter_mut().zip(fewest).filter(|(_, disagree)| *disagree) {
+                *found = Err(Unplaced::Disagrees);
+            }
+        }
+        let named = parameters.iter().zip(types).zip(found).enumerate().map(|(n, (((die, entry), ty), place))| {
+            let name = self.origin_name(*die, entry, 0).map(|n| String::from_utf8_lossy(n).into_owned());
+            let spelled = self.spelled(self.attribute_type(*die, entry));
+            Argument { name: name.unwrap_or_else(|| format!("arg{n}")), ty: ty.unwrap_or(Type::U64), spelled, place }
+        });
+        Some(named.collect())
+    }
+
+    /// Is the function declared as one that never returns?
+    pub fn never_returns(&self, function: &Function) -> bool {
+        self.function(function).is_some_and(|die| self.is_noreturn(die, 0))
+    }
+
+    fn is_noreturn(&self, die: Die, depth: u32) -> bool {
+        let Some(entry) = self.entry(die).filter(|_| depth <= DEPTH) else { return false };
+        entry.attr(gimli::DW_AT_noreturn).is_some() || self.origin(die, &entry).is_some_and(|origin| self.is_noreturn(origin, depth + 1))
+    }
+
+    /// Which of the functions at an address has this symbol.
+    fn function(&self, function: &Function) -> Option<Die> {
+        let first = *self.index.functions.get(&function.addr)?;
+        let Some(others) = self.index.same_address.get(&function.addr) else { return Some(first) };
+        let called = |die: &Die| {
+            self.entry(*die).is_some_and(|entry| {
+                let linked = self.linkage_name(*die, &entry, 0).or_else(|| self.origin_name(*die, &entry, 0));
+                linked == Some(function.name.as_bytes())
+            })
+        };
+        std::iter::once(&first).chain(others).find(|d| called(d)).copied()
+    }
+
+    /// The beginning of a function's instructions.
+    fn code(&self, function: &Function) -> &'static [u8] {
+        let Some((data, segments)) = self.image.as_ref() else { return &[] };
+        let size = if function.size == 0 { LONGEST } else { function.size.min(LONGEST) };
+        let found = elf::offset(segments, function.addr).and_then(|at| usize::try_from(at).ok()).and_then(|at| data.get(at..));
+        found.map_or(&[], |rest| rest.get(..size as usize).unwrap_or(rest))
+    }
+
+    /// The arguments of a function, also those that only what it is an instance of still has.
+    fn parameters(&self, function: Die, entry: &Entry) -> Vec<(Die, Entry)> {
+        let of = |die: Die| -> Vec<(Die, Entry)> {
+            self.children(die).into_iter().filter(|(_, e)| e.tag() == gimli::DW_TAG_formal_parameter).collect()
+        };
+        let own = of(function);
+        let Some(origin) = self.referred(function, entry, DW_AT_abstract_origin) else { return own };
+        let (mut all, mut used) = (Vec::new(), vec![false; own.len()]);
+        for (die, entry) in of(origin) {
+            match own.iter().position(|(d, e)| self.referred(*d, e, DW_AT_abstract_origin) == Some(die)) {
+                Some(n) => {
+                    all.extend(own.get(n).cloned());
+                    used[n] = true;
+                }
+                // what only some copies of a constructor or destructor have
+                None if self.name(die, &entry).is_some_and(|name| name.starts_with(b"__")) && entry.attr(DW_AT_artificial).is_some() => {}
+                None => all.push((die, entry)),
+            }
+        }
+        all.extend(own.into_iter().zip(used).filter(|(_, used)| !used).map(|(p, _)| p));
+        all
+    }
+
+    /// Must the compiler keep to the calling convention? Others call the function, and it is of a language that has one.
+    fn is_bound(&self, die: Die, entry: &Entry, function: &Function) -> bool {
+        // a copy that the compiler made for itself has another symbol
+        let symbol = self.linkage_name(die, entry, 0).or_else(|| self.origin_name(die, entry, 0));
+        let called_otherwise = matches!(
+            entry.attr(DW_AT_calling_convention).map(gimli::Attribute::value),
+            Some(AttributeValue::CallingConvention(gimli::DW_CC_nocall))
+        );
+        !called_otherwise && symbol == Some(function.name.as_bytes()) && self.is_external(die, entry, 0) && self.is_of_c(die)
+    }
+
+    fn is_external(&self, die: Die, entry: &Entry, depth: u32) -> bool {
+        entry.attr(DW_AT_external).is_some()
+            || depth < DEPTH && self.origin(die, entry).is_some_and(|o| self.entry(o).is_some_and(|e| self.is_external(o, &e, depth + 1)))
+    }
+
+    /// Is the unit's language C, or one that calls as C does?
+    fn is_of_c(&self, die: Die) -> bool {
+        let language = self.unit(die).and_then(|u| u.entry(u.header.root_offset()).ok()?.attr(DW_AT_language).map(gimli::Attribute::value));
+        let Some(AttributeValue::Language(language)) = language else { return false };
+        matches!(
+            language,
+            gimli::DW_LANG_C
+                | gimli::DW_LANG_C89
+                | gimli::DW_LANG_C99
+                | gimli::DW_LANG_C11
+                | gimli::DW_LANG_C17
+                | gimli::DW_LANG_C_plus_plus
+                | gimli::DW_LANG_C_plus_plus_03
+                | gimli::DW_LANG_C_plus_plus_11
+                | gimli::DW_LANG_C_plus_plus_14
+                | gimli::DW_LANG_C_plus_plus_17
+                | gimli::DW_LANG_C_plus_plus_20
+                | gimli::DW_LANG_ObjC
+                | gimli::DW_LANG_ObjC_plus_plus
+        )
+    }
+
+    /// Was the unit compiled by gcc, whose locations hold at each instruction?
+    pub(super) fn is_gcc(&self, die: Die) -> bool {
+        let producer = self.unit(die).and_then(|unit| {
+            let value = unit.entry(unit.header.root_offset()).ok()?.attr(DW_AT_producer)?.value();
+            Some(self.dwarf(die).attr_string(unit, value).ok()?.slice().starts_with(b"GNU "))
+        });
+        producer == Some(true)
+    }
+
+    /// Where the calling convention has the arguments; none for what it does not have in one place that can be read.
+    /// `before`: registers that are taken by what comes before the arguments.
+    fn conventional(
+        &self,
+        before: usize,
+        parameters: &[(Die, Entry)],
+        found: &[Result<ArgumentPlace, Unplaced>],
+    ) -> Vec<Option<ArgumentPlace>> {
+        let mut registers = before;
+        let (mut floats, mut stack) = (0u32, 0u32);
+        let mut all = Vec::new();
+        for ((die, entry), found) in parameters.iter().zip(found) {
+            let ty = self.attribute_type(*die, entry);
+            let size = ty.and_then(|t| self.ty(t, 0)).map_or(0, |t| t.size());
+            let class = match (self.class(ty).unwrap_or(Class::Float(1)), found) {
+                (class, _) if !self.may_go_by_reference(ty, 0) => class,
+                // gcc does not say how objects are passed
+                (_, Ok(place)) if place.is_reference() => Class::Reference,
+                (class, Ok(_)) => class,
+                (_, Err(_)) => return all,
+            };
+            let align = ty.map_or(8, |ty| self.stack_align(ty, 0));
+            let take = |n: u32, registers: &mut usize| {
+                let taken = ARGS.get(*registers..*registers + n as usize)?;
+                *registers += n as usize;
+                Some(taken)
+            };
+            let push = |bytes: u32, stack: &mut u32| {
+                let at = stack.checked_next_multiple_of(align).unwrap_or(u32::MAX);
+                *stack = at.saturating_add(bytes.max(1).checked_next_multiple_of(8).unwrap_or(bytes));
+                ArgumentPlace::one(size, Source::Memory { register: SP, by: RETURN + i64::from(at), then: None })
+            };
+            all.push(match class {
+                Class::Integers(n) => Some(match take(n, &mut registers) {
+                    Some(taken) => ArgumentPlace::registers(size, taken),
+                    None => push(n * 8, &mut stack),
+                }),
+                Class::Memory(size) => Some(push(size, &mut stack)),
+                Class::Float(n) if floats + n <= FLOAT_REGISTERS => {
+                    floats += n;
+                    None
+                }
+                Class::Float(n) => Some(push(n * 8, &mut stack)),
+                Class::Mixed if floats < FLOAT_REGISTERS && registers < ARGS.len() => {
+                    floats += 1;
+                    registers += 1;
+                    None
+                }
+                // whole or not at all
+                Class::Mixed => Some(push(16, &mut stack)),
+                Class::Reference => Some(match take(1, &mut registers).and_then(<[u32]>::first) {
+                    Some(register) => ArgumentPlace::one(size, Source::Memory { register: *register, by: 0, then: None }),
+                    None => match push(8, &mut stack).pieces.first().map(|p| p.from) {
+                        Some(Source::Memory { register, by, .. }) => {
+                            ArgumentPlace::one(size, Source::Memory { register, by, then: Some(0) })
+                        }
+                        _ => return all,
+                    },
+                }),
+            });
+        }
+        all
+    }
+
+    /// How many registers the place for a result may take: a large one's address comes before the arguments.
+    fn result(&self, function: Die, entry: &Entry) -> Vec<usize> {
+        let ty = self.attribute_type(function, entry);
+        match self.class(ty) {
+            Some(Class::Memory(_) | Class::Reference) => vec![1],
+            Some(_) if self.may_go_by_reference(ty, 0) => vec![0, 1],
+            Some(Class::Integers(_) | Class::Float(_) | Class::Mixed) | None => vec![0],
+        }
+    }
+
+    /// Is it an object of C++ of which the debug information does not say whether it is copied by its own code?
+    fn may_go_by_reference(&self, ty: Option<Die>, depth: u32) -> bool {
+        let Some((die, entry)) = ty.and_then(|t| self.bare(t)).filter(|_| depth < DEPTH) else { return false };
+        matches!(entry.tag(), gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type)
+            && entry.attr(DW_AT_calling_convention).is_none()
+            && self.children(die).iter().any(|(die, e)| match e.tag() {
+                gimli::DW_TAG_subprogram | gimli::DW_TAG_inheritance => true,
+                gimli::DW_TAG_member => self.may_go_by_reference(self.referred(*die, e, DW_AT_type), depth + 1),
+                _ => false,
+            })
+    }
+
+    /// The symbol's name, its own or that of what it is an instance of.
+    fn linkage_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
+        if depth > DEPTH {
+            return None;
+        }
+        let own = entry.attr(gimli::DW_AT_linkage_name).or_else(|| entry.attr(gimli::DW_AT_MIPS_linkage_name));
+        match own {
+            Some(name) => Some(self.dwarf(die).attr_string(self.unit(die)?, name.value()).ok()?.slice()),
+            None => {
+                let origin = self.origin(die, entry)?;
+                self.linkage_name(origin, &self.entry(origin)?, depth + 1)
+            }
+        }
+    }
+
+    /// A name, its own or that of what it is an instance of.
+    pub(super) fn origin_name(&self, die: Die, entry: &Entry, depth: u32) -> Option<&'static [u8]> {
+        if depth > DEPTH {
+            return None;
+        }
+        self.name(die, entry).or_else(|| {
+            let origin = self.origin(die, entry)?;
+            self.origin_name(origin, &self.entry(origin)?, depth + 1)
+        })
+    }
+
+    fn origin(&self, die: Die, entry: &Entry) -> Option<Die> {
+        self.referred(die, entry, DW_AT_abstract_origin).or_else(|| self.referred(die, entry, DW_AT_specification))
+    }
+
+    /// The entry of the type, its own or that of what it is an instance of.
+    pub(super) fn attribute_type(&self, die: Die, entry: &Entry) -> Option<Die> {
+        let (mut die, mut entry) = (die, entry.clone());
+        for _ in 0..DEPTH {
+            if let Some(ty) = self.referred(die, &entry, DW_AT_type) {
+                return Some(ty);
+            }
+            die = self.origin(die, &entry)?;
+            entry = self.entry(die)?;
+        }
+        None
+    }
+
+    /// None: `void`, or a type that cannot be told.
+    fn class(&self, ty: Option<Die>) -> Option<Class> {
+        let (die, entry) = self.bare(ty?)?;
+        let size = Self::number(&entry, DW_AT_byte_size).and_then(|n| u32::try_from(n).ok());
+        let aggregate = matches!(
+            entry.tag(),
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type | gimli::DW_TAG_array_type
+        );
+        if !aggregate {
+            return match (is_float(&entry), size.unwrap_or(8)) {
+                (true, size @ 9..) if !self.is_in_registers(die, &entry) => Some(Class::Memory(size)),
+                (true, 9..) if is_complex(&entry) => Some(Class::Float(2)),
+                (true, _) => Some(Class::Float(1)),
+                (false, 0..=8) => Some(Class::Integers(1)),
+                (false, _) => Some(Class::Integers(2)),
+            };
+        }
+        // what is not trivially copyable is passed by reference
+        if let Some(gimli::AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference)) =
+            entry.attr(DW_AT_calling_convention).map(gimli::Attribute::value)
+        {
+            return Some(Class::Reference);
+        }
+        let size = size?;
+        if size > 16 {
+            return Some(Class::Memory(size));
+        }
+        let mut eights = [None; 2];
+        if self.classify(die, &entry, 0, 0, &mut eights).is_none() {
+            return Some(Class::Memory(size));
+        }
+        Some(match eights {
+            [Some(Eight::Integer), Some(Eight::Integer)] => Class::Integers(2),
+            [Some(Eight::Integer), None] => Class::Integers(1),
+            [Some(Eight::Float), Some(Eight::Float)] => Class::Float(2),
+            [Some(Eight::Float), None] => Class::Float(1),
+            [None, _] => Class::Float(0), // empty
+            _ => Class::Mixed,
+        })
+    }
+
+    /// Of floating point that is longer than eight bytes: not the x87's, `long double`.
+    fn is_in_registers(&self, die: Die, entry: &Entry) -> bool {
+        self.name(die, entry).is_some_and(|name| !name.windows(11).any(|part| part == b"long double"))
+    }
+
+    /// To a multiple of what is an argument of this type put on the stack, bytes: 8, or 16.
+    fn stack_align(&self, ty: Die, depth: u32) -> u32 {
+        let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH) else { return 8 };
+        let declared = Self::number(&entry, gimli::DW_AT_alignment).unwrap_or(0);
+        if declared >= 16 {
+            return 16;
+        }
+        match entry.tag() {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                let member = |(die, member): (Die, Entry)| {
+                    let is_one = matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance);
+                    let declared = Self::number(&member, gimli::DW_AT_alignment).unwrap_or(0);
+                    let own = self.referred(die, &member, DW_AT_type).filter(|_| is_one).map_or(8, |ty| self.stack_align(ty, depth + 1));
+                    if is_one && declared >= 16 { 16 } else { own }
+                };
+                self.children(die).into_iter().map(member).max().unwrap_or(8)
+            }
+            gimli::DW_TAG_array_type => self.referred(die, &entry, DW_AT_type).map_or(8, |ty| self.stack_align(ty, depth + 1)),
+            // complex numbers are two of half the size
+            gimli::DW_TAG_base_type => match Self::number(&entry, DW_AT_byte_size) {
+                Some(16..) if !is_complex(&entry) => 16,
+                Some(32..) => 16,
+                _ => 8,
+            },
+            _ => 8,
+        }
+    }
+
+    pub(super) fn bare(&self, ty: Die) -> Option<(Die, Entry)> {
+        let mut die = ty;
+        for _ in 0..DEPTH {
+            let entry = self.entry(die)?;
+            if !is_shapeless(entry.tag()) {
+                return Some((die, entry));
+            }
+            die = self.referred(die, &entry, DW_AT_type)?;
+        }
+        None
+    }
+
+    /// Which eight bytes hold integers; none where something is not at its natural place, so that all goes by memory.
+    fn classify(&self, die: Die, entry: &Entry, at: u32, depth: u32, eights: &mut [Option<Eight>; 2]) -> Option<()> {
+        if depth > DEPTH {
+            return None;
+        }
+        match entry.tag() {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                for (member_die, member) in self.children(die) {
+                    if !matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance)
+                        || member.attr(gimli::DW_AT_declaration).is_some()
+                    {
+                        continue;
+                    }
+                    let bits = u32::try_from(Self::number(&member, gimli::DW_AT_data_bit_offset).unwrap_or(0)).ok()?;
+                    let offset = self.place(member_die, &member)?.checked_add(bits / 8)?;
+                    let (inner, entry) = self.bare(self.referred(member_die, &member, DW_AT_type)?)?;
+                    let bits = member.attr(gimli::DW_AT_bit_size).is_some();
+                    if bits {
+                        *eights.get_mut(at.checked_add(offset)? as usize / 8)? = Some(Eight::Integer);
+                    } else {
+                        self.classify(inner, &entry, at.checked_add(offset)?, depth + 1, eights)?;
+                    }
+                }
+                Some(())
+            }
+            gimli::DW_TAG_array_type => {
+                let whole = self.ty(die, 0)?;
+                let (inner, elem) = self.bare(self.referred(die, entry, DW_AT_type)?)?;
+                let step = self.ty(inner, 0)?.size().max(1);
+                for n in 0..(whole.size() / step).min(16) {
+                    self.classify(inner, &elem, at.checked_add(n * step)?, depth + 1, eights)?;
+                }
+                Some(())
+            }
+            _ => {
+                let size = Self::number(entry, DW_AT_byte_size).unwrap_or(8);
+                if size == 0 || u64::from(at) % size.min(8) != 0 {
+                    return None;
+                }
+                if is_float(entry) && size > 8 && !self.is_in_registers(die, entry) {
+                    return None;
+                }
+                for here in eights.get_mut(at as usize / 8..)?.iter_mut().take(size.div_ceil(8) as usize) {
+                    if is_float(entry) {
+                        here.get_or_insert(Eight::Float);
+                    } else {
+                        *here = Some(Eight::Integer);
+                    }
+                }
+                Some(())
+            }
+        }
+    }
+}
+
+fn is_complex(entry: &Entry) -> bool {
+    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
+    matches!(encoding, Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_complex_float)))
+}
+
+pub(super) fn is_float(entry: &Entry) -> bool {
+    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
+    entry.tag() == gimli::DW_TAG_base_type
+        && matches!(
+            encoding,
+            Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_float | gimli::DW_ATE_complex_float | gimli::DW_ATE_decimal_float))
+        )
+}

@@ -1,0 +1,219 @@
+//! Location expressions, worked out over what the registers hold at an instruction.
+
+#![allow(clippy::wildcard_enum_match_arm)] // a few of many operations
+
+use gimli::{DW_AT_byte_size, Expression, Operation, UnitOffset};
+
+use super::calls::is_float;
+use super::places::{Frame, Unplaced};
+use super::{BinaryTypes, Slice};
+use crate::system::binary::instructions::follow::{Base, Byte, Machine, SP, Value};
+
+/// The most operations of one expression.
+const OPERATIONS: usize = 64;
+
+/// What a part of an argument is in.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    Memory(Value),
+    Value(Value),
+    Vector(u8),
+    Constant(i64),
+    Nothing,
+}
+
+/// A number on an expression's stack.
+#[allow(clippy::large_enum_variant)] // a few, for a moment
+#[derive(Clone, Copy)]
+enum Number {
+    Known(i64),
+    Of(Value),
+}
+
+/// An expression that is worked out.
+pub(super) struct Sum<'a> {
+    pub(super) machine: &'a Machine,
+    /// Before the instruction at this address.
+    pub(super) at: u64,
+    pub(super) frame: &'a Frame<'a>,
+    stack: Vec<Number>,
+    /// The stack pointer was used as it is there.
+    pub(super) by_sp: bool,
+}
+
+impl<'a> Sum<'a> {
+    pub(super) fn new(machine: &'a Machine, at: u64, frame: &'a Frame<'a>) -> Sum<'a> {
+        Sum { machine, at, frame, stack: Vec::new(), by_sp: false }
+    }
+
+    /// Each part with its size; the last may have none, and goes on to the end.
+    pub(super) fn parts(&mut self, expression: Expression<Slice>) -> Result<Vec<(Option<usize>, Part)>, Unplaced> {
+        let mut parts = Vec::new();
+        // what the operations since the last part came to
+        let mut part = None;
+        let mut operations = expression.operations(self.frame.unit.encoding());
+        for _ in 0..OPERATIONS {
+            let Some(operation) = operations.next().map_err(|_| Unplaced::Odd)? else {
+                let last = match part {
+                    Some(part) => Some(part),
+                    None => self.stack.pop().map(|top| self.memory(top)).transpose()?,
+                };
+                parts.extend(last.map(|p| (None, p)));
+                return Ok(parts);
+            };
+            match operation {
+                Operation::Piece { size_in_bits, bit_offset: None } if size_in_bits % 8 == 0 => {
+                    let whole = match (part.take(), self.stack.pop()) {
+                        (Some(part), _) => part,
+                        (None, Some(top)) => self.memory(top)?,
+                        (None, None) => Part::Nothing,
+                    };
+                    parts.push((Some((size_in_bits / 8) as usize), whole));
+                }
+                Operation::Register { register } => part = Some(self.register(register.0)?),
+                Operation::StackValue => part = Some(self.value()?),
+                Operation::ImplicitValue { data } => {
+                    let mut bytes = [0; 8];
+                    let slice = data.slice();
+                    let size = slice.len().min(8);
+                    bytes[..size].copy_from_slice(&slice[..size]);
+                    part = Some(Part::Constant(i64::from_le_bytes(bytes)));
+                }
+                other => self.operation(other)?,
+            }
+        }
+        Err(Unplaced::Odd)
+    }
+
+    fn operation(&mut self, operation: Operation<Slice>) -> Result<(), Unplaced> {
+        let number = match operation {
+            Operation::Nop => return Ok(()),
+            Operation::RegisterOffset { register, offset, .. } => {
+                let n = general(register.0).ok_or(Unplaced::Odd)?;
+                self.by_sp |= n == SP;
+                Number::Of(self.machine.register(n).plus(offset))
+            }
+            Operation::FrameOffset { offset } => Number::Of(self.frame_base()?.plus(offset)),
+            Operation::CallFrameCFA => Number::Of(Value::Sum(Base::Register(SP), 8)),
+            Operation::UnsignedConstant { value } => Number::Known(value as i64),
+            Operation::SignedConstant { value } => Number::Known(value),
+            Operation::PlusConstant { value } => plus(self.pop()?, value as i64),
+            Operation::Plus => match (self.pop()?, self.pop()?) {
+                (Number::Known(by), top) | (top, Number::Known(by)) => plus(top, by),
+                (Number::Of(_), Number::Of(_)) => return Err(Unplaced::Computed),
+            },
+            Operation::Minus => match (self.pop()?, self.pop()?) {
+                (Number::Known(by), top) => plus(top, by.wrapping_neg()),
+                (Number::Of(_), _) => return Err(Unplaced::Computed),
+            },
+            Operation::Shr => match (self.pop()?, self.pop()?) {
+                (Number::Known(by @ 0..=56), Number::Of(value)) if by % 8 == 0 => Number::Of(value.from_byte(by as usize / 8)),
+                _ => return Err(Unplaced::Computed),
+            },
+            Operation::And => match (self.pop()?, self.pop()?) {
+                (Number::Known(mask), Number::Of(value)) | (Number::Of(value), Number::Known(mask)) => match mask {
+                    0xff => Number::Of(value.lowest(1)),
+                    0xffff => Number::Of(value.lowest(2)),
+                    0xffff_ffff => Number::Of(value.lowest(4)),
+                    _ => return Err(Unplaced::Computed),
+                },
+                _ => return Err(Unplaced::Computed),
+            },
+            // to another size, or a sign of which only the lowest bytes are used
+            Operation::Convert { base_type } => match (self.pop()?, self.integer_size(base_type)) {
+                (number, Some(0)) => number,
+                (Number::Of(value), Some(size)) => Number::Of(value.lowest(size)),
+                (Number::Known(_), Some(_)) | (_, None) => return Err(Unplaced::Computed),
+            },
+            Operation::Deref { size: 8, space: false, .. } => match self.pop()? {
+                Number::Of(at) => {
+                    let bytes = self.machine.load(at, 8);
+                    Number::Of(Value::of(std::array::from_fn(|n| bytes.get(n).copied().unwrap_or(Byte::Unknown))))
+                }
+                Number::Known(_) => return Err(Unplaced::Odd),
+            },
+            Operation::EntryValue { expression } => {
+                let entered = Machine::entered();
+                let mut inner = Sum::new(&entered, self.at, self.frame);
+                match inner.parts(Expression(expression))?.as_slice() {
+                    // the register's value, or an address by it: both are numbers here
+                    [(None, Part::Value(value) | Part::Memory(value))] => Number::Of(*value),
+                    [(None, Part::Vector(_))] => return Err(Unplaced::Vector),
+                    _ => return Err(Unplaced::Odd),
+                }
+            }
+            Operation::ImplicitPointer { .. } | Operation::ParameterRef { .. } => return Err(Unplaced::OptimizedAway),
+            _ => return Err(Unplaced::Computed),
+        };
+        self.stack.push(number);
+        Ok(())
+    }
+
+    /// Bytes of an integral base type; 0 for that of addresses.
+    fn integer_size(&self, ty: UnitOffset) -> Option<usize> {
+        if ty.0 == 0 {
+            return Some(0);
+        }
+        let entry = self.frame.unit.entry(ty).ok().filter(|e| !is_float(e))?;
+        usize::try_from(BinaryTypes::number(&entry, DW_AT_byte_size)?).ok().map(|n| if n == 8 { 0 } else { n })
+    }
+
+    fn frame_base(&mut self) -> Result<Value, Unplaced> {
+        let expression = self.frame.base.as_ref().and_then(|l| l.at(self.at)).ok_or(Unplaced::Odd)?;
+        let mut inner = Sum::new(self.machine, self.at, self.frame);
+        // an expression that names the frame's base again has no end
+        let mut operations = expression.operations(self.frame.unit.encoding());
+        while let Ok(Some(operation)) = operations.next() {
+            if let Operation::FrameOffset { .. } = operation {
+                return Err(Unplaced::Odd);
+            }
+            self.by_sp |= matches!(operation, Operation::Register { register } if general(register.0) == Some(SP));
+        }
+        let base = inner.parts(*expression)?;
+        self.by_sp |= inner.by_sp;
+        match base.as_slice() {
+            [(None, Part::Value(value) | Part::Memory(value))] => Ok(*value),
+            _ => Err(Unplaced::Odd),
+        }
+    }
+
+    fn register(&self, number: u16) -> Result<Part, Unplaced> {
+        match (general(number), number) {
+            (Some(n), _) => Ok(Part::Value(self.machine.register(n))),
+            (None, 17..=32) => Ok(Part::Vector((number - 17) as u8)),
+            _ => Err(Unplaced::Odd),
+        }
+    }
+
+    fn pop(&mut self) -> Result<Number, Unplaced> {
+        self.stack.pop().ok_or(Unplaced::Odd)
+    }
+
+    fn value(&mut self) -> Result<Part, Unplaced> {
+        Ok(match self.pop()? {
+            Number::Known(n) => Part::Constant(n),
+            Number::Of(value) => Part::Value(value),
+        })
+    }
+
+    fn memory(&self, top: Number) -> Result<Part, Unplaced> {
+        match top {
+            Number::Of(value) => Ok(Part::Memory(value)),
+            // a variable of the program's own
+            Number::Known(_) => Err(Unplaced::Odd),
+        }
+    }
+}
+
+fn plus(number: Number, by: i64) -> Number {
+    match number {
+        Number::Known(n) => Number::Known(n.wrapping_add(by)),
+        Number::Of(value) => Number::Of(value.plus(by)),
+    }
+}
+
+/// The processor's number of a general register, by DWARF's (System V ABI, figure 3.36).
+fn general(number: u16) -> Option<u8> {
+    const GENERAL: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, SP, 8, 9, 10, 11, 12, 13, 14, 15];
+    GENERAL.get(usize::from(number)).copied()
+}

@@ -1,0 +1,369 @@
+//! A binary's own types and functions, from its DWARF (version 2 to 5): what `struct request *` is to the program that has it.
+//!
+//! DWARF is looked for in the file itself, then in its separate debug file, by build id or by `.gnu_debuglink`; what `dwz`
+//! moved into a file shared by several (`.gnu_debugaltlink`) is followed there. One pass over the top of each unit
+//! indexes names; all else is read when asked for.
+//!
+//! The data may be wrong: chains are followed `DEPTH` steps at most, members counted against a budget, and whatever
+//! cannot be read is left out.
+//!
+//! Type units (`-fdebug-types-section`) and split DWARF (`-gsplit-dwarf`) are not read: a type that is only there is unknown.
+
+#![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
+
+mod calls;
+mod expressions;
+mod files;
+mod lines;
+mod places;
+mod spelled;
+mod types;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use gimli::{AttributeValue, DW_AT_declaration, DW_AT_low_pc, DW_AT_name, Dwarf, EndianSlice, RunTimeEndian, Unit, UnitOffset};
+
+use crate::system::binary::elf::{self, Segment};
+use crate::system::{Missing, TypeName};
+
+pub use calls::Argument;
+pub use lines::{Inlined, Line};
+pub use places::{ArgumentPlace, Piece, Source, Unplaced};
+
+/// The most entries that lead to one another.
+const DEPTH: u32 = 16;
+
+/// Files stay mapped until the process ends, as the index of each opened binary stays: so slices need no owner.
+type Slice = EndianSlice<'static, RunTimeEndian>;
+type Entry = gimli::DebuggingInformationEntry<Slice>;
+
+/// A debugging information entry, wherever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Die {
+    /// In the file that `dwz` made.
+    shared: bool,
+    unit: u32,
+    at: usize,
+}
+
+/// What is at the top of all units.
+#[derive(Default)]
+struct Index {
+    structs: BTreeMap<&'static [u8], Die>,
+    unions: BTreeMap<&'static [u8], Die>,
+    enums: BTreeMap<&'static [u8], Die>,
+    plain: BTreeMap<&'static [u8], Die>,
+    /// Enumerations in order, those without a name too.
+    enumerations: Vec<Die>,
+    /// By address, the first of each.
+    functions: BTreeMap<u64, Die>,
+    /// The others, where several are one.
+    same_address: BTreeMap<u64, Vec<Die>>,
+}
+
+/// A binary's types.
+pub struct BinaryTypes {
+    dwarf: Dwarf<Slice>,
+    units: Vec<Unit<Slice>>,
+    shared_units: Vec<Unit<Slice>>,
+    index: Index,
+    /// Ids given out are from here on.
+    first_id: u32,
+    ids: RefCell<BTreeMap<Die, u32>>,
+    structs: RefCell<Vec<Die>>,
+    /// The binary itself, which a separate debug file leaves out, and where its code is in it.
+    image: Option<(&'static [u8], Vec<Segment>)>,
+    /// Addresses where the code behind a prologue begins, of the units that were asked about.
+    prologues: RefCell<BTreeMap<u32, Rc<Vec<u64>>>>,
+}
+
+impl BinaryTypes {
+    /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none. `dirs` as in `--debuginfo`.
+    pub fn open(path: &Path, dirs: &[String], first_id: u32) -> Result<Self, Missing> {
+        let dwarf = files::load(path, dirs)?;
+        let unreadable = |e: gimli::Error| Missing {
+            what: format!("the debug information of {} cannot be read: {}", path.display(), e.to_string().to_lowercase()),
+            help: Some("build it again with -g, or install its debug symbols again".into()),
+        };
+        let units = units(&dwarf).map_err(unreadable)?;
+        let shared_units = dwarf.sup().map(units_of).unwrap_or_default();
+        let mut types = Self {
+            dwarf,
+            units,
+            shared_units,
+            index: Index::default(),
+            first_id,
+            ids: RefCell::default(),
+            structs: RefCell::default(),
+            image: image(path),
+            prologues: RefCell::default(),
+        };
+        types.index = types.indexed();
+        Ok(types)
+    }
+
+    fn indexed(&self) -> Index {
+        let mut index = Index::default();
+        for (shared, units) in [(false, &self.units), (true, &self.shared_units)] {
+            for (n, unit) in units.iter().enumerate() {
+                // a damaged unit takes nothing away from the others
+                let _ = self.index_unit(&mut index, Die { shared, unit: n as u32, at: 0 }, unit);
+            }
+        }
+        index
+    }
+
+    fn index_unit(&self, index: &mut Index, place: Die, unit: &Unit<Slice>) -> gimli::Result<()> {
+        let mut tree = unit.entries_tree(None)?;
+        self.index_scope(index, place, tree.root()?, 0)
+    }
+
+    /// The entries right within a unit or a namespace.
+    fn index_scope(&self, index: &mut Index, place: Die, scope: gimli::EntriesTreeNode<'_, '_, Slice>, depth: u32) -> gimli::Result<()> {
+        let mut children = scope.children();
+        while let Some(child) = children.next()? {
+            let entry = child.entry();
+            let die = Die { at: entry.offset().0, ..place };
+            let named = |to: &mut BTreeMap<&'static [u8], Die>| {
+                if entry.attr(DW_AT_declaration).is_none()
+                    && let Some(name) = self.name(die, entry)
+                {
+                    to.entry(name).or_insert(die);
+                }
+            };
+            match entry.tag() {
+                gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => named(&mut index.structs),
+                gimli::DW_TAG_union_type => named(&mut index.unions),
+                gimli::DW_TAG_enumeration_type => {
+                    named(&mut index.enums);
+                    index.enumerations.push(die);
+                }
+                gimli::DW_TAG_typedef | gimli::DW_TAG_base_type => named(&mut index.plain),
+                gimli::DW_TAG_subprogram => {
+                    if let Some(address) = self.entry_address(die, entry)
+                        && *index.functions.entry(address).or_insert(die) != die
+                    {
+                        index.same_address.entry(address).or_default().push(die);
+                    }
+                }
+                gimli::DW_TAG_namespace if depth < DEPTH => self.index_scope(index, place, child, depth + 1)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of all types of a kind, sorted.
+    pub fn names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        self.table(kind).keys().filter_map(|n| std::str::from_utf8(n).ok()).for_each(each);
+    }
+
+    fn table(&self, kind: TypeName) -> &BTreeMap<&'static [u8], Die> {
+        match kind {
+            TypeName::Struct => &self.index.structs,
+            TypeName::Union => &self.index.unions,
+            TypeName::Enum => &self.index.enums,
+            TypeName::Plain => &self.index.plain,
+        }
+    }
+
+    // ── Entries and their attributes
+
+    fn unit(&self, die: Die) -> Option<&Unit<Slice>> {
+        let units = if die.shared { &self.shared_units } else { &self.units };
+        units.get(die.unit as usize)
+    }
+
+    fn dwarf(&self, die: Die) -> &Dwarf<Slice> {
+        if die.shared { self.dwarf.sup().unwrap_or(&self.dwarf) } else { &self.dwarf }
+    }
+
+    fn entry(&self, die: Die) -> Option<Entry> {
+        self.unit(die)?.entry(UnitOffset(die.at)).ok()
+    }
+
+    fn name(&self, die: Die, entry: &Entry) -> Option<&'static [u8]> {
+        let value = entry.attr(DW_AT_name)?.value();
+        let text = self.dwarf(die).attr_string(self.unit(die)?, value).ok()?;
+        Some(text.slice()).filter(|n| !n.is_empty())
+    }
+
+    fn address(&self, die: Die, entry: &Entry) -> Option<u64> {
+        let value = entry.attr(DW_AT_low_pc)?.value();
+        self.dwarf(die).attr_address(self.unit(die)?, value).ok().flatten().filter(|a| *a != 0)
+    }
+
+    /// Where a function is entered.
+    fn entry_address(&self, die: Die, entry: &Entry) -> Option<u64> {
+        let entered = |what| self.dwarf(die).attr_address(self.unit(die)?, entry.attr(what)?.value()).ok().flatten();
+        self.address(die, entry).or_else(|| entered(gimli::DW_AT_entry_pc)).or_else(|| {
+            // one in several parts begins with the first
+            entry.attr(gimli::DW_AT_ranges)?;
+            self.dwarf(die).die_ranges(self.unit(die)?, entry).ok()?.next().ok().flatten().map(|r| r.begin).filter(|a| *a != 0)
+        })
+    }
+
+    fn number(entry: &Entry, what: gimli::DwAt) -> Option<u64> {
+        entry.attr(what)?.udata_value()
+    }
+
+    /// The entry that an attribute refers to.
+    fn referred(&self, from: Die, entry: &Entry, what: gimli::DwAt) -> Option<Die> {
+        let (shared, offset) = match entry.attr(what)?.value() {
+            AttributeValue::UnitRef(at) => return Some(Die { at: at.0, ..from }),
+            AttributeValue::DebugInfoRef(offset) => (from.shared, offset),
+            AttributeValue::DebugInfoRefSup(offset) => (true, offset),
+            // a signature of a type unit, or no reference at all
+            _ => return None,
+        };
+        let units = if shared { &self.shared_units } else { &self.units };
+        let start = |u: &Unit<Slice>| u.header.debug_info_offset().map_or(0, |o| o.0);
+        let unit = units.partition_point(|u| start(u) <= offset.0).checked_sub(1)?;
+        let at = offset.to_unit_offset(&units.get(unit)?.header)?;
+        Some(Die { shared, unit: unit as u32, at: at.0 })
+    }
+
+    /// Entries right below one.
+    fn children(&self, of: Die) -> Vec<(Die, Entry)> {
+        let mut all = Vec::new();
+        let mut visit = || -> Option<()> {
+            let mut tree = self.unit(of)?.entries_tree(Some(UnitOffset(of.at))).ok()?;
+            let mut children = tree.root().ok()?.children();
+            while let Some(child) = children.next().ok()? {
+                let entry = child.entry().clone();
+                all.push((Die { at: entry.offset().0, ..of }, entry));
+            }
+            None
+        };
+        visit();
+        all
+    }
+}
+
+fn image(path: &Path) -> Option<(&'static [u8], Vec<Segment>)> {
+    let segments = elf::segments(path)?;
+    Some((&**Box::leak(Box::new(elf::map(path).ok()?)), segments))
+}
+
+fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
+    let mut all = Vec::new();
+    let mut headers = dwarf.units();
+    while let Some(header) = headers.next()? {
+        all.push(dwarf.unit(header)?);
+    }
+    Ok(all)
+}
+
+fn units_of(dwarf: &Dwarf<Slice>) -> Vec<Unit<Slice>> {
+    units(dwarf).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::{Abi, Function};
+    use crate::types::Type;
+
+    fn built(folder: &Path, flags: &[&str]) -> std::path::PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/shapes.c");
+        let out = folder.join(format!("shapes{}", flags.concat()));
+        let done = std::process::Command::new("cc").args(flags).arg("-o").arg(&out).arg(source).status().unwrap();
+        assert!(done.success());
+        out
+    }
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("rbt-dwarf-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// Everything that can be asked.
+    fn ask(path: &Path) -> Option<Vec<String>> {
+        let types = BinaryTypes::open(path, &[], 100).ok()?;
+        let mut said = Vec::new();
+        for name in ["node", "point", "large", "mixed"] {
+            let Some(Type::Struct(s)) = types.named(TypeName::Struct, name) else { continue };
+            for member in ["next", "tag", "low", "high", "hi", "corner", "colour", "on", "x", "c", "n"] {
+                said.extend(types.member(&s, member).map(|f| format!("{name}.{member} {} {:?} {}", f.offset, f.bits, f.ty)));
+            }
+            said.extend(types.expand(&s).map(|r| format!("{name} {} {}", r.size, r.fields.len())));
+        }
+        said.extend(types.enumerator("BLUE").map(|(e, v)| format!("{} {v}", e.name)));
+        for addr in types.index.functions.keys() {
+            let function = Function { name: String::new(), addr: *addr, size: 0, offset: 0, abi: Abi::SystemV };
+            for a in types.arguments(&function).unwrap_or_default() {
+                said.push(match a.place {
+                    Ok(place) => format!("{} {} {:?}", a.name, a.ty, place.pieces),
+                    Err(why) => format!("{} {}: {why}", a.name, a.ty),
+                });
+            }
+        }
+        Some(said)
+    }
+
+    #[test]
+    fn every_version_says_the_same() {
+        let folder = folder("versions");
+        let want = ask(&built(&folder, &["-gdwarf-5"])).unwrap();
+        for line in [
+            "node.next 0 None struct node *",
+            "node.low 24 Some((0, 3)) uint32",
+            "node.high 24 Some((3, 5)) uint32",
+            "node.hi 36 None uint32",
+            "node.corner 40 None struct point[2]",
+            "node 72 12",
+            "colour -7",
+            "count int32 [Piece { size: 4, from: Register { register: 104, above: 0 } }]",
+            "s struct small [Piece { size: 8, from: Register { register: 104, above: 0 } }, \
+             Piece { size: 8, from: Register { register: 96, above: 0 } }]",
+            "l struct large [Piece { size: 24, from: Memory { register: 152, by: 8, then: None } }]",
+            "d uint64: it is a floating-point number",
+            "h int8 * [Piece { size: 8, from: Memory { register: 152, by: 24, then: None } }]",
+        ] {
+            assert!(want.iter().any(|w| w == line), "{line}: {want:#?}");
+        }
+        for flags in [&["-gdwarf-4"][..], &["-gdwarf-3", "-gstrict-dwarf"], &["-gdwarf-2", "-gstrict-dwarf"], &["-g", "-gz=zlib"]] {
+            assert_eq!(ask(&built(&folder, flags)).unwrap(), want, "{flags:?}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Whatever the bytes, an answer or none.
+    #[test]
+    fn damaged_information_does_no_harm() {
+        let folder = folder("damage");
+        let whole = std::fs::read(built(&folder, &["-g"])).unwrap();
+        let sections: Vec<(usize, usize)> = {
+            use object::{Object, ObjectSection};
+            let file = object::File::parse(&*whole).unwrap();
+            let wanted = file.sections().filter(|s| s.name().is_ok_and(|n| n.starts_with(".debug")));
+            wanted.filter_map(|s| s.file_range()).map(|(at, size)| (at as usize, size as usize)).collect()
+        };
+        // a fixed-seed generator (xorshift), so that a failure repeats
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below.max(1) as u64) as usize
+        };
+        let path = folder.join("damaged");
+        let mut answered = 0;
+        for _ in 0..600 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random(6) {
+                let (at, size) = sections[random(sections.len())];
+                bytes[at + random(size)] = [0, 0xff, 0x7f, 1, random(256) as u8][random(5)];
+            }
+            std::fs::remove_file(&path).ok();
+            std::fs::write(&path, bytes).unwrap();
+            answered += usize::from(ask(&path).is_some());
+        }
+        assert!(answered > 100, "{answered}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

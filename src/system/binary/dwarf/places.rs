@@ -1,0 +1,535 @@
+//! Where an argument is at its function's entry, by what the debug information says (`DW_AT_location`).
+//!
+//! A location holds for a range of instructions, and compilers mean the range loosely: one for the whole function is a slot
+//! in its frame that the first instructions fill. So these are followed from the entry, and an argument is where the
+//! contents of its first location that holds anything came from. What has no such place has a reason instead: where the
+//! compiler was free to choose, no calling convention tells.
+
+#![allow(clippy::wildcard_enum_match_arm)] // a few of many operations
+
+use std::fmt;
+
+use gimli::{
+    Attribute, AttributeValue, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_data_bit_offset, DW_AT_frame_base, DW_AT_location,
+    DW_AT_type, Expression, RawLocListEntry, Unit,
+};
+
+use super::calls::is_float;
+use super::expressions::{Part, Sum};
+use super::{BinaryTypes, DEPTH, Die, Entry, Slice};
+use crate::system::binary::instructions::follow::{Base, Byte, Path, SP, Value};
+use crate::system::{Abi, Function, machine::registers};
+use crate::types::Type;
+
+/// The most bytes of an argument that are traced to their places one by one.
+const BYTES: u32 = 256;
+
+/// Where an argument's bytes are when the function is entered: one part after the other, none missing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArgumentPlace {
+    /// In order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Some bytes of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// How many.
+    pub size: u32,
+    /// Where they are.
+    pub from: Source,
+}
+
+/// Where bytes are at the entry. Registers are offsets in `struct pt_regs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// In a register, so many bytes above its lowest.
+    Register {
+        /// Which.
+        register: u32,
+        /// Bytes.
+        above: u32,
+    },
+    /// In memory.
+    Memory {
+        /// What the address counts from.
+        register: u32,
+        /// Bytes from there.
+        by: i64,
+        /// There is an address there, and what is meant is so many bytes from where it leads.
+        then: Option<i64>,
+    },
+    /// Nowhere: they are between the members of a struct.
+    Padding,
+}
+
+impl ArgumentPlace {
+    /// All of it in one place.
+    pub fn one(size: u32, from: Source) -> ArgumentPlace {
+        ArgumentPlace { pieces: vec![Piece { size, from }] }
+    }
+
+    /// In registers, eight bytes in each.
+    pub fn registers(size: u32, all: &[u32]) -> ArgumentPlace {
+        let each = all.iter().enumerate().map(|(n, register)| Piece {
+            size: size.saturating_sub(n as u32 * 8).min(8),
+            from: Source::Register { register: *register, above: 0 },
+        });
+        ArgumentPlace { pieces: each.collect() }
+    }
+
+    /// Is all of it where a register leads?
+    pub(super) fn is_reference(&self) -> bool {
+        matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register, by: 0, then: None }, .. }] if register != registers::SP)
+            || matches!(*self.pieces.as_slice(), [Piece { from: Source::Memory { register: registers::SP, then: Some(0), .. }, .. }])
+    }
+
+    /// Is any of it above the stack pointer?
+    fn is_on_stack(&self) -> bool {
+        self.pieces.iter().any(|p| matches!(p.from, Source::Memory { register: registers::SP, then: None, .. }))
+    }
+
+    /// Where the n-th byte is.
+    fn byte(&self, n: u32) -> Option<Source> {
+        let mut before = 0;
+        for piece in &self.pieces {
+            if n < before + piece.size {
+                return Some(later(piece.from, n - before));
+            }
+            before += piece.size;
+        }
+        None
+    }
+
+    /// Do both have all bytes that matter in the same places?
+    pub(super) fn agrees(&self, other: &ArgumentPlace, matters: &[bool]) -> bool {
+        match matters {
+            [] => self == other,
+            some => (0..).zip(some).all(|(n, matters)| !matters || self.byte(n) == other.byte(n)),
+        }
+    }
+}
+
+/// Why an argument cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unplaced {
+    /// No location at all.
+    OptimizedAway,
+    /// No location, but it is long: of what they keep in several registers, compilers often write none.
+    Untold,
+    /// Of parts of it there is no location.
+    Partly,
+    /// It is a floating-point number.
+    Float,
+    /// It is in a register of floating point.
+    Vector,
+    /// The compiler made this copy of the function for one value.
+    Constant(i64),
+    /// Its value is a result of others.
+    Computed,
+    /// Its first location is behind the entry, or filled in a way that was not understood.
+    Later,
+    /// The debug information places it against the calling convention.
+    Disagrees,
+    /// Arguments are in one another's registers: these are not those of the entry.
+    Order,
+    /// Its type is not understood.
+    Type,
+    /// It has no bytes.
+    Empty,
+    /// The place cannot be described.
+    Odd,
+}
+
+impl fmt::Display for Unplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unplaced::OptimizedAway => "the compiler optimized it away",
+            Unplaced::Partly => "the compiler optimized part of it away",
+            Unplaced::Float => "it is a floating-point number",
+            Unplaced::Vector => "it is passed in a floating-point register",
+            Unplaced::Constant(value) => return write!(f, "the compiler replaced it with the constant {value}"),
+            Unplaced::Computed => "the compiler replaced it with a value computed from others",
+            Unplaced::Later | Unplaced::Untold => "the debug information does not say where it is at the function's entry",
+            Unplaced::Disagrees => "the debug information and the calling convention disagree about where it is",
+            Unplaced::Order => "the debug information does not have the arguments in the order of their registers",
+            Unplaced::Type => "its type is not understood",
+            Unplaced::Empty => "it has no bytes",
+            Unplaced::Odd => "it is in a place that is not understood",
+        })
+    }
+}
+
+impl Unplaced {
+    /// What to do instead.
+    pub fn help(self) -> &'static str {
+        match self {
+            Unplaced::Float | Unplaced::Vector => "no BPF program reads floating-point registers",
+            Unplaced::Constant(_) | Unplaced::Empty => "leave it out: it is the same in every call",
+            Unplaced::OptimizedAway
+            | Unplaced::Untold
+            | Unplaced::Partly
+            | Unplaced::Computed
+            | Unplaced::Later
+            | Unplaced::Disagrees
+            | Unplaced::Order
+            | Unplaced::Type
+            | Unplaced::Odd => "arg0, arg1, … are the argument registers as they are; or probe a build with less optimization",
+        }
+    }
+}
+
+/// What a location says at one instruction.
+enum Seen {
+    /// Nothing yet.
+    Nothing,
+    /// By a register's name, else by a slot in memory.
+    Place(ArgumentPlace, bool),
+    Never(Unplaced),
+}
+
+/// A location.
+pub(super) enum Location {
+    /// The same in the whole function.
+    MapAction(Expression<Slice>),
+    /// By ranges of addresses; one may be empty.
+    Ranges(Vec<(u64, u64, Expression<Slice>)>),
+}
+
+impl Location {
+    pub(super) fn at(&self, address: u64) -> Option<&Expression<Slice>> {
+        match self {
+            Location::MapAction(expression) => Some(expression),
+            Location::Ranges(all) => {
+                // an empty range is what held before something changed without an instruction
+                let holds = |(from, to, _): &&(u64, u64, _)| *from <= address && (address < *to || (from == to && *from == address));
+                all.iter().find(holds).map(|(_, _, e)| e)
+            }
+        }
+    }
+}
+
+/// An argument that is looked for.
+pub(super) struct Wanted {
+    location: Option<Location>,
+    size: u32,
+    /// Which bytes are not between members; none for a long one.
+    pub(super) matters: Vec<bool>,
+    /// Of one byte, 0 or 1.
+    boolean: bool,
+    found: Option<Result<ArgumentPlace, Unplaced>>,
+    /// In the caller's frame, if nothing comes of it.
+    otherwise: Option<ArgumentPlace>,
+    /// The expression by which it was found in a register.
+    by: Option<Expression<Slice>>,
+}
+
+/// How a function's own frame is described.
+pub(super) struct Frame<'a> {
+    pub(super) base: Option<Location>,
+    pub(super) unit: &'a Unit<Slice>,
+    /// Offsets of the registers that arguments come in, in their order.
+    registers: &'static [u32],
+    /// The caller leaves room for the function to keep them in: what is there is theirs only if nothing is put there.
+    kept_by_caller: bool,
+    /// From here on the stack pointer is where locations think it is; none: everywhere, as gcc counts each instruction.
+    settled: Option<u64>,
+}
+
+impl BinaryTypes {
+    pub(super) fn frame(&self, die: Die, entry: &Entry, function: &Function) -> Option<Frame<'_>> {
+        let unit = self.unit(die)?;
+        let settled = (!self.is_gcc(die)).then(|| self.prologue_end(die, function.addr).unwrap_or(u64::MAX));
+        let registers: &[u32] = match function.abi {
+            Abi::SystemV => &registers::ARGS,
+            Abi::Go => &registers::GO_ARGS,
+            Abi::GoStack => &[],
+        };
+        let base = self.location(die, entry.attr(DW_AT_frame_base));
+        Some(Frame { base, unit, registers, kept_by_caller: function.abi == Abi::Go, settled })
+    }
+
+    pub(super) fn wanted(&self, die: Die, entry: &Entry, ty: Option<&Type>) -> Wanted {
+        let (size, boolean) = (ty.map(Type::size), ty == Some(&Type::Bool));
+        let float = self.attribute_type(die, entry).and_then(|t| self.bare(t)).is_some_and(|(_, e)| is_float(&e));
+        let constant = entry.attr(DW_AT_const_value).and_then(|v| v.sdata_value().or_else(|| v.udata_value().map(|n| n as i64)));
+        let found = match (size, constant) {
+            (None, _) => Some(Unplaced::Type),
+            (_, Some(value)) => Some(Unplaced::Constant(value)),
+            _ if float => Some(Unplaced::Float),
+            (Some(0), None) => Some(Unplaced::Empty),
+            _ => None,
+        };
+        let location = self.location(die, entry.attr(DW_AT_location));
+        let size = size.unwrap_or(0);
+        let mut matters = vec![false; if size > BYTES { 0 } else { size as usize }];
+        if let Some(ty) = self.attribute_type(die, entry) {
+            self.mark(ty, 0, 0, &mut matters);
+        }
+        Wanted { location, size, matters, boolean, found: found.map(Err), otherwise: None, by: None }
+    }
+
+    /// Marks the bytes of a type that are not between its members.
+    fn mark(&self, ty: Die, at: usize, depth: u32, marks: &mut [bool]) {
+        let Some((die, entry)) = self.bare(ty).filter(|_| depth <= DEPTH && at < marks.len()) else { return };
+        let size = Self::number(&entry, DW_AT_byte_size).map_or(8, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        let all = |marks: &mut [bool], from: usize, size: usize| {
+            let end = from.saturating_add(size).min(marks.len());
+            marks.get_mut(from..end).unwrap_or_default().fill(true);
+        };
+        match entry.tag() {
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+                let children = self.children(die);
+                if children.iter().any(|(_, e)| e.tag() == gimli::DW_TAG_variant_part) {
+                    return all(marks, at, size);
+                }
+                for (die, member) in &children {
+                    let inner = matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance).then(|| self.place(*die, member));
+                    let (Some(Some(place)), Some(ty)) = (inner, self.referred(*die, member, DW_AT_type)) else { continue };
+                    if let Some(bits) = Self::number(member, DW_AT_bit_size) {
+                        let from = Self::number(member, DW_AT_data_bit_offset).unwrap_or(0);
+                        let bytes = (from % 8 + bits).div_ceil(8).max(1);
+                        all(marks, at.saturating_add(place as usize).saturating_add((from / 8) as usize), bytes as usize);
+                    } else {
+                        self.mark(ty, at.saturating_add(place as usize), depth + 1, marks);
+                    }
+                }
+            }
+            gimli::DW_TAG_array_type => match self.ty(die, 0) {
+                Some(whole) => all(marks, at, whole.size() as usize),
+                None => all(marks, at, size),
+            },
+            _ => all(marks, at, size),
+        }
+    }
+
+    fn location(&self, die: Die, attribute: Option<&Attribute<Slice>>) -> Option<Location> {
+        let value = attribute?.value();
+        if let AttributeValue::Exprloc(expression) = value {
+            return Some(Location::MapAction(expression));
+        }
+        let (dwarf, unit) = (self.dwarf(die), self.unit(die)?);
+        let mut list = dwarf.attr_locations(unit, value).ok()??;
+        let mut all = Vec::new();
+        while let Ok(Some(raw)) = list.next_raw() {
+            let (raw, empty) = widened(raw);
+            let Ok(converted) = list.convert_raw(raw) else { break };
+            all.extend(converted.map(|l| (l.range.begin, if empty { l.range.begin } else { l.range.end }, l.data)));
+        }
+        Some(Location::Ranges(all))
+    }
+}
+
+/// The reader drops empty ranges: an empty one a byte longer, and whether it is one.
+fn widened(raw: RawLocListEntry<Slice>) -> (RawLocListEntry<Slice>, bool) {
+    match raw {
+        RawLocListEntry::AddressOrOffsetPair { begin, end, data } if begin == end => {
+            (RawLocListEntry::AddressOrOffsetPair { begin, end: end.wrapping_add(1), data }, true)
+        }
+        RawLocListEntry::OffsetPair { begin, end, data } if begin == end => {
+            (RawLocListEntry::OffsetPair { begin, end: end.wrapping_add(1), data }, true)
+        }
+        RawLocListEntry::StartEnd { begin, end, data } if begin == end => {
+            (RawLocListEntry::StartEnd { begin, end: end.wrapping_add(1), data }, true)
+        }
+        RawLocListEntry::StartxLength { begin, length: 0, data } => (RawLocListEntry::StartxLength { begin, length: 1, data }, true),
+        RawLocListEntry::StartLength { begin, length: 0, data } => (RawLocListEntry::StartLength { begin, length: 1, data }, true),
+        other => (other, false),
+    }
+}
+
+/// Finds the places of a function's arguments: those that are still looked for.
+pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
+    let mut path = Path::new(code, entry);
+    loop {
+        for one in all.iter_mut() {
+            one.look(&path, frame);
+        }
+        let open = all.iter().any(|w| w.found.is_none() && w.location.is_some());
+        let checked = path.has_branched() || all.iter().all(|w| w.by.is_none());
+        if !open && checked || !path.step() {
+            break;
+        }
+    }
+    for one in all.iter_mut().filter(|w| w.found.is_none()) {
+        let empty = match &one.location {
+            None => true,
+            Some(Location::MapAction(e)) => e.0.is_empty(),
+            Some(Location::Ranges(all)) => all.iter().all(|(_, _, e)| e.0.is_empty()),
+        };
+        if let Some(place) = one.otherwise.take() {
+            one.found = Some(Ok(place));
+            continue;
+        }
+        one.found = Some(Err(match empty {
+            true if one.size > 8 => Unplaced::Untold,
+            true => Unplaced::OptimizedAway,
+            false => Unplaced::Later,
+        }));
+    }
+}
+
+/// Registers are given out in one order; arguments that are not in it were put into one another's registers by the function
+/// itself, before its first instruction, and none of them can be told.
+pub(super) fn keep_order(all: &mut [Result<ArgumentPlace, Unplaced>], frame: &Frame) {
+    let numbers = |place: &ArgumentPlace| -> Vec<usize> {
+        let register = |p: &Piece| match p.from {
+            Source::Padding => None,
+            Source::Register { register, .. } | Source::Memory { register, .. } => frame.registers.iter().position(|r| *r == register),
+        };
+        place.pieces.iter().filter_map(register).collect()
+    };
+    let (mut next, mut ordered) = (0, true);
+    for place in all.iter().flatten() {
+        let own = numbers(place);
+        ordered &= own.is_sorted() && own.first().is_none_or(|n| *n >= next);
+        next = own.last().map_or(next, |n| n + 1);
+    }
+    if !ordered {
+        for place in all.iter_mut().filter(|p| p.as_ref().is_ok_and(|p| !numbers(p).is_empty())) {
+            *place = Err(Unplaced::Order);
+        }
+    }
+}
+
+impl Wanted {
+    pub(super) fn place(&self) -> Result<ArgumentPlace, Unplaced> {
+        self.found.clone().unwrap_or(Err(Unplaced::OptimizedAway))
+    }
+
+    fn look(&mut self, path: &Path, frame: &Frame) {
+        let Some(expression) = self.location.as_ref().and_then(|l| l.at(path.at())).copied() else { return };
+        match &self.found {
+            None => match self.seen(expression, path, frame) {
+                Seen::Nothing => {}
+                Seen::Place(place, _) if frame.kept_by_caller && place.is_on_stack() => self.otherwise = Some(place),
+                Seen::Place(place, by_register) => {
+                    self.by = Some(expression).filter(|_| by_register);
+                    self.found = Some(Ok(place));
+                }
+                Seen::Never(why) => self.found = Some(Err(why)),
+            },
+            // a register that gets another argument before anything happened was not meant at the entry
+            Some(Ok(place)) if self.by == Some(expression) && !path.has_branched() => match self.seen(expression, path, frame) {
+                Seen::Place(other, _) if other != *place => self.found = Some(Err(Unplaced::Later)),
+                Seen::Place(..) | Seen::Nothing | Seen::Never(_) => {}
+            },
+            Some(_) => {}
+        }
+    }
+
+    fn seen(&self, expression: Expression<Slice>, path: &Path, frame: &Frame) -> Seen {
+        if expression.0.is_empty() {
+            return Seen::Nothing;
+        }
+        let mut sum = Sum::new(path.machine(), path.at(), frame);
+        let parts = match sum.parts(expression) {
+            Ok(parts) => parts,
+            Err(why) => return Seen::Never(why),
+        };
+        if sum.by_sp && frame.settled.is_some_and(|from| path.at() < from) {
+            return Seen::Nothing;
+        }
+        if let [(_, Part::Memory(Value::Sum(base, at)))] = *parts.as_slice()
+            && path.machine().is_as_entered(base, at, self.size)
+            && let Some(from) = frame.source(Byte::Memory(base, at))
+        {
+            return Seen::Place(ArgumentPlace::one(self.size, from), false);
+        }
+        if self.size > BYTES {
+            return Seen::Nothing;
+        }
+        let mut bytes = Vec::new();
+        for (size, part) in &parts {
+            let left = self.size as usize - bytes.len().min(self.size as usize);
+            let size = size.map_or(left, |n| n.min(left));
+            match part {
+                Part::Memory(at) => bytes.extend(path.machine().load(*at, size)),
+                Part::Value(value) => bytes.extend((0..size).map(|n| value.bytes().get(n).copied().unwrap_or(Byte::Unknown))),
+                Part::Vector(n) => bytes.extend((0..size).map(|at| path.machine().vector(*n).get(at).copied().unwrap_or(Byte::Unknown))),
+                Part::Constant(value) if parts.len() == 1 => return Seen::Never(Unplaced::Constant(*value)),
+                Part::Constant(_) => return Seen::Never(Unplaced::Computed),
+                Part::Nothing if parts.len() == 1 => return Seen::Nothing,
+                Part::Nothing => {
+                    let from = bytes.len();
+                    if self.matters.get(from..from + size).is_none_or(|some| some.contains(&true)) {
+                        return Seen::Never(Unplaced::Partly);
+                    }
+                    bytes.extend(std::iter::repeat_n(Byte::Unknown, size));
+                }
+            }
+        }
+        let has = |wanted| bytes.iter().zip(&self.matters).any(|(b, matters)| *matters && *b == wanted);
+        let left_by_caller = bytes.iter().zip(&self.matters).any(|(b, matters)| *matters && frame.is_left_by_caller(*b));
+        if has(Byte::Unset) || left_by_caller {
+            return Seen::Nothing;
+        }
+        if has(Byte::Vector) {
+            return Seen::Never(Unplaced::Vector);
+        }
+        // what ends before the argument does leaves out padding at most
+        if self.matters.get(bytes.len()..).is_none_or(|rest| rest.contains(&true)) {
+            return Seen::Never(Unplaced::Partly);
+        }
+        bytes.resize(self.size as usize, Byte::Unknown);
+        match self.joined(&bytes, frame) {
+            Some(pieces) => Seen::Place(ArgumentPlace { pieces }, parts.iter().all(|(_, p)| matches!(p, Part::Value(_)))),
+            None if parts.iter().any(|(_, p)| matches!(p, Part::Value(_))) => Seen::Never(Unplaced::Computed),
+            None => Seen::Never(Unplaced::Later),
+        }
+    }
+
+    /// Bytes that follow one another, as pieces; none where one is not understood.
+    fn joined(&self, bytes: &[Byte], frame: &Frame) -> Option<Vec<Piece>> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for (byte, matters) in bytes.iter().zip(&self.matters) {
+            let byte = match *byte {
+                Byte::RegisterBit(r) if self.boolean => Byte::Register(r, 0),
+                Byte::MemoryBit(base, at) if self.boolean => Byte::Memory(base, at),
+                other => other,
+            };
+            let from = match frame.source(byte) {
+                Some(from) => from,
+                None if *matters => return None,
+                None => Source::Padding,
+            };
+            match pieces.last_mut() {
+                Some(last) if later(last.from, last.size) == from => last.size += 1,
+                _ => pieces.push(Piece { size: 1, from }),
+            }
+        }
+        Some(pieces)
+    }
+}
+
+impl Frame<'_> {
+    /// Where an argument's byte is, if an argument can be there.
+    fn source(&self, byte: Byte) -> Option<Source> {
+        let known = |r: u8| registers::BY_NUMBER.get(usize::from(r)).copied().filter(|at| self.registers.contains(at));
+        let base = |r: u8| if r == SP { Some(registers::SP) } else { known(r) };
+        match byte {
+            Byte::Register(r, n) => Some(Source::Register { register: known(r)?, above: n.into() }),
+            Byte::Memory(Base::Register(r), by) => Some(Source::Memory { register: base(r)?, by, then: None }),
+            Byte::Memory(Base::Pointer(r, by), at) => Some(Source::Memory { register: base(r)?, by, then: Some(at) }),
+            Byte::Memory(Base::Aligned(_), _) => None,
+            Byte::RegisterBit(_) | Byte::MemoryBit(..) | Byte::Vector | Byte::Unset | Byte::Unknown => None,
+        }
+    }
+
+    /// Is it of the entry, but nothing that is passed? The function only keeps it.
+    fn is_left_by_caller(&self, byte: Byte) -> bool {
+        matches!(byte, Byte::Register(..) | Byte::Memory(..)) && self.source(byte).is_none()
+    }
+}
+
+/// So many bytes behind a source.
+fn later(from: Source, by: u32) -> Source {
+    match from {
+        Source::Register { register, above } => Source::Register { register, above: above + by },
+        Source::Memory { register, by: at, then: None } => Source::Memory { register, by: at.wrapping_add(by.into()), then: None },
+        Source::Memory { register, by: at, then: Some(then) } => {
+            Source::Memory { register, by: at, then: Some(then.wrapping_add(by.into())) }
+        }
+        Source::Padding => Source::Padding,
+    }
+}

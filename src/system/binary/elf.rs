@@ -1,0 +1,295 @@
+//! Binaries: functions, data objects and segments of an ELF file.
+//!
+//! Not here: which file a name means (`locate`), DWARF, names of addresses (the runtime's `symbolize`).
+//!
+//! Unsafe: the file is mapped rather than read, so that a large binary costs only the pages looked at. A file that
+//! another process truncates meanwhile would end us with SIGBUS; binaries in use are replaced by renaming, not in place.
+#![allow(unsafe_code)]
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionTable, Sym};
+use object::{Endianness, FileKind, Object};
+
+use crate::failure::reason;
+use crate::input;
+pub use crate::system::binary::locate::resolve;
+use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary::go};
+
+/// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
+/// stripped of `.symtab`, those of its separate debug file if one is found (`dirs`: see `debug_files::find`), or else those
+/// that are packed within it.
+///
+/// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.
+pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
+    let data = map(path)?;
+    let index = match FileKind::parse(&*data) {
+        Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(path, &data, dirs),
+        Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(path, &data, dirs),
+        _ => return Err(not_elf(path)),
+    };
+    index
+        .map(|index| Binary { path: path.to_owned(), ..index })
+        .map_err(|why| Missing { what: format!("{} is a damaged ELF file: {why}", path.display()), help: Some("install it again".into()) })
+}
+
+/// That a file is no ELF file, with what can be told from its first bytes.
+pub(in crate::system) fn not_elf(path: &Path) -> Missing {
+    let mut start = Vec::new();
+    let _ = input::open_regular(path).and_then(|(file, _)| file.take(256).read_to_end(&mut start));
+    let text = String::from_utf8_lossy(&start);
+    let help = match text.strip_prefix("#!").map(|rest| rest.lines().next().unwrap_or_default().trim()) {
+        Some(interpreter) if !interpreter.is_empty() => format!("it is a script: probe its interpreter, {interpreter}"),
+        _ if text.contains("GNU ld script") => "it is a linker's script: name the library itself, such as libc.so.6".into(),
+        _ => "name a program or a shared library".into(),
+    };
+    Missing { what: format!("{} is not an ELF file", path.display()), help: Some(help) }
+}
+
+pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
+    let cannot = |why: io::Error| {
+        let denied = why.kind() == io::ErrorKind::PermissionDenied;
+        let help = if denied { "run as root, or check its permissions" } else { "check the path" };
+        Missing { what: format!("cannot open {}: {}", path.display(), reason(&why)), help: Some(help.into()) }
+    };
+    let (file, meta) = match input::open_regular(path) {
+        // mapping a device may do anything
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => return Err(not_elf(path)),
+        opened => opened.map_err(cannot)?,
+    };
+    // An empty file cannot be mapped (EINVAL).
+    if meta.len() == 0 {
+        return Err(not_elf(path));
+    }
+    // SAFETY: see the module's note.
+    unsafe { memmap2::Mmap::map(&file) }.map_err(cannot)
+}
+
+/// A loadable segment: virtual address, file offset, size in the file, executable.
+pub type Segment = (u64, u64, u64, bool);
+
+/// A symbol not yet copied out of the file.
+struct Symbol<'d> {
+    name: &'d [u8],
+    addr: u64,
+    size: u64,
+}
+
+/// Symbols of one file: functions and data objects.
+#[derive(Default)]
+struct Symbols<'d> {
+    functions: Vec<Symbol<'d>>,
+    objects: Vec<Symbol<'d>>,
+}
+
+fn index<E: FileHeader<Endian = Endianness>>(path: &Path, data: &[u8], dirs: &[String]) -> Result<Binary, String> {
+    let said = |why: object::read::Error| why.to_string().to_lowercase();
+    let header = E::parse(data).map_err(said)?;
+    let endian = header.endian().map_err(said)?;
+    let segments = loadable(header, endian, data)?;
+    let mut binary =
+        Binary { path: PathBuf::new(), functions: Vec::new(), objects: Vec::new(), segments, pie: header.e_type(endian) == elf::ET_DYN };
+
+    let sections = header.sections(endian, data).map_err(said)?;
+    let mut symbols = Symbols::default();
+    let full = collect::<E>(endian, data, &sections, elf::SHT_SYMTAB, &mut symbols).map_err(said)?;
+    collect::<E>(endian, data, &sections, elf::SHT_DYNSYM, &mut symbols).map_err(said)?;
+    let separate = if full { None } else { debug_files::find(path, data, dirs, |f| f.symbols().next().is_some()) };
+    let embedded = if full || separate.is_some() { None } else { debug_files::embedded(data) };
+    if let Some(more) = separate.as_ref().map(|s| &*s.data).or(embedded.as_deref()) {
+        // Optional: a damaged debug file takes nothing away from what the binary itself says. Its addresses are the
+        // binary's; its file offsets are not, so the segments above stand.
+        let _ = separate_symbols::<E>(more, &mut symbols);
+    }
+    binary.functions = functions(symbols.functions, &binary);
+    if let Some(of_go) = go::functions(data, &binary.segments) {
+        go::merge(&mut binary.functions, of_go);
+    }
+    binary.objects = objects(symbols.objects);
+    Ok(binary)
+}
+
+fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, data: &[u8]) -> Result<Vec<Segment>, String> {
+    let mut segments = Vec::new();
+    for segment in header.program_headers(endian, data).map_err(|why| why.to_string().to_lowercase())? {
+        if segment.p_type(endian) == elf::PT_LOAD {
+            let (addr, offset, size): (u64, u64, u64) =
+                (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
+            // Sums with these cannot overflow from here on.
+            if addr.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
+                return Err("a segment lies beyond its end".into());
+            }
+            segments.push((addr, offset, size, segment.p_flags(endian).0 & elf::PF_X.0 != 0));
+        }
+    }
+    Ok(segments)
+}
+
+/// The loadable segments of an ELF file, without looking at its symbols.
+pub fn segments(path: &Path) -> Option<Vec<Segment>> {
+    fn of<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<Segment>> {
+        let header = E::parse(data).ok()?;
+        loadable(header, header.endian().ok()?, data).ok()
+    }
+    let data = map(path).ok()?;
+    let kind = FileKind::parse(&*data).ok()?;
+    if kind == FileKind::Elf64 {
+        return of::<FileHeader64<Endianness>>(&data);
+    }
+    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(&data)).flatten()
+}
+
+/// Go's functions of a file, by address; none where it is not Go's.
+pub fn go_functions(path: &Path) -> Option<Vec<Function>> {
+    let data = map(path).ok()?;
+    go::functions(&data, &segments(path)?)
+}
+
+/// File offset to virtual address, within executable segments.
+pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
+    segments.iter().find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size).map(|(va, off, _, _)| va + (offset - off))
+}
+
+/// Virtual address to file offset.
+pub fn offset(segments: &[Segment], addr: u64) -> Option<u64> {
+    segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
+}
+
+fn separate_symbols<'d, E: FileHeader<Endian = Endianness>>(data: &'d [u8], symbols: &mut Symbols<'d>) -> object::read::Result<()> {
+    let header = E::parse(data)?;
+    let endian = header.endian()?;
+    collect::<E>(endian, data, &header.sections(endian, data)?, elf::SHT_SYMTAB, symbols)?;
+    Ok(())
+}
+
+/// Adds the defined symbols of one table. True if the file has such a table.
+fn collect<'d, E: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    data: &'d [u8],
+    sections: &SectionTable<'d, E>,
+    kind: elf::SectionType,
+    to: &mut Symbols<'d>,
+) -> object::read::Result<bool> {
+    let table = sections.symbols(endian, data, kind)?;
+    let strings = table.strings();
+    for symbol in table.iter() {
+        if symbol.is_undefined(endian) {
+            continue;
+        }
+        let list = match symbol.st_type() {
+            elf::STT_FUNC | elf::STT_GNU_IFUNC => &mut to.functions,
+            elf::STT_OBJECT => &mut to.objects,
+            _ => continue,
+        };
+        let name = symbol.name(endian, strings)?;
+        // `memcpy@@GLIBC_2.14`: tables of versions aside, .symtab carries the version in the name.
+        let name = match name.iter().position(|b| *b == b'@') {
+            Some(at) if at > 0 => &name[..at],
+            _ => name,
+        };
+        if !name.is_empty() {
+            list.push(Symbol { name, addr: symbol.st_value(endian).into(), size: symbol.st_size(endian).into() });
+        }
+    }
+    Ok(!table.is_empty())
+}
+
+/// Sorted by name, then address; the same name at the same address once, with the larger size.
+fn sorted(mut symbols: Vec<Symbol<'_>>) -> Vec<Symbol<'_>> {
+    symbols.sort_unstable_by(|a, b| a.name.cmp(b.name).then(a.addr.cmp(&b.addr)).then(b.size.cmp(&a.size)));
+    symbols.dedup_by(|a, b| a.name == b.name && a.addr == b.addr);
+    symbols
+}
+
+/// Those that lie in the file; others cannot be probed.
+fn functions(symbols: Vec<Symbol<'_>>, binary: &Binary) -> Vec<Function> {
+    sorted(symbols)
+        .iter()
+        .filter_map(|s| {
+            let offset = binary.offset_of_addr(s.addr)?;
+            Some(Function { name: String::from_utf8_lossy(s.name).into_owned(), addr: s.addr, size: s.size, offset, abi: Abi::SystemV })
+        })
+        .collect()
+}
+
+fn objects(symbols: Vec<Symbol<'_>>) -> Vec<(String, u64, u64)> {
+    sorted(symbols).iter().map(|s| (String::from_utf8_lossy(s.name).into_owned(), s.addr, s.size)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(name: &str) -> Binary {
+        open(&resolve(name, None).unwrap()[0], &[]).unwrap()
+    }
+
+    #[test]
+    fn libc() {
+        let libc = opened("libc");
+        assert!(libc.pie);
+        let malloc = libc.functions_named("malloc").next().unwrap();
+        assert!(malloc.size > 0);
+        assert_eq!(libc.addr_of_offset(malloc.offset), Some(malloc.addr));
+        // An indirect function, and one with several versions.
+        assert!(libc.functions_named("memcpy").count() >= 1);
+        assert!(libc.functions.iter().all(|f| !f.name.contains('@')));
+        assert!(libc.functions.is_sorted());
+        assert!(libc.objects.iter().any(|(name, _, size)| name == "environ" && *size == 8));
+    }
+
+    #[test]
+    fn ourselves() {
+        let us = open(Path::new("/proc/self/exe"), &[]).unwrap();
+        let here = us.functions.iter().find(|f| f.name.contains("elf5tests9ourselves")).unwrap();
+        assert_eq!(us.offset_of_addr(here.addr), Some(here.offset));
+    }
+
+    #[test]
+    fn not_a_binary() {
+        for path in ["/etc/hostname", "/dev/null", "/proc/self/status", "/etc"] {
+            let error = open(Path::new(path), &[]).unwrap_err();
+            assert!(error.what.contains("not an ELF file"), "{}", error.what);
+        }
+        assert!(open(Path::new("/no/such"), &[]).unwrap_err().what.contains("no such file"));
+    }
+
+    /// Whatever the bytes, an answer or an error.
+    #[test]
+    fn damaged_files_are_errors() {
+        let whole = std::fs::read(&resolve("true", None).unwrap()[0]).unwrap();
+        let parse = |bytes: &[u8]| match FileKind::parse(bytes) {
+            Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(Path::new(""), bytes, &[]).is_ok(),
+            Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(Path::new(""), bytes, &[]).is_ok(),
+            _ => false,
+        };
+        assert!(parse(&whole));
+        for i in 0..400 {
+            parse(&whole[..whole.len() * i / 400]);
+        }
+        // A fixed-seed generator (xorshift), so that a failure repeats.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+        for i in 0..1200 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random(8) {
+                // A third each in the headers, the section table and anywhere.
+                let at = match i % 3 {
+                    0 => 4 + random(900),
+                    1 => sections + random(whole.len() - sections),
+                    _ => random(whole.len()),
+                };
+                bytes[at] = [0, 0xff, 0x7f, random(256) as u8][random(4)];
+            }
+            parse(&bytes);
+        }
+    }
+}

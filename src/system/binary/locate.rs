@@ -1,0 +1,475 @@
+//! Which file a probe's or `-c`'s name means: a path, a glob, a command, a library.
+//!
+//! Not here: what is in the file (`elf`).
+//!
+//! Unsafe: libc's `glob`, which has no counterpart in std.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use crate::failure::reason;
+use crate::input;
+use crate::system::{Missing, binary::ldcache, machine::rights};
+
+/// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
+/// mapped files first for a library's name; `*` is then all the files it executes from, and no name at all its program.
+///
+/// A name with a slash is a path or a glob; one without is a command on PATH, a library (`libc`, `libc.so.6`,
+/// `libstdc++`) or, last, a file in the working directory.
+///
+/// Errors: nothing found, or what was found is not ELF; they say what was tried.
+pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+    if name.is_empty() && pid.is_none() {
+        return Err(missing("the binary's name is empty", "name a path, a command or a library: /bin/bash, bash, libc"));
+    }
+    let root = Root::of(pid)?;
+    if let Some(pid) =
+        pid.filter(|pid| fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::PermissionDenied))
+    {
+        return Err(hidden(pid));
+    }
+    let found = within(name, pid, &root);
+    // what it had is not found where it ends meanwhile
+    match (pid, found) {
+        (Some(pid), Err(_)) if has_ended(pid) => Err(ended(pid)),
+        (_, found) => found,
+    }
+}
+
+/// The same, in a file tree that is not this machine's. What has no slash is sought there, too; a relative path is not.
+pub fn resolve_in(name: &str, tree: &Path) -> Result<Vec<PathBuf>, Missing> {
+    let prefix = fs::canonicalize(tree).ok().filter(|p| p.is_dir());
+    let prefix = prefix.ok_or_else(|| missing(format!("{} is no folder", tree.display()), "name the root of a file tree"))?;
+    let prefix = if prefix == Path::new("/") { PathBuf::new() } else { prefix };
+    within(name, None, &Root { prefix, pid: None })
+}
+
+fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Missing> {
+    let mapped = pid.map(|pid| mapped_files(pid, root)).unwrap_or_default();
+    match (pid, name) {
+        (Some(pid), "") => return program(pid, root).map(|path| vec![path]),
+        (Some(_), "*") => return Ok(mapped.into_iter().filter(|path| is_elf(path)).collect()),
+        (None, "*") => return Err(missing("`*` as a binary needs a process", "give one with -p, or name the binary")),
+        _ => {}
+    }
+    if name.contains(['*', '?', '[']) {
+        return glob(name, root);
+    }
+    if name.contains('/') {
+        let found = root.find(Path::new(name)).ok_or_else(|| match root.prefix.as_os_str().is_empty() && Path::new(name).exists() {
+            true => missing(format!("{name} is not a regular file"), "name a program or a shared library"),
+            false => missing(format!("{name} does not exist{}", root.said()), "check the path"),
+        })?;
+        return elf(found).map(|path| vec![path]);
+    }
+
+    let library = || library(name, root, &mapped);
+    let command = || root.command(name).and_then(|path| root.find(&path));
+    let found = if name.starts_with("lib") { library().or_else(command) } else { command().or_else(library) };
+    if let Some(path) = found.or_else(|| fs::canonicalize(name).ok().filter(|p| p.is_file())) {
+        return elf(path).map(|path| vec![path]);
+    }
+    Err(missing(
+        format!("{name} is neither a command on PATH, nor a library that ld.so knows, nor a file here{}", root.said()),
+        "give the binary's full path",
+    ))
+}
+
+/// Has a process nothing left but its number? One that its parent has not taken note of has no root any more.
+fn has_ended(pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/root")).is_err_and(|why| why.kind() == ErrorKind::NotFound)
+}
+
+/// Another user's (proc(5), ptrace(2): PTRACE_MODE_READ).
+fn hidden(pid: u32) -> Missing {
+    Missing { what: format!("cannot see what process {pid} runs: permission denied"), help: Some(rights::lacking("CAP_SYS_PTRACE")) }
+}
+
+fn ended(pid: u32) -> Missing {
+    missing(format!("process {pid} has ended"), "trace one that runs, or start it with -c")
+}
+
+/// The program that a process runs, by a path that leads to it from here. Where none does (it was deleted, or it is in a
+/// mount name space that we cannot see into), the kernel's own link.
+fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let target = fs::read_link(&link).map_err(|why| {
+        if why.kind() == ErrorKind::PermissionDenied {
+            return hidden(pid);
+        }
+        missing(format!("process {pid} runs no program"), "it is a thread of the kernel's")
+    })?;
+    let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let there = root.find(&target).filter(|path| inode(path) == inode(&link));
+    elf(there.unwrap_or(link))
+}
+
+/// Commands that are in the shell alone.
+const SHELL_WORDS: [&str; 10] = ["cd", "export", "source", ".", "for", "while", "if", "ulimit", "set", "exec"];
+
+/// The program file that a shell would run for `name`. Errors: not found, a directory, not executable; for `-c`, which
+/// must say why before it forks.
+pub fn command(name: &str) -> Result<PathBuf, Missing> {
+    if !name.contains('/') {
+        return Root::of(None)?.command(name).ok_or_else(|| {
+            let help = match name.contains('=') || SHELL_WORDS.contains(&name) {
+                true => "no shell reads the command; where one must: sh -c '…'",
+                false => "check its spelling, or give its full path",
+            };
+            missing(format!("command `{name}` is not found on PATH"), help)
+        });
+    }
+    let meta = fs::metadata(name).map_err(|why| missing(format!("cannot run `{name}`: {}", reason(&why)), "check the path"))?;
+    if meta.is_dir() {
+        return Err(missing(format!("cannot run `{name}`: it is a directory"), "name a program in it"));
+    }
+    if meta.permissions().mode() & 0o111 == 0 {
+        return Err(missing(format!("cannot run `{name}`: it is not executable"), format!("chmod +x {name}")));
+    }
+    Ok(PathBuf::from(name))
+}
+
+/// A file system as a process sees it: `prefix` is empty for our own, or `/proc/PID/root`.
+#[derive(Debug, Default)]
+pub(in crate::system) struct Root {
+    prefix: PathBuf,
+    pid: Option<u32>,
+}
+
+impl Root {
+    fn of(pid: Option<u32>) -> Result<Self, Missing> {
+        let Some(id) = pid else { return Ok(Self::default()) };
+        if !Path::new(&format!("/proc/{id}")).exists() {
+            return Err(missing(format!("process {id} does not exist"), "check the pid: it may have exited"));
+        }
+        if has_ended(id) {
+            return Err(ended(id));
+        }
+        let prefix = PathBuf::from(format!("/proc/{id}/root"));
+        // In the same mount name space with the same root, plain paths say more to the reader.
+        let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+        let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/mnt")).ok();
+        let ours = namespace(&id.to_string()) == namespace("self") && inode(&prefix) == inode(Path::new("/"));
+        Ok(Self { prefix: if ours { PathBuf::new() } else { prefix }, pid })
+    }
+
+    /// The file at `path` from where we stand, links resolved; none if there is no such regular file. A relative path
+    /// starts at our working directory, without regard to the root.
+    pub(in crate::system) fn find(&self, path: &Path) -> Option<PathBuf> {
+        if path.is_relative() {
+            return real(path);
+        }
+        if self.prefix.as_os_str().is_empty() {
+            return match through_root(path) {
+                Some((prefix, within)) => Self { prefix, pid: None }.find(&within),
+                None => real(path),
+            };
+        }
+        // An absolute link within the root starts at the root again, which the kernel would not do for us.
+        let mut todo: Vec<OsString> = components(path).rev().collect();
+        let mut at = self.prefix.clone();
+        let mut links = 0;
+        while let Some(part) = todo.pop() {
+            if part == ".." {
+                if at != self.prefix {
+                    at.pop();
+                }
+                continue;
+            }
+            at.push(&part);
+            if let Ok(target) = fs::read_link(&at) {
+                links += 1;
+                // The kernel's own limit (path_resolution(7)).
+                if links > 40 {
+                    return None;
+                }
+                at.pop();
+                if target.is_absolute() {
+                    at.clone_from(&self.prefix);
+                }
+                todo.extend(components(&target).rev());
+            }
+        }
+        at.is_file().then_some(at)
+    }
+
+    /// The first executable file of this name on our PATH, as a path within the root.
+    fn command(&self, name: &str) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
+        std::env::split_paths(&path)
+            .map(|dir| dir.join(name))
+            .find(|file| self.find(file).and_then(|found| fs::metadata(found).ok()).is_some_and(|m| m.permissions().mode() & 0o111 != 0))
+    }
+
+    /// The contents of a file within the root.
+    pub(in crate::system) fn read(&self, path: &str) -> Option<Vec<u8>> {
+        self.find(Path::new(path)).and_then(|found| input::read_regular(&found, input::LIST).ok())
+    }
+
+    /// Names in a directory within the root, sorted.
+    pub(in crate::system) fn list(&self, dir: &str) -> Vec<OsString> {
+        let mut names: Vec<_> =
+            fs::read_dir(self.outside(dir)).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    }
+
+    /// A path within the root as we write it; links are not followed.
+    fn outside(&self, path: &str) -> OsString {
+        let mut all = self.prefix.clone().into_os_string();
+        all.push(path);
+        all
+    }
+
+    fn said(&self) -> String {
+        match self.pid {
+            Some(pid) => format!(" (as process {pid} sees it)"),
+            None if self.prefix.as_os_str().is_empty() => String::new(),
+            None => format!(" below {}", self.prefix.display()),
+        }
+    }
+}
+
+/// A file's path without links. A link of the kernel's (`/proc/PID/exe`) says where a file is as its process sees it: where that
+/// is another file to us, the path remains.
+fn real(path: &Path) -> Option<PathBuf> {
+    let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let there = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let real = fs::canonicalize(path).ok().filter(|p| inode(p) == Some((there.dev(), there.ino())));
+    real.or_else(|| std::path::absolute(path).ok())
+}
+
+/// `/proc/PID/root` and the path within, of a path that leads through it.
+fn through_root(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut parts = path.components();
+    let prefix: PathBuf = parts.by_ref().take(4).collect();
+    let name = |n: usize| prefix.components().nth(n).map(|c| c.as_os_str().to_owned());
+    let through = prefix.starts_with("/proc") && name(3)? == "root" && name(2)?.as_bytes().iter().all(u8::is_ascii_digit);
+    through.then(|| (prefix, Path::new("/").join(parts.as_path())))
+}
+
+fn components(path: &Path) -> std::vec::IntoIter<OsString> {
+    let parts: Vec<OsString> = path
+        .components()
+        .filter_map(|c| match c {
+            Component::Normal(part) => Some(part.to_owned()),
+            Component::ParentDir => Some(OsString::from("..")),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect();
+    parts.into_iter()
+}
+
+fn glob(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
+    let outside = if pattern.starts_with('/') { root.outside(pattern) } else { OsString::from(pattern) };
+    let Ok(outside) = CString::new(outside.into_vec()) else { return Err(missing(format!("{pattern:?} has a NUL"), "remove it")) };
+    let prefix = root.prefix.as_os_str().len();
+    let mut files: Vec<PathBuf> = expand(&outside)
+        .iter()
+        .filter_map(|found| {
+            let within = if pattern.starts_with('/') { found.as_bytes().get(prefix..).unwrap_or_default() } else { found.as_bytes() };
+            root.find(Path::new(OsStr::from_bytes(within)))
+        })
+        .collect();
+    let matched = files.len();
+    files.sort();
+    files.dedup();
+    files.retain(|file| is_elf(file));
+    match (files.is_empty(), matched) {
+        (false, _) => Ok(files),
+        (true, 0) => Err(missing(format!("no file matches {pattern}{}", root.said()), "check the pattern, or name one file")),
+        (true, n) => Err(missing(format!("{n} files match {pattern}, none of them ELF"), "name programs or libraries")),
+    }
+}
+
+/// Paths that match, by libc's `glob(3)`.
+fn expand(pattern: &CString) -> Vec<OsString> {
+    // SAFETY: `found` is filled by glob and freed by globfree; its strings are copied between the two.
+    unsafe {
+        let mut found: libc::glob_t = std::mem::zeroed();
+        let mut paths = Vec::new();
+        if libc::glob(pattern.as_ptr(), 0, None, &mut found) == 0 && !found.gl_pathv.is_null() {
+            for i in 0..found.gl_pathc {
+                let path = std::ffi::CStr::from_ptr(*found.gl_pathv.add(i));
+                paths.push(OsString::from_vec(path.to_bytes().to_vec()));
+            }
+        }
+        libc::globfree(&mut found);
+        paths
+    }
+}
+
+/// A library by name: mapped by the process, else known to ld.so, else in a standard directory. A file of our own
+/// machine (class and instruction set) comes before others; then the newest version.
+fn library(name: &str, root: &Root, mapped: &[PathBuf]) -> Option<PathBuf> {
+    let matches = |file: &Path| file.file_name().is_some_and(|f| names_library(name, &f.to_string_lossy()));
+    let best = |mut files: Vec<PathBuf>| {
+        files.retain(|file| is_elf(file));
+        // Stable: among equals the first stays first, which is ld.so's own preference.
+        files.sort_by_cached_key(|file| (!is_native(file), std::cmp::Reverse(version(file))));
+        files.into_iter().next()
+    };
+    let found = |paths: Vec<PathBuf>| best(paths.iter().filter_map(|path| root.find(path)).collect());
+    let cached = || ldcache::libraries(root).into_iter().filter(|(soname, _)| names_library(name, soname)).map(|(_, path)| path);
+    let listed = |dir: String| root.list(&dir).into_iter().map(move |file| Path::new(&dir).join(file)).filter(|file| matches(file));
+    best(mapped.iter().filter(|path| matches(path)).cloned().collect())
+        .or_else(|| found(cached().collect()))
+        .or_else(|| found(ldcache::directories(root).into_iter().flat_map(listed).collect()))
+}
+
+/// Does a file (or soname) have the name the user gave? `libc` is `libc.so`, `libc.so.6`, `libc-2.31.so`; `libc.so` is
+/// also `libc.so.6`, since what development packages install by that name may be a linker's script.
+fn names_library(name: &str, file: &str) -> bool {
+    let base = name.strip_suffix(".so").unwrap_or(name);
+    let Some(rest) = file.strip_prefix(base) else { return file == name };
+    let versioned = rest.strip_prefix('-').and_then(|r| r.strip_suffix(".so")).is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+    file == name || (!base.contains(".so") && (rest == ".so" || rest.starts_with(".so.") || versioned))
+}
+
+/// The numbers in a file's name after `.so`, for "newest".
+fn version(file: &Path) -> Vec<u64> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let numbers = name.split_once(".so").map(|(_, v)| v.to_owned()).unwrap_or_default();
+    numbers.split('.').filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Files that a process has mapped as executable, in the order of their addresses, each once. `maps` writes paths as we
+/// see them where we can, or else (another mount name space) as the process does; the inode tells which.
+fn mapped_files(pid: u32, root: &Root) -> Vec<PathBuf> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for line in maps.split(|b| *b == b'\n') {
+        // address perms offset dev inode path
+        let mut parts = line.splitn(6, |b| *b == b' ');
+        let executable = parts.nth(1).is_some_and(|perms| perms.get(2) == Some(&b'x'));
+        let inode: Option<u64> = parts.nth(2).and_then(|i| std::str::from_utf8(i).ok()?.parse().ok());
+        let path = parts.next().map(|path| Path::new(OsStr::from_bytes(path.trim_ascii_start())));
+        let (Some(inode), Some(path), true) = (inode, path.filter(|p| p.is_absolute()), executable) else { continue };
+        let is_it = |file: &PathBuf| fs::metadata(file).is_ok_and(|m| m.ino() == inode);
+        let file = fs::canonicalize(path).ok().filter(is_it).or_else(|| root.find(path).filter(is_it));
+        files.extend(file.filter(|file| !files.contains(file)));
+    }
+    files
+}
+
+/// The file itself if it is ELF, or else why not.
+fn elf(path: PathBuf) -> Result<PathBuf, Missing> {
+    let mut start = [0; 4];
+    input::open_regular(&path)
+        .and_then(|(mut file, _)| file.read(&mut start))
+        .map_err(|why| missing(format!("cannot read {}: {}", path.display(), reason(&why)), "check its permissions"))?;
+    if start == object::elf::ELFMAG { Ok(path) } else { Err(crate::system::binary::elf::not_elf(&path)) }
+}
+
+fn is_elf(path: &Path) -> bool {
+    header(path).is_some_and(|h| h.starts_with(&object::elf::ELFMAG))
+}
+
+/// Same class, byte order and instruction set as ourselves.
+fn is_native(path: &Path) -> bool {
+    let kind = |h: [u8; 20]| (h[4], h[5], [h[18], h[19]]);
+    header(path).map(kind) == header(Path::new("/proc/self/exe")).map(kind)
+}
+
+fn header(path: &Path) -> Option<[u8; 20]> {
+    let mut header = [0; 20];
+    input::open_regular(path).and_then(|(mut file, _)| file.read_exact(&mut header)).ok()?;
+    Some(header)
+}
+
+fn missing(what: impl Into<String>, help: impl Into<String>) -> Missing {
+    Missing { what: what.into(), help: Some(help.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(name: &str, pid: Option<u32>) -> PathBuf {
+        let found = resolve(name, pid).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    }
+
+    #[test]
+    fn commands_and_paths() {
+        let bash = fs::canonicalize("/bin/bash").unwrap();
+        assert_eq!(one("bash", None), bash);
+        assert_eq!(one("/bin/bash", None), bash);
+        assert_eq!(one("/bin/bas[h]", None), bash);
+        assert_eq!(one("bash", Some(std::process::id())), bash);
+    }
+
+    #[test]
+    fn libraries() {
+        let libc = one("libc.so.6", None);
+        assert!(libc.starts_with("/usr") || libc.starts_with("/lib"));
+        assert_eq!(one("libc", None), libc);
+        assert_eq!(one("libc.so", None), libc);
+        assert_eq!(one("libc", Some(std::process::id())), libc);
+        assert!(is_native(&libc));
+        assert!(one("libstdc++", None).to_string_lossy().contains("libstdc++.so.6"));
+    }
+
+    #[test]
+    fn library_names() {
+        assert!(names_library("libc", "libc.so.6") && names_library("libc", "libc-2.31.so") && names_library("libc.so", "libc.so.6"));
+        assert!(names_library("libssl.so.3", "libssl.so.3") && names_library("libstdc++", "libstdc++.so.6.0.30"));
+        assert!(
+            !names_library("libcrypt", "libcrypto.so.3")
+                && !names_library("libssl.so.1", "libssl.so.1.1")
+                && !names_library("libc", "libc-client.so")
+        );
+    }
+
+    #[test]
+    fn everything_mapped() {
+        let all = resolve("*", Some(std::process::id())).unwrap();
+        assert!(all.contains(&fs::canonicalize("/proc/self/exe").unwrap()), "{all:?}");
+        assert!(all.contains(&one("libc", None)));
+        assert!(resolve("*", None).is_err());
+    }
+
+    #[test]
+    fn a_root_of_its_own() {
+        use std::os::unix::fs::symlink;
+        let dir = std::env::temp_dir().join(format!("rbt-root-{}", std::process::id()));
+        fs::create_dir_all(dir.join("usr/lib")).unwrap();
+        fs::copy("/proc/self/exe", dir.join("usr/lib/libx.so.1.2")).unwrap();
+        let _ = symlink("/usr/lib", dir.join("lib"));
+        let _ = symlink("../lib/libx.so.1.2", dir.join("usr/lib/libx.so"));
+        let _ = symlink("/loop", dir.join("loop"));
+        let root = Root { prefix: dir.clone(), pid: None };
+        let file = dir.join("usr/lib/libx.so.1.2");
+        let found = [
+            root.find(Path::new("/lib/libx.so")),
+            root.find(Path::new("/../../lib/libx.so.1.2")),
+            root.find(Path::new("/loop")),
+            library("libx", &root, &[]),
+        ];
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, [Some(file.clone()), Some(file.clone()), None, Some(file)]);
+    }
+
+    #[test]
+    fn errors() {
+        let what = |name: &str, pid| resolve(name, pid).unwrap_err().what;
+        assert!(what("/no/such", None).contains("/no/such does not exist"));
+        assert!(what("no-such-command", None).contains("neither a command"));
+        assert!(what("/etc/hostname", None).contains("not an ELF file"));
+        assert!(what("/etc/host*", None).contains("none of them ELF"));
+        assert!(what("/no/such/*", None).contains("no file matches"));
+        assert!(what("bash", Some(u32::MAX)).contains("process 4294967295 does not exist"));
+        assert!(resolve("", None).is_err());
+        let script = std::env::temp_dir().join(format!("rbt-script-{}", std::process::id()));
+        fs::write(&script, "#!/bin/sh -e\n").unwrap();
+        let error = resolve(script.to_str().unwrap(), None).unwrap_err();
+        fs::remove_file(&script).unwrap();
+        assert!(error.help.unwrap().contains("/bin/sh"));
+    }
+}

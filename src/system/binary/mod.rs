@@ -1,0 +1,12 @@
+//! Programs and libraries: ELF files, their debug information and code, and where they are found.
+
+pub mod debug_files;
+pub mod dwarf;
+pub mod elf;
+pub(in crate::system) mod go;
+pub mod instructions;
+pub(in crate::system) mod ldcache;
+pub mod locate;
+pub mod mangled;
+pub mod texts;
+pub mod usdt;

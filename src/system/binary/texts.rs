@@ -1,0 +1,158 @@
+//! Where languages keep text that has a length: Go's `string`, Rust's `&str` and `String`, C++'s `std::string`.
+//!
+//! Debug information tells the members of these structs like those of any other. What their names are is up to each language's
+//! library, and its version.
+
+use std::sync::Arc;
+
+use crate::system::TargetInfo;
+use crate::types::{Struct, Type};
+
+/// Where a struct has the address of its bytes and how many there are: two words, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextPlace {
+    /// The address.
+    pub data: u32,
+    /// The number.
+    pub length: u32,
+    /// Bytes at the address before the text: a count of references.
+    pub header: u32,
+    /// Of the number, so many are no text: a NUL.
+    pub tail: u32,
+    /// Short text is in the struct itself, as libc++ has it: see `LIBCXX`.
+    pub short: bool,
+}
+
+impl TextPlace {
+    const fn plain(data: u32, length: u32) -> Self {
+        Self { data, length, header: 0, tail: 0, short: false }
+    }
+
+    /// As numbers, for [`TextPlace::from_numbers`].
+    pub fn numbers(self) -> [i64; 5] {
+        [self.data.into(), self.length.into(), self.header.into(), self.tail.into(), self.short.into()]
+    }
+
+    /// What was made into numbers.
+    pub fn from_numbers(numbers: &[i64]) -> Option<Self> {
+        let [data, length, header, tail, short] = *numbers else { return None };
+        Some(Self { data: data as u32, length: length as u32, header: header as u32, tail: tail as u32, short: short != 0 })
+    }
+}
+
+/// libc++'s string: the first byte's lowest bit tells long from short; of short text, the rest of that byte is its length, and
+/// the text follows at once; of long text, the length is the second word and the address the third.
+const LIBCXX: TextPlace = TextPlace { short: true, ..TextPlace::plain(16, 8) };
+/// One of its members, and its size.
+const LIBCXX_MEMBERS: (&[&str], u32) = (&["__r_", "__rep_"], 24);
+
+/// Structs by their names (up to `*`), the members that lead to the two words, older versions' after newer ones'.
+const PLACES: &[(&[&str], &[&str], &[&str])] = &[
+    (&["string"], &["str"], &["len"]),
+    (&["[]uint8"], &["array"], &["len"]),
+    (
+        &[
+            "&str",
+            "&mut str",
+            "&[u8]",
+            "&mut [u8]",
+            "&std::path::Path",
+            "&std::ffi::os_str::OsStr",
+            "alloc::boxed::Box<str*",
+            "alloc::boxed::Box<[u8]*",
+            "alloc::boxed::Box<std::path::Path*",
+            "alloc::boxed::Box<std::ffi::os_str::OsStr*",
+        ],
+        &["data_ptr"],
+        &["length"],
+    ),
+    (C_STR, &["data_ptr"], &["length"]),
+    (C_STRING, &["inner"], &["inner"]),
+    (
+        &["Rc<str*", "Arc<str*", "Rc<[u8]*", "Arc<[u8]*", "Rc<std::path::Path*", "Arc<std::path::Path*"],
+        &["ptr.pointer.data_ptr"],
+        &["ptr.pointer.length"],
+    ),
+    (&["Vec<u8>", "Vec<u8,*"], VEC, &["len"]),
+    (&["String"], &["vec"], &["vec"]),
+    (&["OsString", "PathBuf", "Buf"], &["inner"], &["inner"]),
+    (&["basic_string<char>", "basic_string<char,*"], &["_M_dataplus._M_p"], &["_M_string_length"]),
+    (&["basic_string_view<char>", "basic_string_view<char,*"], &["_M_str", "__data_", "__data"], &["_M_len", "__size_", "__size"]),
+];
+
+/// Of these the number counts a NUL.
+const C_STR: &[&str] = &["&core::ffi::c_str::CStr", "&std::ffi::c_str::CStr", "alloc::boxed::Box<core::ffi::c_str::CStr*"];
+const C_STRING: &[&str] = &["CString"];
+
+/// The parts of Rust's `Cow`, which both have their words in the same place.
+const BORROWED_OR_OWNED: &str = "Cow<";
+const VEC: &[&str] = &["buf.inner.ptr.pointer.pointer", "buf.ptr.pointer.pointer", "buf.ptr.pointer"];
+
+/// How many of them may be in each other.
+const DEPTH: u32 = 6;
+
+/// The struct that a value of this type is, or points to.
+pub fn structure(ty: &Type) -> Option<&Arc<Struct>> {
+    let ty = if let Type::Ptr(to, _) = ty { to } else { ty };
+    if let Type::Struct(of) = ty { Some(of) } else { None }
+}
+
+/// Where a struct has its text; none where it is no struct of text.
+pub fn place(sys: &dyn TargetInfo, of: &Struct) -> Option<TextPlace> {
+    within(sys, of, 0)
+}
+
+fn within(sys: &dyn TargetInfo, of: &Struct, depth: u32) -> Option<TextPlace> {
+    if depth > DEPTH {
+        return None;
+    }
+    if of.name.starts_with(BORROWED_OR_OWNED) {
+        let [a, b] = ["Borrowed.__0", "Owned.__0"].map(|path| {
+            let (at, ty) = member(sys, of, path)?;
+            inner(sys, at, &ty, depth)
+        });
+        return a.filter(|a| Some(*a) == b);
+    }
+    let called = |name: &str| name.strip_suffix('*').map_or(of.name == name, |start| of.name.starts_with(start));
+    let (names, data, length) = PLACES.iter().find(|(names, ..)| names.iter().any(|name| called(name)))?;
+    let Some((data, ty)) = data.iter().find_map(|path| member(sys, of, path)) else {
+        let (members, size) = LIBCXX_MEMBERS;
+        let theirs = called("basic_string<char*") && of.size == size && members.iter().any(|m| sys.member(of, m).is_some());
+        return theirs.then_some(LIBCXX);
+    };
+    let place = if let Type::Ptr(to, _) = &ty {
+        let (length, _) = length.iter().find_map(|path| member(sys, of, path)).filter(|(_, ty)| ty.size() == 8)?;
+        TextPlace { header: header(sys, to), ..TextPlace::plain(data, length) }
+    } else {
+        inner(sys, data, &ty, depth)?
+    };
+    Some(TextPlace { tail: u32::from(*names == C_STR || *names == C_STRING), ..place })
+}
+
+/// Bytes before the text in what `Rc` and `Arc` lead to: their counts.
+fn header(sys: &dyn TargetInfo, to: &Type) -> u32 {
+    let Type::Struct(counted) = to else { return 0 };
+    ["value", "data"].iter().find_map(|name| sys.member(counted, name)).map_or(0, |text| text.offset)
+}
+
+fn inner(sys: &dyn TargetInfo, at: u32, ty: &Type, depth: u32) -> Option<TextPlace> {
+    let Type::Struct(of) = ty else { return None };
+    let place = within(sys, of, depth + 1)?;
+    // short text is looked for at the struct's own start
+    let fits = !place.short || at == 0;
+    fits.then_some(TextPlace { data: place.data.checked_add(at)?, length: place.length.checked_add(at)?, ..place })
+}
+
+/// A member of members: bytes from the start, and its type.
+fn member(sys: &dyn TargetInfo, of: &Struct, path: &str) -> Option<(u32, Type)> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let field = sys.member(of, first)?;
+    match (rest, &field.ty) {
+        (None, _) => Some((field.offset, field.ty)),
+        (Some(rest), Type::Struct(of)) => {
+            let (at, ty) = member(sys, of, rest)?;
+            Some((field.offset.checked_add(at)?, ty))
+        }
+        (Some(_), _) => None,
+    }
+}

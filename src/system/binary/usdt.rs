@@ -1,0 +1,82 @@
+//! User-space markers (USDT): the `.note.stapsdt` notes of a binary, as SystemTap's `sys/sdt.h` writes them.
+//!
+//! A note is: three words (the marker's address, the address of `.stapsdt.base` when the program was linked, the
+//! semaphore's address or 0), then three strings ended by NUL: provider, name, arguments. When a tool such as prelink has
+//! moved the program, `.stapsdt.base` has moved with it and tells how far.
+
+use std::path::Path;
+
+use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _};
+use object::{Object, ObjectSection};
+
+use crate::system::{Missing, binary::elf};
+
+/// The note's type (`sys/sdt.h`).
+const NT_STAPSDT: u32 = 3;
+
+/// One place of a marker; a marker in an inlined function has several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// `python`
+    pub provider: String,
+    /// `gc__start`
+    pub name: String,
+    /// Virtual address of the instruction that stands for it.
+    pub addr: u64,
+    /// The same as an offset in the file.
+    pub offset: u64,
+    /// Offset in the file of the counter that the program looks at before it makes arguments ready; 0 where there is none.
+    pub semaphore: u64,
+    /// Where the arguments are, in the assembler's words: `8@%rbx -4@112(%rsp)`.
+    pub args: String,
+}
+
+/// The markers of a 64-bit ELF file, in the order of their notes; what is damaged is left out.
+pub fn markers(path: &Path) -> Result<Vec<Marker>, Missing> {
+    let data = elf::map(path)?;
+    // 32-bit programs put their arguments elsewhere: they are read, and found to have none of our markers
+    let Ok(file) = ElfFile64::<object::Endianness>::parse(&*data) else {
+        return match object::File::parse(&*data) {
+            Ok(_) => Ok(Vec::new()),
+            Err(_) => Err(elf::not_elf(path)),
+        };
+    };
+    Ok(read(&file).unwrap_or_default())
+}
+
+fn read(file: &ElfFile64<'_, object::Endianness>) -> Option<Vec<Marker>> {
+    let endian = file.endian();
+    let header = file.elf_header();
+    let base = file.section_by_name(".stapsdt.base").map(|s| s.address());
+    let segments: Vec<(u64, u64, u64)> = {
+        use object::read::elf::ProgramHeader as _;
+        let all = header.program_headers(endian, file.data()).ok()?;
+        let loaded = all.iter().filter(|s| s.p_type(endian) == object::elf::PT_LOAD);
+        loaded.map(|s| (s.p_vaddr(endian), s.p_offset(endian), s.p_filesz(endian))).collect()
+    };
+    let in_file = |addr: u64| {
+        let (start, offset, _) = segments.iter().find(|(start, _, size)| addr.checked_sub(*start).is_some_and(|by| by < *size))?;
+        offset.checked_add(addr - start)
+    };
+    let mut all = Vec::new();
+    for section in file.elf_section_table().iter() {
+        let Ok(Some(mut notes)) = section.notes(endian, file.data()) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"stapsdt" && note.n_type(endian).0 == NT_STAPSDT {
+                all.extend(marker(note.desc(), base, &in_file));
+            }
+        }
+    }
+    Some(all)
+}
+
+fn marker(note: &[u8], base: Option<u64>, in_file: &dyn Fn(u64) -> Option<u64>) -> Option<Marker> {
+    let word = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
+    let (addr, linked_base, semaphore) = (word(0)?, word(8)?, word(16)?);
+    let moved = base.map_or(0, |b| b.wrapping_sub(linked_base));
+    let mut texts = note.get(24..)?.split(|b| *b == 0).map(|t| String::from_utf8_lossy(t).into_owned());
+    let (provider, name, args) = (texts.next()?, texts.next()?, texts.next().unwrap_or_default());
+    let addr = addr.wrapping_add(moved);
+    let semaphore = if semaphore == 0 { 0 } else { in_file(semaphore.wrapping_add(moved))? };
+    (!name.is_empty()).then_some(Marker { provider, name, addr, offset: in_file(addr)?, semaphore, args })
+}

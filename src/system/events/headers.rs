@@ -1,0 +1,98 @@
+//! Where this machine keeps C headers.
+
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::input;
+use crate::system::HeaderFolder;
+
+/// Variables that name the kernel's headers, and their generated part.
+pub const SOURCE: [&str; 2] = ["RBT_KERNEL_SOURCE", "BPFTRACE_KERNEL_SOURCE"];
+/// See [`SOURCE`].
+pub const BUILD: [&str; 2] = ["RBT_KERNEL_BUILD", "BPFTRACE_KERNEL_BUILD"];
+
+/// A regular file's text; what is not text in it is replaced.
+pub fn text(path: &Path) -> Option<String> {
+    Some(match String::from_utf8(input::read_regular(path, input::TEXT).ok()?) {
+        Ok(text) => text,
+        Err(other) => String::from_utf8_lossy(other.as_bytes()).into_owned(),
+    })
+}
+
+/// The kernel's folders as its own build searches them, `CPATH` and `C_INCLUDE_PATH`, and the platform's.
+pub fn folders() -> Vec<HeaderFolder> {
+    let mut all: Vec<HeaderFolder> = kernel().into_iter().map(|path| HeaderFolder { path, kernel: true }).collect();
+    for var in ["CPATH", "C_INCLUDE_PATH"] {
+        let value = std::env::var_os(var).unwrap_or_default();
+        all.extend(
+            value
+                .as_bytes()
+                .split(|b| *b == b':')
+                .filter(|p| !p.is_empty())
+                .map(|p| HeaderFolder { path: PathBuf::from(std::ffi::OsStr::from_bytes(p)), kernel: false }),
+        );
+    }
+    let platform = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    all.extend(["/usr/local/include", &platform, "/usr/include"].map(|path| HeaderFolder { path: path.into(), kernel: false }));
+    all
+}
+
+fn kernel() -> Vec<PathBuf> {
+    let var = |names: [&str; 2]| names.iter().find_map(std::env::var_os).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let (source, build) = match var(SOURCE) {
+        Some(source) => (source.clone(), var(BUILD).unwrap_or(source)),
+        None => {
+            let Some(release) = release() else { return Vec::new() };
+            let modules = Path::new("/lib/modules").join(release);
+            let (source, build) = (modules.join("source"), modules.join("build"));
+            if source.is_dir() { (source, build) } else { (build.clone(), build) }
+        }
+    };
+    if !source.is_dir() {
+        return Vec::new();
+    }
+    // `arch/` folders go by the kernel's names.
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let (own, made) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
+    let all = [
+        source.join(&own),
+        build.join(&made),
+        source.join("include"),
+        build.join("include"),
+        source.join(own).join("uapi"),
+        build.join(made).join("uapi"),
+        source.join("include/uapi"),
+        build.join("include/generated/uapi"),
+    ];
+    let mut kept: Vec<PathBuf> = Vec::new();
+    for path in all {
+        if path.is_dir() && !kept.contains(&path) {
+            kept.push(path);
+        }
+    }
+    kept
+}
+
+/// `uname -r`
+pub(in crate::system) fn release() -> Option<String> {
+    Some(uname()?.0)
+}
+
+/// `uname -r` and `uname -m`
+#[allow(unsafe_code)]
+pub(in crate::system) fn uname() -> Option<(String, String)> {
+    // SAFETY: zero is a valid value of this plain struct, which the call fills with strings that end.
+    unsafe {
+        let mut name: libc::utsname = std::mem::zeroed();
+        if libc::uname(&mut name) != 0 {
+            return None;
+        }
+        let text = |field: &[libc::c_char]| CStr::from_ptr(field.as_ptr()).to_str().ok().map(str::to_owned);
+        Some((text(&name.release)?, text(&name.machine)?))
+    }
+}

@@ -1,0 +1,5 @@
+//! What a kernel lists: events and system calls.
+
+pub(in crate::system) mod headers;
+pub mod syscalls;
+pub mod tracefs;

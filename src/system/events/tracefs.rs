@@ -1,0 +1,404 @@
+//! The kernel's events as tracefs lists and describes them, also where tracefs is not mounted.
+//!
+//! All files are opened relative to one directory: a mount's, or that of a mount which only this process has
+//! (`fsopen`, `fsmount`; needs CAP_SYS_ADMIN).
+
+#![allow(unsafe_code)] // openat and fdopendir, relative to a mount of our own
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use crate::system::kernel_types::c_int;
+use crate::system::{DataLoc, Missing, Tracepoint, TracepointField, TypeName, machine::rights};
+use crate::types::{Field, Int, Space, Type};
+
+/// Finds a type by name, as [`TargetInfo::type_named`](crate::system::TargetInfo::type_named) does. Called only for types that need it.
+pub type Lookup<'a> = &'a dyn Fn(TypeName, &str) -> Option<Type>;
+
+/// A tracefs at hand.
+pub struct Tracefs {
+    root: OwnedFd,
+}
+
+impl Tracefs {
+    /// Finds a mount, else makes one of its own that nobody else sees.
+    pub fn open() -> Result<Self, Missing> {
+        for path in [c"/sys/kernel/tracing", c"/sys/kernel/debug/tracing"] {
+            let Ok(root) = open_at(libc::AT_FDCWD, path, libc::O_PATH | libc::O_DIRECTORY) else { continue };
+            match open_at(root.as_raw_fd(), c"events", libc::O_RDONLY | libc::O_DIRECTORY) {
+                Ok(_) => return Ok(Self { root }),
+                // A mount that this user may not read: an own one would be refused too.
+                Err(e) if e.raw_os_error() == Some(libc::EACCES) => return Err(denied("tracefs", &e)),
+                Err(_) => {} // nothing is mounted there
+            }
+        }
+        let root = own_mount(c"tracefs").map_err(|e| match e.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Missing {
+                what: format!("tracefs is not mounted, and this user may not mount it: {e}"),
+                help: Some(format!("{}; or have root run: mount -t tracefs tracefs /sys/kernel/tracing", rights::lacking("CAP_SYS_ADMIN"))),
+            },
+            _ => Missing {
+                what: format!("this kernel has no tracefs: {e}"),
+                help: Some("tracepoints need a kernel built with CONFIG_TRACING=y".into()),
+            },
+        })?;
+        match open_at(root.as_raw_fd(), c"events", libc::O_RDONLY | libc::O_DIRECTORY) {
+            Ok(_) => Ok(Self { root }),
+            Err(e) => Err(denied("tracefs", &e)),
+        }
+    }
+
+    /// Opens a file by its path below tracefs, with `open(2)`'s flags. The runtime's way to `trace_pipe` and the like.
+    pub fn open_file(&self, path: &str, flags: i32) -> io::Result<File> {
+        Ok(File::from(open_at(self.root.as_raw_fd(), &CString::new(path)?, flags)?))
+    }
+
+    /// Reads a file by its path below tracefs.
+    pub fn read(&self, path: &str) -> io::Result<String> {
+        let mut text = String::new();
+        self.open_file(path, libc::O_RDONLY)?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// All events as (category, name), sorted. Those of `ftrace` describe other tracers' records and cannot be enabled.
+    pub fn events(&self) -> Result<Vec<(String, String)>, Missing> {
+        let mut all = Vec::new();
+        let read = |path: &CStr| self.folders(path).map_err(|e| denied(&format!("tracefs's {}", path.to_string_lossy()), &e));
+        for category in read(c"events")?.into_iter().filter(|c| c != "ftrace") {
+            let Ok(path) = CString::new(format!("events/{category}")) else { continue };
+            all.extend(read(&path)?.into_iter().map(|name| (category.clone(), name)));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Those that were made at run time: category and name. A kernel without the file (before 5.0) is taken to have none.
+    pub fn dynamic_events(&self) -> io::Result<Vec<(String, String)>> {
+        match self.read("dynamic_events") {
+            Ok(text) => Ok(dynamic_events(&text)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Is there such an event?
+    pub fn has(&self, category: &str, name: &str) -> bool {
+        event_path(category, name, "").is_some_and(|path| self.open_file(&path, libc::O_PATH | libc::O_DIRECTORY).is_ok())
+    }
+
+    /// What `perf_event_attr.config` takes; none when there is no such event.
+    pub fn event_id(&self, category: &str, name: &str) -> Result<Option<u64>, Missing> {
+        Ok(self.event_file(category, name, "id")?.and_then(|text| text.trim().parse().ok()))
+    }
+
+    /// An event's record; none when there is no such event. Types that the file only names come from `types`, sizes and
+    /// signs from the file.
+    pub fn event(&self, category: &str, name: &str, types: Lookup<'_>) -> Result<Option<Tracepoint>, Missing> {
+        Ok(self.event_file(category, name, "format")?.and_then(|text| parse_format(&text, category, types)))
+    }
+
+    fn event_file(&self, category: &str, name: &str, file: &str) -> Result<Option<String>, Missing> {
+        let Some(path) = event_path(category, name, file) else { return Ok(None) };
+        match self.read(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(denied(&format!("tracefs's {path}"), &e)),
+        }
+    }
+
+    fn folders(&self, path: &CStr) -> io::Result<Vec<String>> {
+        let folder = open_at(self.root.as_raw_fd(), path, libc::O_RDONLY | libc::O_DIRECTORY)?.into_raw_fd();
+        let mut names = Vec::new();
+        // SAFETY: `folder` is open and ours; the stream owns it from here on (or it is closed by hand); each entry is read
+        // before the next call, and its name ends with NUL.
+        unsafe {
+            let stream = libc::fdopendir(folder);
+            if stream.is_null() {
+                let e = io::Error::last_os_error();
+                libc::close(folder);
+                return Err(e);
+            }
+            loop {
+                let entry = libc::readdir(stream);
+                if entry.is_null() {
+                    break;
+                }
+                let name = CStr::from_ptr((*entry).d_name.as_ptr());
+                if (*entry).d_type == libc::DT_DIR && !name.to_bytes().starts_with(b".") {
+                    names.push(name.to_string_lossy().into_owned());
+                }
+            }
+            libc::closedir(stream);
+        }
+        Ok(names)
+    }
+}
+
+/// Reads a file of debugfs, mounted or not, by its path there.
+pub fn read_debugfs(path: &str) -> io::Result<String> {
+    if let Ok(text) = std::fs::read_to_string(std::path::Path::new("/sys/kernel/debug").join(path)) {
+        return Ok(text);
+    }
+    let root = own_mount(c"debugfs")?;
+    let mut text = String::new();
+    File::from(open_at(root.as_raw_fd(), &CString::new(path)?, libc::O_RDONLY)?).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Reads an event's `format` file. None if it is none.
+///
+/// System calls' arguments lie in slots of eight bytes whatever their type, with the register's upper bytes as they were:
+/// of those the declared type says how much counts, and how (`SYSCALL_DEFINEn` casts them so). Elsewhere the file's size and
+/// sign win. Pointers of `syscalls` events lead to the process's memory.
+pub fn parse_format(text: &str, category: &str, types: Lookup<'_>) -> Option<Tracepoint> {
+    let id = text.lines().find_map(|l| l.strip_prefix("ID:"))?.trim().parse().ok()?;
+    let fields = text.lines().filter_map(|l| parse_field(l.trim().strip_prefix("field:")?, category == "syscalls", types));
+    Some(Tracepoint { id, fields: fields.filter(|f| !f.field.name.starts_with("common_")).collect() })
+}
+
+/// `unsigned short common_type; offset:0; size:2; signed:0;`, with tabs after the semicolons.
+fn parse_field(line: &str, syscall: bool, types: Lookup<'_>) -> Option<TracepointField> {
+    let mut parts = line.split(';').map(str::trim);
+    let decl = parts.next()?.to_owned();
+    let mut number = |name: &str| parts.next()?.strip_prefix(name)?.strip_prefix(':')?.parse::<u32>().ok();
+    let (offset, size) = (number("offset")?, number("size")?);
+    let signed = number("signed") == Some(1);
+
+    let (loc, rest) = match decl.split_once(' ') {
+        Some(("__data_loc", rest)) => (Some(DataLoc::Absolute), rest),
+        Some(("__rel_loc", rest)) => (Some(DataLoc::Relative), rest),
+        _ => (None, decl.as_str()),
+    };
+    // The brackets stand before the name in `__data_loc char[] name`, else after it.
+    let end = rest.find('[').filter(|_| loc.is_none()).unwrap_or(rest.len());
+    let (shape, brackets) = rest.split_at(end);
+    let split = shape.trim_end().rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+    let (spelled, name) = shape.split_at(split);
+    let space = if syscall { Space::User } else { Space::Kernel };
+    let of = |spelled: &str| base_type(spelled, space, types);
+    let is_char = |spelled: &str| spelled.split_whitespace().filter(|w| *w != "const").eq(["char"]);
+
+    let ty = if loc.is_some() {
+        let elem = spelled.split('[').next().unwrap_or_default();
+        if is_char(elem) { Type::Str(0) } else { Type::Array(Box::new(of(elem).unwrap_or(Type::uint(1))), 0) }
+    } else if !brackets.is_empty() {
+        if is_char(spelled) && size > 0 {
+            Type::Str(size)
+        } else {
+            // Kernels that name the length (`[TASK_COMM_LEN]`) still give the size.
+            let count = brackets.trim_matches(['[', ']']).parse::<u32>().ok();
+            let elem = match of(spelled).filter(|t| t.size() > 0) {
+                Some(Type::Int(int)) => Type::Int(Int { signed: signed || (int.signed && size == 0), ..int }),
+                Some(known) => known,
+                None => sized(count.filter(|n| *n > 0).map_or(1, |n| size / n), signed),
+            };
+            let n = size / elem.size().max(1);
+            Type::Array(Box::new(elem), n)
+        }
+    } else {
+        match of(spelled) {
+            Some(Type::Int(int)) if syscall && u32::from(int.bytes) <= size => Type::Int(int),
+            Some(Type::Ptr(to, space)) => Type::Ptr(to, space),
+            Some(Type::Bool) if size == 1 => Type::Bool,
+            Some(Type::Enum(e)) if u32::from(e.int.bytes) == size || syscall => Type::Enum(e),
+            Some(known @ (Type::Struct(_) | Type::Array(..) | Type::Str(_))) if known.size() == size => known,
+            _ => sized(size, signed),
+        }
+    };
+    Some(TracepointField { field: Field { name: name.trim().to_owned(), offset, bits: None, ty }, decl, loc })
+}
+
+fn sized(size: u32, signed: bool) -> Type {
+    match size {
+        1 | 2 | 4 | 8 => Type::Int(Int { bytes: size as u8, signed }),
+        _ => Type::Array(Box::new(Type::uint(1)), size),
+    }
+}
+
+/// A C type without a name: `const struct file *`, `unsigned long`, `enum x`.
+fn base_type(spelled: &str, space: Space, types: Lookup<'_>) -> Option<Type> {
+    let stars = spelled.bytes().filter(|b| *b == b'*').count();
+    let plain = spelled.replace('*', " ");
+    // `__user`, `__rcu`, `__seg_gs` qualify; `__u32` and its like are types.
+    let qualifier =
+        |w: &str| matches!(w, "const" | "volatile" | "restrict" | "__user" | "__rcu" | "__percpu" | "__iomem" | "__seg_gs" | "__seg_fs");
+    let words: Vec<&str> = plain.split_whitespace().filter(|w| !qualifier(w)).collect();
+    let base = match words.as_slice() {
+        ["struct", tag] => types(TypeName::Struct, tag),
+        ["union", tag] => types(TypeName::Union, tag),
+        ["enum", tag] => types(TypeName::Enum, tag),
+        ["void"] => Some(Type::Void),
+        words => {
+            let name = words.join(" ");
+            let known = || INTEGERS.iter().find(|(n, _)| *n == name).map(|(_, int)| Type::Int(*int));
+            c_int(&name).or_else(known).or_else(|| types(TypeName::Plain, &name))
+        }
+    };
+    if stars == 0 {
+        return base;
+    }
+    Some((0..stars).fold(base.unwrap_or(Type::Void), |to, _| to.ptr(space)))
+}
+
+/// Typedefs that stand in many events, so that those need no BTF. As on every 64-bit machine (`include/linux/types.h`,
+/// `include/uapi/asm-generic/posix_types.h`).
+const INTEGERS: &[(&str, Int)] = &[
+    ("aio_context_t", Int { bytes: 8, signed: false }),
+    ("clockid_t", Int { bytes: 4, signed: true }),
+    ("dev_t", Int { bytes: 4, signed: false }),
+    ("gfp_t", Int { bytes: 4, signed: false }),
+    ("gid_t", Int { bytes: 4, signed: false }),
+    ("ino_t", Int { bytes: 8, signed: false }),
+    ("key_t", Int { bytes: 4, signed: true }),
+    ("loff_t", Int { bytes: 8, signed: true }),
+    ("off_t", Int { bytes: 8, signed: true }),
+    ("pid_t", Int { bytes: 4, signed: true }),
+    ("sector_t", Int { bytes: 8, signed: false }),
+    ("size_t", Int { bytes: 8, signed: false }),
+    ("ssize_t", Int { bytes: 8, signed: true }),
+    ("timer_t", Int { bytes: 4, signed: true }),
+    ("uid_t", Int { bytes: 4, signed: false }),
+    ("uint", Int { bytes: 4, signed: false }),
+    ("umode_t", Int { bytes: 2, signed: false }),
+];
+
+/// Lines as `p:kprobes/name symbol`, `r8:GROUP/name …`, `s:synthetic/name …`; an older kernel leaves `synthetic/` out
+/// (Documentation/trace/kprobetrace.rst, histogram.rst).
+fn dynamic_events(text: &str) -> Vec<(String, String)> {
+    let named = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let name = rest.split_whitespace().next()?;
+        let (category, name) = name.split_once('/').unwrap_or(("synthetic", name));
+        Some((category.to_owned(), name.to_owned()))
+    };
+    text.lines().filter_map(named).collect()
+}
+
+/// None where a part is not a name, so that no path leads out of `events`.
+fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
+    let fine = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\0']);
+    (fine(category) && fine(name)).then(|| format!("events/{category}/{name}/{file}"))
+}
+
+fn denied(what: &str, e: &io::Error) -> Missing {
+    let help = match e.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "{}; or have root let a group read it: mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing",
+            rights::lacking("CAP_DAC_READ_SEARCH")
+        ),
+        _ => "is tracefs mounted whole? As root: mount -t tracefs tracefs /sys/kernel/tracing".into(),
+    };
+    Missing { what: format!("{what} cannot be read: {e}"), help: Some(help) }
+}
+
+fn open_at(folder: i32, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the path ends with NUL; a descriptor that is returned is new and nobody else's.
+    unsafe { owned(libc::openat(folder, path.as_ptr(), flags | libc::O_CLOEXEC).into()) }
+}
+
+/// The kernel's `include/uapi/linux/mount.h`: FSOPEN_CLOEXEC 1, FSCONFIG_CMD_CREATE 6, FSMOUNT_CLOEXEC 1.
+fn own_mount(kind: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: plain system calls on a string that outlives them and descriptors that are ours.
+    unsafe {
+        let context = owned(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))?;
+        let null = std::ptr::null::<libc::c_char>();
+        if libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), 6, null, null, 0) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        owned(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1, 0))
+    }
+}
+
+/// # Safety
+/// The number must be what a system call that makes a descriptor has just returned.
+unsafe fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(returned) {
+        // SAFETY: by the caller's word it is open and nobody else's.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(line: &str, category: &str) -> TracepointField {
+        let text =
+            format!("name: x\nID: 7\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:{line}\n\nprint fmt: \"\"");
+        let event = parse_format(&text, category, &|_, _| None).unwrap();
+        assert_eq!((event.id, event.fields.len()), (7, 1), "{line}");
+        event.fields[0].clone()
+    }
+
+    #[test]
+    fn events_made_at_run_time() {
+        let text =
+            "p:kprobes/mine vfs_read\nr8:group/sched_switch do_sys_open ret=$retval\ns:synthetic/wait u64 lat\ns:old u64 lat\n\nodd\n";
+        let want = [("kprobes", "mine"), ("group", "sched_switch"), ("synthetic", "wait"), ("synthetic", "old")];
+        assert_eq!(super::dynamic_events(text), want.map(|(c, n)| (c.to_owned(), n.to_owned())));
+    }
+
+    #[test]
+    fn declarations() {
+        let text = || Type::int(1).ptr(Space::Kernel);
+        for (line, name, ty) in [
+            ("char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;", "prev_comm", Type::Str(16)),
+            ("char comm[TASK_COMM_LEN];\toffset:8;\tsize:16;\tsigned:1;", "comm", Type::Str(16)),
+            ("pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;", "prev_pid", Type::int(4)),
+            ("dev_t dev;\toffset:8;\tsize:4;\tsigned:0;", "dev", Type::uint(4)),
+            ("unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;", "args", Type::Array(Box::new(Type::uint(8)), 6)),
+            ("__u8 saddr[4];\toffset:30;\tsize:4;\tsigned:0;", "saddr", Type::Array(Box::new(Type::uint(1)), 4)),
+            ("strange_t odd[3];\toffset:8;\tsize:12;\tsigned:0;", "odd", Type::Array(Box::new(Type::uint(4)), 3)),
+            ("const char * name;\toffset:8;\tsize:8;\tsigned:0;", "name", text()),
+            ("const char *const * argv;\toffset:8;\tsize:8;\tsigned:0;", "argv", text().ptr(Space::Kernel)),
+            ("const void* p;\toffset:8;\tsize:8;\tsigned:0;", "p", Type::Void.ptr(Space::Kernel)),
+            ("void __seg_gs * p;\toffset:8;\tsize:8;\tsigned:0;", "p", Type::Void.ptr(Space::Kernel)),
+            ("struct file * f;\toffset:8;\tsize:8;\tsigned:0;", "f", Type::Void.ptr(Space::Kernel)),
+            ("enum zone_type z;\toffset:8;\tsize:4;\tsigned:0;", "z", Type::uint(4)),
+            ("struct in6_addr a;\toffset:8;\tsize:16;\tsigned:0;", "a", Type::Array(Box::new(Type::uint(1)), 16)),
+            ("bool preempt;\toffset:8;\tsize:1;\tsigned:0;", "preempt", Type::Bool),
+            ("int i;\toffset:8;\tsize:8;\tsigned:0;", "i", Type::uint(8)),
+            ("char buf[];\toffset:16;\tsize:0;\tsigned:0;", "buf", Type::Array(Box::new(Type::int(1)), 0)),
+        ] {
+            let got = field(line, "sched");
+            assert_eq!((got.field.name.as_str(), &got.field.ty, got.loc), (name, &ty, None), "{line}");
+            assert_eq!(got.decl, line.split(';').next().unwrap());
+        }
+    }
+
+    #[test]
+    fn references() {
+        let got = field("__data_loc char[] name;\toffset:8;\tsize:4;\tsigned:0;", "sched");
+        assert_eq!((got.field.name.as_str(), got.field.ty, got.loc), ("name", Type::Str(0), Some(DataLoc::Absolute)));
+        let got = field("__rel_loc u8[] data;\toffset:12;\tsize:4;\tsigned:0;", "sched");
+        assert_eq!((got.field.ty, got.loc), (Type::Array(Box::new(Type::uint(1)), 0), Some(DataLoc::Relative)));
+        let got = field("__data_loc unsigned int[] ids;\toffset:12;\tsize:4;\tsigned:0;", "sched");
+        assert_eq!((got.field.name.as_str(), got.field.ty), ("ids", Type::Array(Box::new(Type::uint(4)), 0)));
+    }
+
+    #[test]
+    fn system_calls_slots() {
+        let got = field("const char * filename;\toffset:24;\tsize:8;\tsigned:0;", "syscalls");
+        assert_eq!(got.field.ty, Type::int(1).ptr(Space::User));
+        let got = field("int dfd;\toffset:16;\tsize:8;\tsigned:0;", "syscalls");
+        assert_eq!(got.field.ty, Type::int(4));
+        let got = field("size_t count;\toffset:16;\tsize:8;\tsigned:0;", "syscalls");
+        assert_eq!(got.field.ty, Type::uint(8));
+    }
+
+    #[test]
+    fn paths_stay_below_events() {
+        assert_eq!(event_path("sched", "sched_switch", "id").as_deref(), Some("events/sched/sched_switch/id"));
+        for (category, name) in [("..", "x"), ("sched", ""), ("a/b", "c"), ("sched", "../../etc")] {
+            assert_eq!(event_path(category, name, "id"), None);
+        }
+        assert_eq!(parse_format("", "sched", &|_, _| None), None);
+        assert_eq!(
+            parse_format("ID: 1\n\tfield:int x;\toffset:a;\n\tfield:;\n", "sched", &|_, _| None),
+            Some(Tracepoint { id: 1, fields: vec![] })
+        );
+    }
+}

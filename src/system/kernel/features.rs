@@ -1,0 +1,352 @@
+//! What this kernel's BPF can do, found by asking it.
+//!
+//! Each question is one or two small system calls (under 0.2 ms), and is put only when needed. Plain `bpf(2)`: the structures
+//! are the kernel's `include/uapi/linux/bpf.h`, and what a kernel does not know it refuses.
+
+#![allow(unsafe_code)] // bpf(2)
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::system::Feature;
+
+/// Remembers the answers of one run.
+#[derive(Default)]
+pub struct Features {
+    known: RefCell<BTreeMap<Feature, bool>>,
+    calls: RefCell<BTreeMap<(u32, u32), bool>>,
+}
+
+impl Features {
+    /// Asks at most once. What may not be asked (no permission) counts as missing.
+    pub fn has(&self, feature: Feature) -> bool {
+        if let Some(known) = self.known.borrow().get(&feature) {
+            return *known;
+        }
+        let answer = ask(feature);
+        self.known.borrow_mut().insert(feature, answer);
+        answer
+    }
+
+    /// May a program of this type call the kernel function of this BTF id?
+    pub fn may_call(&self, function: u32, program_type: u32) -> bool {
+        *self.calls.borrow_mut().entry((function, program_type)).or_insert_with(|| may_call(function, program_type))
+    }
+}
+
+/// Types of program that functions of the kernel are called from here.
+pub(in crate::system) const CALLERS: [u32; 5] =
+    [prog_type::KPROBE, prog_type::TRACEPOINT, prog_type::PERF_EVENT, prog_type::RAW_TRACEPOINT, prog_type::TRACING];
+
+/// May this user load programs at all?
+pub(in crate::system) fn may_ask() -> io::Result<()> {
+    load(prog_type::RAW_TRACEPOINT, 0, &RETURN_ZERO, None).map(|_| ())
+}
+
+fn ask(feature: Feature) -> bool {
+    match feature {
+        // Must try a link: older kernels load the program, ignoring an `expected_attach_type` that they do not know.
+        Feature::UprobeMulti => uprobe_multi(),
+        Feature::KprobeMulti => kprobe_multi(TRACE_KPROBE_MULTI),
+        Feature::KprobeSession => kprobe_multi(TRACE_KPROBE_SESSION),
+        // need a function's id: see `trampoline` and `takes_argument`
+        Feature::Trampoline | Feature::NumberPointers => false,
+        // told by the kernel's types: see `Live`
+        Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments => false,
+        // registered where CONFIG_KPROBE_EVENTS is set (kernel/events/core.c)
+        Feature::Kprobe => std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists(),
+        // The helper came to these program types in the very change that gave the link its cookie (5.15, resp. 6.10),
+        // so that the verifier's yes to a call of it is the link's yes.
+        Feature::PerfCookie => load(prog_type::TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
+        Feature::RawTracepointCookie => load(prog_type::RAW_TRACEPOINT, 0, &CALL_GET_ATTACH_COOKIE, None).is_ok(),
+        // Signed division sets the offset field, which a verifier that does not know it wants to be 0.
+        Feature::CpuV4 => load(prog_type::RAW_TRACEPOINT, 0, &SIGNED_DIVISION, None).is_ok(),
+        Feature::Fetch => load(prog_type::RAW_TRACEPOINT, 0, &FETCH_ADD, None).is_ok(),
+        Feature::SleepingUprobes => load_with(prog_type::KPROBE, 0, SLEEPABLE, &RETURN_ZERO, None).is_ok(),
+        Feature::Override => load(prog_type::KPROBE, 0, &CALL_OVERRIDE, None).is_ok(),
+        Feature::ShortKeys => {
+            const HASH: u32 = 1;
+            let attr = MapCreate { map_type: HASH, key_size: crate::system::SHORT_KEY + 1, value_size: 4, max_entries: 1, flags: 0 };
+            bpf(MAP_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::E2BIG))
+        }
+        // The magic number, to the machine's byte order; parsing is for those that ask for types.
+        Feature::Btf => {
+            let mut magic = [0; 2];
+            std::fs::File::open("/sys/kernel/btf/vmlinux").and_then(|mut f| io::Read::read_exact(&mut f, &mut magic)).is_ok()
+                && u16::from_ne_bytes(magic) == 0xeb9f
+        }
+        // told by the kernel's types: see `Live`
+        Feature::SharedStacks => true,
+        Feature::Loop => offers(&CALL_LOOP),
+        Feature::ForEach => offers(&CALL_FOR_EACH),
+        Feature::PercpuLookup => offers(&CALL_PERCPU_LOOKUP),
+        Feature::Tai => offers(&CALL_TAI),
+        Feature::AncestorCgroup => load(prog_type::RAW_TRACEPOINT, 0, &CALL_ANCESTOR_CGROUP, None).is_ok(),
+        Feature::AllocatesAnywhere => allocates_anywhere(),
+    }
+}
+
+/// A right call needs a callback with function info, hence BTF loaded first. A wrong call of a helper that exists is refused
+/// for its arguments, of one that does not for the helper; the log tells which.
+fn offers(call: &[Insn]) -> bool {
+    let mut log = [0u8; 4096];
+    match load(prog_type::RAW_TRACEPOINT, 0, call, Some(&mut log)) {
+        Ok(_) => true,
+        Err(_) => {
+            let log = String::from_utf8_lossy(&log);
+            let refused = ["invalid func ", "unknown func ", "cannot use helper "].iter().any(|t| log.contains(t));
+            // An empty log: the verifier never ran (no permission).
+            !log.trim_matches('\0').is_empty() && !refused
+        }
+    }
+}
+
+/// The verifier does not let a program of a counter, which may be called from any interrupt, use such a map where that is
+/// not safe (`check_map_prog_compatibility` of kernel/bpf/verifier.c).
+fn allocates_anywhere() -> bool {
+    const HASH: u32 = 1;
+    const NO_PREALLOC: u32 = 1;
+    const MAP_FD: u8 = 1 << 4; // BPF_PSEUDO_MAP_FD as source register
+    let attr = MapCreate { map_type: HASH, key_size: 4, value_size: 4, max_entries: 1, flags: NO_PREALLOC };
+    let Ok(map) = bpf(MAP_CREATE, &attr) else { return true };
+    // r1 = map; r0 = 0
+    let use_it = [Insn(0x18, MAP_FD | 1, 0, map.as_raw_fd()), Insn(0, 0, 0, 0), Insn(0xb7, 0, 0, 0), EXIT];
+    load(prog_type::PERF_EVENT, 0, &use_it, None).is_ok()
+}
+
+/// A call without arguments: whether the program may make it is looked at before what it passes, and the log tells
+/// (`check_kfunc_call` of kernel/bpf/verifier.c).
+fn may_call(function: u32, program_type: u32) -> bool {
+    const KERNEL_FUNCTION: u8 = 2 << 4; // BPF_PSEUDO_KFUNC_CALL as source register
+    let call = [Insn(0x85, KERNEL_FUNCTION, 0, function as i32), Insn(0xb7, 0, 0, 0), EXIT];
+    let mut log = [0u8; 4096];
+    match load(program_type, 0, &call, Some(&mut log)) {
+        Ok(_) => true,
+        Err(_) => {
+            let log = String::from_utf8_lossy(&log);
+            !log.trim_matches('\0').is_empty() && !log.contains("is not allowed") && !log.contains("not supported")
+        }
+    }
+}
+
+/// A link of nothing that can be traced: `/` is no regular file. A kernel that knows these links says EBADF for it
+/// (`bpf_uprobe_multi_link_attach`), one that does not says EINVAL before it looks.
+fn uprobe_multi() -> bool {
+    const TRACE_UPROBE_MULTI: u32 = 48;
+    let Ok(program) = load(prog_type::KPROBE, TRACE_UPROBE_MULTI, &RETURN_ZERO, None) else { return false };
+    let offsets = [0u64];
+    let attr = LinkCreateUprobeMulti {
+        program: program.as_raw_fd() as u32,
+        attach_type: TRACE_UPROBE_MULTI,
+        path: c"/".as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        count: 1,
+        ..Default::default()
+    };
+    bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EBADF))
+}
+
+/// May a program on the function of this BTF id look at its n-th argument?
+pub fn takes_argument(function: u32, n: u32) -> bool {
+    // r0 = *(u64 *)(r1 + 8 n); r0 = 0
+    tracing(function, &[Insn(0x79, 0x10, (8 * n) as i16, 0), Insn(0xb7, 0, 0, 0), EXIT]).is_ok()
+}
+
+/// Loads a program on the function of this BTF id.
+fn tracing(function: u32, insns: &[Insn]) -> io::Result<OwnedFd> {
+    const TRACE_FENTRY: u32 = 24;
+    let attr = TracingLoad {
+        load: ProgLoad {
+            prog_type: prog_type::TRACING,
+            insn_cnt: insns.len() as u32,
+            insns: insns.as_ptr() as u64,
+            license: c"GPL".as_ptr() as u64,
+            expected_attach_type: TRACE_FENTRY,
+            ..Default::default()
+        },
+        attach_btf_id: function,
+        ..Default::default()
+    };
+    bpf(PROG_LOAD, &attr)
+}
+
+/// Does a program on the function of this BTF id load, and attach? It is detached at once.
+pub fn trampoline(function: u32) -> bool {
+    let Ok(program) = tracing(function, &RETURN_ZERO) else { return false };
+    let attr = RawTracepointOpen { name: 0, program: program.as_raw_fd() as u32, pad: 0 };
+    const RAW_TRACEPOINT_OPEN: u32 = 17;
+    bpf(RAW_TRACEPOINT_OPEN, &attr).is_ok()
+}
+
+/// `BPF_TRACE_KPROBE_MULTI` and `BPF_TRACE_KPROBE_SESSION` of `enum bpf_attach_type`.
+const TRACE_KPROBE_MULTI: u32 = 42;
+const TRACE_KPROBE_SESSION: u32 = 56;
+
+/// A link to addresses that cannot be read: a kernel that knows these links says EFAULT (`bpf_kprobe_multi_link_attach`),
+/// one that does not says EINVAL or EOPNOTSUPP before it looks.
+fn kprobe_multi(attach_type: u32) -> bool {
+    let Ok(program) = load(prog_type::KPROBE, attach_type, &RETURN_ZERO, None) else { return false };
+    let attr =
+        LinkCreateKprobeMulti { program: program.as_raw_fd() as u32, attach_type, count: 1, addresses: !0xfff, ..Default::default() };
+    bpf(LINK_CREATE, &attr).is_err_and(|e| e.raw_os_error() == Some(libc::EFAULT))
+}
+
+const LINK_CREATE: u32 = 28;
+
+mod prog_type {
+    pub const KPROBE: u32 = 2;
+    pub const TRACEPOINT: u32 = 5;
+    pub const PERF_EVENT: u32 = 7;
+    pub const RAW_TRACEPOINT: u32 = 17;
+    pub const TRACING: u32 = 26;
+}
+
+/// `struct bpf_insn`: opcode, registers (destination below), offset, immediate.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Insn(u8, u8, i16, i32);
+
+const EXIT: Insn = Insn(0x95, 0, 0, 0);
+const RETURN_ZERO: [Insn; 2] = [Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_get_attach_cookie(ctx); r0 = 0
+const CALL_GET_ATTACH_COOKIE: [Insn; 3] = [Insn(0x85, 0, 0, 174), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_for_each_map_elem(ctx, ?, ?, ?)
+const CALL_FOR_EACH: [Insn; 3] = [Insn(0x85, 0, 0, 164), Insn(0xb7, 0, 0, 0), EXIT];
+/// Without arguments likewise; r0 = bpf_map_lookup_percpu_elem(); r0 = 0
+const CALL_PERCPU_LOOKUP: [Insn; 3] = [Insn(0x85, 0, 0, 195), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_ktime_get_tai_ns(); r0 = 0
+const CALL_TAI: [Insn; 3] = [Insn(0x85, 0, 0, 208), Insn(0xb7, 0, 0, 0), EXIT];
+/// r1 = 0; r0 = bpf_get_current_ancestor_cgroup_id(r1); r0 = 0
+const CALL_ANCESTOR_CGROUP: [Insn; 4] = [Insn(0xb7, 1, 0, 0), Insn(0x85, 0, 0, 123), Insn(0xb7, 0, 0, 0), EXIT];
+/// r2 = 0; r0 = bpf_override_return(ctx, r2); r0 = 0
+const CALL_OVERRIDE: [Insn; 4] = [Insn(0xb7, 2, 0, 0), Insn(0x85, 0, 0, 58), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = bpf_loop(ctx, ?, ?, ?)
+const CALL_LOOP: [Insn; 3] = [Insn(0x85, 0, 0, 181), Insn(0xb7, 0, 0, 0), EXIT];
+/// r0 = 4; r0 s/= 2 (BPF_ALU64 | BPF_DIV | BPF_K, off 1); r0 = 0
+const SIGNED_DIVISION: [Insn; 4] = [Insn(0xb7, 0, 0, 4), Insn(0x37, 0, 1, 2), Insn(0xb7, 0, 0, 0), EXIT];
+
+/// r1 = 0; *(u64 *)(r10 - 8) = r1; r1 = atomic_fetch_add((u64 *)(r10 - 8), r1); r0 = 0
+const FETCH_ADD: [Insn; 5] = [Insn(0xb7, 1, 0, 0), Insn(0x7b, 0x1a, -8, 0), Insn(0xdb, 0x1a, -8, 1), Insn(0xb7, 0, 0, 0), EXIT];
+
+/// `union bpf_attr` as BPF_MAP_CREATE takes it, up to `map_flags`.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
+
+/// `union bpf_attr` as BPF_PROG_LOAD takes it, up to `expected_attach_type`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// The same, up to `attach_btf_id`.
+#[repr(C)]
+#[derive(Default)]
+struct TracingLoad {
+    load: ProgLoad,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+}
+
+/// The same as BPF_RAW_TRACEPOINT_OPEN takes it.
+#[repr(C)]
+struct RawTracepointOpen {
+    name: u64,
+    program: u32,
+    pad: u32,
+}
+
+/// The same as BPF_LINK_CREATE takes it, with its `uprobe_multi`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreateUprobeMulti {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    ref_ctr_offsets: u64,
+    cookies: u64,
+    count: u32,
+    multi_flags: u32,
+    pid: u32,
+    pad: u32,
+}
+
+/// The same with its `kprobe_multi`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreateKprobeMulti {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    multi_flags: u32,
+    count: u32,
+    symbols: u64,
+    addresses: u64,
+    cookies: u64,
+}
+
+fn load(prog_type: u32, expected_attach_type: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    load_with(prog_type, expected_attach_type, 0, insns, log)
+}
+
+/// `BPF_F_SLEEPABLE`.
+const SLEEPABLE: u32 = 1 << 4;
+
+fn load_with(prog_type: u32, expected_attach_type: u32, flags: u32, insns: &[Insn], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    let (log_level, log_size, log_buf) = log.map_or((0, 0, 0), |l| (1, l.len() as u32, l.as_mut_ptr() as u64));
+    let attr = ProgLoad {
+        prog_type,
+        insn_cnt: insns.len() as u32,
+        insns: insns.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        log_level,
+        log_size,
+        log_buf,
+        prog_flags: flags,
+        expected_attach_type,
+        ..Default::default()
+    };
+    bpf(PROG_LOAD, &attr)
+}
+
+const MAP_CREATE: u32 = 0;
+const PROG_LOAD: u32 = 5;
+
+/// For commands that return a descriptor.
+fn bpf<T>(command: u32, attr: &T) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` begins as the kernel's union for this command does, and is as long as is said; what it points to lives in
+    // the callers' frames. A descriptor that is returned is new and nobody else's.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_bpf, command, attr as *const T, size_of::<T>());
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
+    }
+}

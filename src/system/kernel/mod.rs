@@ -1,0 +1,9 @@
+//! The kernel's own code, and what it lets programs do.
+
+pub mod features;
+pub mod function_cache;
+pub mod functions;
+pub mod noreturn;
+pub mod object_limits;
+pub mod object_needs;
+pub mod trampolines;

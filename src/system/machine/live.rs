@@ -1,0 +1,660 @@
+//! This machine's answers, each found when first asked for: making a [`Live`] costs nothing.
+
+#![allow(unsafe_code)] // sysconf
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::failure::reason;
+use crate::input;
+use crate::system::binary::dwarf::BinaryTypes;
+use crate::system::binary::instructions::{self, Placed};
+use crate::system::events::tracefs::{self, Tracefs};
+use crate::system::kernel::features::Features;
+use crate::system::kernel::function_cache::Index;
+use crate::system::kernel::functions::{self, Functions};
+use crate::system::kernel_types::{BTF_FILES, KernelTypes, Prototype};
+use crate::system::snapshot::inferred_features;
+use crate::system::{
+    Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
+    machine::rights,
+};
+use crate::system::{binary::elf, binary::locate, binary::usdt, events::headers, events::syscalls, machine::cgroup, machine::programs};
+use crate::types::{Enum, Field, Record, Struct, Type};
+
+/// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
+const BINARY_IDS: u32 = 0xf800_0000;
+const BINARY_SHIFT: u32 = 21;
+/// The most binaries whose types are read.
+const BINARIES: u32 = 64;
+
+/// What names the kernel's uncompressed image.
+const IMAGES: [&str; 2] = ["RBT_VMLINUX", "BPFTRACE_VMLINUX"];
+
+/// A binary's own types, or why there are none.
+type OwnTypes = Result<Rc<BinaryTypes>, Missing>;
+
+/// Sorted pairs of names, or why there are none.
+type Names = OnceCell<Result<Vec<(String, String)>, Missing>>;
+
+/// The machine that this process runs on.
+#[derive(Default)]
+pub struct Live {
+    types: OnceCell<Result<KernelTypes, Missing>>,
+    tracefs: OnceCell<Result<Tracefs, Missing>>,
+    /// None when they cannot be read.
+    dynamic_events: OnceCell<Option<Vec<(String, String)>>>,
+    tracepoints: Names,
+    raw_tracepoints: Names,
+    features: Features,
+    symbols: RefCell<BTreeMap<String, Option<u64>>>,
+    binaries: RefCell<BTreeMap<PathBuf, Arc<Binary>>>,
+    function_list: Option<PathBuf>,
+    functions: OnceCell<Result<Functions, Missing>>,
+    /// `--debuginfo`
+    debug_dirs: Vec<String>,
+    /// Where binaries are, if not on this machine.
+    tree: Option<PathBuf>,
+    /// Binaries that stand for all of their file name.
+    stand_ins: Vec<PathBuf>,
+    trampoline: OnceCell<bool>,
+    number_pointers: OnceCell<bool>,
+    /// What BPF can do is told by types and symbols where it may not be asked; false: see `may_ask`.
+    told: bool,
+    may_ask: OnceCell<bool>,
+    /// Binaries' own types, in the order that they were opened, which their ids tell.
+    debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
+}
+
+impl Live {
+    /// Reads nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The kernel's types, or why there are none.
+    pub fn types(&self) -> Result<&KernelTypes, Missing> {
+        self.types.get_or_init(KernelTypes::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// tracefs, mounted or not: for event ids and the runtime's own files.
+    pub fn tracefs(&self) -> Result<&Tracefs, Missing> {
+        self.tracefs.get_or_init(Tracefs::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// With a file to read instead of the kernel's list of functions that can be traced: lines `name` or `name [module]`.
+    pub fn with_functions(list: Option<PathBuf>) -> Self {
+        Self { function_list: list, ..Self::default() }
+    }
+
+    /// Looks for separate debug files in these folders before the usual ones: see `debug_files`.
+    pub fn with_debug_dirs(self, dirs: &[String]) -> Self {
+        Self { debug_dirs: dirs.to_vec(), ..self }
+    }
+
+    /// Where BPF may not be asked what it can do, types and symbols tell. For whoever means to run nothing.
+    pub fn told(self) -> Self {
+        Self { told: true, ..self }
+    }
+
+    /// Takes binaries from a file tree, and before all these for what has their file names.
+    pub fn with_files(self, tree: Option<PathBuf>, stand_ins: Vec<PathBuf>) -> Self {
+        Self { tree, stand_ins, ..self }
+    }
+
+    /// A binary's own types, or why there are none.
+    fn types_of(&self, path: &Path) -> OwnTypes {
+        let mut all = self.debug_info.borrow_mut();
+        if let Some((_, known)) = all.iter().find(|(p, _)| p == path) {
+            return known.clone();
+        }
+        let opened = match u32::try_from(all.len()).ok().filter(|n| *n < BINARIES) {
+            Some(n) => BinaryTypes::open(path, &self.debug_dirs, BINARY_IDS + (n << BINARY_SHIFT)).map(Rc::new),
+            None => Err(Missing { what: format!("types of more than {BINARIES} binaries are asked for"), help: None }),
+        };
+        all.push((path.to_owned(), opened.clone()));
+        opened
+    }
+
+    /// Whose struct this is: none for the kernel's.
+    fn owner(&self, of: &Struct) -> Option<Rc<BinaryTypes>> {
+        let n = of.id.checked_sub(BINARY_IDS)? >> BINARY_SHIFT;
+        self.debug_info.borrow().get(n as usize)?.1.clone().ok()
+    }
+
+    /// Is this struct one of a binary's?
+    pub(in crate::system) fn owns(&self, of: &Struct) -> bool {
+        of.id >= BINARY_IDS
+    }
+
+    /// The index of functions, if that is what there is to read.
+    fn indexed(&self) -> Option<&Functions> {
+        if self.function_list.is_some() {
+            return self.functions().ok();
+        }
+        if let Some(Ok(all)) = self.functions.get() {
+            return Some(all);
+        }
+        let index = Index::here()?;
+        let kept = index.load().or_else(|| index.of_symbols().load())?;
+        self.functions.get_or_init(|| Ok(kept)).as_ref().ok()
+    }
+
+    fn read_functions(&self) -> Result<Functions, Missing> {
+        if let Some(path) = &self.function_list {
+            let read = input::read(path, input::LIST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let text = read.map_err(|e| Missing {
+                what: format!("cannot read the traceable functions in {}: {}", path.display(), reason(&e)),
+                help: Some("--traceable-functions names a file with a function's name in each line".into()),
+            })?;
+            return Ok(Functions::parse(&text, &BTreeSet::new(), ""));
+        }
+        let index = Index::here();
+        if let Some(kept) = index.as_ref().and_then(Index::load) {
+            return Ok(kept);
+        }
+        let listed = self.tracefs().and_then(|t| {
+            t.read("available_filter_functions").map_err(|e| Missing {
+                what: format!("the kernel's list of functions that can be traced cannot be read: {e}"),
+                help: Some("the kernel must be built with CONFIG_FUNCTION_TRACER=y; --traceable-functions can name another list".into()),
+            })
+        });
+        match listed.and_then(|text| if text.is_empty() { Err(no_functions()) } else { Ok(text) }) {
+            Ok(text) => {
+                // a line: first and last address, a tab, the name (kernel/kprobes.c); without permission none are left out
+                let blacklist = tracefs::read_debugfs("kprobes/blacklist").unwrap_or_default();
+                let blocked = blacklist.lines().filter_map(|l| l.split('\t').nth(1)).collect();
+                let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+                let all = Functions::parse(&text, &blocked, &kallsyms);
+                if let Some(index) = index {
+                    index.save(&all);
+                }
+                Ok(all)
+            }
+            // the symbol table has more than can be traced, but what can be is in it
+            Err(why) => {
+                let index = index.map(Index::of_symbols);
+                if let Some(kept) = index.as_ref().and_then(Index::load) {
+                    return Ok(kept);
+                }
+                let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+                if text.is_empty() {
+                    return Err(why);
+                }
+                let all = Functions::parse(&functions::from_symbols(&text), &BTreeSet::new(), "");
+                if let Some(index) = index {
+                    index.save(&all);
+                }
+                Ok(all)
+            }
+        }
+    }
+}
+
+fn no_functions() -> Missing {
+    Missing { what: "the kernel's list of functions that can be traced is empty".into(), help: None }
+}
+
+impl TargetInfo for Live {
+    fn type_named(&self, kind: TypeName, name: &str) -> Option<Type> {
+        self.types().ok()?.named(kind, name)
+    }
+
+    fn type_in_binary(&self, path: &Path, kind: TypeName, name: &str) -> Option<Type> {
+        self.types_of(path).ok()?.named(kind, name)
+    }
+
+    fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.types_of(path).ok()?.enumerator(name)
+    }
+
+    fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
+        Ok(self.types_of(path)?.arguments(function))
+    }
+
+    fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
+        Ok(self.types_of(path)?.line(file, line, column))
+    }
+
+    fn never_returns(&self, path: &Path, function: &Function) -> bool {
+        self.types_of(path).is_ok_and(|types| types.never_returns(function))
+    }
+
+    fn inlined(&self, path: &Path, function: &str) -> Option<Inlined> {
+        self.types_of(path).ok()?.inlined(function)
+    }
+
+    fn member(&self, of: &Struct, name: &str) -> Option<Field> {
+        match self.owner(of) {
+            Some(binary) => binary.member(of, name),
+            None => self.types().ok()?.member(of, name),
+        }
+    }
+
+    fn expand(&self, of: &Struct) -> Option<Record> {
+        match self.owner(of) {
+            Some(binary) => binary.expand(of),
+            None => self.types().ok()?.expand(of),
+        }
+    }
+
+    fn enumerator(&self, name: &str) -> Option<(Arc<Enum>, i64)> {
+        self.types().ok()?.enumerator(name)
+    }
+
+    fn type_names(&self, kind: TypeName, each: &mut dyn FnMut(&str)) {
+        if let Ok(types) = self.types() {
+            types.names(kind, each);
+        }
+    }
+
+    fn types_missing(&self) -> Option<Missing> {
+        self.types().err()
+    }
+
+    fn file(&self, path: &Path) -> Option<String> {
+        headers::text(path)
+    }
+
+    fn header_folders(&self) -> Vec<HeaderFolder> {
+        headers::folders()
+    }
+
+    fn tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        let all = self.tracepoints.get_or_init(|| self.tracefs()?.events());
+        all.as_deref().map_err(Clone::clone)
+    }
+
+    fn is_dynamic_tracepoint(&self, category: &str, name: &str) -> bool {
+        let read = || self.tracefs().ok()?.dynamic_events().ok();
+        let all = self.dynamic_events.get_or_init(read);
+        all.as_ref().is_none_or(|all| all.iter().any(|(c, n)| c == category && n == name))
+    }
+
+    fn has_tracepoint(&self, category: &str, name: &str) -> Result<bool, Missing> {
+        Ok(self.tracefs()?.has(category, name))
+    }
+
+    fn tracepoint(&self, category: &str, name: &str) -> Result<Option<Tracepoint>, Missing> {
+        self.tracefs()?.event(category, name, &|kind, name| self.type_named(kind, name))
+    }
+
+    fn raw_tracepoints(&self) -> Result<&[(String, String)], Missing> {
+        let all = self.raw_tracepoints.get_or_init(|| Ok(self.types()?.raw_tracepoints()));
+        all.as_deref().map_err(Clone::clone)
+    }
+
+    fn raw_tracepoint(&self, name: &str) -> Option<Vec<(String, Type)>> {
+        Some(self.types().ok()?.raw_tracepoint(name)?.params)
+    }
+
+    fn syscall_number(&self, name: &str) -> Option<u32> {
+        syscalls::number(name)
+    }
+
+    fn kernel_function(&self, name: &str) -> Option<u32> {
+        self.types().ok()?.callable_id(name)
+    }
+
+    fn describes_function(&self, name: &str) -> bool {
+        self.types().is_ok_and(|types| types.function_id(name).is_some())
+    }
+
+    fn kernel_variable(&self, name: &str) -> Option<String> {
+        self.types().ok()?.variable_section(name)
+    }
+
+    fn may_call(&self, function: &str, program_type: u32) -> bool {
+        self.kernel_function(function).is_some_and(|id| self.features.may_call(id, program_type))
+    }
+
+    fn functions(&self) -> Result<&Functions, Missing> {
+        self.functions.get_or_init(|| self.read_functions()).as_ref().map_err(Clone::clone)
+    }
+
+    fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
+        let homes = |all: &Functions| all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect();
+        if self.told {
+            // nothing will be attached, which would tell; where the list cannot be read it is as below
+            let _ = self.functions();
+        }
+        if let Some(all) = self.indexed() {
+            return Ok(homes(all));
+        }
+        // what is described may be untraceable: attaching tells
+        if let Some(described) = self.prototype(None, name) {
+            return Ok(vec![Home { module: described.module, function: name.to_owned() }]);
+        }
+        Ok(homes(self.functions()?))
+    }
+
+    fn kernel_types(&self) -> Option<&KernelTypes> {
+        self.types().ok()
+    }
+
+    fn prototype(&self, module: Option<&str>, name: &str) -> Option<Prototype> {
+        self.types().ok()?.function(module, name)
+    }
+
+    fn described_functions(&self, each: &mut dyn FnMut(&str, &str)) {
+        if let Ok(types) = self.types() {
+            types.functions(each);
+        }
+    }
+
+    fn text_symbols(&self, name: &str) -> functions::Symbols {
+        functions::symbols(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), name)
+    }
+
+    fn error_injectable(&self, function: &str) -> Option<bool> {
+        // a line: name+offset/size, perhaps [module], and a tab before what it may return (lib/error-inject.c)
+        let list = tracefs::read_debugfs("error_injection/list").ok().filter(|l| !l.is_empty())?;
+        Some(list.lines().any(|l| l.split(['+', '\t', ' ']).next() == Some(function)))
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        // a file name that leads elsewhere is no module's
+        name == functions::KERNEL || (!name.contains(['/', '.']) && Path::new("/sys/module").join(name).join("initstate").exists())
+    }
+
+    fn hidden_symbols(&self) -> Option<String> {
+        rights::hidden_symbols()
+    }
+
+    fn kernel_place(&self, module: &str, function: &str, by: u64) -> Result<Placed, Missing> {
+        // an image of the kernel, without its modules
+        if let Some(path) = IMAGES.iter().find_map(std::env::var_os).filter(|p| !p.is_empty() && module == functions::KERNEL) {
+            let image = self.binary(Path::new(&path)).map_err(|m| Missing {
+                what: format!("the kernel's image cannot be read: {}", m.what),
+                help: Some("RBT_VMLINUX names an uncompressed one, with symbols; without it, only a function's length is checked".into()),
+            })?;
+            if let Some(f) = image.functions_named(function).next() {
+                return Ok(instructions::placed(&image.path, f, by));
+            }
+        }
+        let length = functions::length(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), module, function);
+        Ok(length.filter(|length| by >= *length).map_or(Placed::Unknown, Placed::Outside))
+    }
+
+    fn kernel_symbol(&self, name: &str) -> Option<u64> {
+        if let Some(known) = self.symbols.borrow().get(name) {
+            return *known;
+        }
+        let found = File::open("/proc/kallsyms").ok().and_then(|file| find_symbol(file, name));
+        self.symbols.borrow_mut().insert(name.to_owned(), found);
+        found
+    }
+
+    fn running_programs(&self) -> Result<Vec<programs::ProgramFunction>, Missing> {
+        programs::functions()
+    }
+
+    fn resolve_binary(&self, name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
+        let last = Path::new(name).file_name().unwrap_or_default().as_bytes();
+        // a library goes without its ending, too
+        let stands = |path: &&PathBuf| {
+            let rest = path.file_name().and_then(|own| own.as_bytes().strip_prefix(last));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".so"))
+        };
+        match (self.stand_ins.iter().find(stands), &self.tree) {
+            (Some(path), _) => elf::resolve(&std::path::absolute(path).unwrap_or_else(|_| path.clone()).to_string_lossy(), None),
+            (None, Some(tree)) => locate::resolve_in(name, tree),
+            (None, None) => elf::resolve(name, pid),
+        }
+    }
+
+    fn regular_file(&self, name: &str) -> Option<PathBuf> {
+        std::fs::canonicalize(name).ok().filter(|path| path.is_file())
+    }
+
+    fn binary(&self, path: &Path) -> Result<Arc<Binary>, Missing> {
+        if let Some(known) = self.binaries.borrow().get(path) {
+            return Ok(known.clone());
+        }
+        let opened = Arc::new(elf::open(path, &self.debug_dirs)?);
+        self.binaries.borrow_mut().insert(path.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    fn markers(&self, path: &Path) -> Result<Vec<Marker>, Missing> {
+        usdt::markers(path)
+    }
+
+    fn has(&self, feature: Feature) -> bool {
+        let given = || BTF_FILES.iter().any(|var| std::env::var_os(var).is_some_and(|v| !v.is_empty()));
+        if feature == Feature::Btf && (self.types.get().is_some() || given()) {
+            return self.types().is_ok();
+        }
+        if self.told && feature != Feature::Kprobe && !*self.may_ask.get_or_init(|| crate::system::kernel::features::may_ask().is_ok()) {
+            let known = inferred_features::Known { sys: self, config: &|_| None, symbols: &|| true };
+            return inferred_features::has(&known, feature);
+        }
+        if feature == Feature::SharedStacks {
+            // where nothing is known, what is safe everywhere
+            return self.types().map_or(true, |types| types.named(TypeName::Enum, "priv_stack_mode").is_some());
+        }
+        if matches!(feature, Feature::RecursionCheck | Feature::StructArguments | Feature::ManyArguments) {
+            return inferred_features::has(&inferred_features::Known { sys: self, config: &|_| None, symbols: &|| false }, feature);
+        }
+        if feature == Feature::Trampoline {
+            return *self.trampoline.get_or_init(|| {
+                // made for tests of just this (net/bpf/test_run.c): nothing else calls it
+                let test = self.prototype(Some(functions::KERNEL), "bpf_fentry_test1");
+                test.is_some_and(|p| crate::system::kernel::features::trampoline(p.id))
+            });
+        }
+        if feature == Feature::NumberPointers {
+            return *self.number_pointers.get_or_init(|| {
+                // its last argument is a `loff_t *`, and has been since long before BPF
+                self.prototype(Some(functions::KERNEL), "vfs_read")
+                    .is_some_and(|p| crate::system::kernel::features::takes_argument(p.id, 3))
+            });
+        }
+        self.features.has(feature)
+    }
+
+    fn pid_namespace(&self) -> Option<(u64, u64)> {
+        /// `PROC_PID_INIT_INO` of include/linux/proc_ns.h.
+        const INITIAL: u64 = 0xEFFF_FFFC;
+        let ns = std::fs::metadata("/proc/self/ns/pid").ok()?;
+        (ns.ino() != INITIAL).then(|| (ns.dev(), ns.ino()))
+    }
+
+    fn possible_cpus(&self) -> u32 {
+        (cpus("possible").len() as u32).max(1)
+    }
+
+    fn online_cpus(&self) -> Vec<u32> {
+        cpus("online")
+    }
+
+    fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
+        Ok(cgroup::find(path)?.id)
+    }
+}
+
+/// Looks for ` name` at the end of a line, or before the tab of a module's: `ffffffff81000000 T name\t[module]`. The kernel
+/// makes the text as it is read, so that stopping early is what saves time.
+fn find_symbol(mut lines: impl Read, name: &str) -> Option<u64> {
+    let needle = format!(" {name}");
+    let finder = memchr::memmem::Finder::new(needle.as_bytes());
+    let mut buffer = vec![0u8; 64 << 10];
+    let mut kept = 0;
+    loop {
+        let n = lines.read(buffer.get_mut(kept..)?).ok()?;
+        let filled = kept + n;
+        let text = buffer.get(..filled)?;
+        for at in finder.find_iter(text) {
+            let after = text.get(at + needle.len());
+            let whole = match after {
+                Some(after) => matches!(after, b'\n' | b'\t'),
+                None => n == 0, // the very end
+            };
+            if !whole {
+                continue;
+            }
+            let start = text.get(..at)?.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+            let address = std::str::from_utf8(text.get(start..at)?).ok()?.split(' ').next()?;
+            // All zero: kptr_restrict hides them from this user.
+            return u64::from_str_radix(address, 16).ok().filter(|a| *a != 0);
+        }
+        if n == 0 {
+            return None;
+        }
+        // The last line may go on: search it again.
+        let line = text.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+        buffer.copy_within(line..filled, 0);
+        kept = filled - line;
+        if kept == buffer.len() {
+            return None; // no line is this long
+        }
+    }
+}
+
+/// `0-3,8` of `/sys/devices/system/cpu/<which>`, number by number. Without the file, as many as the C library counts.
+fn cpus(which: &str) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"));
+    let list = text.map(|t| cpu_list(&t)).unwrap_or_default();
+    if !list.is_empty() {
+        return list;
+    }
+    // SAFETY: takes and returns numbers.
+    let n = unsafe { libc::sysconf(if which == "online" { libc::_SC_NPROCESSORS_ONLN } else { libc::_SC_NPROCESSORS_CONF }) };
+    (0..u32::try_from(n).unwrap_or(1).max(1)).collect()
+}
+
+fn cpu_list(text: &str) -> Vec<u32> {
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        Some(from.trim().parse::<u32>().ok()?..=to.trim().parse::<u32>().ok()?.min(1 << 16))
+    });
+    ranges.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn timed<T>(what: &str, f: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let value = f();
+        println!("{:>9.3} ms  {what}", start.elapsed().as_secs_f64() * 1e3);
+        value
+    }
+
+    /// Run with `--nocapture` for the times.
+    #[test]
+    fn this_machine_answers() {
+        let live = timed("new", Live::new);
+        if let Some(missing) = timed("open types", || live.types_missing()) {
+            eprintln!("skipped: needs BTF: {}", missing.what);
+            return;
+        }
+        let task = timed("struct task_struct", || live.type_named(TypeName::Struct, "task_struct"));
+        let Some(Type::Struct(task)) = task else { panic!("{task:?}") };
+        let parent = timed("member real_parent", || live.member(&task, "real_parent")).unwrap();
+        assert_eq!(parent.ty, Type::Struct(task.clone()).ptr(crate::types::Space::Kernel));
+        assert_eq!(live.member(&task, "comm").unwrap().ty, Type::Str(16));
+        assert_eq!(live.member(&task, "tgid").unwrap().ty, Type::int(4));
+        assert_eq!(timed("missing member", || live.member(&task, "no_such_member")), None);
+        let whole = timed("expand task_struct", || live.expand(&task)).unwrap();
+        assert_eq!(whole.size, task.size);
+        assert!(whole.fields.iter().any(|f| f.name == "tgid") && whole.fields.iter().all(|f| !f.name.is_empty()));
+        assert_eq!(timed("typedef pid_t", || live.type_named(TypeName::Plain, "pid_t")), Some(Type::int(4)));
+        assert_eq!(timed("missing struct", || live.type_named(TypeName::Struct, "no_such_struct")), None);
+        let (family, value) = timed("enumerator TCP_ESTABLISHED", || live.enumerator("TCP_ESTABLISHED")).unwrap();
+        assert_eq!(value, 1, "{family:?}");
+        timed("enumerator again", || live.enumerator("TCP_ESTABLISHED")).unwrap();
+        assert!(live.enumerator("NO_SUCH_VARIANT").is_none());
+
+        let args = timed("raw tracepoint sched_switch", || live.raw_tracepoint("sched_switch")).unwrap();
+        let names: Vec<&str> = args.iter().map(|(n, _)| n.as_str()).collect();
+        assert!(names.starts_with(&["preempt", "prev", "next"]), "{args:?}");
+        assert_eq!(args[1].1, Type::Struct(task).ptr(crate::types::Space::Kernel));
+        let raw = timed("raw tracepoints", || live.raw_tracepoints().map(<[_]>::len)).unwrap();
+        assert!(raw > 100, "{raw}");
+        assert!(live.raw_tracepoints().unwrap().contains(&("vmlinux".into(), "sched_switch".into())));
+    }
+
+    #[test]
+    fn every_tracepoint_can_be_described() {
+        let live = Live::new();
+        let all = match timed("all tracepoints", || live.tracepoints()) {
+            Ok(all) => all,
+            Err(missing) => return eprintln!("skipped: needs tracefs: {}", missing.what),
+        };
+        assert!(all.is_sorted() && all.len() > 100);
+        // Slow (20 ms), but the kernel's own list.
+        let listed = live.tracefs().unwrap().read("available_events").unwrap();
+        let mut listed: Vec<(String, String)> =
+            listed.lines().filter_map(|l| l.split_once(':')).map(|(c, n)| (c.into(), n.into())).collect();
+        listed.sort();
+        assert_eq!(all, listed);
+        assert!(timed("has_tracepoint", || live.has_tracepoint("sched", "sched_switch")).unwrap());
+        assert!(!live.has_tracepoint("sched", "no_such_event").unwrap() && !live.has_tracepoint("..", "events").unwrap());
+        assert_eq!(live.tracepoint("sched", "no_such_event"), Ok(None));
+        let openat = timed("record of sys_enter_openat", || live.tracepoint("syscalls", "sys_enter_openat")).unwrap().unwrap();
+        let filename = openat.fields.iter().find(|f| f.field.name == "filename").unwrap();
+        assert_eq!(filename.field.ty, Type::int(1).ptr(crate::types::Space::User));
+        assert_eq!(live.tracefs().unwrap().event_id("syscalls", "sys_enter_openat"), Ok(Some(openat.id)));
+        timed("records of all", || {
+            for (category, name) in all {
+                let event = live.tracepoint(category, name).unwrap().unwrap_or_else(|| panic!("{category}:{name} has no format"));
+                for f in &event.fields {
+                    assert!(!f.field.name.is_empty() && !f.field.name.contains([' ', '*', '[']), "{category}:{name}: {f:?}");
+                    // What is not known is named by no more than its size.
+                    if let (Type::Array(elem, _), false) = (&f.field.ty, f.decl.contains('[')) {
+                        assert!(f.loc.is_some() || elem.size() == 1, "{category}:{name}: {f:?}");
+                    }
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn features_and_numbers() {
+        let live = Live::new();
+        for feature in
+            [Feature::UprobeMulti, Feature::PerfCookie, Feature::RawTracepointCookie, Feature::CpuV4, Feature::Btf, Feature::Loop]
+        {
+            let has = timed(&format!("{feature:?}"), || live.has(feature));
+            println!("{:>12}  = {has}", "");
+        }
+        assert!(!live.online_cpus().is_empty() && live.possible_cpus() as usize >= live.online_cpus().len());
+        let symbol = timed("kernel symbol", || live.kernel_symbol("schedule"));
+        println!("schedule = {symbol:x?}");
+        timed("missing kernel symbol", || assert_eq!(live.kernel_symbol("no_such_symbol"), None));
+        match live.cgroup_id("/") {
+            Ok(id) => assert!(id > 0, "the root has an id: {id}"),
+            Err(missing) => eprintln!("skipped: needs cgroup2: {}", missing.what),
+        }
+        assert!(live.cgroup_id("no/such/group").is_err());
+    }
+
+    #[test]
+    fn symbols_are_found_whole() {
+        let text =
+            b"ffffffff81000010 T ab\nffffffff81000020 t a\n0000000000000000 T hidden\nffffffffc0000000 t c\t[m]\nffffffff81000030 t end";
+        let find = |name: &str| find_symbol(&text[..], name);
+        assert_eq!(find("a"), Some(0xffff_ffff_8100_0020));
+        assert_eq!(find("ab"), Some(0xffff_ffff_8100_0010));
+        assert_eq!(find("c"), Some(0xffff_ffff_c000_0000));
+        assert_eq!(find("end"), Some(0xffff_ffff_8100_0030));
+        assert_eq!((find("b"), find("hidden"), find("T")), (None, None, None));
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(cpu_list("\n"), [] as [u32; 0]);
+    }
+}

@@ -1,0 +1,170 @@
+//! BPF programs that run on this machine, and their functions: what `fentry:bpf:…` can be attached to.
+//!
+//! Plain `bpf(2)`; commands and structures are the kernel's `include/uapi/linux/bpf.h`. A program that ends while the list is
+//! read is left out.
+
+#![allow(unsafe_code)] // bpf(2)
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::system::Missing;
+use crate::system::kernel_types::btf::{Blob, Kind};
+
+/// A function of a BPF program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramFunction {
+    /// The program's id, as `bpftool prog` shows it.
+    pub program: u32,
+    /// Its name in the program's types: the program's own, or that of a function that it calls.
+    pub name: String,
+}
+
+const PROG_GET_NEXT_ID: u32 = 11;
+const PROG_GET_FD_BY_ID: u32 = 13;
+const OBJ_GET_INFO_BY_FD: u32 = 15;
+const BTF_GET_FD_BY_ID: u32 = 19;
+
+/// Bounds on what is believed of the kernel's answers.
+const MOST_FUNCTIONS: u32 = 1 << 16;
+const MOST_BTF: u32 = 16 << 20;
+
+/// `union bpf_attr` of the commands by id.
+#[repr(C)]
+#[derive(Default)]
+struct ById {
+    id: u32,
+    next: u32,
+    flags: u32,
+}
+
+/// The same of `BPF_OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+struct InfoByFd {
+    fd: u32,
+    length: u32,
+    info: u64,
+}
+
+/// `struct bpf_prog_info`, up to `nr_func_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgInfo {
+    ty: u32,
+    id: u32,
+    tag: u64,
+    lengths: [u32; 2],
+    instructions: [u64; 2],
+    load_time: u64,
+    created_by_uid: u32,
+    nr_map_ids: u32,
+    map_ids: u64,
+    name: [u8; 16],
+    ifindex: u32,
+    flags: u32,
+    netns: [u64; 2],
+    nr_jited: [u32; 2],
+    jited: [u64; 2],
+    btf_id: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    nr_func_info: u32,
+    pad: u32,
+}
+
+/// `struct bpf_btf_info`, up to `id`.
+#[repr(C)]
+#[derive(Default)]
+struct BtfInfo {
+    btf: u64,
+    size: u32,
+    id: u32,
+}
+
+/// All functions of all programs that have types, by program. Needs CAP_SYS_ADMIN (`bpf_prog_get_next_id` of
+/// kernel/bpf/syscall.c).
+pub fn functions() -> Result<Vec<ProgramFunction>, Missing> {
+    let mut all = Vec::new();
+    let mut last = 0;
+    loop {
+        last = match next(last) {
+            Ok(Some(id)) => id,
+            Ok(None) => break,
+            Err(e) => {
+                let help = (e.raw_os_error() == Some(libc::EPERM)).then(|| "the kernel tells this to root only: run with sudo".into());
+                return Err(Missing { what: format!("the running BPF programs cannot be listed: {e}"), help });
+            }
+        };
+        all.extend(of_program(last).unwrap_or_default().into_iter().map(|name| ProgramFunction { program: last, name }));
+    }
+    Ok(all)
+}
+
+/// The next program's id.
+fn next(after: u32) -> io::Result<Option<u32>> {
+    let mut attr = ById { id: after, ..ById::default() };
+    match call(PROG_GET_NEXT_ID, &mut attr) {
+        Ok(_) => Ok(Some(attr.next)),
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Names of a program's functions; none without types.
+fn of_program(id: u32) -> io::Result<Vec<String>> {
+    let program = open(id)?;
+    let mut about = ProgInfo::default();
+    info(&program, &mut about)?;
+    let (count, size) = (about.nr_func_info, about.func_info_rec_size);
+    if about.btf_id == 0 || count == 0 || count > MOST_FUNCTIONS || !(8..=256).contains(&size) {
+        return Ok(Vec::new());
+    }
+    let mut records = vec![0u8; count as usize * size as usize];
+    let asked = ProgInfo { nr_func_info: count, func_info_rec_size: size, func_info: records.as_mut_ptr() as u64, ..ProgInfo::default() };
+    info(&program, &mut { asked })?;
+    let Some(types) = types(about.btf_id)? else { return Ok(Vec::new()) };
+    let word = |r: &[u8]| Some(u32::from_ne_bytes(r.get(4..8)?.try_into().ok()?));
+    let names = records.chunks_exact(size as usize).filter_map(|record| {
+        let entry = types.entry(word(record)?).filter(|e| e.kind == Kind::Func)?;
+        types.string(entry.name).filter(|n| !n.is_empty()).map(str::to_owned)
+    });
+    Ok(names.collect())
+}
+
+/// A descriptor of the program of this id.
+///
+/// Errors: no such program (any more), or no right to it.
+pub fn open(id: u32) -> io::Result<OwnedFd> {
+    descriptor(PROG_GET_FD_BY_ID, id)
+}
+
+fn types(id: u32) -> io::Result<Option<Blob>> {
+    let btf = descriptor(BTF_GET_FD_BY_ID, id)?;
+    let mut about = BtfInfo::default();
+    info(&btf, &mut about)?;
+    if about.size > MOST_BTF {
+        return Ok(None);
+    }
+    let mut bytes = vec![0u8; about.size as usize];
+    info(&btf, &mut BtfInfo { btf: bytes.as_mut_ptr() as u64, size: about.size, id: 0 })?;
+    Ok(Blob::from_vec(bytes, None).ok())
+}
+
+fn descriptor(command: u32, id: u32) -> io::Result<OwnedFd> {
+    let fd = call(command, &mut ById { id, ..ById::default() })?;
+    // SAFETY: these commands return a new descriptor
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Fills `about`, whose buffers must be as long as it says.
+fn info<T>(of: &OwnedFd, about: &mut T) -> io::Result<()> {
+    let mut attr = InfoByFd { fd: of.as_raw_fd() as u32, length: size_of::<T>() as u32, info: std::ptr::from_mut(about) as u64 };
+    call(OBJ_GET_INFO_BY_FD, &mut attr).map(|_| ())
+}
+
+fn call<T>(command: u32, attr: &mut T) -> io::Result<i32> {
+    // SAFETY: `attr` begins as the kernel's union for this command does, and is as long as is said; what it points to lives in
+    // the callers' frames and is as long as they say.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
