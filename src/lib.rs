@@ -1,5 +1,29 @@
 //! rbt: a tracer for Linux. README.md says what it is; this note says how it is built.
 //!
+//! # Glossary
+//!
+//! | word | meaning |
+//! |---|---|
+//! | kind | a probe kind, such as `tracepoint`: a row of `probes::KINDS` |
+//! | site | one place where a probe attaches; an attach point with a wildcard has many |
+//! | mechanism | how a site is attached ([`probes::Attach`]): a perf event, a trampoline, a link for many functions |
+//! | lowering | the choice of a cheaper mechanism that means the same |
+//! | row | a member of a table, plain data plus functions |
+//! | deferred value | a value that user space finishes when it is printed: a symbol, a stack, an address |
+//! | scratch memory | per-CPU memory for what does not fit the 512 bytes of a BPF program's stack; a slot is one program's share |
+//! | frame | the part of scratch memory that a call of a script's function gets |
+//! | chunk | a function cut out of a long body, so that the verifier checks it by itself |
+//! | double buffer | two copies of a map, so that `print(@m); clear(@m)` takes one moment of it |
+//! | artifact, manifest | the BPF object with all that user space must know of it; that part alone |
+//! | tally | per-CPU counters of a probe: records sent and lost, runs missed |
+//! | problem | a helper call that can fail at run time, counted by its place in the script |
+//! | tape | the kernel's records of which process mapped which file |
+//! | entry | what is typed at the prompt, started and ended by itself |
+//! | verb, tool | a word that writes a program (`rbt count`); a saved script (`rbt opensnoop`) |
+//! | snapshot | a file with what a kernel offers, to check scripts elsewhere |
+//! | finding, outcome, verdict | one message of `rbt check`; a script against a kernel; the sum of them, or of `--expect` |
+//! | sema, compat | the semantic analysis of a script; the work of `rbt check` |
+//!
 //! # The pipe
 //!
 //! ```text
@@ -32,6 +56,10 @@
 //! | functions of expectations (`--expect`) | `expect::FUNCTIONS` | one row |
 //! | settings | `settings::SETTINGS` | one row |
 //! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
+//! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
+//! | what holds for a mechanism (filters, notes) | `probes::Attach::traits` | one row |
+//! | diagnostic codes | `diag::codes` | one row |
+//! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, a row, and its action in `driver` |
 //!
 //! Closed sets (operators, statements, the shapes of types and values, the mechanisms of attachment) are enums matched
 //! without `_`, so that the compiler lists every place a new member touches. [`probes::Attach`] is closed because each
@@ -64,10 +92,10 @@
 //! - Before it is compiled, a script is lowered (`codegen/lower.rs`): a kind knows a cheaper mechanism that means the same
 //!   ([`probes::ProbeKind::lower`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
 //!   where the kernel will not have it the script is compiled once more without.
-//!   Functions that a trampoline itself runs take none, on any kernel: `system/trampolines.rs`.
+//!   Functions that a trampoline itself runs take none, on any kernel: `system/kernel/trampolines.rs`.
 //!   Where the kernel does not keep a trampoline's program from calling itself, the program does (`Emit::enter_alone`).
 //! - Types come from four places: the script's C part (`cdecl`, put before the others as a `TargetInfo` of its own), the traced
-//!   binary's debug information (`system/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
+//!   binary's debug information (`system/binary/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
 //! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
 //!

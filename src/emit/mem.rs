@@ -195,7 +195,7 @@ impl<'c> Emit<'c> {
     /// cleared the mark when it returns.
     pub(super) fn enter_alone(&mut self) -> PointerValue<'c> {
         let marks = self.data_global("busy", BUSY_SECTION, MOST_CPUS * 8);
-        // takes no trampoline: see `system/trampolines.rs`
+        // takes no trampoline: see `system/kernel/trampolines.rs`
         let cpu = self.call(Helper::GetSmpProcessorId, &[]);
         let cpu = self.opaque(cpu);
         let cpu = self.and(cpu, self.int(u64::from(MOST_CPUS) - 1));

@@ -16,7 +16,7 @@
 #   -f FILE     these functions instead, one a line
 #   -l FOLDER   where all is kept (default: target/hunt); a second run goes on where the first ended
 #   -r          report what was found, and attach nothing
-#   -c          compare src/system/trampolines.rs with the kernels' images, and attach nothing: no function that the code
+#   -c          compare src/system/kernel/trampolines.rs with the kernels' images, and attach nothing: no function that the code
 #               around a trampoline's programs calls may be one that rbt lists for fentry
 #
 # RBT        the rbt to run (default: target/debug/rbt); a release build takes half the time in emulation
