@@ -272,7 +272,7 @@ impl<'c> Emit<'c> {
         let frames = match of_kernel {
             true if raw => self.without_template(room),
             // what the kernel may do there came long after such maps
-            true if self.in_trampoline() && self.allocates => self.with_function(room),
+            true if self.knows_function() && self.allocates => self.with_function(room),
             false if self.at_entry && limit > 1 => self.with_caller(room),
             _ => taken,
         };

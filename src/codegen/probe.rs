@@ -4,7 +4,7 @@ use super::Gen;
 use super::artifact::{Program, Site};
 use super::place;
 use crate::emit::{Cmp, Helper, Operand, ProgramType, Repr, Section};
-use crate::probes::{Attach, syscall};
+use crate::probes::{Attach, lsm, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
 use crate::system::machine::registers::ORIG_AX;
@@ -234,5 +234,6 @@ fn sets_vars(e: &hir::Expr) -> bool {
 /// Which program a probe's first site makes.
 fn section(ty: ProgramType, attach: &Attach) -> Section {
     let ret = matches!(attach, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. } | Attach::Trampoline { exit: true, .. });
-    Section { ty, ret, target: attach.target() }
+    let target = if ty == ProgramType::Lsm { lsm::target(attach) } else { attach.target() };
+    Section { ty, ret, target }
 }

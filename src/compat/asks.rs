@@ -123,6 +123,7 @@ fn constants(ty: ProgramType) -> &'static [&'static str] {
         ProgramType::KprobeSession => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
         ProgramType::PerfEvent => &["BPF_PROG_TYPE_PERF_EVENT"],
         ProgramType::Tracing => &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
+        ProgramType::Lsm => &["BPF_PROG_TYPE_LSM", "BPF_LSM_MAC"],
         ProgramType::Iter => &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
     }
 }
@@ -199,6 +200,7 @@ fn mechanism(program: &Program) -> Option<(String, String)> {
         (_, ProgramType::KprobeSession) => "kprobe.session",
         (Attach::Kprobe { ret: false, .. }, _) => "kprobe",
         (Attach::Kprobe { ret: true, .. }, _) => "kretprobe",
+        (_, ProgramType::Lsm) => "lsm",
         (Attach::Trampoline { exit: false, .. }, _) => "fentry",
         (Attach::Trampoline { exit: true, .. }, _) => "fexit",
         (Attach::Tracepoint { .. }, _) => "tracepoint",

@@ -477,6 +477,11 @@ impl<'c> Emit<'c> {
         self.row().is_some_and(|row| row.by_trampoline)
     }
 
+    /// Does `bpf_get_func_ip` tell it the traced function, of a trampoline?
+    pub fn knows_function(&self) -> bool {
+        self.row().is_some_and(|row| row.knows_function)
+    }
+
     /// What is known of the type of the program under construction.
     fn row(&self) -> Option<&'static ProgramRow> {
         self.fun_ref().section.as_ref().map(|s| s.ty.row())

@@ -26,6 +26,8 @@ pub enum ProgramType {
     Tracing,
     /// The same for objects that the kernel goes through (`BPF_TRACE_ITER`).
     Iter,
+    /// `BPF_PROG_TYPE_LSM` on a hook of security modules.
+    Lsm,
 }
 
 /// What is known of a type.
@@ -44,6 +46,8 @@ pub struct ProgramRow {
     pub multi: bool,
     /// A trampoline calls it.
     pub by_trampoline: bool,
+    /// `bpf_get_func_ip` tells it the traced function.
+    pub knows_function: bool,
     /// The frames of BPF's own with which a kernel stack starts that it takes: the program's and bpf_trace_runN's, or its
     /// trampoline's. The other types' stacks start where the event happened.
     pub own_frames: u64,
@@ -64,6 +68,7 @@ const PLAIN: ProgramRow = ProgramRow {
     overlaps: false,
     multi: false,
     by_trampoline: false,
+    knows_function: false,
     own_frames: 0,
     returns: 0,
     returns_fixed: false,
@@ -97,6 +102,17 @@ impl ProgramType {
             // the verifier takes no other result
             ProgramType::Tracing => &ProgramRow {
                 sections: ["fentry", "fexit"],
+                by_trampoline: true,
+                knows_function: true,
+                own_frames: 2,
+                returns_fixed: true,
+                has_target: true,
+                of_kernel_functions: true,
+                ..PLAIN
+            },
+            // 0 leaves the decision to the other modules
+            ProgramType::Lsm => &ProgramRow {
+                sections: ["lsm", "lsm"],
                 by_trampoline: true,
                 own_frames: 2,
                 returns_fixed: true,

@@ -303,7 +303,7 @@ pub(super) fn function<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env) -> Int
 }
 
 /// A word of the context as a value of this type; a struct by value is read where it lies.
-fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type, env: &Env) -> Operand<'c> {
+pub(super) fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type, env: &Env) -> Operand<'c> {
     let from_memory = |e: &mut Emit<'c>| {
         let ctx = e.addr(e.ctx());
         e.add(ctx, e.int(offset.into()))

@@ -6,6 +6,7 @@ mod fentry;
 pub mod iter;
 mod kernel;
 mod kprobe;
+pub mod lsm;
 mod rawtracepoint;
 mod shared;
 mod special;
@@ -293,6 +294,7 @@ pub static KINDS: &[&dyn ProbeKind] = &[
     &kprobe::KRETPROBE,
     &fentry::FENTRY,
     &fentry::FEXIT,
+    &lsm::Lsm,
     &uprobe::UPROBE,
     &uprobe::URETPROBE,
     &usdt::Usdt,

@@ -117,7 +117,7 @@ enum Made {
 /// when all else is there.
 pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
     let rank = |program: &Program| match program.ty {
-        ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing => 0,
+        ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing | ProgramType::Lsm => 0,
         ProgramType::Kprobe | ProgramType::KprobeMulti if returns(program) => 1,
         ProgramType::Kprobe | ProgramType::KprobeMulti | ProgramType::KprobeSession => 0,
         ProgramType::RawTracepoint | ProgramType::Tracepoint | ProgramType::Iter => 1,
@@ -159,6 +159,7 @@ pub(super) fn attach(
         | ProgramType::PerfEvent
         | ProgramType::Kprobe
         | ProgramType::Tracing
+        | ProgramType::Lsm
         | ProgramType::Iter => {}
     }
     // One link for all: system calls (the program tells them apart), and the offsets of a file.
@@ -311,6 +312,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
         | ProgramType::KprobeMulti
         | ProgramType::KprobeSession
         | ProgramType::Tracing
+        | ProgramType::Lsm
         | ProgramType::Iter => {
             let cookie = sites.first().map_or(0, |(cookie, _)| *cookie);
             on_event(perf::uprobe(&c_path(path)?, offset, semaphore, ret, settings.only_pid())?, program, cookie).map(Made::Slow)

@@ -16,6 +16,8 @@ pub(super) const CODES: &[Code] = &[
     error("no-cgroup", "a cgroup or a container does not exist")
         .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
     warning("no-kfunc", "this kernel has no BPF function that a value needs; the value is shown as [unknown]"),
+    error("no-lsm", "the kernel has no BPF among its security modules")
+        .remedy("use a kernel with CONFIG_BPF_LSM, or a fentry probe on the function security_HOOK"),
     error("no-match", "a wildcard matches nothing")
         .example("tracepoint:syscalls:zzz* { exit(); }", "tracepoint:syscalls:sys_enter_openat* { exit(); }"),
     error("no-probes", "nothing is left to attach"),
@@ -34,6 +36,7 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-function", "a function does not exist: in the language, in the kernel or in the binary")
         .remedy("`man rbt-language` lists the functions")
         .example(r#"begin { prinft("x"); }"#, r#"begin { printf("x"); }"#),
+    error("unknown-hook", "the kernel's security modules have no hook of that name").remedy("`rbt -l 'lsm:*'` lists the hooks"),
     error("unknown-line", "no code belongs to this source line").remedy("`objdump -dl` shows which lines have code"),
     error("unknown-module", "the kernel has no module of this name")
         .example("kprobe:nosuchmodule:vfs_read { exit(); }", "begin { exit(); }"),
