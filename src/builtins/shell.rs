@@ -231,8 +231,11 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, bool)
     };
     let part = input::read_open_while(&mut reader, input::TEXT, true, &go_on)?;
     drop(reader);
+    if part.left {
+        return Ok((part, true));
+    }
     // one that has closed its output may still run
-    while !part.left {
+    loop {
         if let Some(status) = child.try_wait()? {
             return Ok((part, status.success()));
         }
@@ -241,7 +244,6 @@ fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, bool)
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok((part, true))
 }
 
 #[cfg(test)]
