@@ -308,7 +308,11 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
         return Err(failure(missing));
     }
     if page.verbose {
-        if let Some(types) = sys.kernel_types() {
+        // one that the script declares counts first
+        let declared = sys.type_named(kind, pattern);
+        if let Some(ty) = declared.filter(|ty| sys.kernel_types().and_then(|types| types.named(kind, pattern)).as_ref() != Some(ty)) {
+            define(word, pattern, &ty, page);
+        } else if let Some(types) = sys.kernel_types() {
             types.definitions(kind, pattern, &mut |text| {
                 text.lines().for_each(|l| page.line(l));
                 page.line("");
@@ -333,6 +337,23 @@ fn list_types(kind: TypeName, word: &str, pattern: &str, page: &mut Page) -> Res
         page.line(&format!("{word} {name}"));
     }
     Ok(())
+}
+
+/// Members of a type that a script declares.
+fn define(word: &str, name: &str, ty: &Type, page: &mut Page) {
+    page.line(&format!("{word} {name} {{"));
+    if let Type::Enum(e) = ty {
+        for (variant, value) in &e.variants {
+            page.line(&format!("    {variant} = {value},"));
+        }
+    }
+    if let Type::Struct(s) = ty {
+        for f in page.env.sys.expand(s).map(|r| r.fields).unwrap_or_default() {
+            let width = f.bits.map(|(_, width)| format!(" : {width}")).unwrap_or_default();
+            page.line(&format!("    {}{width};", declare(&f.ty, &f.name)));
+        }
+    }
+    page.line("};");
 }
 
 /// A C declaration.
