@@ -23,6 +23,7 @@ use crate::verdict::{self, Finding, Level, SourceLocation, State};
 
 use super::config::Config;
 use super::exceptions::Exceptions;
+use super::location::place;
 use super::subjects::Subject;
 use super::uses::{self, TypeUse};
 use super::{asks, compare};
@@ -443,16 +444,6 @@ impl Work<'_> {
         let kind = text.and_then(|t| probes::find(t.split(':').next()?));
         kind.is_some_and(|k| k.offers().has(ContextFeatures::BINARY))
     }
-}
-
-/// A span as reports have it; none for a script as a whole.
-pub fn place(span: Span, sources: &[Source]) -> Option<SourceLocation> {
-    if span == Span::default() {
-        return None;
-    }
-    let source = sources.get(usize::from(span.source))?;
-    let ((line, column), (end_line, end_column)) = (source.line_col(span.start), source.line_col(span.end.max(span.start)));
-    Some(SourceLocation { file: source.name.clone(), line, column, end_line, end_column, text: source.line(line).to_string() })
 }
 
 /// Settings by the options of the script's first line: `#!/usr/bin/env -S rbt --unsafe`.

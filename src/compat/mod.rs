@@ -12,6 +12,7 @@ mod config;
 mod examine;
 mod exceptions;
 mod kernels;
+mod location;
 mod subjects;
 mod uses;
 

@@ -9,7 +9,7 @@ use crate::system::TargetInfo;
 use crate::types::Type;
 use crate::verdict::SourceLocation;
 
-use super::examine::place;
+use super::location::place;
 
 /// A use. Equal on two kernels where `place` and `what` are.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use super::mappings::{Line, hold, is_at};
+use super::proc_maps::{Line, hold, is_at};
 
 /// Files that their paths do not lead to (deleted, replaced, of a container) are held open, at most so many.
 const HELD: usize = 256;

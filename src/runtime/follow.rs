@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::Context;
 
@@ -64,27 +63,4 @@ fn parents() -> BTreeMap<u32, u32> {
         stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
     };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(|pid| Some((pid, parent(pid)?))).collect()
-}
-
-/// This process's id as the kernel numbers it, whatever namespace it is in; 0, which none is, where that is not to be known.
-pub(super) fn own_id() -> u64 {
-    // bpf_get_current_pid_tgid(); r0 >>= 32; exit
-    const GET: [u64; 3] = [0x0000_000e_0000_0085, 0x0000_0020_0000_0077, 0x0000_0000_0000_0095];
-    // SAFETY: the instructions and the license outlive the call, and are as many as is said
-    let fd = unsafe {
-        libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT,
-            c"rbt_own_id".as_ptr(),
-            c"GPL".as_ptr(),
-            GET.as_ptr().cast(),
-            GET.len() as u64,
-            std::ptr::null_mut(),
-        )
-    };
-    if fd < 0 {
-        return 0;
-    }
-    // SAFETY: just made, and nobody else's
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    super::load::run_once(fd.as_raw_fd(), 0).map_or(0, u64::from)
 }

@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
@@ -281,7 +280,7 @@ fn prepare_maps(
                     tai_offset: clock(libc::CLOCK_TAI).wrapping_sub(clock(libc::CLOCK_MONOTONIC)),
                     unix_offset: clock(libc::CLOCK_REALTIME).wrapping_sub(clock(libc::CLOCK_BOOTTIME)),
                     never: 0,
-                    own: super::follow::own_id(),
+                    own: super::by_hand::own_id(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
                     seed: seed(),
@@ -520,27 +519,10 @@ pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach, sign
     for (program, fd) in manifest.programs.iter().zip(&loaded.programs) {
         let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
-            signals.attend(loaded.state.flags(), known, || run_once(fd, 0)).with_context(|| format!("cannot run {}", site.name))?;
+            signals
+                .attend(loaded.state.flags(), known, || super::by_hand::run_once(fd, 0))
+                .with_context(|| format!("cannot run {}", site.name))?;
         }
     }
     Ok(())
-}
-
-/// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10), and gives what it returns. `first` is the
-/// first argument that it gets.
-pub(super) fn run_once(program: RawFd, first: u64) -> std::io::Result<u32> {
-    // The context: as many arguments as a raw tracepoint can have, the others zero.
-    let mut args = [0u64; 12];
-    args[0] = first;
-    let mut opts = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
-        ctx_in: ptr::from_ref(&args).cast(),
-        ctx_size_in: size_of_val(&args) as u32,
-        ..Default::default()
-    };
-    // SAFETY: the options and the context outlive the call
-    match unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &mut opts) } {
-        0 => Ok(opts.retval),
-        error => Err(std::io::Error::from_raw_os_error(-error)),
-    }
 }

@@ -3,7 +3,6 @@
 //! From `/proc/PID/maps` while it is alive, and from the kernel's records of what was mapped ([`mmap_events`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::earlier::{Early, Look};
 use super::mmap_events::Event;
+use super::proc_maps::{Line, hold, is_at};
 use super::tape::Tape;
 use crate::input;
 
@@ -44,13 +44,6 @@ impl Object {
         }
         self.held.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
-}
-
-/// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
-/// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
-/// ext4 at once).
-pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
-    fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
 }
 
 /// What memory is made of.
@@ -443,56 +436,10 @@ impl Mappings {
     }
 }
 
-/// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
-/// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
-pub(super) fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
-    let by_mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
-    input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
-}
-
-/// A line of `/proc/PID/maps`: `start-end perms offset dev inode   path` (proc_pid_maps(5)).
-#[derive(Debug)]
-pub(super) struct Line<'a> {
-    start: u64,
-    end: u64,
-    pub(super) executable: bool,
-    offset: u64,
-    pub(super) inode: u64,
-    path: &'a OsStr,
-}
-
-impl<'a> Line<'a> {
-    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
-        let mut parts = line.splitn(6, |b| *b == b' ');
-        let mut next = || parts.next();
-        let (range, perms, offset, _dev, inode) = (text(next()?)?, next()?, text(next()?)?, next()?, text(next()?)?);
-        let (start, end) = range.split_once('-')?;
-        Some(Self {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
-            executable: perms.get(2) == Some(&b'x'),
-            offset: u64::from_str_radix(offset, 16).ok()?,
-            inode: inode.parse().ok()?,
-            path: OsStr::from_bytes(next().unwrap_or_default().trim_ascii_start()),
-        })
-    }
-
-    /// The path of the file that is mapped, and whether it has been deleted; none for other memory.
-    pub(super) fn file(&self) -> Option<(PathBuf, bool)> {
-        let name = self.path.as_bytes();
-        let deleted = name.strip_suffix(b" (deleted)");
-        let path = || PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(name)));
-        (name.starts_with(b"/") && !name.starts_with(b"//")).then(|| (path(), deleted.is_some()))
-    }
-}
-
-fn text(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     #[test]
     fn lines() {

@@ -34,6 +34,7 @@ use crate::types::{Deferred, Type};
 use crate::value::{Last, Output};
 
 mod attach;
+mod by_hand;
 pub mod child;
 mod collect;
 mod context;
@@ -55,6 +56,7 @@ mod perf_map;
 mod poll;
 mod privileges;
 mod problems;
+mod proc_maps;
 mod refused;
 mod remote;
 mod replaced_files;

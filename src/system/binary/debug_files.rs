@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSection};
 
-use crate::system::binary::elf;
+use crate::system::binary::file::map;
 
 /// Where debuggers look when they are told nothing, as `--debuginfo` would say it.
 const USUAL: [&str; 3] = ["", ".debug", "/usr/lib/debug"];
@@ -27,7 +27,7 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
     let id = file.build_id().ok().flatten();
     let link = file.gnu_debuglink().ok().flatten().map(|(name, sum)| (String::from_utf8_lossy(name).into_owned(), sum));
     let usable = |place: PathBuf, sum: Option<u32>| {
-        let data = elf::map(&place).ok()?;
+        let data = map(&place).ok()?;
         let other = object::File::parse(&*data).ok()?;
         let same = match (id, other.build_id().ok().flatten()) {
             (Some(a), Some(b)) => a == b,
@@ -115,7 +115,7 @@ fn checksum(data: &[u8]) -> u32 {
 /// The path of a binary's separate debug file, for what it has no debug information of its own for. `name` is its name,
 /// `at` a path that leads to it.
 pub fn debug_file(name: &Path, at: &Path, dirs: &[String]) -> Option<PathBuf> {
-    let data = elf::map(at).ok()?;
+    let data = map(at).ok()?;
     let has = |f: &object::File<'_>| f.section_by_name(".debug_info").is_some_and(|s| s.file_range().is_some_and(|(_, size)| size > 0));
     let own = object::File::parse(&*data).ok()?;
     if has(&own) { None } else { find(name, &data, dirs, |f| has(f) || f.symbols().next().is_some()).map(|found| found.path) }

@@ -1,20 +1,15 @@
 //! Binaries: functions, data objects and segments of an ELF file.
 //!
 //! Not here: which file a name means (`locate`), DWARF, names of addresses (the runtime's `symbolize`).
-//!
-//! Unsafe: the file is mapped rather than read, so that a large binary costs only the pages looked at. A file that
-//! another process truncates meanwhile would end us with SIGBUS; binaries in use are replaced by renaming, not in place.
-#![allow(unsafe_code)]
 
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionTable, Sym};
 use object::{Endianness, FileKind, Object};
 
-use crate::failure::reason;
-use crate::input;
+pub use crate::system::binary::file::{Segment, address, offset};
+pub(in crate::system) use crate::system::binary::file::{map, not_elf};
 pub use crate::system::binary::locate::resolve;
 use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary::go};
 
@@ -34,41 +29,6 @@ pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
         .map(|index| Binary { path: path.to_owned(), ..index })
         .map_err(|why| Missing { what: format!("{} is a damaged ELF file: {why}", path.display()), help: Some("install it again".into()) })
 }
-
-/// That a file is no ELF file, with what can be told from its first bytes.
-pub(in crate::system) fn not_elf(path: &Path) -> Missing {
-    let mut start = Vec::new();
-    let _ = input::open_regular(path).and_then(|(file, _)| file.take(256).read_to_end(&mut start));
-    let text = String::from_utf8_lossy(&start);
-    let help = match text.strip_prefix("#!").map(|rest| rest.lines().next().unwrap_or_default().trim()) {
-        Some(interpreter) if !interpreter.is_empty() => format!("it is a script: probe its interpreter, {interpreter}"),
-        _ if text.contains("GNU ld script") => "it is a linker's script: name the library itself, such as libc.so.6".into(),
-        _ => "name a program or a shared library".into(),
-    };
-    Missing { what: format!("{} is not an ELF file", path.display()), help: Some(help) }
-}
-
-pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
-    let cannot = |why: io::Error| {
-        let denied = why.kind() == io::ErrorKind::PermissionDenied;
-        let help = if denied { "run as root, or check its permissions" } else { "check the path" };
-        Missing { what: format!("cannot open {}: {}", path.display(), reason(&why)), help: Some(help.into()) }
-    };
-    let (file, meta) = match input::open_regular(path) {
-        // mapping a device may do anything
-        Err(why) if why.kind() == io::ErrorKind::InvalidInput => return Err(not_elf(path)),
-        opened => opened.map_err(cannot)?,
-    };
-    // An empty file cannot be mapped (EINVAL).
-    if meta.len() == 0 {
-        return Err(not_elf(path));
-    }
-    // SAFETY: see the module's note.
-    unsafe { memmap2::Mmap::map(&file) }.map_err(cannot)
-}
-
-/// A loadable segment: virtual address, file offset, size in the file, executable.
-pub type Segment = (u64, u64, u64, bool);
 
 /// A symbol not yet copied out of the file.
 struct Symbol<'d> {
@@ -145,16 +105,6 @@ pub fn segments(path: &Path) -> Option<Vec<Segment>> {
 pub fn go_functions(path: &Path) -> Option<Vec<Function>> {
     let data = map(path).ok()?;
     go::functions(&data, &segments(path)?)
-}
-
-/// File offset to virtual address, within executable segments.
-pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
-    segments.iter().find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size).map(|(va, off, _, _)| va + (offset - off))
-}
-
-/// Virtual address to file offset.
-pub fn offset(segments: &[Segment], addr: u64) -> Option<u64> {
-    segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
 }
 
 fn separate_symbols<'d, E: FileHeader<Endian = Endianness>>(data: &'d [u8], symbols: &mut Symbols<'d>) -> object::read::Result<()> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use object::{Object, ObjectSection};
 
-use crate::system::binary::elf::{Segment, offset};
+use crate::system::binary::file::{Segment, offset};
 use crate::system::{Abi, Function};
 
 /// Go's functions of a file, by address; none where the file is not Go's. Names are as the linker has them: `main.main`.

@@ -3,6 +3,7 @@
 pub mod debug_files;
 pub mod dwarf;
 pub mod elf;
+pub(in crate::system) mod file;
 pub(in crate::system) mod go;
 pub mod instructions;
 pub(in crate::system) mod ldcache;

@@ -1,0 +1,14 @@
+//! Places in scripts, as reports have them.
+
+use crate::diag::{Source, Span};
+use crate::verdict::SourceLocation;
+
+/// A span as reports have it; none for a script as a whole.
+pub fn place(span: Span, sources: &[Source]) -> Option<SourceLocation> {
+    if span == Span::default() {
+        return None;
+    }
+    let source = sources.get(usize::from(span.source))?;
+    let ((line, column), (end_line, end_column)) = (source.line_col(span.start), source.line_col(span.end.max(span.start)));
+    Some(SourceLocation { file: source.name.clone(), line, column, end_line, end_column, text: source.line(line).to_string() })
+}

@@ -1,0 +1,64 @@
+//! Lines of `/proc/PID/maps` (proc_pid_maps(5)), and the files behind them.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::input;
+
+/// Is the file at a path the one that was mapped under that name at that time? By its inode, since a process in a
+/// container means another file by the path; and by when its contents changed, since inodes' numbers are used again (by
+/// ext4 at once).
+pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
+}
+
+/// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
+/// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
+pub(super) fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
+    let by_mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
+    input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
+}
+
+/// A line of `/proc/PID/maps`: `start-end perms offset dev inode   path` (proc_pid_maps(5)).
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) executable: bool,
+    pub(super) offset: u64,
+    pub(super) inode: u64,
+    pub(super) path: &'a OsStr,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut parts = line.splitn(6, |b| *b == b' ');
+        let mut next = || parts.next();
+        let (range, perms, offset, _dev, inode) = (text(next()?)?, next()?, text(next()?)?, next()?, text(next()?)?);
+        let (start, end) = range.split_once('-')?;
+        Some(Self {
+            start: u64::from_str_radix(start, 16).ok()?,
+            end: u64::from_str_radix(end, 16).ok()?,
+            executable: perms.get(2) == Some(&b'x'),
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            inode: inode.parse().ok()?,
+            path: OsStr::from_bytes(next().unwrap_or_default().trim_ascii_start()),
+        })
+    }
+
+    /// The path of the file that is mapped, and whether it has been deleted; none for other memory.
+    pub(super) fn file(&self) -> Option<(PathBuf, bool)> {
+        let name = self.path.as_bytes();
+        let deleted = name.strip_suffix(b" (deleted)");
+        let path = || PathBuf::from(OsStr::from_bytes(deleted.unwrap_or(name)));
+        (name.starts_with(b"/") && !name.starts_with(b"//")).then(|| (path(), deleted.is_some()))
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}

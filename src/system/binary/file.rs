@@ -1,0 +1,58 @@
+//! A file of code in memory, and where its segments are.
+//!
+//! Unsafe: the file is mapped rather than read, so that a large binary costs only the pages looked at. A file that
+//! another process truncates meanwhile would end us with SIGBUS; binaries in use are replaced by renaming, not in place.
+#![allow(unsafe_code)] // see above
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::failure::reason;
+use crate::input;
+use crate::system::Missing;
+
+/// That a file is no ELF file, with what can be told from its first bytes.
+pub(in crate::system) fn not_elf(path: &Path) -> Missing {
+    let mut start = Vec::new();
+    let _ = input::open_regular(path).and_then(|(file, _)| file.take(256).read_to_end(&mut start));
+    let text = String::from_utf8_lossy(&start);
+    let help = match text.strip_prefix("#!").map(|rest| rest.lines().next().unwrap_or_default().trim()) {
+        Some(interpreter) if !interpreter.is_empty() => format!("it is a script: probe its interpreter, {interpreter}"),
+        _ if text.contains("GNU ld script") => "it is a linker's script: name the library itself, such as libc.so.6".into(),
+        _ => "name a program or a shared library".into(),
+    };
+    Missing { what: format!("{} is not an ELF file", path.display()), help: Some(help) }
+}
+
+/// The file, mapped.
+pub(in crate::system) fn map(path: &Path) -> Result<memmap2::Mmap, Missing> {
+    let cannot = |why: io::Error| {
+        let denied = why.kind() == io::ErrorKind::PermissionDenied;
+        let help = if denied { "run as root, or check its permissions" } else { "check the path" };
+        Missing { what: format!("cannot open {}: {}", path.display(), reason(&why)), help: Some(help.into()) }
+    };
+    let (file, meta) = match input::open_regular(path) {
+        // mapping a device may do anything
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => return Err(not_elf(path)),
+        opened => opened.map_err(cannot)?,
+    };
+    // An empty file cannot be mapped (EINVAL).
+    if meta.len() == 0 {
+        return Err(not_elf(path));
+    }
+    // SAFETY: see the module's note.
+    unsafe { memmap2::Mmap::map(&file) }.map_err(cannot)
+}
+
+/// A loadable segment: virtual address, file offset, size in the file, executable.
+pub type Segment = (u64, u64, u64, bool);
+
+/// File offset to virtual address, within executable segments.
+pub fn address(segments: &[Segment], offset: u64) -> Option<u64> {
+    segments.iter().find(|(_, off, size, x)| *x && offset >= *off && offset - off < *size).map(|(va, off, _, _)| va + (offset - off))
+}
+
+/// Virtual address to file offset.
+pub fn offset(segments: &[Segment], addr: u64) -> Option<u64> {
+    segments.iter().find(|(va, _, size, _)| addr >= *va && addr - va < *size).map(|(va, off, _, _)| off + (addr - va))
+}
