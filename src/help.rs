@@ -289,29 +289,32 @@ fn list(found: &[&Entry], out: &mut String) {
 
 /// What there is, for whoever names no word.
 pub fn overview() -> String {
-    let mut out = String::from("rbt asks the kernel and programs what they do.\n\nA question in a word (rbt VERB --help has examples):\n");
+    let mut out = String::from(
+        "rbt traces Linux: it runs small programs in the kernel when events occur.\n\nQuestions in one word (rbt VERB --help shows examples):\n",
+    );
     for v in VERBS {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
     }
-    let _ = writeln!(out, "\nA tool by its name (rbt one-liners lists all {}):", SCRIPTS.len());
+    let _ = writeln!(out, "\nTools (rbt one-liners lists all {}):", SCRIPTS.len());
     let known = ["opensnoop", "execsnoop", "biolatency"];
     for s in known.iter().filter_map(|name| scripts::find(name)) {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {}", s.name), Header::of(s.text).line());
     }
     out.push_str(
         "
-A program of one's own:
+Your own program:
   rbt -e 'PROBE { STATEMENTS }'         from the command line
   rbt FILE [ARGUMENTS]                  from a file
   rbt                                   at a prompt
 
-What can be traced:
-  rbt -l 'PATTERN'                      probes; -lv shows what they know
-  rbt info                              what this machine can do
+Probes:
+  rbt -l 'PATTERN'                      list probes; -lv shows their arguments
+  rbt info                              show what this machine supports
 
-What a word means, be it a probe, function, variable, setting, option, verb or tool:
-  rbt help WORD                         for instance rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
-  rbt help TEXT                         what mentions it, for instance rbt help histogram
+Help:
+  rbt help WORD                         explain a probe, builtin, setting, option, verb, tool or code:
+                                        rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
+  rbt help TEXT                         list what mentions a text: rbt help histogram
 
 All options: rbt --help. The manual: man rbt.
 ",

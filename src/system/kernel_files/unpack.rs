@@ -14,12 +14,26 @@ pub(super) fn elf(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
         if bytes.starts_with(b"\x7fELF") {
             return Ok(bytes);
         }
+        if let Some(what) = foreign(&bytes) {
+            return Err(format!("it is {what}; rbt reads kernels of x86_64"));
+        }
         bytes = match payload(&bytes)? {
             Some(packed) => inflate(packed)?,
             None => inflate(&bytes)?,
         };
     }
     Err("it is packed in too many layers".into())
+}
+
+/// What an image is that other architectures boot, by its magic number (Documentation/arch/{arm64,riscv}, drivers/firmware/efi).
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    const MAGIC: std::ops::Range<usize> = 0x38..0x3c;
+    match (bytes.get(MAGIC), bytes.get(4..8)) {
+        (Some(b"ARM\x64"), _) => Some("an image of arm64"),
+        (Some(b"RSC\x05"), _) => Some("an image of riscv64"),
+        (_, Some(b"zimg")) if bytes.starts_with(b"MZ") => Some("an EFI zboot image, as arm64, riscv64 and loongarch64 have"),
+        _ => None,
+    }
 }
 
 /// The compressed kernel in a `bzImage`; none where it is no such file.

@@ -169,6 +169,9 @@ fn what_is_wrong_is_told() {
     let said = |bytes: &[u8]| from_vmlinux(&folder.put("image", bytes), &mut |_| {}).unwrap_err().what;
     assert!(said(b"").contains("neither an ELF file nor a bzImage"));
     assert!(said(&made::module()).contains("no kernel"));
+    let image = |at: usize, magic: &[u8]| [&vec![0u8; at], magic, &[0u8; 64]].concat();
+    assert!(said(&image(0x38, b"ARM\x64")).contains("it is an image of arm64"));
+    assert!(said(&[b"MZ\0\0zimg".as_slice(), &[0; 64]].concat()).contains("EFI zboot"));
     assert!(from_vmlinux(Path::new("/nowhere"), &mut |_| {}).unwrap_err().what.contains("no such file"));
 }
 
