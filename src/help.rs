@@ -1,4 +1,4 @@
-//! `rbt help WORD`: one place to look for a word, whatever it is. Its entries are the rows of the tables.
+//! `rbt help WORD`: help on any word. Its entries come from the rows of the tables.
 
 use std::fmt::Write;
 
@@ -15,23 +15,23 @@ use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
 use crate::{sema, syntax};
 
-/// Something that has a name and a text.
+/// A name with its help text.
 pub struct Entry {
-    /// What it is called; the first is canonical.
+    /// Its names; the first is canonical.
     pub names: Vec<String>,
-    /// What it is: `verb`, `function`.
+    /// Its kind, such as `verb` or `function`.
     pub what: &'static str,
-    /// A line about it.
+    /// A line of documentation.
     pub line: String,
     text: Text,
 }
 
-/// Made when it is asked for: a script has to be read.
+/// The help text, built on demand because the text of a tool requires parsing its script.
 type Text = Box<dyn Fn() -> String>;
 
-/// So many columns a line of a list may have.
+/// Maximum width of a line in a list.
 const WIDTH: usize = 110;
-/// So many are listed of what only mentions a word.
+/// Maximum number of listed entries that only mention a word.
 const MOST: usize = 40;
 
 impl Entry {
@@ -39,7 +39,7 @@ impl Entry {
         Self { names, what, line: line.into(), text: Box::new(text) }
     }
 
-    /// What its table says of it.
+    /// The help text.
     pub fn text(&self) -> String {
         (self.text)()
     }
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// All that has a text, in the order of the lists.
+/// All entries, in the order in which lists show them.
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     all.extend(VERBS.iter().map(|v| Entry::new(vec![v.name.into()], "verb", v.doc, || cli::verbs::help(v))));
@@ -75,15 +75,15 @@ pub fn entries() -> Vec<Entry> {
             let options = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
             scripts::help(s.name, s.text, &options)
         };
-        Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "one-liner", Header::of(s.text).line(), text)
+        Entry::new(vec![s.name.into(), format!("{}.bt", s.name)], "tool", Header::of(s.text).line(), text)
     }));
     all.extend(ELSEWHERE.iter().map(|(other, here)| {
-        let text = move || format!("What other tools call {other} is `{here}` here; `{here} --help` tells more of it.\n");
-        Entry::new(vec![(*other).into()], "elsewhere", format!("here it is {here}"), text)
+        let text = move || format!("rbt's counterpart of {other} is `{here}`; see `{here} --help`.\n");
+        Entry::new(vec![(*other).into()], "elsewhere", format!("see {here}"), text)
     }));
     all.extend(SUBJECTS.iter().map(|(subject, doc)| {
         let text = move || format!("{doc}\n\n{}", scripts::list(Some(subject), false));
-        Entry::new(vec![(*subject).into()], "one-liners", *doc, text)
+        Entry::new(vec![(*subject).into()], "tools", *doc, text)
     }));
     all.extend(KINDS.iter().map(|k| {
         let text = || format!("{}\n\n{}\n\n  {}\n", k.usage(), k.doc(), k.example());
@@ -120,7 +120,7 @@ pub fn entries() -> Vec<Entry> {
     all
 }
 
-/// rbt's options, and those of verbs alone.
+/// The options of rbt and of verbs.
 fn of_options() -> Vec<Entry> {
     let mut all = Vec::new();
     let command = cli::command();
@@ -133,7 +133,7 @@ fn of_options() -> Vec<Entry> {
     for o in OPTIONS {
         let names = [format!("--{}", o.name)].into_iter().chain(o.short.map(|c| format!("-{c}")));
         let verbs: Vec<&str> = VERBS.iter().filter(|v| v.options.contains(&o.name)).map(|v| v.name).collect();
-        all.push(of_option(names.collect(), o.value, o.doc, &format!("\n\nOf rbt {}", verbs.join(", "))));
+        all.push(of_option(names.collect(), o.value, o.doc, &format!("\n\nAn option of rbt {}", verbs.join(", "))));
     }
     all
 }
@@ -152,7 +152,7 @@ fn of_constant(c: Constant) -> String {
     let all = constants::all().filter(|o| (o.header, o.group) == (c.header, c.group) && o.name != c.name);
     let others: Vec<&str> = all.map(|o| o.name).take(12).collect();
     format!(
-        "{}: {}{bits}\n\nOf the {}{of}. Where the script, a header or an enum has the name, theirs counts.\n\nSee also: {}\n",
+        "{}: {}{bits}\n\nOne of the {}{of}. A definition in the script, a header or an enum takes precedence.\n\nSee also: {}\n",
         c.name,
         c.value,
         c.group,
@@ -160,7 +160,7 @@ fn of_constant(c: Constant) -> String {
     )
 }
 
-/// A list's line has room for no more.
+/// The first sentence, because a line of a list has no space for more.
 fn first_sentence(text: &str) -> &str {
     let end = text.find(". ").unwrap_or(text.len());
     text.get(..end).unwrap_or(text).trim_end_matches('.')
@@ -173,7 +173,7 @@ fn of_builtin(row: &Builtin) -> String {
         let _ = writeln!(text, "Probes: {}.", kinds.join(", "));
     }
     if row.risky {
-        text.push_str("Wants --unsafe.\n");
+        text.push_str("Requires --unsafe.\n");
     }
     let _ = writeln!(text, "\n  {}", row.example);
     text
@@ -188,7 +188,7 @@ pub fn signature(row: &Builtin) -> String {
         let _ = write!(text, "{ty} ");
     }
     text += row.name;
-    // what is always written without parentheses has none here
+    // builtins that scripts write without parentheses appear without them
     if row.params.is_empty() && !row.example.contains(&format!("{}(", row.name)) {
         return text;
     }
@@ -214,11 +214,11 @@ fn param(p: &Param) -> String {
     if p.rest { format!("{name}...") } else { name }
 }
 
-/// What a word means: the texts of all that is called so, else a list of what is called like it or mentions it. `others` are words
-/// that have a meaning where it is asked, for a suggestion.
+/// The help texts of all entries with this name, or else a list of the entries with similar names or a text that mentions it. `others`
+/// are additional words that a suggestion may name.
 ///
 /// # Errors
-/// Nothing is known of it.
+/// No entry matches.
 pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
     let word = word.trim();
     let all = entries();
@@ -243,16 +243,16 @@ pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
     }
     let near = nearest(word, all.iter().flat_map(|e| e.names.iter().map(String::as_str)).chain(others.iter().copied()));
     if like.is_empty() {
-        let failure = Failure::new(format!("nothing is known of `{word}`")).code("unknown-word");
+        let failure = Failure::new(format!("there is no help for `{word}`")).code("unknown-word");
         return Err(match near {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
-            None => failure.help("`rbt help` says what has a text; `rbt -lv PROBE` tells of probes, `rbt -lv 'struct NAME'` of types"),
+            None => failure.help("`rbt help` gives an overview; `rbt -lv PROBE` describes probes, and `rbt -lv 'struct NAME'` describes types"),
         });
     }
-    let mut out = format!("Nothing is called `{word}`");
+    let mut out = format!("Nothing has the name `{word}`");
     let _ = match near {
-        Some(near) => writeln!(out, "; did you mean `{near}`? These mention it:\n"),
-        None => writeln!(out, "; these mention it:\n"),
+        Some(near) => writeln!(out, "; did you mean `{near}`? These texts mention it:\n"),
+        None => writeln!(out, "; these texts mention it:\n"),
     };
     list(&like, &mut out);
     Ok(out)
@@ -265,7 +265,7 @@ fn texts(exact: &[&Entry], word: &str, like: &[&Entry]) -> String {
         let head = if exact.len() > 1 { format!("--- {} {}\n\n", e.what, e.name()) } else { String::new() };
         let _ = writeln!(out, "{gap}{head}{}", e.text().trim_end());
     }
-    // an alias of a letter or two is part of too many
+    // a name of one or two letters occurs in too many others
     let called = |e: &&&Entry| word.len() > 2 && e.name().to_lowercase().contains(word) && !exact.iter().any(|x| std::ptr::eq(*x, **e));
     let also: Vec<&str> = like.iter().filter(called).map(|e| e.name()).take(12).collect();
     if !also.is_empty() {
@@ -287,10 +287,10 @@ fn list(found: &[&Entry], out: &mut String) {
     }
 }
 
-/// What there is, for whoever names no word.
+/// The overview that `rbt help` prints.
 pub fn overview() -> String {
     let mut out = String::from(
-        "rbt traces Linux: it runs small programs in the kernel when events occur.\n\nQuestions in one word (rbt VERB --help shows examples):\n",
+        "rbt traces Linux: it runs small programs in the kernel when events occur.\n\nVerbs (rbt VERB --help shows examples):\n",
     );
     for v in VERBS {
         let _ = writeln!(out, "  {:38}{}", format!("rbt {} {}", v.name, v.takes), v.doc);
@@ -348,7 +348,7 @@ mod tests {
         assert!(found("no-warnings").contains("--no-warnings"), "without its dashes");
         assert!(found("str(").contains("See also: "));
         let list = found("histogram");
-        assert!(list.starts_with("Nothing is called `histogram`") && list.contains("  hist "), "{list}");
+        assert!(list.starts_with("Nothing has the name `histogram`") && list.contains("  hist "), "{list}");
         assert!(list.lines().all(|l| l.chars().count() <= WIDTH));
     }
 

@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.once("cgroup", |e| e.call(Helper::GetCurrentCgroupId, &[])))),
-        doc: "Id of the current task's control group (version 2).",
+        doc: "ID of the current task's cgroup (version 2).",
         example: "tracepoint:syscalls:sys_enter_openat { @[cgroup] = count(); }",
     },
     Builtin {
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 .map(|id| Lit::Int(id as i64))
                 .map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("no-cgroup", f.span(0), m.what) })
         }),
-        doc: "Id of the control group at a path, found when the script is checked.",
+        doc: "Returns the ID of the cgroup at a path. rbt looks it up when it checks the script.",
         example: "tracepoint:syscalls:sys_enter_openat /cgroup == cgroupid(\"/\")/ { @[comm] = count(); }",
     },
     Builtin {
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store(at, 0, 8, id);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "The path of a control group's id, looked up when it is printed, as `unified:/path`; the pattern (with `*`) says which hierarchies to name.",
+        doc: "Returns the path of a cgroup from its ID, as `unified:/path`. The second argument, a pattern with `*`, selects the hierarchies to include. rbt looks up the path when it prints it.",
         example: "tracepoint:syscalls:sys_enter_openat { @[cgroup_path(cgroup)] = count(); }",
     },
 ];

@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Leaves the probe and ends the run, with a status from 0 to 255. No probe but end fires any more; what others print that were at work at that moment still appears.",
+        doc: "Ends the run with a status from 0 to 255, and leaves the probe. Afterward only `end` probes run. Output of probes that were running at that moment still appears.",
         example: "interval:s:5 { exit(); }",
     },
     Builtin {
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::SIGNAL,
         risky: true,
         lower: Lower::Code(|e, u, args| send(e, u, args, Helper::SendSignal)),
-        doc: "Sends a signal, by name (KILL, SIGKILL) or number, to the current process.",
+        doc: "Sends a signal to the current process. The signal is a name (KILL, SIGKILL) or a number.",
         example: "tracepoint:syscalls:sys_enter_openat /comm == \"stopme\"/ { signal(\"SIGSTOP\"); }",
     },
     Builtin {

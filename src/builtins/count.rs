@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::Raises,
             read: Some(&ADDED),
         },
-        "Counts how often it is called.",
+        "Counts events.",
         "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
     ),
     row(
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::RaisesUnsigned,
             read: Some(&ADDED),
         },
-        "Adds up its argument.",
+        "Adds up the values of its argument.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = sum(args.ret); }",
     ),
     row(
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 quotient: None,
             }),
         },
-        "Keeps the smallest value of its argument.",
+        "Keeps the minimum of its argument.",
         "tracepoint:syscalls:sys_exit_read { @[comm] = min(args.ret); }",
     ),
     row(
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 quotient: None,
             }),
         },
-        "Keeps the largest value of its argument.",
+        "Keeps the maximum of its argument.",
         "tracepoint:syscalls:sys_exit_read { @[comm] = max(args.ret); }",
     ),
     row(
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }),
             }),
         },
-        "The average of its argument, an integer; %.2f shows it with decimals.",
+        "Keeps the average of its argument. It is an integer; %.2f prints it with decimals.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = avg(args.ret); }",
     ),
     row(
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::Either,
             read: None,
         },
-        "Count, average and total of its argument.",
+        "Keeps the count, average and total of its argument.",
         "tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @[comm] = stats(args.ret); }",
     ),
 ];

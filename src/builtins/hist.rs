@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::Either,
             read: None,
         },
-        "A histogram with a bucket per power of two, or 2^k of them (k from 0 to 5).",
+        "Keeps a histogram with one bucket per power of two, or with 2^k buckets per power of two (k from 0 to 5).",
         "tracepoint:syscalls:sys_exit_read { @bytes = hist(args.ret); }",
     ),
     row(
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Builtin] = &[
             more: Monotonicity::Either,
             read: None,
         },
-        "A histogram with equal buckets from min to max, and one for all below and one for all from max on.",
+        "Keeps a histogram with equal buckets from min to max, one bucket below min, and one from max upward.",
         "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
     ),
 ];

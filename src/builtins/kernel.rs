@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.call(Helper::OverrideReturn, &[ctx.into(), value.into()]);
             Operand::void()
         }),
-        doc: "Makes the traced function return this value at once, without running. Needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE, and a function that it lets fail.",
+        doc: "Skips the traced function and makes it return this value. It needs a kernel with CONFIG_BPF_KPROBE_OVERRIDE and a function that allows error injection.",
         example: "kprobe:__x64_sys_getppid /comm == \"orphan\"/ { override(1); }",
     },
     Builtin {
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
             });
             Operand::mem(u.ty.clone(), to)
         }),
-        doc: "The whole path that a `struct path` of the kernel stands for, with its mount's; up to max_strlen bytes or the given length. Only in functions that the kernel allows it in, such as vfs_getattr and filp_close.",
+        doc: "Returns the full path of a kernel `struct path`, at most max_strlen bytes or the given length. The kernel allows it in certain functions only, such as vfs_getattr and filp_close.",
         example: "fentry:filp_close { printf(\"%s\\n\", path(args.filp.f_path)); }",
     },
 ];

@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.once("cpu", |e| e.call(Helper::GetSmpProcessorId, &[])))),
-        doc: "Number of the processor that the probe runs on.",
+        doc: "Number of the CPU that runs the probe.",
         example: "profile:hz:99 { @ = lhist(cpu, 0, 64, 1); }",
     },
     Builtin {
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.possible_cpus().into()))),
-        doc: "How many processors there may be.",
+        doc: "Maximum number of CPUs that this machine can have online.",
         example: "begin { printf(\"%d\\n\", ncpus); }",
     },
     Builtin {
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.once("numaid", |e| e.call(Helper::GetNumaNodeId, &[])))),
-        doc: "Number of the processor's memory node (NUMA).",
+        doc: "Number of the current CPU's NUMA node.",
         example: "profile:hz:99 { @[numaid] = count(); }",
     },
     Builtin {
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let v = e.call(Helper::GetPrandomU32, &[]);
             Operand::u64(e.and(v, e.int(u32::MAX.into())))
         }),
-        doc: "A pseudo-random number of 32 bits, another one at each use.",
+        doc: "A 32-bit pseudorandom number. Each use yields a new one.",
         example: "tracepoint:syscalls:sys_enter_read /rand % 100 == 0/ { @[comm] = count(); }",
     },
 ];

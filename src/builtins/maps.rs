@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.clear_map(map)) }),
-        doc: "Removes all elements of a map, when the event is handled.",
+        doc: "Removes all elements of a map. rbt does this when it handles the event.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); clear(@); }",
     },
     Builtin {
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| each_map(spec, |host, map| host.zero_map(map)) }),
-        doc: "Sets all values of a map to zero and keeps its keys, when the event is handled.",
+        doc: "Sets all values of a map to zero and keeps the keys. rbt does this when it handles the event.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@); zero(@); }",
     },
     Builtin {
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(delete),
-        doc: "Removes an element, `delete(@m, key)` or `delete(@m[key])`, at once; true if it was there. A map without keys is set to zero.",
+        doc: "Removes an element at once: `delete(@m, key)` or `delete(@m[key])`. It returns true if the element existed. A map without keys becomes zero.",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read { delete(@start, tid); }",
     },
     Builtin {
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let is = e.not_null(found);
             Operand::reg(u.ty.clone(), e.opaque(is))
         }),
-        doc: "Has the map an element of this key?",
+        doc: "Returns true if the map has an element with this key.",
         example: "begin { @seen[1] = 1; if (has_key(@seen, 1)) { printf(\"yes\\n\"); } }",
     },
     Builtin {
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source("macro find(@map, key, $value) { if (has_key(@map, key)) { $value = @map[key]; true } else { false } }"),
-        doc: "Has the map an element of this key? If so, its value is copied to the variable.",
+        doc: "Returns true if the map has an element with this key, and copies its value to the variable.",
         example: "begin { @name[1] = \"one\"; let $name = \"\"; if (find(@name, 1, $name)) { printf(\"%s\\n\", $name); } }",
     },
     Builtin {
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Builtin] = &[
             };
             Operand::reg(u.ty.clone(), n)
         }),
-        doc: "How many elements a map has (they are counted one by one), or frames a stack.",
+        doc: "Returns the number of elements of a map, which it counts one by one, or the number of frames of a stack.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { printf(\"%d\\n\", len(@)); }",
     },
 ];

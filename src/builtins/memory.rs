@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::REGS,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::u64(e.load_ctx(u.kept(0) as u32, U64))),
-        doc: "A processor register's value where the probe fired: r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax.",
+        doc: "Returns the value of a register at the probe: r8 to r15, ax, bx, cx, dx, si, di, bp, sp, ip, pc, cs, ss, flags, orig_rax.",
         example: "profile:hz:99 { @[reg(\"ip\")] = count(); }",
     },
     Builtin {
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let ring = e.and(cs, e.int(3));
             Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Ne, ring, e.int(0)))
         }),
-        doc: "1 when the processor was in user mode where the probe fired, else 0; 0 where a probe has no registers, 1 in begin and end.",
+        doc: "1 if the CPU was in user mode when the probe fired, 0 otherwise. It is 0 in probes without registers, and 1 in begin and end.",
         example: "profile:hz:99 { @[usermode] = count(); }",
     },
     Builtin {
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
-        doc: "The same pointer, leading into the kernel's memory.",
+        doc: "Marks a pointer as one into kernel memory.",
         example: "begin { printf(\"%p\\n\", kptr(0)); }",
     },
     Builtin {
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, args| Operand::reg(u.ty.clone(), args.first().map_or(e.int(0), |a| e.scalar(a)))),
-        doc: "The same pointer, leading into the process's memory.",
+        doc: "Marks a pointer as one into the memory of the current process.",
         example: "tracepoint:raw_syscalls:sys_enter { printf(\"%s\\n\", str(uptr(args.args[0]))); }",
     },
     Builtin {
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }),
             }
         }),
-        doc: "Address of a kernel symbol, from /proc/kallsyms when the script is checked.",
+        doc: "Returns the address of a kernel symbol. rbt looks it up in /proc/kallsyms when it checks the script.",
         example: "begin { printf(\"%p\\n\", kaddr(\"vfs_read\")); }",
     },
     Builtin {
@@ -133,7 +133,7 @@ pub(super) const ROWS: &[Builtin] = &[
             );
             Operand::u64(addr)
         }),
-        doc: "Address of a CPU's own copy of a kernel variable, of the current CPU without a number; 0 where there is no such CPU.",
+        doc: "Returns the address of a CPU's copy of a per-CPU kernel variable. The default is the current CPU. The address is 0 if the CPU does not exist.",
         example: "begin { printf(\"%p\\n\", percpu_kaddr(\"runqueues\", 0)); }",
     },
     Builtin {
@@ -143,7 +143,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source("macro container_of(ptr, type, member) { (typeof(type) *)((uint8 *)ptr - offsetof(type, member)) }"),
-        doc: "The structure whose member a pointer leads to, as `container_of(pointer, typeof(struct name), member)`.",
+        doc: "Returns a pointer to the structure that contains a member, from a pointer to the member: `container_of(pointer, typeof(struct name), member)`.",
         example: "begin { print(container_of(&curtask.pid, typeof(struct task_struct), pid) == curtask); }",
     },
     Builtin {
@@ -184,7 +184,7 @@ pub(super) const ROWS: &[Builtin] = &[
             );
             Operand::reg(u.ty.clone(), done)
         }),
-        doc: "Writes bytes into the current process's memory; true if that could be done.",
+        doc: "Writes bytes to the memory of the current process. It returns true on success.",
         example: "uprobe:libc:getenv /comm == \"nobody\"/ { write_user(arg0, \"HOME\", 5); }",
     },
     Builtin {
@@ -194,7 +194,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Does nothing: watchpoints end with the run. It is there for scripts that have it.",
+        doc: "Does nothing, because watchpoints end with the run. It exists for compatibility with older scripts.",
         example: "begin { unwatch(0); }",
     },
     Builtin {
@@ -218,7 +218,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let moved = e.sub(here, e.int(u.kept(2) as u64));
             Operand::reg(u.ty.clone(), e.add(moved, symbol))
         }),
-        doc: "Address of a symbol of the probed binary in the current process, as a pointer to an integer of the symbol's size.",
+        doc: "Returns the address of a symbol of the probed binary in the current process, as a pointer to an integer of the symbol's size.",
         example: "uprobe:/bin/bash:readline { printf(\"%s\\n\", str(*uaddr(\"ps1_prompt\"))); }",
     },
     Builtin {
@@ -241,7 +241,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let v = if bytes < 2 { e.fit(v, Int { bytes: 1, signed: false }) } else { e.swap_bytes(v, bytes) };
             Operand::reg(u.ty.clone(), v)
         }),
-        doc: "An integer with its bytes in reverse order, in the same width.",
+        doc: "Returns an integer with its bytes in reverse order.",
         example: "begin { printf(\"%x\\n\", bswap((uint16)0x1234)); }",
     },
 ];

@@ -35,37 +35,37 @@ pub(super) const ROWS: &[Builtin] = &[
     asks!(
         "is_str",
         |a| matches!(a.ty, Type::Str(_)),
-        "Is the expression a string? Known when the script is checked.",
+        "Returns true if the expression is a string. rbt evaluates it when it checks the script.",
         "begin { if comptime is_str(comm) { printf(\"a string\\n\"); } }"
     ),
     asks!(
         "is_ptr",
         |a| matches!(a.ty, Type::Ptr(..)),
-        "Is the expression a pointer? Known when the script is checked.",
+        "Returns true if the expression is a pointer. rbt evaluates it when it checks the script.",
         "begin { if comptime is_ptr(curtask) { printf(\"a pointer\\n\"); } }"
     ),
     asks!(
         "is_array",
         |a| matches!(a.ty, Type::Array(..)),
-        "Is the expression an array? Known when the script is checked.",
+        "Returns true if the expression is an array. rbt evaluates it when it checks the script.",
         "begin { if comptime is_array((uint8[4])1) { printf(\"an array\\n\"); } }"
     ),
     asks!(
         "is_integer",
         |a| matches!(a.ty, Type::Int(_) | Type::Enum(_)),
-        "Is the expression an integer? Known when the script is checked.",
+        "Returns true if the expression is an integer. rbt evaluates it when it checks the script.",
         "begin { if comptime is_integer(pid) { printf(\"an integer\\n\"); } }"
     ),
     asks!(
         "is_unsigned_integer",
         |a| matches!(a.ty, Type::Int(_) | Type::Enum(_)) && a.ty.as_int().is_some_and(|i| !i.signed),
-        "Is the expression an integer without sign? Known when the script is checked.",
-        "begin { if comptime is_unsigned_integer(pid) { printf(\"without sign\\n\"); } }"
+        "Returns true if the expression is an unsigned integer. rbt evaluates it when it checks the script.",
+        "begin { if comptime is_unsigned_integer(pid) { printf(\"unsigned\\n\"); } }"
     ),
     asks!(
         "is_literal",
         |a| a.lit.is_some(),
-        "Is the expression a literal (or a constant made of literals)? Known when the script is checked.",
+        "Returns true if the expression is a literal or a constant made of literals. rbt evaluates it when it checks the script.",
         "begin { if comptime is_literal(5) { printf(\"a literal\\n\"); } }"
     ),
     Builtin {
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().and_then(|a| a.map.as_ref()).is_some_and(|m| m.key.is_none()).into()))),
-        doc: "Is it a map without keys? Known when the script is checked.",
+        doc: "Returns true if the map has no keys. rbt evaluates it when it checks the script.",
         example: "begin { @total = 1; if comptime is_scalar(@total) { print(@total); } }",
     },
     Builtin {
@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Does nothing when the value may be a key of the map; else the script is refused.",
+        doc: "Makes the script an error if the value cannot be a key of the map.",
         example: "begin { @names[1] = \"one\"; check_key(@names, 2); }",
     },
     Builtin {
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Source("macro assert(cond, msg) { if (!cond) { errorf(\"%s\", msg); exit(1); } }"),
-        doc: "Ends the run with an error message and status 1 when the condition does not hold.",
+        doc: "Ends the run with an error message and status 1 if the condition is false.",
         example: "begin { assert(ncpus > 0, \"no processor\"); }",
     },
     Builtin {
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Refuses the script when the expression is no string.",
+        doc: "Makes the script an error if the expression is not a string.",
         example: "begin { assert_str(comm); }",
     },
     Builtin {
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::BINARY,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Refuses the script where the probe is in no user-space binary.",
+        doc: "Makes the script an error if the probe is not on a user-space binary.",
         example: "uprobe:libc:malloc { assert_userspace_probe(); }",
     },
     Builtin {
@@ -133,7 +133,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Refuses the script with a message when a condition that is known before the run does not hold.",
+        doc: "Makes the script an error, with this message, if the condition is false. The condition must be constant.",
         example: "begin { static_assert(sizeof(uint64) == 8, \"a word of eight bytes\"); }",
     },
     Builtin {
@@ -143,7 +143,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Refuses the script with a message, unless an `if comptime` leaves it out.",
+        doc: "Makes the script an error, with this message, unless an `if comptime` excludes it.",
         example: "begin { if comptime sizeof(uint64) != 8 { fail(\"a word has %d bytes\", sizeof(uint64)); } }",
     },
     Builtin {
@@ -153,7 +153,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.sys.describes_function(&name(f)).into()))),
-        doc: "Has the kernel's BTF a function of this name? Known when the script is checked.",
+        doc: "Returns true if the kernel's BTF has a function with this name. rbt evaluates it when it checks the script.",
         example: "begin { if comptime kfunc_exist(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
     },
     Builtin {
@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(may_call(f, &name(f)).into()))),
-        doc: "May a program of this probe call this kernel function? Known when the script is checked.",
+        doc: "Returns true if a program of this probe may call this kernel function. rbt evaluates it when it checks the script.",
         example: "begin { if comptime kfunc_allowed(\"bpf_task_from_pid\") { printf(\"yes\\n\"); } }",
     },
     Builtin {
@@ -173,7 +173,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.max_strlen as i64))),
-        doc: "How many bytes a string that is read may have: the setting max_strlen.",
+        doc: "Maximum length in bytes of the strings that str() reads: the setting max_strlen.",
         example: "begin { printf(\"%d\\n\", default_str_length); }",
     },
 ];

@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let n = e.select(negative, e.sub(e.int(0), n), n);
             look_up(e, u, n, "strerror", LAST_ERROR, |n| error(n).unwrap_or_else(|| "Unknown error".into()))
         }),
-        doc: "What an error number means, as strerror(3) has it; its sign does not matter.",
+        doc: "Returns the description of an error number, as strerror(3) does. It ignores the sign.",
         example: "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[strerror(args.ret)] = count(); }",
     },
     Builtin {
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let n = e.select(negative, e.sub(e.int(0), n), n);
             look_up(e, u, n, "error_name", LAST_ERROR, |n| ERRORS.get(n).copied().unwrap_or_default().into())
         }),
-        doc: "An error's name (ENOENT), empty for a number that is none; its sign does not matter.",
+        doc: "Returns the name of an error number, such as ENOENT. It ignores the sign. The name is empty if the number is unknown.",
         example: "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[error_name(args.ret)] = count(); }",
     },
     Builtin {
@@ -111,8 +111,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store(at, 0, 8, n);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "The names of an enum whose bits make up a value, with | between them, and what is left in hexadecimal; found when it is printed. \
-          Of names that share bits, the one with the most bits is taken.",
+        doc: "Prints an enum value as the names of its bits, separated by |. Bits without a name are in hexadecimal. If names share bits, the name with the most bits is used. rbt finds the names when it prints them.",
         example: "enum lock { SH = 1, EX = 2, NB = 4, UN = 8 } tracepoint:syscalls:sys_enter_flock { print(flags((enum lock)args.cmd)); }",
     },
     Builtin {
@@ -125,7 +124,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let n = number(e, args);
             look_up(e, u, n, "signal_name", LAST_SIGNAL, signal)
         }),
-        doc: "What a signal means, as strsignal(3) has it (`Killed`); N/A for a number that is none.",
+        doc: "Returns the description of a signal, as strsignal(3) does (`Killed`), or N/A if the number is unknown.",
         example: "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_name(args.sig), args.pid); }",
     },
     Builtin {
@@ -138,7 +137,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let n = number(e, args);
             look_up(e, u, n, "signal_constant", LAST_SIGNAL, |n| control::signal_name(n as i32).unwrap_or_else(|| "N/A".into()))
         }),
-        doc: "A signal's name in C (SIGKILL); N/A for a number that is none.",
+        doc: "Returns the name of a signal (SIGKILL), or N/A if the number is unknown.",
         example: "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_constant(args.sig), args.pid); }",
     },
     Builtin {
@@ -151,7 +150,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let n = number(e, args);
             look_up(e, u, n, "syscall_name", LAST_CALL, |n| syscalls::call(n as u32).unwrap_or("Unknown syscall").into())
         }),
-        doc: "A system call's name by its number, as the C library has it.",
+        doc: "Returns the name of a system call from its number.",
         example: "tracepoint:raw_syscalls:sys_enter { @[syscall_name(args.id)] = count(); }",
     },
 ];

@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let sock = args.first().map_or(e.int(0), |a| e.scalar(a));
             Operand::u64(e.call(Helper::GetSocketCookie, &[sock.into()]))
         }),
-        doc: "A socket's cookie, a number of its own for as long as it lives; of a struct sock * that is the probe's argument.",
+        doc: "Returns the cookie of a socket, a number that identifies the socket for its lifetime. The struct sock * must be an argument of the probe.",
         example: "fentry:tcp_connect { printf(\"%llu\\n\", socket_cookie(args.sk)); }",
     },
     Builtin {
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(ntop),
-        doc: "An IP address as text: of an integer or 4 bytes in network order version 4, of 16 bytes version 6. The family (AF_INET 2, AF_INET6 10) may be given first.",
+        doc: "Returns an IP address as text. An integer or 4 bytes in network byte order are an IPv4 address, and 16 bytes an IPv6 address. The first of two arguments is the address family (AF_INET 2, AF_INET6 10).",
         example: "begin { printf(\"%s\\n\", ntop(0x0100007f)); }",
     },
     Builtin {
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store_bytes(at, &bytes);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "The 4 or 16 bytes of a literal IP address, in network order.",
+        doc: "Returns the 4 or 16 bytes of a literal IP address, in network byte order.",
         example: "begin { printf(\"%s\\n\", ntop(pton(\"127.0.0.1\"))); }",
     },
     Builtin {
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "A hardware address of six bytes as text.",
+        doc: "Returns a 6-byte hardware address as text.",
         example: "begin { $p = (uint8 *)curtask; printf(\"%s\\n\", macaddr($p)); }",
     },
 ];

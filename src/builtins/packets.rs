@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
             }))
         },
     }),
-    doc: "Appends a packet (a struct sk_buff *), from an offset on and up to a length, to a capture file of raw IP packets. What the packet keeps in other pages is left out.",
+    doc: "Appends a packet (struct sk_buff *) to a capture file of raw IP packets, from an offset and up to a length. It omits data that the kernel stores in separate pages.",
     example: "rawtracepoint:net_dev_queue { skboutput(\"/tmp/rbt.pcap\", args.skb, 1500, 14); }",
 }];
 

@@ -43,8 +43,8 @@ pub(super) const ROWS: &[Builtin] = &[row(
         more: Monotonicity::Either,
         read: None,
     },
-    "How a value is distributed: count, average, total, least and greatest, and the 50th, 90th, 99th and 99.9th percentile, which are \
-     within 1/32 (3 %) of the true value and exact below 32.",
+    "Keeps the distribution of its argument: count, average, total, minimum, maximum, and the 50th, 90th, 99th and 99.9th percentile. \
+     Percentiles are accurate to 1/32 (3 %), and exact below 32.",
     "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read /@start[tid]/ \
               { @ns[comm] = percentiles(nsecs - @start[tid]); delete(@start, tid); } end { print(@ns, 10, 1, \"p99\", \"duration\"); clear(@ns); clear(@start); }",
 )];

@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Prints values by a format like C's, in which %s shows anything as print would.",
+        doc: "Prints formatted values, as in C. %s prints any value as print() does.",
         example: "tracepoint:syscalls:sys_enter_openat { printf(\"%-16s %d %s\\n\", comm, pid, str(args.filename)); }",
     },
     Builtin {
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, "errorf") }),
-        doc: "Prints an error message with its place in the script to standard error.",
+        doc: "Prints an error message, with its location in the script, to standard error.",
         example: "begin { if (ncpus == 0) { errorf(\"%d processors\", ncpus); } }",
     },
     Builtin {
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: |spec| problem(spec, "warnf") }),
-        doc: "Prints a warning with its place in the script to standard error; --no-warnings drops it.",
+        doc: "Prints a warning, with its location in the script, to standard error. --no-warnings suppresses it.",
         example: "begin { if (ncpus > 512) { warnf(\"%d processors\", ncpus); } }",
     },
     Builtin {
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.call(Helper::TracePrintk, &given);
             Operand::void()
         }),
-        doc: "Writes to the kernel's own trace (trace_pipe in tracefs) at once: at most three values, by %d, %u, %x, %p and %s.",
+        doc: "Writes a message to the kernel's trace buffer (trace_pipe in tracefs) immediately. It takes at most three values, in the formats %d, %u, %x, %p and %s.",
         example: "begin { debugf(\"in %s\", comm); }",
     },
     Builtin {
@@ -129,8 +129,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Event(&Event { stops: false, capture: None, prepare: print }),
-        doc: "Prints a value, or a whole map: the last `top` entries of its order, integers divided by `div`; words say how it is laid \
-              out: a field to sort by, \"duration\" or \"size\" for numbers of that unit, \"table\".",
+        doc: "Prints a value or a map. `top` limits a map to its greatest entries, and `div` divides its integers. Further arguments are strings that choose the layout: a field to sort by, \"duration\" or \"size\" for units, or \"table\".",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); } interval:s:1 { print(@, 10); clear(@); }",
     },
 ];

@@ -17,7 +17,7 @@ macro_rules! numbered {
             needs: ContextFeatures::ARGN,
             risky: false,
             lower: Lower::Context(ArgRef::Index($n)),
-            doc: "An argument of the traced function or raw tracepoint, counted from 0.",
+            doc: "An argument of the traced function or raw tracepoint, numbered from 0.",
             example: $example,
         },)*]
     };
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Operand::mem(u.ty.clone(), ptr)
             },
         ),
-        doc: "The probe's full name, wildcards filled in.",
+        doc: "Full name of the probe, with wildcards expanded.",
         example: "tracepoint:syscalls:sys_enter_* { @[probe] = count(); }",
     },
     Builtin {
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Str(f.site.kind.probetype().as_bytes().to_vec()))),
-        doc: "The probe's kind.",
+        doc: "Kind of the probe, such as tracepoint.",
         example: "begin { printf(\"%s\\n\", probetype); }",
     },
     Builtin {
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::ARGS,
         risky: false,
         lower: Lower::Context(ArgRef::All),
-        doc: "The probe's own record: `args.name` is a field of it, and the whole can be printed and kept.",
+        doc: "The arguments of the probe as a record. `args.name` is one of them; `print(args)` prints all of them, and a map can store them.",
         example: "tracepoint:syscalls:sys_enter_openat { print(args); }",
     },
     Builtin {
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::RETVAL,
         risky: false,
         lower: Lower::Context(ArgRef::Retval),
-        doc: "What the traced function returns.",
+        doc: "Return value of the traced function.",
         example: "uretprobe:/bin/bash:readline { printf(\"%s\\n\", str(retval)); }",
     },
     Builtin {
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::CTX,
         risky: false,
         lower: Lower::Context(ArgRef::Ctx),
-        doc: "The probe's context: the registers (struct pt_regs), and of a perf event these as .regs with .sample_period and .addr.",
+        doc: "Context of the probe: a pointer to the registers (struct pt_regs). In perf events, ctx.regs has the registers, and ctx.sample_period and ctx.addr the rest.",
         example: "profile:hz:99 { printf(\"%p\\n\", ctx); }",
     },
 ];

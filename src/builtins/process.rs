@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.shr(both, e.int(32), false))
         }),
-        doc: "Process id (thread group id) of the current task: in the pid namespace that rbt runs in (curr_ns), or with init in the initial one.",
+        doc: "Process ID (thread group ID) of the current task. The default is the PID namespace that rbt runs in (curr_ns); `init` selects the initial one.",
         example: "tracepoint:syscalls:sys_enter_openat { @[pid] = count(); }",
     },
     Builtin {
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = both_ids(e, u);
             Operand::reg(u.ty.clone(), e.fit(both, U32))
         }),
-        doc: "Thread id of the current task; namespaces as for pid.",
+        doc: "Thread ID of the current task. `init` and `curr_ns` select the PID namespace, as for pid.",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; }",
     },
     Builtin {
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = user_ids(e);
             Operand::u64(e.fit(both, U32))
         }),
-        doc: "User id of the current task, in the initial user namespace.",
+        doc: "User ID of the current task, in the initial user namespace.",
         example: "tracepoint:syscalls:sys_enter_openat /uid == 0/ { @[comm] = count(); }",
     },
     Builtin {
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let both = user_ids(e);
             Operand::u64(e.shr(both, e.int(32), false))
         }),
-        doc: "Group id of the current task, in the initial user namespace.",
+        doc: "Group ID of the current task, in the initial user namespace.",
         example: "tracepoint:syscalls:sys_enter_openat { @[gid] = count(); }",
     },
     Builtin {
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store(at, 0, 8, uid);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "Name of the current task's user, looked up in the user database when it is printed; empty when unknown.",
+        doc: "Name of the current task's user, looked up in the user database when it is printed. It is empty if the database does not have the user.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s runs %s\\n\", username, str(args.filename)); }",
     },
     Builtin {
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Builtin] = &[
             });
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "Name of the current thread, at most 15 bytes; of another process where the kernel lets such a probe look for it.",
+        doc: "Name of the current thread, at most 15 bytes. comm(pid) is the name of another process, in probes where the kernel allows the lookup.",
         example: "tracepoint:syscalls:sys_enter_openat { @[comm] = count(); }",
     },
     Builtin {
@@ -131,7 +131,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), current_task(e))),
-        doc: "The current task's struct task_struct; a plain address where the kernel has no BTF.",
+        doc: "Pointer to the current task's struct task_struct. On kernels without BTF it is an integer.",
         example: "tracepoint:syscalls:sys_enter_openat { @[curtask.real_parent.comm] = count(); }",
     },
     Builtin {
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Builtin] = &[
             "macro ppid() { curtask.real_parent.tgid }
              macro ppid(task) { ((struct task_struct *)kptr(task)).real_parent.tgid }",
         ),
-        doc: "Process id of a task's parent; of the current task's without one.",
+        doc: "Process ID of a task's parent. The default is the current task.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%d -> %d\\n\", ppid, pid); }",
     },
     Builtin {
@@ -157,7 +157,7 @@ pub(super) const ROWS: &[Builtin] = &[
             "macro pcomm() { curtask.real_parent.comm }
              macro pcomm(task) { ((struct task_struct *)kptr(task)).real_parent.comm }",
         ),
-        doc: "Name of a task's parent; of the current task's without one.",
+        doc: "Name of a task's parent. The default is the current task.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s -> %s\\n\", pcomm, comm); }",
     },
     Builtin {
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Builtin] = &[
             "macro leader_tid() { curtask.group_leader.pid }
              macro leader_tid(task) { ((struct task_struct *)kptr(task)).group_leader.pid }",
         ),
-        doc: "Thread id of a task's group leader; of the current task's without one.",
+        doc: "Thread ID of a task's group leader. The default is the current task.",
         example: "tracepoint:syscalls:sys_enter_openat /leader_tid != tid/ { @[comm] = count(); }",
     },
     Builtin {
@@ -183,7 +183,7 @@ pub(super) const ROWS: &[Builtin] = &[
             "macro leader_comm() { curtask.group_leader.comm }
              macro leader_comm(task) { ((struct task_struct *)kptr(task)).group_leader.comm }",
         ),
-        doc: "Name of a task's group leader; of the current task's without one.",
+        doc: "Name of a task's group leader. The default is the current task.",
         example: "tracepoint:syscalls:sys_enter_openat { @[leader_comm, comm] = count(); }",
     },
     Builtin {
@@ -201,7 +201,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.start(std::mem::offset_of!(Start, child)))),
-        doc: "Process id of the command that -c started; 0 without one.",
+        doc: "Process ID of the command of -c. It is 0 without -c.",
         example: "tracepoint:syscalls:sys_enter_openat /pid == cpid/ { printf(\"%s\\n\", str(args.filename)); }",
     },
     Builtin {
@@ -211,7 +211,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.settings.has_child.into()))),
-        doc: "Is there a command that -c started?",
+        doc: "True if rbt runs a command (-c).",
         example: "begin { if (has_cpid) { printf(\"there is a command\\n\"); } }",
     },
     Builtin {
@@ -221,7 +221,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, u, _| Operand::reg(u.ty.clone(), e.followed())),
-        doc: "Is the current process the command of -c, or one that it started, or one that these started? With --follow also those of -p's process; with neither, every process is.",
+        doc: "True if the current process is the command of -c or one of its descendants. With --follow, this includes the process of -p and its descendants. It is always true without -c and --follow.",
         example: "tracepoint:syscalls:sys_enter_openat /followed/ { printf(\"%d %s\\n\", pid, str(args.filename)); }",
     },
     Builtin {
@@ -234,7 +234,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let p = first(e, args);
             Operand::reg(u.ty.clone(), e.cmp(Cmp::Uge, p, e.int(-MAX_ERRNO as u64)))
         }),
-        doc: "Is a kernel pointer an error number in disguise (one of the last 4095 addresses)?",
+        doc: "Returns true if a kernel pointer encodes an error number, that is, if it is one of the last 4095 addresses.",
         example: "begin { if (is_err(-2)) { printf(\"an error\\n\"); } }",
     },
 ];

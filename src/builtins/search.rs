@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let place = e.find_text(text, cap, wanted, wanted_cap);
             Operand::reg(u.ty.clone(), e.sub(place, e.int(1)))
         }),
-        doc: "Where the second string begins in the first, counted from 0; -1 when it is not there.",
+        doc: "Returns the offset of the second string in the first, or -1 if the first does not contain it.",
         example: "tracepoint:syscalls:sys_enter_openat { @[strstr(str(args.filename), \"etc\")] = count(); }",
     },
     Builtin {
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(join),
-        doc: "Two strings in one, of at most 1023 bytes.",
+        doc: "Joins two strings. The result has at most 1023 bytes.",
         example: "tracepoint:syscalls:sys_enter_openat { @[str_concat(comm, str_concat(\": \", str(args.filename)))] = count(); }",
     },
     Builtin {
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let (p, q) = (bytes(e, a, n), bytes(e, b, n));
             Operand::reg(u.ty.clone(), e.order_bytes(p, q, n))
         }),
-        doc: "Compares the first bytes of two values, or of what two pointers lead to: 0 when they are the same, else -1 or 1.",
+        doc: "Compares the first bytes of two values, or of the memory at two pointers. It returns 0 if they are equal, and -1 or 1 otherwise.",
         example: "begin { printf(\"%d\\n\", memcmp(\"abc\", \"abd\", 2)); }",
     },
 ];

@@ -42,8 +42,8 @@ pub(super) const ROWS: &[Builtin] = &[row(
         more: Monotonicity::Either,
         read: None,
     },
-    "The last `count` intervals of so many nanoseconds, each with the last value of its argument there, or with their avg, max, min \
-     or sum (a string). Intervals begin at multiples of their length, counted from 1970 in UTC.",
+    "Keeps a time series of the last `count` intervals. An interval is `interval` nanoseconds long, and holds the last value of the \
+     argument in it, or the avg, max, min or sum of the values (a string). Intervals begin at multiples of their length since 1970 (UTC).",
     "config = { unstable_tseries = enable; } tracepoint:syscalls:sys_exit_read /args.ret > 0/ { @ = tseries(args.ret, 100ms, 20, \"sum\"); }",
 )];
 

@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Prints a file's first bytes (max_cat_bytes); its path is made as printf makes text. What has no end, as a FIFO, is read for a second.",
+        doc: "Prints the start of a file, at most max_cat_bytes bytes. The path is a printf() format with its arguments. rbt reads a file without an end, such as a FIFO, for one second.",
         example: "begin { cat(\"/proc/loadavg\"); }",
     },
     Builtin {
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Runs a shell command, made as printf makes text, waits for it and prints what it wrote. Once the run is told to end, the commands that wait are run for 100 ms more; those of `end` all run.",
+        doc: "Runs a shell command, waits for it, and prints its output. The command is a printf() format with its arguments. When the run ends, rbt starts pending commands for another 100 ms; commands from `end` probes always run.",
         example: "begin { system(\"uname -r\"); }",
     },
     Builtin {
@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Prints a NULL-terminated array of strings (argv), at most 16 of 1024 bytes, with a separator (a space).",
+        doc: "Prints a NULL-terminated array of strings, such as argv, with a separator between them (a space by default). It prints at most 16 strings of 1024 bytes.",
         example: "tracepoint:syscalls:sys_enter_execve { join(args.argv); }",
     },
 ];

@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let skip = e.own_frames();
             take(e, u, KERNEL, skip)
         }),
-        doc: "The kernel's call stack here: at most 127 frames, or the limit given (up to 1024). The mode (bpftrace, perf, raw) says how it is written.",
+        doc: "The kernel call stack. It has at most 127 frames, or up to the given limit (at most 1024). The mode (bpftrace, perf, raw) selects how the stack is printed.",
         example: "profile:hz:99 { @[kstack(perf, 20)] = count(); }",
     },
     Builtin {
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The process's call stack here, as far as frame pointers lead; limit and mode as for kstack, and build_id. A frame of a binary without symbols is `module+0xADDRESS`, as addr2line takes it.",
+        doc: "The user-space call stack, which follows frame pointers. Limit and mode are as for kstack; the mode build_id is available as well. A frame of a binary without symbols prints as `module+0xADDRESS`, a form that addr2line accepts.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Not supported: the process's call stack as its debug information (DWARF) has it. ustack follows frame pointers.",
+        doc: "Not supported: the user-space call stack, unwound by debug information (DWARF). Use ustack, which follows frame pointers.",
         example: "profile:hz:99 { if comptime false { print(dw_ustack); } else { print(ustack); } }",
     },
 ];

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Known(known_text, str_value),
-        doc: "The NUL-terminated string at an address, up to max_strlen bytes or, NUL included (of a literal: not), the given length. Of strings of Go, Rust and C++ (string, &str, PathBuf, std::string) their text.",
+        doc: "Reads a NUL-terminated string from an address, at most max_strlen bytes. A length limits it further; the length includes the NUL, except for literals. For a string type of Go, Rust or C++ (string, &str, PathBuf, std::string) it returns the text.",
         example: "tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }",
     },
     Builtin {
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(buf_value),
-        doc: "So many bytes at an address, zeros included; an array knows its length. Printed by %r, %rx and %rh.",
+        doc: "Reads bytes from an address, zeros included. The length is optional for arrays. %r, %rx and %rh print the bytes.",
         example: "tracepoint:syscalls:sys_enter_write { printf(\"%r\\n\", buf(args.buf, args.count)); }",
     },
     Builtin {
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(strlen),
-        doc: "Bytes of a string before its NUL.",
+        doc: "Returns the length of a string in bytes, without the NUL.",
         example: "tracepoint:syscalls:sys_enter_openat { @ = hist(strlen(str(args.filename))); }",
     },
     Builtin {
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Fold(|f| Ok(Lit::Int(f.args.first().map_or(0, |a| a.ty.size()).into()))),
-        doc: "How many bytes a string may have.",
+        doc: "Returns the maximum length of a string value in bytes.",
         example: "begin { printf(\"%d\\n\", strcap(comm)); }",
     },
     Builtin {
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(strncmp),
-        doc: "0 when the first bytes of two strings are the same, up to the length or the strings' end, else 1.",
+        doc: "Compares at most `length` bytes of two strings. It returns 0 if they are equal, and 1 otherwise.",
         example: "tracepoint:syscalls:sys_enter_openat /strncmp(\"ssh\", comm, 3) == 0/ { @[comm] = count(); }",
     },
     Builtin {
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(strcontains),
-        doc: "Does the first string contain the second?",
+        doc: "Returns true if the first string contains the second.",
         example: "tracepoint:syscalls:sys_enter_openat /strcontains(str(args.filename), \"etc\")/ { @[comm] = count(); }",
     },
 ];

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
             operand(e, addr, &u.ty)
         }),
-        doc: "The name of the kernel function or object at an address, found when it is printed; `module+0xADDRESS`, as addr2line takes it, where only the module is known.",
+        doc: "Returns the name of the kernel function or object at an address. If only the module is known, it is `module+0xADDRESS`, a form that addr2line accepts. rbt resolves the name when it prints it.",
         example: "begin { printf(\"%s\\n\", ksym(kaddr(\"vfs_read\"))); }",
     },
     Builtin {
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let addr = args.first().map_or(e.int(0), |a| e.scalar(a));
             operand(e, addr, &u.ty)
         }),
-        doc: "The name of the current process's function or object at an address, found when it is printed.",
+        doc: "Returns the name of the function or object at an address of the current process. rbt resolves the name when it prints it.",
         example: "uprobe:libc:malloc { printf(\"%s\\n\", usym(reg(\"ip\"))); }",
     },
     Builtin {
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::FUNC,
         risky: false,
         lower: Lower::Context(ArgRef::Func),
-        doc: "The function that the probe is on.",
+        doc: "Name of the traced function.",
         example: "uprobe:libc:malloc { @[func] = count(); }",
     },
 ];

@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[
             };
             Operand::u64(e.call(helper, &[]))
         }),
-        doc: "Nanoseconds: since boot, suspended time included (boot, the default) or not (monotonic), or of International Atomic Time (tai, from Linux 6.1 on; sw_tai, by its distance at the start of the run).",
+        doc: "Current time in nanoseconds. `boot` (the default) counts from boot and includes time spent in suspend; `monotonic` excludes it. `tai` is International Atomic Time (Linux 6.1 or newer); `sw_tai` computes it from the offset measured at the start of the run.",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; }",
     },
     Builtin {
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let start = e.start(std::mem::offset_of!(Start, boot_ns));
             Operand::u64(e.sub(now, start))
         }),
-        doc: "Nanoseconds since the run started.",
+        doc: "Nanoseconds since the start of the run.",
         example: "interval:s:1 { printf(\"%d s\\n\", elapsed / 1000000000); }",
     },
     Builtin {
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::NONE,
         risky: false,
         lower: Lower::Code(|e, _, _| Operand::u64(e.call(Helper::Jiffies64, &[]))),
-        doc: "The kernel's tick counter, 64 bits.",
+        doc: "The kernel's 64-bit tick counter.",
         example: "begin { printf(\"%lu\\n\", jiffies); }",
     },
     Builtin {
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 }))
             },
         }),
-        doc: "Prints the wall-clock time when the event is handled, by a format of strftime(3); without one, as `%H:%M:%S` and a newline.",
+        doc: "Prints the local time at which rbt handles the event, in a format of strftime(3). The default format is `%H:%M:%S` and a newline.",
         example: "interval:s:1 { time(\"%H:%M:%S  \"); print(@); clear(@); } tracepoint:syscalls:sys_enter_openat { @ = count(); }",
     },
     Builtin {
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Builtin] = &[
             e.store(at, 0, 8, ns);
             Operand::mem(u.ty.clone(), at)
         }),
-        doc: "A reading of nsecs as local time, by a format of strftime(3) with %f microseconds, %l milliseconds and %k nanoseconds; it is made when printed.",
+        doc: "Formats a time from nsecs as local time, in a format of strftime(3). %f stands for microseconds, %l for milliseconds and %k for nanoseconds. rbt formats the time when it prints it.",
         example: "tracepoint:syscalls:sys_enter_execve { printf(\"%s %s\\n\", strftime(\"%H:%M:%S.%f\", nsecs), comm); }",
     },
 ];

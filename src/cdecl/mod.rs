@@ -46,19 +46,24 @@ use types::{FIRST_ID, MOST, Types, View};
 /// Ids of structs that kernel headers declare, which may be read later than all others.
 const LATE_IDS: u32 = FIRST_ID + MOST;
 
-/// Where this differs from bpftrace on purpose. For the man page.
+/// Deliberate differences from bpftrace, for the manual.
 pub const DIFFERENCES: &[(&str, &str)] = &[
     (
-        "C: a type of the kernel's defined anew",
-        "counts for that name alone; bpftrace then does without the kernel's types (BTF) in the whole script.",
+        "C: redefined kernel types",
+        "A declaration in the script replaces only the kernel type of the same name. bpftrace then ignores all kernel types \
+         (BTF) in the script.",
     ),
-    ("C: kernel headers", "need not be installed: types come from BTF, and a header that is missing is an error only where a name is."),
-    ("C: #define with parameters", "works where its text is an expression; bpftrace refuses it."),
+    (
+        "C: kernel headers",
+        "Headers need not be installed, because types come from BTF. A missing header is an error only if the script uses a \
+         name from it.",
+    ),
+    ("C: #define with parameters", "It works if its text is an expression. bpftrace rejects it."),
     (
         "variables: read outside the block that assigns them",
-        "belong to the whole probe, as before bpftrace 0.22, with a warning; later ones refuse it.",
+        "Such a variable belongs to the whole probe, with a warning, as before bpftrace 0.22. Later versions reject it.",
     ),
-    ("C: typedefs", "may stand in the script, and so may the language's own names of integers (uint32) in a struct."),
+    ("C: typedefs", "A script may contain typedefs, and its structs may use the language's own integer types, such as uint32."),
 ];
 
 /// Something that is not understood, at its place.

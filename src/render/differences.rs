@@ -1,153 +1,173 @@
-//! Where output differs from bpftrace on purpose. For the man page.
+//! Deliberate differences from bpftrace, for the manual.
 
-/// Topic, and what is done here.
+/// A topic, and how rbt differs.
 pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "printf: precision",
-        "is that of C: %.5s prints at most five bytes, %.3d at least three digits, %.4r at most four bytes of a buffer; \
-         bpftrace ignores it.",
+        "Precision works as in C: %.5s prints at most five bytes, %.3d at least three digits, and %.4r at most four bytes of a \
+         buffer. bpftrace ignores precision.",
     ),
     (
         "printf: flags",
-        "may stand in any order; the space flag puts a space before a number that has no sign; zeros that fill a number stand \
-         behind its sign, and none do where a minus asks for blanks; as in C.",
+        "Flags work as in C. They may appear in any order, and the space flag puts a space before a number without a sign. \
+         Zeros that pad a number follow its sign, and the minus flag overrides them.",
     ),
-    ("printf: *", "as a width or precision is an error; bpftrace accepts it without an argument and ignores it."),
+    ("printf: *", "A width or precision of * is an error. bpftrace accepts it without an argument and ignores it."),
     (
         "literals",
-        "Suffixes of C may be in capitals (1UL), and an exponent may follow several digits (12e3); bpftrace takes small letters \
-         and one digit.",
+        "Suffixes of integers may be uppercase (1UL), and several digits may precede an exponent (12e3). bpftrace requires \
+         lowercase suffixes and a single digit.",
     ),
     (
         "integers: division",
-        "of signed numbers keeps the sign and rounds towards zero, as in C and as bpftrace has it of literals; of others it divides \
-         as if they had no sign, and warns.",
+        "Division of signed integers keeps the sign and rounds toward zero, as in C. bpftrace does the same for literals only; \
+         it divides other integers as unsigned ones and warns.",
     ),
     (
         "integers: shifts",
-        "to the right of a negative number bring in ones, as in C and as bpftrace has it of literals; of others it brings in zeros. A \
-         count of 64 or more is taken modulo 64; in bpftrace what comes out is left to chance.",
+        "A right shift of a negative number shifts in ones, as in C. bpftrace does the same for literals only; it shifts zeros \
+         into other integers. A shift count of 64 or more is taken modulo 64; in bpftrace its result is undefined.",
     ),
     (
         "integers: -x and ~x",
-        "of a signed x of 1, 2 or 4 bytes keep the sign: -x of 5 is -5. In bpftrace it is 251 where it is printed or kept, and -5 in \
-         a sum or behind a cast.",
+        "The result keeps the sign if x is a signed integer of 1, 2 or 4 bytes: -x is -5 if x is 5. bpftrace prints and stores \
+         it as 251, but uses -5 in a sum or after a cast.",
     ),
     (
         "integers: literals",
-        "that overflow in a product or difference are refused, as bpftrace does of most; (-9223372036854775808) / -1 ends it.",
+        "An overflow in a product or difference of literals is an error; bpftrace rejects most of them. (-9223372036854775808) \
+         / -1 makes bpftrace crash.",
     ),
-    ("for: a range's variable", "has room for both ends; in bpftrace one from a literal to a variable may be too narrow."),
+    (
+        "for: loop variable of a range",
+        "The variable is wide enough for both ends of the range. In bpftrace, it may be too narrow if the range goes from a \
+         literal to a variable.",
+    ),
     (
         "while",
-        "always loads: the kernel counts its turns, and after 8388607 in one run of the probe it is left, which is told. In \
-         bpftrace the verifier must find the end by itself, else it refuses the script.",
+        "A while loop always loads. The kernel limits a run of the probe to 8388607 iterations, and rbt reports a loop that \
+         exceeds the limit. bpftrace's loops load only if the verifier can prove that they end.",
     ),
     (
         "for: over a range",
-        "of more than 8388608 numbers makes that many turns, as the kernel allows no more, which is told; in bpftrace it makes none.",
+        "A loop over more than 8388608 integers stops after that many, which is the kernel's limit, and rbt reports it. \
+         bpftrace runs no iteration at all.",
     ),
-    ("strings: && and ||", "between literals ask of each whether it is empty; bpftrace asks the second the wrong way round."),
-    ("strings: max_strlen", "is how many bytes of text str() keeps, whatever its value; from 1024 on bpftrace keeps one byte less."),
+    ("strings: && and ||", "A literal operand is true if it is not empty. bpftrace inverts the second operand."),
+    (
+        "strings: max_strlen",
+        "str() keeps max_strlen bytes of text, whatever the value. bpftrace keeps one byte less from 1024 upward.",
+    ),
     (
         "strings: arrays of characters",
-        "are arrays of `char`, by whatever name, and are read to their own end; what is full, without a NUL, ends in `..`, as there. \
-         bpftrace reads a byte more where the script declares the struct, 0 at any index, nothing by str(), and of arrays of such \
-         arrays the first alone; it shows arrays of unsigned char, so MAC and IPv6 addresses too, as text where the \
-         kernel's or a binary's own types have them, and those of a typedef of char as numbers.",
+        "rbt treats an array of `char`, also through a typedef, as a string of at most the array's length. If it is full and \
+         lacks a NUL, the string ends in `..`, as in bpftrace. For structs that the script declares, bpftrace reads one byte \
+         too many. It returns 0 for any index and an empty string from str(), and shows only the first of an array of such \
+         arrays. It shows arrays of unsigned char (such as MAC and IPv6 addresses) of the kernel's and of binaries' types as \
+         text, and arrays of a typedef of char as numbers.",
     ),
     (
         "bit-fields",
-        "of signed types have a sign, as in C; in bpftrace none has. A bool of C is true or false, and an enum has its names, wherever \
-         the type comes from; in bpftrace those of a script's C part and of a binary are numbers in part.",
+        "Bit-fields of signed types are signed, as in C; bpftrace treats all of them as unsigned. A C bool prints as true or \
+         false, and an enum as its name, wherever the type is declared. bpftrace prints some of those that a script or a binary \
+         declares as numbers.",
     ),
     (
         "strings: == with a literal",
-        "is false where the literal is longer than the array of characters; bpftrace compares as many bytes as both have.",
+        "The comparison is false if the literal is longer than the array of characters. bpftrace compares only as many bytes as \
+         both have.",
     ),
-    ("if", "needs no parentheses around any condition; bpftrace needs them around all but the simplest."),
-    ("macros", "may name the script's maps; in bpftrace they see those only that are their arguments."),
+    ("if", "No condition needs parentheses. bpftrace requires them around all but the simplest ones."),
+    ("macros", "A macro may use the script's maps. In bpftrace, it may use only those that are its arguments."),
     (
         "maps: declared kinds",
-        "hash and lruhash may also hold an aggregation, which is kept per CPU as ever; bpftrace wants percpuhash for it.",
+        "Maps declared as hash or lruhash may also hold aggregations, which rbt keeps per CPU as always. bpftrace requires \
+         percpuhash for them.",
     ),
-    ("maps: ctx", "may be a key or a value: it is an address."),
+    ("maps: ctx", "ctx may be a key or a value. It is an address."),
     (
         "constants",
-        "of the kernel's interface (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING) are known without a header, where nothing else \
-         has the name: `rbt help SIGKILL`.",
+        "Constants of the kernel's interface (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING) need no header, unless the script \
+         uses the name for something else. `rbt help SIGKILL` explains one.",
     ),
-    ("has_cpid", "is true where there is a command of -c; in bpftrace it is true where there is none."),
-    ("signal()", "knows every name with and without SIG; bpftrace does not know STOP or SEGV without it."),
-    ("unwatch()", "is not there: since watchpoints on arguments are gone, there is nothing that it could end."),
-    ("ctx: perf events", "is what the kernel has there: .regs, .sample_period and .addr read as in bpftrace, also through a variable."),
+    ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
+    ("signal()", "All names work with and without SIG. bpftrace does not know STOP and SEGV without it."),
+    ("unwatch()", "It does nothing, because watchpoints on arguments no longer exist."),
+    (
+        "ctx: perf events",
+        "ctx has the kernel's own layout. .regs, .sample_period and .addr read as in bpftrace, also through a variable.",
+    ),
     (
         "settings: lazy_symbolication",
-        "has no effect: what a process maps is noted while it lives, so that names are found after its end as well.",
+        "It has no effect. rbt records the mappings of processes while they live, so it finds symbols after they end as well.",
     ),
-    ("settings: use_blazesym", "has no effect: there is one symbolizer."),
-    ("JSON: strings", "are UTF-8; each sequence of bytes that is not becomes U+FFFD."),
+    ("settings: use_blazesym", "It has no effect, because rbt has only one symbolizer."),
+    ("JSON: strings", "Strings are UTF-8. U+FFFD replaces each sequence of bytes that is not."),
     (
         "JSON: map keys",
-        "lose the spaces between the parts of a key, not those inside its strings, and only a tuple loses its parentheses; \
-         bpftrace deletes every space, and parentheses of plain strings too.",
+        "rbt removes spaces between the parts of a key but not within strings, and parentheses of tuples only. bpftrace removes \
+         all spaces, and parentheses of strings as well.",
     ),
     (
         "maps: order",
-        "of min() and max() is that of numbers with their sign, entries of equal value are ordered by key; keys of uint64 from 2^63 \
-         on come last, in bpftrace first.",
+        "min() and max() sort as signed numbers, and entries with equal values sort by key. uint64 keys from 2^63 upward come \
+         last; in bpftrace they come first.",
     ),
     (
         "maps: integers of 1, 2 and 4 bytes",
-        "are sorted by value as those of 8 bytes are; in bpftrace they come as the kernel has them, another time otherwise, and so do \
-         literals, which are of such types.",
+        "They sort by value, like those of 8 bytes. bpftrace prints them in the kernel's order, which changes from run to run. \
+         This includes literals, which have such types.",
     ),
     (
         "lhist: last bucket",
-        "starts where the last whole step ends, which is below max when the steps do not divide the range; values there are \
-         counted in it.",
+        "The last bucket starts where the last whole step ends. If the steps do not divide the range, that is below max, and \
+         values between there and max count in the last bucket.",
     ),
-    ("lhist: a value equal to max", "is counted in the last bucket, as there."),
-    ("tseries: top and div", "count: the last so many keys, values divided; bpftrace ignores both."),
+    ("tseries: top and div", "print() applies both: it limits the number of keys and divides the values. bpftrace ignores them."),
     (
         "tseries: many intervals",
-        "over 2048 (1365 with avg) are shared by all processors: of two updates in the same instant one may be lost. What the \
-         kernel has room for is the limit, 262144 or more.",
+        "All CPUs share a series of more than 2048 intervals (1365 with avg), and two simultaneous updates may lose one. The \
+         memory of the kernel limits the number of intervals, to 262144 or more.",
     ),
-    ("system()", "shows what a command that fails has written, too; bpftrace drops it."),
-    ("tuples", "show strings without quotes, as bpftrace does and not as its documents have it; so do statistics and stacks."),
-    ("printf: %f", "shows decimals, of quotients and averages too; bpftrace refuses it. %T and %B are not there."),
+    ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
+    (
+        "tuples",
+        "Strings in tuples print without quotes, as in bpftrace (its documentation shows quotes). So do statistics and stacks.",
+    ),
+    ("printf: %f", "rbt prints decimals, also of quotients and averages. bpftrace rejects %f, and lacks %T and %B."),
     (
         "print and clear, print and zero",
-        "of one map in one block show one moment: no update is lost in between. In bpftrace what comes between the two is lost.",
+        "In one block, both calls act on the same contents of the map, so no update is lost. bpftrace loses updates between the \
+         two calls.",
     ),
     (
         "exit()",
-        "ends the run for all probes at once: none does anything after it, `end` excepted. In bpftrace others go on until its user \
-         side has read of it, also after an exit() in `begin`.",
+        "The run ends for all probes at once, and only `end` runs afterward. In bpftrace, other probes continue until user \
+         space has read the event, even after an exit() in `begin`.",
     ),
     (
         "maps: sizes",
-        "of `let @m = hash(n)` may be any expression that is known beforehand: constants of C, macros without parameters and operators.",
+        "The size in `let @m = hash(n)` may be any constant expression, including C constants, macros without parameters, and \
+         operators.",
     ),
-    ("comptime", "knows what `probe` is, for each of the probes that a body is for."),
-    ("argN", "is a uint64, as it is in bpftrace, whose documents say int64."),
-    ("interval", "is not limited to the process of -p, as in bpftrace, whose documents say that it is."),
-    ("wildcards", "are `*` alone, as in bpftrace, one of whose documents speaks of `?`."),
+    ("comptime", "`probe` is a constant. rbt evaluates it for each probe that shares a block."),
+    ("argN", "argN is a uint64, as in bpftrace (its documentation says int64)."),
+    ("interval", "-p does not limit interval probes to a process, as in bpftrace (its documentation says that it does)."),
+    ("wildcards", "The only wildcard is `*`, as in bpftrace (its documentation mentions `?`)."),
     (
         "import",
-        "takes .bt and .h files and folders of them. C sources and BPF objects (.bpf.c, .bpf.o) are refused: functions are written as \
-         `fn`. `stdlib`, and what is in it, may be imported, and is there anyhow.",
+        "rbt imports .bt files, .h files, and directories of them. It rejects C sources and BPF objects (.bpf.c, .bpf.o); write \
+         functions with `fn`. Importing `stdlib` or its parts is allowed and unnecessary.",
     ),
-    ("dw_ustack", "is refused: stacks of processes are followed by their frame pointers."),
-    ("typeinfo", "names an aggregation of unsigned numbers as one of signed ones: sum_t for usum_t."),
-    ("retval", "is not there in fentry probes, where nothing has been returned yet; bpftrace takes it."),
+    ("dw_ustack", "rbt rejects it, because it unwinds user stacks by frame pointers only."),
+    ("typeinfo", "The type of an aggregation is that of signed numbers even if the numbers are unsigned: sum_t, not usum_t."),
+    ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),
     (
         "-lv",
-        "lists the arguments of USDT probes and of C++ functions too, and all structs and enums; bpftrace leaves out most packed \
-         structs and enums of 64 bits. Types of the same name have that name; bpftrace numbers them, as in `console___2`. \
-         Variable arguments are `...`; bpftrace calls them `void`.",
+        "rbt also lists the arguments of USDT probes and C++ functions, and all structs and enums. bpftrace omits most packed \
+         structs and 64-bit enums. Types with the same name keep it; bpftrace numbers them, as in `console___2`. Variable \
+         arguments print as `...`, in bpftrace as `void`.",
     ),
-    ("printf", "takes any number of arguments; bpftrace takes 127."),
-    ("print of an element that is not there", "shows the zero of its kind, for aggregations too."),
+    ("printf", "The number of arguments is not limited. bpftrace accepts 127."),
+    ("print of a missing element", "It prints the zero value of the type, for aggregations as well."),
 ];

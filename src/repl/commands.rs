@@ -1,4 +1,4 @@
-//! What begins with a colon.
+//! The commands of the prompt, which begin with a colon.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::sema::{dump, hir};
 use crate::syntax::{self, ast};
 use crate::types::Type;
 
-/// What a command's argument is, for completion.
+/// The kind of a command's argument, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// Nothing.
@@ -38,88 +38,88 @@ pub enum Wants {
     Probe,
     /// A builtin, a probe kind or a command.
     Word,
-    /// Of [`STAGES`].
+    /// One of [`STAGES`].
     Stage,
-    /// What `print` would show.
+    /// An expression.
     Expression,
 }
 
-/// A row.
+/// A command of the prompt.
 pub struct Command {
-    /// Without the colon.
+    /// The name without the colon.
     pub name: &'static str,
-    /// What it takes, for people.
+    /// The arguments as users read them.
     pub takes: &'static str,
-    /// The same, for completion.
+    /// The kind of the argument, for completion.
     pub wants: Wants,
-    /// A line.
+    /// A line of documentation.
     pub doc: &'static str,
     run: fn(&mut Prompt, &str) -> Result<Next, Failure>,
 }
 
-/// All of them, in the order of `:help`.
+/// All commands, in the order of `:help`.
 pub const TABLE: &[Command] = &[
-    Command { name: "help", takes: "[WORD]", wants: Wants::Word, doc: "this list, or what a word means", run: help },
+    Command { name: "help", takes: "[WORD]", wants: Wants::Word, doc: "list the commands, or explain a word", run: help },
     Command {
         name: "list",
         takes: "[PATTERN]",
         wants: Wants::Probe,
-        doc: "what is defined and what runs, or probes that match a pattern",
+        doc: "list definitions and running entries, or the probes that match a pattern",
         run: list_probes,
     },
-    Command { name: "args", takes: "PROBE", wants: Wants::Probe, doc: "what a probe knows: arguments and their types", run: args },
+    Command { name: "args", takes: "PROBE", wants: Wants::Probe, doc: "show the arguments of a probe and their types", run: args },
     Command {
         name: "type",
         takes: "EXPRESSION | struct NAME",
         wants: Wants::Expression,
-        doc: "the type of an expression, or a type's members",
+        doc: "show the type of an expression, or the members of a struct",
         run: type_of,
     },
     Command {
         name: "doc",
         takes: "WORD",
         wants: Wants::Word,
-        doc: "what a function, variable or probe kind does, with an example",
+        doc: "explain a function, a variable or a kind of probe, with an example",
         run: help,
     },
-    Command { name: "maps", takes: "", wants: Wants::Nothing, doc: "the maps there are, and their types", run: maps },
-    Command { name: "print", takes: "[@MAP [TOP]]", wants: Wants::Map, doc: "a map's contents, or those of all", run: print },
-    Command { name: "clear", takes: "[@MAP]", wants: Wants::Map, doc: "empties a map, or all", run: clear },
+    Command { name: "maps", takes: "", wants: Wants::Nothing, doc: "list the maps and their types", run: maps },
+    Command { name: "print", takes: "[@MAP [TOP]]", wants: Wants::Map, doc: "print a map, or all maps", run: print },
+    Command { name: "clear", takes: "[@MAP]", wants: Wants::Map, doc: "empty a map, or all maps", run: clear },
     Command {
         name: "top",
         takes: "@MAP [TOP]",
         wants: Wants::Map,
-        doc: "a map's contents, shown anew every second until a key is pressed",
+        doc: "print a map every second until you press a key",
         run: top,
     },
     Command {
         name: "drop",
         takes: "N… | all",
         wants: Wants::Number,
-        doc: "ends entries, and forgets what they define; maps stay",
+        doc: "end entries and remove their definitions; maps stay",
         run: drop_entries,
     },
-    Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "has entries, or all, do nothing", run: pause },
-    Command { name: "resume", takes: "[N…]", wants: Wants::Number, doc: "lets them go on", run: resume },
+    Command { name: "pause", takes: "[N…]", wants: Wants::Number, doc: "pause entries, or all entries", run: pause },
+    Command { name: "resume", takes: "[N…]", wants: Wants::Number, doc: "resume entries, or all entries", run: resume },
     Command {
         name: "cost",
         takes: "[SECONDS]",
         wants: Wants::Number,
-        doc: "what each program costs: nanoseconds per run, share of a CPU",
+        doc: "show the cost of each program: nanoseconds per run, share of a CPU",
         run: cost,
     },
-    Command { name: "show", takes: "STAGE [N]", wants: Wants::Stage, doc: "what became of an entry: hir, ir, opt or asm", run: show },
-    Command { name: "save", takes: "FILE", wants: Wants::File, doc: "writes what is defined and what runs as a script", run: save },
-    Command { name: "load", takes: "FILE", wants: Wants::File, doc: "runs a script as one entry", run: load },
-    Command { name: "reset", takes: "", wants: Wants::Nothing, doc: "ends all, forgets maps and definitions", run: reset },
-    Command { name: "quit", takes: "", wants: Wants::Nothing, doc: "leaves, as Ctrl-D does", run: |_, _| Ok(Next::Leave) },
+    Command { name: "show", takes: "STAGE [N]", wants: Wants::Stage, doc: "show a compiled form of an entry: hir, ir, opt or asm", run: show },
+    Command { name: "save", takes: "FILE", wants: Wants::File, doc: "save definitions and running entries as a script", run: save },
+    Command { name: "load", takes: "FILE", wants: Wants::File, doc: "run a script as one entry", run: load },
+    Command { name: "reset", takes: "", wants: Wants::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
+    Command { name: "quit", takes: "", wants: Wants::Nothing, doc: "leave the prompt, like Ctrl-D", run: |_, _| Ok(Next::Leave) },
 ];
 
-/// What `:show` can show, and where it is.
+/// The stages that `:show` accepts, and their descriptions.
 pub const STAGES: &[(&str, &str)] =
-    &[("hir", "as checked, with its types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimized"), ("asm", "BPF instructions")];
+    &[("hir", "the script as checked, with types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimized"), ("asm", "BPF instructions")];
 
-/// The row of this name, or the only one that begins so.
+/// The command with this name, or the only one that begins with it.
 pub fn find(name: &str) -> Option<&'static Command> {
     TABLE.iter().find(|c| c.name == name).or_else(|| {
         let mut begin = TABLE.iter().filter(|c| !name.is_empty() && c.name.starts_with(name));

@@ -1,7 +1,7 @@
-//! Verbs: the commonest questions without a program. `rbt count 'vfs_*'` becomes a script, which is run as any other.
+//! Verbs write a script for a common question: `rbt count 'vfs_*'` becomes a script, which runs like any other.
 //!
-//! A row of [`VERBS`] is a name, what it takes, its help, and a function from words to text. The user's words stand in the script
-//! as they were typed, and [`Made`] knows where, so that what is wrong with one is shown in the word.
+//! A row of [`VERBS`] is a name, its arguments, its help, and a function that turns the arguments into a script. The script contains
+//! the user's words as typed, and [`Made`] records their positions, so that a message can point to the word.
 
 mod made;
 mod probe;
@@ -17,44 +17,44 @@ use made::Word;
 pub use probe::Category;
 use write::Script;
 
-/// A row.
+/// A verb.
 #[derive(Debug)]
 pub struct Verb {
     /// The word after `rbt`.
     pub name: &'static str,
-    /// What may follow it, options aside; the last one any number of times where it ends in `...`.
+    /// Its arguments without options. `...` after the last one stands for any number of them.
     pub takes: &'static str,
-    /// What it answers: a line without its stop.
+    /// A line of documentation without the final period.
     pub doc: &'static str,
-    /// More for its own help.
+    /// Further text for its own help.
     pub more: &'static str,
-    /// Names of [`OPTIONS`] that it has.
+    /// Its options, by their names in [`OPTIONS`].
     pub options: &'static [&'static str],
-    /// Command lines that work, and what each is for.
+    /// Working command lines and their descriptions.
     pub examples: &'static [(&'static str, &'static str)],
-    /// What messages call its words; the last one is that of all that follow.
+    /// Names of its arguments in messages. The last name applies to all further arguments.
     operands: &'static [&'static str],
-    /// So many have to be there.
+    /// Minimum number of arguments.
     least: usize,
-    /// And so many at most.
+    /// Maximum number of arguments.
     most: usize,
     write: fn(&Asked, &mut Script) -> Result<(), Failure>,
 }
 
-/// An option that verbs have beside rbt's own.
+/// An option of verbs, in addition to rbt's own.
 #[derive(Debug)]
 pub struct VerbOption {
-    /// Without dashes.
+    /// The long name without dashes.
     pub name: &'static str,
-    /// After one dash.
+    /// The short name without its dash.
     pub short: Option<char>,
-    /// What its value is called; none for a switch.
+    /// The name of its value; none for a switch.
     pub value: Option<&'static str>,
-    /// A line without its stop.
+    /// A line of documentation without the final period.
     pub doc: &'static str,
 }
 
-/// What verbs have beside rbt's own options.
+/// Options of verbs, in addition to rbt's own.
 pub const OPTIONS: &[VerbOption] = &[
     VerbOption { name: "if", short: None, value: Some("EXPR"), doc: "Trace only where this is true, such as `pid == 1` or `args.ret < 0`" },
     VerbOption {
@@ -87,13 +87,13 @@ A PROBE is an attach point of a script (rbt -l lists them) or a short form:
   t:, k:, kr:, u:, ur:, f:, fr:, U:    tracepoint:, kprobe:, kretprobe:, uprobe:, uretprobe:, fentry:, fexit:, usdt:
   p::vfs_read, r:libc:malloc           as in bcc: the entry and the return of a function";
 
-/// All of them.
+/// All verbs.
 pub const VERBS: &[Verb] = &[
     Verb {
         name: "count",
         takes: "PROBE...",
         doc: "Count how often probes are hit",
-        more: "Several probes, or those of a pattern, are counted separately. --by counts by another key: `--by comm`, or `--by 'probe, comm'` for both.",
+        more: "rbt counts each probe separately, including those that match a pattern. --by counts by another key: `--by comm`, or `--by 'probe, comm'` for both.",
         options: &["if", "by", "interval", "duration", "top", "print-script"],
         examples: &[
             ("rbt count 'vfs_*'", "calls of the kernel's file functions, until Ctrl-C"),
@@ -110,7 +110,7 @@ pub const VERBS: &[Verb] = &[
         name: "hist",
         takes: "PROBE EXPR",
         doc: "Show the distribution of a value as a histogram",
-        more: "EXPR is a number: args.NAME, arg0, retval. `rbt -lv PROBE` shows the arguments of a probe.",
+        more: "EXPR is a number, such as args.NAME, arg0 or retval. `rbt -lv PROBE` shows the arguments of a probe.",
         options: &["if", "by", "interval", "duration", "top", "percentiles", "print-script"],
         examples: &[
             ("rbt hist t:syscalls:sys_exit_read args.ret --if 'args.ret > 0'", "bytes that each read returns"),
@@ -127,8 +127,8 @@ pub const VERBS: &[Verb] = &[
         name: "trace",
         takes: "PROBE [FORMAT] [EXPR...]",
         doc: "Print a line per hit, with time, process and the values of expressions",
-        more: "FORMAT is a format of printf with a conversion for each EXPR: %d, %x, %s, %p and so on. Commas between the words are \
-               optional, and `\"%d\", pid` may be one word. Without FORMAT, the values are printed as print() does.",
+        more: "FORMAT is a printf() format with a conversion for each EXPR: %d, %x, %s, %p and so on. Commas between the words are \
+               optional, and `\"%d\", pid` may be one word. Without FORMAT, rbt prints the values as print() does.",
         options: &["if", "duration", "print-script"],
         examples: &[
             ("rbt trace t:syscalls:sys_enter_openat '%s' 'str(args.filename)'", "files that programs open"),
@@ -149,7 +149,7 @@ pub const VERBS: &[Verb] = &[
         options: &["if", "by", "interval", "duration", "top", "kernel", "user", "depth", "print-script"],
         examples: &[
             ("rbt stack profile:hz:99 --top 10 -d 5", "where the CPUs spend time"),
-            ("rbt stack sched:sched_switch --if 'comm == \"make\"' --top 5", "where a program waits"),
+            ("rbt stack sched:sched_switch --if 'comm == \"make\"' --top 5", "where a program blocks"),
             ("rbt stack libc:malloc -c 'ls -l' --top 3", "callers of malloc"),
             ("rbt stack software:page-faults:1 --user --by comm -d 5", "programs and functions that touch new memory"),
         ],
@@ -162,15 +162,15 @@ pub const VERBS: &[Verb] = &[
         name: "latency",
         takes: "FUNCTION",
         doc: "Show how long a function takes, as a histogram",
-        more: "FUNCTION is the kernel's, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
-               t:syscalls:sys_enter_read. From entry to return, in microseconds; a call within a call is measured too. \
-               --if is asked at the entry, --by at the return.",
+        more: "FUNCTION is a kernel function, BIN:FUNC in a program or a library, a pattern of either, or the entry of a system call: \
+               t:syscalls:sys_enter_read. rbt measures from entry to return, in microseconds, and includes recursive calls. \
+               It evaluates --if at the entry and --by at the return.",
         options: &["if", "by", "interval", "duration", "top", "percentiles", "unit", "print-script"],
         examples: &[
             ("rbt latency vfs_read -d 5", "reads, in the kernel"),
             ("rbt latency t:syscalls:sys_enter_fsync --by comm", "a system call, by program"),
             ("rbt latency libc:malloc --unit ns -c 'ls -l'", "the allocator, in nanoseconds"),
-            ("rbt latency libc:getaddrinfo --percentiles -i 10", "looking up names, as percentiles every ten seconds"),
+            ("rbt latency libc:getaddrinfo --percentiles -i 10", "name lookups, as percentiles every ten seconds"),
         ],
         operands: &["FUNCTION"],
         least: 1,
@@ -179,13 +179,13 @@ pub const VERBS: &[Verb] = &[
     },
 ];
 
-/// The verb of a name.
+/// The verb with this name.
 pub fn find(name: &str) -> Option<&'static Verb> {
     VERBS.iter().find(|v| v.name == name)
 }
 
 impl Verb {
-    /// How it is called.
+    /// Its usage line.
     pub fn usage(&self) -> String {
         format!("rbt {} {} [OPTIONS]", self.name, self.takes)
     }
