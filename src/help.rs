@@ -246,7 +246,9 @@ pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
         let failure = Failure::new(format!("there is no help for `{word}`")).code("unknown-word");
         return Err(match near {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
-            None => failure.help("`rbt help` gives an overview; `rbt -lv PROBE` describes probes, and `rbt -lv 'struct NAME'` describes types"),
+            None => {
+                failure.help("`rbt help` gives an overview; `rbt -lv PROBE` describes probes, and `rbt -lv 'struct NAME'` describes types")
+            }
         });
     }
     let mut out = format!("Nothing has the name `{word}`");

@@ -54,10 +54,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          bpftrace runs no iteration at all.",
     ),
     ("strings: && and ||", "A literal operand is true if it is not empty. bpftrace inverts the second operand."),
-    (
-        "strings: max_strlen",
-        "str() keeps max_strlen bytes of text, whatever the value. bpftrace keeps one byte less from 1024 upward.",
-    ),
+    ("strings: max_strlen", "str() keeps max_strlen bytes of text, whatever the value. bpftrace keeps one byte less from 1024 upward."),
     (
         "strings: arrays of characters",
         "rbt treats an array of `char`, also through a typedef, as a string of at most the array's length. If it is full and \
@@ -93,10 +90,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
     ("signal()", "All names work with and without SIG. bpftrace does not know STOP and SEGV without it."),
     ("unwatch()", "It does nothing, because watchpoints on arguments no longer exist."),
-    (
-        "ctx: perf events",
-        "ctx has the kernel's own layout. .regs, .sample_period and .addr read as in bpftrace, also through a variable.",
-    ),
+    ("ctx: perf events", "ctx has the kernel's own layout. .regs, .sample_period and .addr read as in bpftrace, also through a variable."),
     (
         "settings: lazy_symbolication",
         "It has no effect. rbt records the mappings of processes while they live, so it finds symbols after they end as well.",
@@ -130,10 +124,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          memory of the kernel limits the number of intervals, to 262144 or more.",
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
-    (
-        "tuples",
-        "Strings in tuples print without quotes, as in bpftrace (its documentation shows quotes). So do statistics and stacks.",
-    ),
+    ("tuples", "Strings in tuples print without quotes, as in bpftrace (its documentation shows quotes). So do statistics and stacks."),
     ("printf: %f", "rbt prints decimals, also of quotients and averages. bpftrace rejects %f, and lacks %T and %B."),
     (
         "print and clear, print and zero",

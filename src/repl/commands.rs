@@ -85,13 +85,7 @@ pub const TABLE: &[Command] = &[
     Command { name: "maps", takes: "", wants: Wants::Nothing, doc: "list the maps and their types", run: maps },
     Command { name: "print", takes: "[@MAP [TOP]]", wants: Wants::Map, doc: "print a map, or all maps", run: print },
     Command { name: "clear", takes: "[@MAP]", wants: Wants::Map, doc: "empty a map, or all maps", run: clear },
-    Command {
-        name: "top",
-        takes: "@MAP [TOP]",
-        wants: Wants::Map,
-        doc: "print a map every second until you press a key",
-        run: top,
-    },
+    Command { name: "top", takes: "@MAP [TOP]", wants: Wants::Map, doc: "print a map every second until you press a key", run: top },
     Command {
         name: "drop",
         takes: "N… | all",
@@ -108,7 +102,13 @@ pub const TABLE: &[Command] = &[
         doc: "show the cost of each program: nanoseconds per run, share of a CPU",
         run: cost,
     },
-    Command { name: "show", takes: "STAGE [N]", wants: Wants::Stage, doc: "show a compiled form of an entry: hir, ir, opt or asm", run: show },
+    Command {
+        name: "show",
+        takes: "STAGE [N]",
+        wants: Wants::Stage,
+        doc: "show a compiled form of an entry: hir, ir, opt or asm",
+        run: show,
+    },
     Command { name: "save", takes: "FILE", wants: Wants::File, doc: "save definitions and running entries as a script", run: save },
     Command { name: "load", takes: "FILE", wants: Wants::File, doc: "run a script as one entry", run: load },
     Command { name: "reset", takes: "", wants: Wants::Nothing, doc: "end all entries, and remove maps and definitions", run: reset },
@@ -116,8 +116,12 @@ pub const TABLE: &[Command] = &[
 ];
 
 /// The stages that `:show` accepts, and their descriptions.
-pub const STAGES: &[(&str, &str)] =
-    &[("hir", "the script as checked, with types"), ("ir", "LLVM IR as generated"), ("opt", "LLVM IR as optimized"), ("asm", "BPF instructions")];
+pub const STAGES: &[(&str, &str)] = &[
+    ("hir", "the script as checked, with types"),
+    ("ir", "LLVM IR as generated"),
+    ("opt", "LLVM IR as optimized"),
+    ("asm", "BPF instructions"),
+];
 
 /// The command with this name, or the only one that begins with it.
 pub fn find(name: &str) -> Option<&'static Command> {
