@@ -103,8 +103,9 @@ pub fn entries() -> Vec<Entry> {
         let text = || {
             let (name, upper, default) = (s.name, s.name.to_ascii_uppercase(), s.default_text());
             let default = if default.is_empty() { "empty".into() } else { default };
+            let flag = s.flag.map_or(String::new(), |f| format!(", or --{} {}", f.long, f.value));
             format!(
-                "{name}: {}\n\n{}; default {default}\n\n  config = {{ {name} = …; }} in a script, or RBT_{upper}=… in the environment\n",
+                "{name}: {}\n\n{}; default {default}\n\n  config = {{ {name} = …; }} in a script, or RBT_{upper}=… in the environment{flag}\n",
                 s.doc, s.values
             )
         };

@@ -54,7 +54,8 @@
 //! | output formats | `render::FORMATS` | a file, and two lines in `render/mod.rs` |
 //! | forms of a verdict | `verdict::FORMATS` | a file, and two lines in `verdict/mod.rs` |
 //! | functions of expectations (`--expect`) | `expect::FUNCTIONS` | one row |
-//! | settings | `settings::SETTINGS` | one row |
+//! | settings | `settings::SETTINGS` | one row; `with_flag` gives it a flag |
+//! | flags of a run | `cli::flags` | one row |
 //! | mechanisms that can be turned off | `settings::MECHANISMS` | one row |
 //! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
 //! | what holds for a mechanism (filters, notes) | `probes::Attach::traits` | one row |

@@ -5,13 +5,11 @@ use std::io::Write;
 use clap::{Arg, ArgAction, Command};
 use clap_complete::Shell;
 
+use super::flags;
 use super::subcommands::SUBCOMMANDS;
-use super::{MODES, STAGES};
 use crate::builtins::options::Default;
 use crate::diag::Source;
-use crate::render::FORMATS;
 use crate::scripts::{Header, SCRIPTS, Script};
-use crate::settings::MECHANISMS;
 use crate::verbs::{self, VERBS};
 use crate::{sema, syntax};
 
@@ -47,23 +45,9 @@ fn with_scripts(text: &str) -> String {
 /// What parsing knows, as shells should see it: without options that are accepted and no more, with the words that an option takes,
 /// and with subcommands, which to parsing are words where a script's name may stand.
 fn definition() -> Command {
-    let all = super::command();
-    let shown = all.get_arguments().filter(|a| !a.is_hide_set() && !a.is_positional()).cloned().map(|a| {
-        let words: Vec<&'static str> = match a.get_id().as_str() {
-            "format" => FORMATS.iter().map(|f| f.name).collect(),
-            "buffering" => vec!["line", "full", "none"],
-            "color" => vec!["auto", "always", "never"],
-            "mode" => MODES.to_vec(),
-            "no_feature" => MECHANISMS.iter().map(|(name, _)| *name).collect(),
-            "debug" => STAGES.iter().map(|s| s.name).chain(["all"]).collect(),
-            _ => return a,
-        };
-        a.value_parser(words)
-    });
-    let common = |a: &&Arg| OURS.contains(&a.get_id().as_str());
-    let common: Vec<Arg> = all.get_arguments().filter(common).cloned().collect();
-    let scripts = SCRIPTS.iter().map(|s| saved(s).args(common.clone()));
-    let all = Command::new("rbt").version(crate::VERSION).args(shown);
+    let common: Vec<Arg> = flags::of_tools().collect();
+    let scripts = SCRIPTS.iter().map(|s| saved(s, &common).args(common.clone()));
+    let all = Command::new("rbt").version(crate::VERSION).args(flags::offered());
     // where a word belongs to both, the verb is what runs
     let scripts = scripts.filter(|s| verbs::find(s.get_name()).is_none());
     let verbs = VERBS.iter().map(|v| super::verbs::command(v).about(v.doc));
@@ -73,11 +57,13 @@ fn definition() -> Command {
 }
 
 /// A tool as a subcommand with its own options.
-fn saved(script: &Script) -> Command {
+fn saved(script: &Script, common: &[Arg]) -> Command {
     let command = Command::new(script.name).about(Header::of(script.text).line());
     let source = Source { name: script.name.into(), text: script.text.into() };
     let declared = syntax::parse(&source).map(|tree| sema::options(&tree)).unwrap_or_default();
-    command.args(declared.into_iter().filter(|o| !OURS.contains(&o.name.as_str())).map(|o| {
+    // one of the script's own of such a name follows `--`
+    let ours = |name: &str| name == "help" || common.iter().any(|a| a.get_long() == Some(name));
+    command.args(declared.into_iter().filter(|o| !ours(&o.name)).map(|o| {
         let takes = if matches!(o.default, Default::Bool(_)) { ArgAction::SetTrue } else { ArgAction::Set };
         // the process ends with the list of completions
         let name: &'static str = o.name.leak();
@@ -85,9 +71,6 @@ fn saved(script: &Script) -> Command {
         arg.help(o.description.unwrap_or_default())
     }))
 }
-
-/// Options of rbt that are offered for each script: one of the script's own of such a name follows `--`.
-const OURS: &[&str] = &["pid", "cmd", "format", "output", "quiet", "help"];
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
+use super::flags::Draft;
 use super::{Command, Program};
 use crate::failure::Failure;
 
@@ -129,14 +130,14 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
 }
 
 /// Of `--fmt`.
-pub(super) fn compatible(raw: &super::Raw, file: Option<OsString>) -> Result<Command, Failure> {
-    let input = match (&raw.program, file) {
-        (Some(text), _) => Program::Text(text.clone()),
+pub(super) fn compatible(draft: Draft, file: Option<OsString>) -> Result<Command, Failure> {
+    let input = match (draft.program, file) {
+        (Some(text), _) => Program::Text(text),
         (None, Some(file)) => Program::of(file),
         (None, None) => return Err(Failure::new("there is no script").help("give a FILE, or -e 'PROGRAM'")),
     };
-    let to = raw.output.clone().map_or(To::Stdout, To::File);
-    Ok(Command::Fmt(Fmt { inputs: vec![input], to, diff: false, color: super::color(raw.color.as_deref())?, wrong: 1 }))
+    let to = draft.run.output.map_or(To::Stdout, To::File);
+    Ok(Command::Fmt(Fmt { inputs: vec![input], to, diff: false, color: draft.run.color, wrong: 1 }))
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 
 pub mod check;
 mod completions;
+mod flags;
 pub mod fmt;
 mod one_liners;
-mod raw;
 pub mod snapshot;
 mod split;
 pub mod subcommands;
@@ -19,24 +19,23 @@ pub mod verbs;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::CommandFactory;
+use clap::Arg;
 
 use crate::expect;
 use crate::failure::Failure;
 use crate::probes::KINDS;
-use crate::render::FORMATS;
 use crate::runtime::Buffering;
 use crate::scripts::{self, Script};
-use crate::settings::{ENV_ONLY, MECHANISMS, Mechanism, Mode, SETTINGS, Settings};
+use crate::settings::{ENV_ONLY, Mode, SETTINGS, Settings};
 use crate::verbs::{self as table, Made};
 use crate::verdict;
 pub use completions::completions;
-use raw::Raw;
+use flags::Draft;
 pub use split::{misspelt_option, own_letter, script_args, valued};
 use synopsis::short_usage;
 pub use synopsis::usage;
-use usage::{EXAMPLES, STATUS, usage_error};
-use values::{check_words, color, descriptor, pid, stages};
+use usage::{EXAMPLES, SCRIPT, SHORT_EXAMPLES, STATUS, usage_error};
+use values::color;
 
 /// What was asked for.
 #[derive(Debug)]
@@ -259,7 +258,7 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     if let Some(subcommand) = args.first().and_then(|a| subcommands::find(a.to_str()?)) {
         return (subcommand.parse)(after);
     }
-    let first = split::first_word(&Raw::command(), &args);
+    let first = split::first_word(&args);
     let verb = first.and_then(|i| Some((i, table::find(args.get(i)?.to_str()?)?)));
     if let Some((i, verb)) = verb {
         return verbs::parse(verb, args.get(..i).unwrap_or(&[]), args.get(i + 1..).unwrap_or(&[]));
@@ -268,23 +267,35 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     let long_help = args.iter().any(|a| a == "--help");
     let command = if long_help { command() } else { definition() };
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let (options, rest, twice) = split::split(&command, &mut args);
+    let (options, rest, twice) = split::split(&mut args);
     if let (true, Some(name)) = (twice, rest.first().map(|name| name.to_string_lossy())) {
         return Err(Failure::new(format!("{name} is a script already, and -e PROGRAM is another"))
             .help(format!("`rbt {name} --help` has its own options; what follows `--` is never rbt's")));
     }
-    let parsed = command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options));
-    let raw = match parsed.and_then(|m| <Raw as clap::FromArgMatches>::from_arg_matches(&m)) {
-        Ok(raw) => raw,
-        Err(e) if e.use_stderr() => return Err(usage_error(&e, &words)),
-        Err(e) => return Ok(Command::Say(e.render().to_string())),
-    };
-    resolve(raw, rest)
+    match command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options)) {
+        Ok(found) => resolve(&found, rest),
+        Err(e) if e.use_stderr() => Err(usage_error(&e, &words)),
+        Err(e) => Ok(Command::Say(e.render().to_string())),
+    }
 }
 
 /// The definition of all options.
 fn definition() -> clap::Command {
-    Raw::command().override_usage(usage())
+    let script = Arg::new("rest")
+        .value_name("FILE")
+        .num_args(0..)
+        .value_hint(clap::ValueHint::FilePath)
+        .help("A script file (`-` for standard input) or the name of a tool, and its arguments: $1, $2, …")
+        .long_help(SCRIPT);
+    clap::Command::new("rbt")
+        .version(concat!("v", env!("CARGO_PKG_VERSION")))
+        .about("Trace Linux with awk-like programs that run in the kernel as BPF")
+        .args_override_self(true)
+        .disable_help_subcommand(true)
+        .after_help(SHORT_EXAMPLES)
+        .override_usage(usage())
+        .arg(script)
+        .args(flags::args())
 }
 
 /// The definition of all options, with the long help's tables.
@@ -316,10 +327,11 @@ fn quoted(text: &str) -> String {
     if text.contains(|c: char| !c.is_alphanumeric() && c != '_') { format!("\"{text}\"") } else { text.to_string() }
 }
 
-fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
+fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Failure> {
     let mut rest = rest.into_iter().peekable();
-    let word = rest.peek().and_then(|word| word.to_str()).filter(|_| raw.program.is_none() && !raw.list);
-    if raw.info || word == Some("info") {
+    let program_or_list = flags::given(found, "e") || flags::given(found, "list");
+    let word = rest.peek().and_then(|word| word.to_str()).filter(|_| !program_or_list);
+    if word == Some("info") {
         return Ok(Command::Info);
     }
     if let Some(subcommand) = word.and_then(subcommands::find) {
@@ -327,19 +339,21 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
         return Err(Failure::new(format!("`{name}` is a subcommand: it comes before the options"))
             .help(format!("rbt {name} {}; a file of this name is ./{name}", subcommand.usage)));
     }
-    if let Some(name) = raw.completions {
+    let draft = flags::read(found)?;
+    if draft.info {
+        return Ok(Command::Info);
+    }
+    if let Some(name) = draft.completions {
         return subcommands::shell(Some(&name));
     }
-    refuse_later_work(&raw)?;
-    if raw.fmt || raw.mode.as_deref() == Some("format") {
-        return fmt::compatible(&raw, rest.next());
+    if draft.fmt {
+        return fmt::compatible(draft, rest.next());
     }
-
-    let list = raw.list;
-    let verbose = raw.verbose;
-    let mut run = Box::new(run_options(&raw)?);
+    require_run(&draft)?;
+    let Draft { run, program, list, .. } = draft;
+    let (mut run, verbose) = (Box::new(run), found.get_flag("verbose"));
     if list {
-        let what = match (raw.program, rest.next()) {
+        let what = match (program, rest.next()) {
             (Some(_), Some(extra)) => {
                 return Err(Failure::new(format!("-l takes a pattern or -e, not both: `{}`", extra.to_string_lossy())));
             }
@@ -357,7 +371,7 @@ fn resolve(raw: Raw, rest: Vec<OsString>) -> Result<Command, Failure> {
         return Err(Failure::new("--against is for -l: a script runs on this machine's kernel")
             .help("`rbt -l FILE --against SNAPSHOT` lists what a script would attach to there"));
     }
-    run.program = match raw.program {
+    run.program = match program {
         Some(text) => Program::Text(text),
         None => match rest.next() {
             Some(word) => Program::of(word),
@@ -390,151 +404,25 @@ fn listed(arg: OsString) -> Listed {
     Listed::Pattern(text)
 }
 
-fn refuse_later_work(raw: &Raw) -> Result<(), Failure> {
-    let mode = raw.mode.as_deref();
-    if mode.is_some() && (raw.test || raw.bench || raw.fmt) {
-        return Err(Failure::new("--mode cannot be used with --test, --bench or --fmt"));
-    }
-    if let Some(m) = mode.filter(|m| !MODES.contains(m)) {
-        return Err(Failure::new(format!("there is no mode `{m}`")).suggest(m, MODES));
-    }
-    if raw.test && raw.bench {
-        return Err(Failure::new("--test cannot be used with --bench"));
-    }
-    let asked = [(mode == Some("compiler-bench"), "--mode compiler-bench"), (raw.aot.is_some(), "--aot")];
-    match asked.iter().find(|(given, _)| *given) {
-        Some((_, name)) => Err(Failure::new(format!("{name} is not supported yet"))),
-        None => Ok(()),
-    }
-}
-
-fn run_options(raw: &Raw) -> Result<Run, Failure> {
-    if raw.warnings > 1 {
-        return Err(Failure::new("-k can be given once only"));
-    }
-    if raw.warnings > 0 && raw.no_warnings {
-        return Err(Failure::new("-k and --no-warnings contradict each other"));
-    }
-    if raw.pid.is_some() && raw.cmd.is_some() {
-        return Err(Failure::new("-p cannot be used with -c"));
-    }
-    if raw.follow && raw.pid.is_none() && raw.cmd.is_none() {
-        return Err(Failure::new("--follow needs a process to follow: give -c COMMAND or -p PID"));
-    }
-    if raw.cgroup.is_some() && raw.container.is_some() {
-        return Err(Failure::new("--cgroup cannot be used with --container"));
-    }
-    if raw.propagate_status && raw.cmd.is_none() {
-        return Err(Failure::new("--propagate-status needs a -c command"));
-    }
-    let one_of = |word: &str, words: &[&'static str], what: &str| {
-        words
-            .contains(&word)
-            .then(|| word.to_string())
-            .ok_or_else(|| Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
-    };
-    let known: Vec<_> = MECHANISMS.iter().map(|(name, _)| *name).collect();
-    for word in &raw.no_feature {
-        one_of(word, &known, "feature")?;
-    }
-    let refused = |(name, _): &&(&str, Mechanism)| raw.no_feature.iter().any(|word| word == name);
-    if let Some(filter) = &raw.probe_filter {
-        regex::Regex::new(filter).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
-    }
-    if let Some(command) = &raw.cmd {
-        check_words(command)?;
-    }
-    if let Some(path) =
-        raw.traceable_functions.as_ref().filter(|p| std::fs::metadata(p).map_or(true, |m| m.is_file() && std::fs::File::open(p).is_err()))
-    {
-        return Err(Failure::new(format!("--traceable-functions: cannot read {}", path.display())));
-    }
-    let settings = Settings {
-        pid: raw.pid.as_deref().map(pid).transpose()?,
-        has_child: raw.cmd.is_some(),
-        follow: raw.follow,
-        allow_unsafe: raw.allow_unsafe,
-        counts_unread: !(raw.expect.is_empty() && raw.expect_file.is_empty()),
-        warning_level: if raw.no_warnings { 0 } else { 1 + raw.warnings },
-        mode: match raw.mode.as_deref() {
-            Some("test") => Mode::Test,
-            Some("bench") => Mode::Bench,
-            _ if raw.test => Mode::Test,
-            _ if raw.bench => Mode::Bench,
-            _ => Mode::Trace,
-        },
-        probe_filter: raw.probe_filter.clone(),
-        no_features: MECHANISMS.iter().filter(refused).map(|(_, m)| *m).collect(),
-        include_dirs: raw.include_dir.clone(),
-        includes: raw.include.clone(),
-        verbose: raw.verbose,
-        debug_dirs: raw.debuginfo.iter().flat_map(|d| d.split(':')).filter(|d| !d.is_empty()).map(String::from).collect(),
-        ..Settings::default()
-    };
-    Ok(Run {
-        program: Program::Stdin,
-        settings,
-        words: Vec::new(),
-        child: raw.cmd.clone(),
-        output: raw.output.clone(),
-        format: one_of(&raw.format, &FORMATS.iter().map(|f| f.name).collect::<Vec<_>>(), "format")?,
-        buffering: match one_of(&raw.buffering, &["line", "full", "none"], "buffering mode")?.as_str() {
-            "full" => Buffering::Full,
-            "none" => Buffering::None,
-            _ => Buffering::Line,
-        },
-        quiet: raw.quiet,
-        verbose: raw.verbose,
-        warnings: !raw.no_warnings,
-        dry_run: raw.dry_run,
-        compile_only: raw.mode.as_deref() == Some("codegen"),
-        dumps: stages(&raw.debug)?,
-        verify_ir: raw.verify_llvm_ir,
-        emit_elf: raw.emit_elf.clone(),
-        emit_llvm: raw.emit_llvm.clone(),
-        propagate_status: raw.propagate_status,
-        strict: raw.strict,
-        notify_fd: raw.notify_fd.as_deref().map(descriptor).transpose()?,
-        color: color(raw.color.as_deref())?,
-        cgroup: raw.cgroup.clone(),
-        container: raw.container.clone(),
-        traceable_functions: raw.traceable_functions.clone(),
-        expected: expected(raw)?,
-        against: raw.against.clone(),
-    })
-}
-
-fn expected(raw: &Raw) -> Result<Expected, Failure> {
-    let (texts, files) = (raw.expect.clone(), raw.expect_file.clone());
-    if texts.is_empty() && files.is_empty() {
-        return match raw.report.first() {
+/// Expectations are about a run.
+fn require_run(draft: &Draft) -> Result<(), Failure> {
+    let run = &draft.run;
+    if run.expected.is_empty() {
+        return match run.expected.reports.first() {
             Some(_) => Err(Failure::new("--report is about expectations, and there is none").help("give --expect 'count(@calls) <= 200'")),
-            None => Ok(Expected::default()),
+            None => Ok(()),
         };
     }
     let without_run = [
-        (raw.list, "-l"),
-        (raw.test || raw.mode.as_deref() == Some("test"), "--test"),
-        (raw.bench || raw.mode.as_deref() == Some("bench"), "--bench"),
-        (raw.emit_elf.is_some(), "--emit-elf"),
+        (draft.list, "-l"),
+        (run.settings.mode == Mode::Test, "--test"),
+        (run.settings.mode == Mode::Bench, "--bench"),
+        (run.emit_elf.is_some(), "--emit-elf"),
     ];
-    if let Some((_, option)) = without_run.iter().find(|(given, _)| *given) {
-        return Err(Failure::new(format!("--expect is about a run, and {option} makes none")));
+    match without_run.iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Failure::new(format!("--expect is about a run, and {option} makes none"))),
+        None => Ok(()),
     }
-    let mut reports = Vec::new();
-    for text in &raw.report {
-        let (name, file) = text.split_once('=').map_or((text.as_str(), None), |(name, file)| (name, Some(file)));
-        let Some(format) = verdict::find(name) else {
-            let names: Vec<_> = verdict::FORMATS.iter().map(|f| f.name).collect();
-            return Err(Failure::new(format!("--report: there is no format `{name}`")).suggest(name, &names));
-        };
-        if file == Some("") {
-            return Err(Failure::new(format!("--report {text}: the file has no name"))
-                .help(format!("--report {name} alone writes to standard output")));
-        }
-        reports.push((format.name.to_string(), file.filter(|f| *f != "-").map(PathBuf::from)));
-    }
-    Ok(Expected { texts, files, reports })
 }
 
 #[cfg(test)]
@@ -558,7 +446,7 @@ mod tests {
 
     #[test]
     fn clap_finds_no_fault() {
-        Raw::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]
@@ -642,7 +530,7 @@ mod tests {
             (&["-f", "jsno", "x"], "no format"),
             (&["-B", "ful", "x"], "buffering"),
             (&["-k", "-k", "x"], "once"),
-            (&["-k", "--no-warnings", "x"], "contradict"),
+            (&["-k", "--no-warnings", "x"], "cannot be used with"),
             (&["-d", "asx", "x"], "no stage"),
             (&["--traceable-functions", "/nonexistent", "x"], "cannot read /nonexistent"),
             (&["--mode", "compiler-bench", "x"], "not supported yet"),

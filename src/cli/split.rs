@@ -2,9 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::CommandFactory;
-
-use super::raw::Raw;
+use super::flags;
 use crate::builtins::options::ScriptOption;
 use crate::diag::nearest;
 use crate::failure::Failure;
@@ -12,7 +10,7 @@ use crate::failure::Failure;
 /// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
 /// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
 /// number. After `--`, nothing is ours. Nor is `--help` after a tool's name. Last: does a program follow such a name?
-pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
+pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
     let (mut script, mut named, mut twice) = (false, false, false);
     let mut args = std::mem::take(args).into_iter();
@@ -27,7 +25,7 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
             continue;
         }
         let looks_so = text.len() > 1 && text.starts_with('-');
-        match option(command, &text) {
+        match option(&text) {
             Some(found) => {
                 script |= found.program;
                 twice |= named && found.program;
@@ -49,11 +47,11 @@ pub(super) fn split(command: &clap::Command, args: &mut Vec<OsString>) -> (Vec<O
 
 /// Where the first word is that is no option of ours, nor an option's value: a script's name or a verb. None where there is a program
 /// already, or a list is asked for.
-pub(super) fn first_word(command: &clap::Command, args: &[OsString]) -> Option<usize> {
+pub(super) fn first_word(args: &[OsString]) -> Option<usize> {
     let mut at = 0;
     while let Some(arg) = args.get(at) {
         let text = arg.to_string_lossy();
-        match option(command, &text) {
+        match option(&text) {
             Some(found) if found.program || text == "--list" || (text.starts_with("-l") && !text.starts_with("--")) => return None,
             Some(found) => at += if found.wants_value { 2 } else { 1 },
             None if text.starts_with('-') => return None,
@@ -71,17 +69,16 @@ struct Found {
     program: bool,
 }
 
-fn option(command: &clap::Command, text: &str) -> Option<Found> {
-    let valued = |a: &clap::Arg| a.get_action().takes_values();
+fn option(text: &str) -> Option<Found> {
     if let Some(long) = text.strip_prefix("--") {
         let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v)));
-        let arg = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-        return Some(Found { wants_value: valued(arg) && value.is_none(), program: false });
+        return Some(Found { wants_value: flags::long(name)?.valued() && value.is_none(), program: false });
     }
     let mut letters = text.strip_prefix('-').filter(|l| !l.is_empty())?.chars();
     while let Some(letter) = letters.next() {
-        if valued(command.get_arguments().find(|a| a.get_short() == Some(letter))?) {
-            return Some(Found { wants_value: letters.next().is_none(), program: letter == 'e' });
+        let flag = flags::short(letter)?;
+        if flag.valued() {
+            return Some(Found { wants_value: letters.next().is_none(), program: flag.is_program() });
         }
     }
     Some(Found { wants_value: false, program: false })
@@ -114,15 +111,12 @@ pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(Strin
 /// One of our options of one letter, other than `-e`, as this word begins with it: after `--` it is none of ours.
 pub fn own_letter(word: &str) -> Option<String> {
     let letter = word.strip_prefix('-')?.chars().next()?;
-    let own = Raw::command().get_arguments().any(|a| a.get_short() == Some(letter) && a.get_id() != "program");
-    own.then(|| format!("-{letter}"))
+    flags::short(letter).filter(|flag| !flag.is_program()).map(|_| format!("-{letter}"))
 }
 
 /// An option after the script, which has none, that was likely meant for us.
 pub fn misspelt_option(name: &str) -> Option<Failure> {
-    let command = Raw::command();
-    let ours = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(|a| a.get_long());
-    let near = nearest(name, ours)?;
+    let near = nearest(name, flags::shown())?;
     let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");
     Some(failure.help(format!("did you mean `--{near}`?")))
 }

@@ -115,7 +115,7 @@ fn nothing_after(name: &str, words: &[OsString]) -> Result<(), Failure> {
     }
 }
 
-const COLOR: (&str, &[&str]) = ("color", &["auto", "always", "never"]);
+const COLOR: (&str, &[&str]) = ("color", super::values::COLORS);
 
 /// The command with the words that completions offer for its options.
 fn offer(command: clap::Command, words: &[(&str, &[&'static str])]) -> clap::Command {

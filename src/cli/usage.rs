@@ -2,6 +2,21 @@
 
 use crate::failure::Failure;
 
+/// What the long help says of the script.
+pub(super) const SCRIPT: &str = "A script file (`-` for standard input) or the name of a tool, and its arguments: $1, $2, …
+
+Options of rbt may stand before or after the script. All other arguments after it belong to the script; `--name=value` is a \
+named option. Everything after `--` belongs to the script.";
+
+/// The end of the short help.
+pub(super) const SHORT_EXAMPLES: &str = "Examples:
+  rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\
+\", comm, str(args.filename)); }'
+  rbt -e 'profile:hz:99 { @[kstack] = count(); }' -c 'make -j4'
+  rbt -lv 'tracepoint:sched:*'
+
+The settings, the environment and the exit status: rbt --help";
+
 /// The start of the long help's end.
 pub(super) const EXAMPLES: &str = "Examples:
   rbt -e 'tracepoint:syscalls:sys_enter_openat { printf(\"%s %s\\n\", comm, str(args.filename)); }'

@@ -11,11 +11,11 @@ use crate::settings;
 /// The kernel's `PID_MAX_LIMIT` on 64-bit machines (include/linux/threads.h).
 const MAX_PID: u64 = 0x40_0000;
 
-pub(super) fn pid(text: &str) -> Result<u32, Failure> {
+pub(super) fn pid(option: &str, text: &str) -> Result<u32, Failure> {
     match settings::parse_int(text) {
         Ok(n) if (1..=MAX_PID).contains(&n) => Ok(n as u32),
-        Ok(_) => Err(Failure::new(format!("-p {text}: process ids go from 1 to {MAX_PID}"))),
-        Err(_) => Err(Failure::new(format!("-p {text}: not a process id")).help("give a number; `pgrep NAME` finds it")),
+        Ok(_) => Err(Failure::new(format!("{option} {text}: process ids go from 1 to {MAX_PID}"))),
+        Err(_) => Err(Failure::new(format!("{option} {text}: not a process id")).help("give a number; `pgrep NAME` finds it")),
     }
 }
 
@@ -36,19 +36,30 @@ pub(super) fn descriptor(text: &str) -> Result<i32, Failure> {
     Ok(n)
 }
 
-pub(super) fn stages(given: &[String]) -> Result<Vec<&'static str>, Failure> {
-    let mut found = Vec::new();
-    for word in given.iter().filter(|w| !w.is_empty()) {
-        if word == "all" {
-            found.extend(STAGES.iter().map(|s| s.name));
-            continue;
-        }
-        let stage = STAGES.iter().find(|s| s.name == word || s.aliases.contains(&word.as_str()));
-        let names: Vec<&str> = STAGES.iter().flat_map(|s| s.aliases.iter().copied().chain([s.name])).chain(["all"]).collect();
-        found.push(stage.map(|s| s.name).ok_or_else(|| Failure::new(format!("-d: there is no stage `{word}`")).suggest(word, &names))?);
+/// The stages of a word of `-d`.
+pub(super) fn stages(word: &str) -> Result<Vec<&'static str>, Failure> {
+    match word {
+        "" => return Ok(Vec::new()),
+        "all" => return Ok(STAGES.iter().map(|s| s.name).collect()),
+        _ => {}
     }
-    Ok(found)
+    if let Some(stage) = STAGES.iter().find(|s| s.name == word || s.aliases.contains(&word)) {
+        return Ok(vec![stage.name]);
+    }
+    let names: Vec<&str> = STAGES.iter().flat_map(|s| s.aliases.iter().copied().chain([s.name])).chain(["all"]).collect();
+    Err(Failure::new(format!("-d: there is no stage `{word}`")).suggest(word, &names))
 }
+
+/// The word, if it is one of these.
+pub(super) fn one_of(word: &str, words: &[&'static str], what: &str) -> Result<String, Failure> {
+    if words.contains(&word) {
+        return Ok(word.into());
+    }
+    Err(Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
+}
+
+/// What `--color` takes.
+pub(super) const COLORS: &[&str] = &["auto", "always", "never"];
 
 pub(super) fn color(option: Option<&str>) -> Result<bool, Failure> {
     color_where(option, || std::io::stderr().is_terminal())
@@ -63,6 +74,6 @@ pub(super) fn color_where(option: Option<&str>, terminal: impl Fn() -> bool) -> 
         "always" => Ok(true),
         "never" => Ok(false),
         "auto" => Ok(terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
-        _ => Err(Failure::new(format!("{what}: there is no `{word}`")).suggest(&word, &["auto", "always", "never"])),
+        _ => Err(Failure::new(format!("{what}: there is no `{word}`")).suggest(&word, COLORS)),
     }
 }

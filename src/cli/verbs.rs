@@ -3,33 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches};
 
-use super::raw::Raw;
-use super::{Command, Program, run_options, usage};
+use super::{Command, Program, flags, require_run, usage};
 use crate::failure::Failure;
 use crate::system::events::tracefs::Tracefs;
 use crate::verbs::{Asked, Verb, VerbOption};
 
-/// Options of rbt that choose what is run, which a verb does itself, and those that are accepted and no more.
-const LEFT_OUT: &[&str] = &[
-    "rest",
-    "program",
-    "list",
-    "fmt",
-    "test",
-    "bench",
-    "info",
-    "mode",
-    "completions",
-    "aot",
-    "dwarf_pid",
-    "usdt_file_activation",
-    "btf",
-    "against",
-];
-/// Those that a verb's help shows.
-const SHOWN: &[&str] = &["pid", "cmd", "output", "format", "quiet", "verbose", "expect", "report"];
 const WORDS: &str = "words";
 const OURS: &str = "Options of rbt";
 
@@ -44,11 +24,10 @@ pub fn command(verb: &'static Verb) -> clap::Command {
             None => arg.action(ArgAction::SetTrue),
         }
     });
-    let passed = passed().into_iter().map(|a| {
-        // -d is how long
-        let a = if a.get_id() == "debug" { Arg::new("debug").long("debug").action(ArgAction::Append) } else { a };
-        let hidden = !SHOWN.contains(&a.get_id().as_str());
-        a.help_heading(OURS).hide(hidden)
+    // -d is how long
+    let passed = flags::of_verbs().map(|(arg, shown)| {
+        let arg = if verb.own_options().any(|o| o.short == arg.get_short()) { arg.short(None) } else { arg };
+        arg.help_heading(OURS).hide(!shown)
     });
     clap::Command::new(verb.name)
         .bin_name(format!("rbt {}", verb.name))
@@ -60,11 +39,6 @@ pub fn command(verb: &'static Verb) -> clap::Command {
         .args(own)
         .args(passed)
         .after_help(verb.after_help())
-}
-
-/// Options of rbt that go with a verb.
-fn passed() -> Vec<Arg> {
-    Raw::command().get_arguments().filter(|a| !LEFT_OUT.contains(&a.get_id().as_str())).cloned().collect()
 }
 
 /// A verb's help.
@@ -90,9 +64,9 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     if found.get_flag("print-script") {
         return Ok(Command::Say(made.text));
     }
-    let raw = Raw::command().try_get_matches_from([OsString::from("rbt")].into_iter().chain(rebuilt(&found)));
-    let raw = raw.and_then(|m| Raw::from_arg_matches(&m)).map_err(|e| usage::usage_error(&e, &[]))?;
-    let mut run = Box::new(run_options(&raw)?);
+    let draft = flags::read(&found)?;
+    require_run(&draft)?;
+    let mut run = Box::new(draft.run);
     run.program = Program::Made(Box::new(made));
     // who counts what a command does means the command's own
     run.settings.follow |= run.settings.has_child;
@@ -109,35 +83,4 @@ fn asked(verb: &Verb, found: &ArgMatches) -> Asked {
     // its folder is there for whoever may trace
     let category = |word: &str| Tracefs::open().is_ok_and(|t| t.read(&format!("events/{word}/enable")).is_ok());
     Asked { words, options, category }
-}
-
-/// Options of rbt as they were given, for its own parsing.
-fn rebuilt(found: &ArgMatches) -> Vec<OsString> {
-    let mut words = Vec::new();
-    for arg in passed() {
-        let id = arg.get_id().as_str();
-        if found.value_source(id) != Some(clap::parser::ValueSource::CommandLine) {
-            continue;
-        }
-        let name = match (arg.get_long(), arg.get_short()) {
-            (Some(long), _) => format!("--{long}"),
-            (None, Some(short)) => format!("-{short}"),
-            (None, None) => continue,
-        };
-        if matches!(arg.get_action(), ArgAction::SetTrue) {
-            words.push(name.into());
-            continue;
-        }
-        if matches!(arg.get_action(), ArgAction::Count) {
-            words.extend((0..found.get_count(id)).map(|_| OsString::from(&name)));
-            continue;
-        }
-        for value in found.get_raw(id).unwrap_or_default() {
-            let mut word = OsString::from(&name);
-            word.push(if name.starts_with("--") { "=" } else { "" });
-            word.push(value);
-            words.push(word);
-        }
-    }
-    words
 }

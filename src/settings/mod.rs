@@ -1,11 +1,17 @@
 //! What the user may set, resolved: command line, environment and the script's `config` block have had their say.
 //!
 //! [`SETTINGS`] has a row for each name that the environment and a `config` block know. The block is applied first and
-//! the environment after it, so that the environment wins. Options of the command line are fields without a row.
+//! the environment after it, so that the environment wins; the flag of a row wins over both. Other flags set fields without a row.
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;
+pub use parse::{parse_bool, parse_int};
+pub use rows::{ENV_ONLY, SETTINGS};
+use rows::{RENAMED, WITHOUT_EFFECT, parse_unstable};
 use serde::{Deserialize, Serialize};
+
+mod parse;
+mod rows;
 
 /// Handling of a probe that does not exist or cannot be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +143,8 @@ pub struct Settings {
     pub probe_filter: Option<String>,
     /// What not to use (`--no-feature`).
     pub no_features: Vec<Mechanism>,
+    /// Rows of [`SETTINGS`] that flags have set, and the values: stronger than `config` block and environment.
+    pub flags: Vec<(&'static str, String)>,
 }
 
 /// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
@@ -231,6 +239,7 @@ impl Default for Settings {
             shares_maps: false,
             probe_filter: None,
             no_features: Vec::new(),
+            flags: Vec::new(),
         }
     }
 }
@@ -256,6 +265,17 @@ pub enum Mode {
     Bench,
 }
 
+/// A flag that sets a row of [`SETTINGS`].
+#[derive(Clone, Copy, Debug)]
+pub struct SettingFlag {
+    /// After two dashes.
+    pub long: &'static str,
+    /// What its help calls the value.
+    pub value: &'static str,
+    /// The part of the help that it stands in.
+    pub heading: &'static str,
+}
+
 /// A row: something that the environment and a `config` block may set.
 pub struct Setting {
     /// As a `config` block writes it; the environment's name is `RBT_` and this in capitals.
@@ -264,6 +284,8 @@ pub struct Setting {
     pub values: &'static str,
     /// What it does: one sentence without its final stop.
     pub doc: &'static str,
+    /// Its flag, if the command line may set it too.
+    pub flag: Option<SettingFlag>,
     /// Reads a value; an error says what would have been accepted.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,
     /// The value as one would write it.
@@ -271,68 +293,20 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// The row, with a flag on the command line.
+    const fn with_flag(self, long: &'static str, value: &'static str, heading: &'static str) -> Self {
+        Self { flag: Some(SettingFlag { long, value, heading }), ..self }
+    }
+
+    /// The words that it takes, where it takes some words only.
+    pub fn words(&self) -> Vec<&'static str> {
+        if self.values.contains(", ") { self.values.split(", ").collect() } else { Vec::new() }
+    }
+
     /// The value that holds when nothing is said.
     pub fn default_text(&self) -> String {
         (self.get)(&Settings::default())
     }
-}
-
-/// Pages of 4 KiB in 1 GiB, the largest ring buffer.
-const MOST_RING_PAGES: u64 = 1 << 18;
-
-macro_rules! number {
-    ($field:ident, $values:literal, $least:literal, $doc:literal) => {
-        Setting {
-            name: stringify!($field),
-            values: $values,
-            doc: $doc,
-            set: |s, text| {
-                let n = parse_int(text)?;
-                if !($least..).contains(&n) {
-                    return Err(format!("must be at least {}", $least));
-                }
-                s.$field = n;
-                Ok(())
-            },
-            get: |s| s.$field.to_string(),
-        }
-    };
-}
-
-macro_rules! switch {
-    ($field:ident, $doc:literal) => {
-        Setting {
-            name: stringify!($field),
-            values: SWITCH,
-            doc: $doc,
-            set: |s, text| parse_bool(text).map(|b| s.$field = b),
-            get: |s| s.$field.to_string(),
-        }
-    };
-}
-
-macro_rules! word {
-    ($field:ident, $words:ident, $values:literal, $doc:literal) => {
-        Setting {
-            name: stringify!($field),
-            values: $values,
-            doc: $doc,
-            set: |s, text| parse_word(text, $words).map(|w| s.$field = w),
-            get: |s| name_of(s.$field, $words).to_string(),
-        }
-    };
-}
-
-macro_rules! unstable {
-    ($field:ident, $doc:literal) => {
-        Setting {
-            name: stringify!($field),
-            values: "enable, warn, error",
-            doc: $doc,
-            set: |s, text| parse_unstable(text).map(|u| s.$field = u),
-            get: |s| name_of(s.$field, UNSTABLE).to_string(),
-        }
-    };
 }
 
 /// What a setting of two values takes.
@@ -358,122 +332,6 @@ impl Settings {
         parse_unstable(&(row.get)(self)).ok()
     }
 }
-
-/// All of them, in order of name.
-pub const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "cache_user_symbols",
-        values: "PER_PID, PER_PROGRAM, NONE",
-        doc: "Caching of user symbols: NONE resolves a symbol each time it is printed. PER_PID and PER_PROGRAM both cache it by file and offset",
-        set: |s, text| {
-            s.cache_user_symbols = match text {
-                "1" => None,
-                "0" => Some(CacheUserSymbols::None),
-                _ => Some(parse_word(text, CACHES)?),
-            };
-            Ok(())
-        },
-        get: |s| s.cache_user_symbols.map_or(UNDECIDED, |c| name_of(c, CACHES)).to_string(),
-    },
-    switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
-    switch!(
-        lazy_symbolication,
-        "No effect: rbt resolves user symbols when it prints them, and records the mappings of processes during the run, so that symbols of ended processes are known"
-    ),
-    Setting {
-        name: "license",
-        values: "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL",
-        doc: "License of the BPF programs",
-        set: |s, text| {
-            let known = LICENSES.iter().find(|l| l.eq_ignore_ascii_case(text)).ok_or_else(|| one_of(LICENSES.iter().copied()))?;
-            s.license = (*known).to_string();
-            Ok(())
-        },
-        get: |s| s.license.clone(),
-    },
-    number!(log_size, "bytes", 1, "Size of the verifier's log"),
-    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of maps with keys in text: one entry per line, or aligned columns"),
-    number!(max_bpf_progs, "count", 1, "Maximum number of BPF programs of a script"),
-    number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB"),
-    number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
-    number!(max_probes, "count", 1, "Maximum number of probes that a script attaches"),
-    number!(
-        max_stacks,
-        "count",
-        0,
-        "Number of distinct stacks that the kernel stores until rbt reads them; 0 stores as many as fit in 16 MiB, at most 65,536"
-    ),
-    number!(
-        max_strlen,
-        "bytes",
-        1,
-        "Maximum length of the results of str(), buf() and path(); the default is 200 before Linux 5.11, where keys of maps have at most 512 bytes"
-    ),
-    word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
-    number!(on_stack_limit, "bytes", 0, "Values larger than this are kept in per-CPU memory instead of on the BPF stack; from 8 to 64"),
-    Setting {
-        name: "perf_rb_pages",
-        values: "pages",
-        doc: "Size of the ring buffer, up to 1 GiB; 0 chooses it by the size of memory",
-        set: |s, text| {
-            let pages = parse_int(text)?;
-            if !(0..=MOST_RING_PAGES).contains(&pages) {
-                return Err(format!("must be between 0 and {MOST_RING_PAGES} (1 GiB)"));
-            }
-            s.perf_rb_pages = pages;
-            Ok(())
-        },
-        get: |s| s.perf_rb_pages.to_string(),
-    },
-    switch!(print_maps_on_exit, "Print all maps when the run ends"),
-    switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
-    word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
-    Setting {
-        name: "str_trunc_trailer",
-        values: TEXT,
-        doc: "Suffix of a truncated string; may be empty",
-        set: |s, text| {
-            s.str_trunc_trailer = text.to_string();
-            Ok(())
-        },
-        get: |s| s.str_trunc_trailer.clone(),
-    },
-    switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process as well"),
-    unstable!(unstable_dw_ustack, "Allow unwinding of user stacks by DWARF"),
-    unstable!(unstable_import_statement, "Allow import within a block"),
-    unstable!(unstable_tseries, "Allow tseries()"),
-    unstable!(unstable_typeinfo, "Allow typeinfo"),
-];
-
-/// Names of old: still accepted, with a warning.
-const RENAMED: &[(&str, &str)] = &[
-    ("strlen", "max_strlen"),
-    ("cat_bytes_max", "max_cat_bytes"),
-    ("map_keys_max", "max_map_keys"),
-    // Not inverted, strange as it is: scripts that set it rely on what it did.
-    ("no_cpp_demangle", "cpp_demangle"),
-];
-
-/// Accepted, with a warning that they do nothing.
-const WITHOUT_EFFECT: &[&str] = &[
-    "symbol_source",
-    "max_type_res_iterations",
-    "unstable_addr",
-    "unstable_import",
-    "unstable_macro",
-    "unstable_map_decl",
-    "use_blazesym",
-];
-
-/// What only the environment may say: it is needed before a script is read.
-pub const ENV_ONLY: &[(&str, &str)] = &[
-    ("btf", "Raw BTF file to use in place of the kernel's"),
-    ("cache", "Directory for cached lists of traceable functions; if empty, rbt keeps none"),
-    ("color", "Color in messages: auto, always or never; --color overrides it"),
-    ("kernel_build", "Directory of generated kernel headers; needs RBT_KERNEL_SOURCE"),
-    ("kernel_source", "Directory of kernel headers"),
-    ("vmlinux", "Uncompressed kernel image with symbols, used to check offsets of kprobes"),
-];
 
 /// The value of `RBT_<NAME>` or, failing that, of `BPFTRACE_<NAME>`.
 pub fn env_only(name: &str) -> Option<String> {
@@ -514,7 +372,29 @@ pub fn apply_env(settings: &mut Settings, vars: impl IntoIterator<Item = (String
             }
         }
     }
+    settings.flags_again();
     Ok(warnings)
+}
+
+impl Settings {
+    /// Sets a row by its flag, over what the `config` block and the environment will say.
+    ///
+    /// # Errors
+    /// What the row would have accepted.
+    pub fn override_by_flag(&mut self, row: &'static Setting, value: &str) -> Result<(), String> {
+        (row.set)(self, value)?;
+        self.flags.push((row.name, value.to_string()));
+        Ok(())
+    }
+
+    fn flags_again(&mut self) {
+        for (name, value) in self.flags.clone() {
+            if let Name::Row(row) = resolve(name) {
+                // it was accepted before
+                let _ = (row.set)(self, &value);
+            }
+        }
+    }
 }
 
 /// `name = value` of a `config` block.
@@ -588,84 +468,6 @@ fn resolve(name: &str) -> Name {
 
 fn names() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|s| s.name)
-}
-
-const CACHES: &[(&str, CacheUserSymbols)] =
-    &[("PER_PID", CacheUserSymbols::PerPid), ("PER_PROGRAM", CacheUserSymbols::PerProgram), ("NONE", CacheUserSymbols::None)];
-const MISSING: &[(&str, MissingProbes)] =
-    &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
-const MAP_LAYOUTS: &[(&str, MapLayout)] = &[("list", MapLayout::List), ("table", MapLayout::Table)];
-const STACK_MODES: &[(&str, StackMode)] =
-    &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
-const UNSTABLE: &[(&str, Unstable)] = &[("enable", Unstable::Enable), ("warn", Unstable::Warn), ("error", Unstable::Error)];
-/// The strings that `license_is_gpl_compatible` (include/linux/license.h) takes.
-const LICENSES: &[&str] = &["GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"];
-
-fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
-    let found = words.iter().find(|(w, _)| w.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
-    found.ok_or_else(|| one_of(words.iter().map(|(w, _)| *w)))
-}
-
-fn name_of<T: PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
-    words.iter().find(|(_, v)| *v == value).map_or("", |(w, _)| w)
-}
-
-fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    format!("expected one of {}", words.map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "))
-}
-
-/// `true` or `false` in any of the words that scripts know.
-pub fn parse_bool(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "on" | "yes" => Ok(true),
-        "0" | "false" | "off" | "no" => Ok(false),
-        _ => Err("expected `true` or `false`".to_string()),
-    }
-}
-
-fn parse_unstable(text: &str) -> Result<Unstable, String> {
-    match parse_bool(text) {
-        Ok(true) => Ok(Unstable::Enable),
-        Ok(false) => Ok(Unstable::Error),
-        Err(_) => parse_word(text, UNSTABLE),
-    }
-}
-
-/// A non-negative integer in any form that scripts know (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
-/// nanoseconds) or with `K`, `M` or `G` for powers of 1024.
-pub fn parse_int(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a number such as 1024, 0x400, 64K or 1e6".to_string();
-    let plain: String = text.trim().chars().filter(|c| *c != '_').collect();
-    let radix = |digits: &str, radix| u64::from_str_radix(digits, radix).map_err(|_| wrong());
-    if let Some(hex) = plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
-        return radix(hex, 16);
-    }
-    if let Some(bits) = plain.strip_prefix("0b") {
-        return radix(bits, 2);
-    }
-    if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
-        return radix(&plain, 8);
-    }
-    let end = plain.find(|c: char| !c.is_ascii_digit()).unwrap_or(plain.len());
-    let (digits, suffix) = plain.split_at(end);
-    let n: u64 = digits.parse().map_err(|_| wrong())?;
-    let factor = match suffix {
-        "" | "ns" | "u" | "ul" | "ull" | "l" | "ll" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
-        "G" | "GiB" => 1 << 30,
-        _ => {
-            let exponent = suffix.strip_prefix(['e', 'E']).and_then(|e| e.parse().ok()).ok_or_else(wrong)?;
-            10u64.checked_pow(exponent).ok_or_else(wrong)?
-        }
-    };
-    n.checked_mul(factor).ok_or_else(|| "too large".to_string())
 }
 
 #[cfg(test)]

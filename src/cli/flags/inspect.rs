@@ -1,0 +1,144 @@
+//! Flags about types and symbols, those that look inside rbt, and those that are accepted and hidden.
+
+use clap::ValueHint;
+
+use super::{FLAG, Flag, Group, Repeat, Takes, Verbs, what};
+use crate::cli::STAGES;
+use crate::cli::values::{self, one_of};
+use crate::failure::Failure;
+use crate::settings::MECHANISMS;
+
+pub(super) const TYPES: Group = Group {
+    heading: "Types and symbols",
+    flags: &[
+        Flag {
+            name: "I",
+            help: "Add a directory for #include (may be repeated)",
+            hint: ValueHint::DirPath,
+            takes: Takes::Path("DIR", |d, path| {
+                d.run.settings.include_dirs.push(path);
+                Ok(())
+            }),
+            repeat: Repeat::AllCount,
+            ..FLAG
+        },
+        Flag {
+            name: "include",
+            help: "#include this file before the script (may be repeated)",
+            hint: ValueHint::FilePath,
+            takes: Takes::Text("FILE", |d, text| {
+                d.run.settings.includes.push(text.into());
+                Ok(())
+            }),
+            repeat: Repeat::AllCount,
+            ..FLAG
+        },
+        Flag {
+            name: "debuginfo",
+            help: "Colon-separated directories of debug files; a relative one is below the binary's directory, and + before one requires a matching checksum (may be repeated)",
+            takes: Takes::Text("DIRS", |d, text| {
+                d.run.settings.debug_dirs.extend(text.split(':').filter(|d| !d.is_empty()).map(String::from));
+                Ok(())
+            }),
+            repeat: Repeat::AllCount,
+            ..FLAG
+        },
+    ],
+};
+
+fn stages() -> Vec<&'static str> {
+    STAGES.iter().map(|s| s.name).chain(["all"]).collect()
+}
+
+fn mechanisms() -> Vec<&'static str> {
+    MECHANISMS.iter().map(|(name, _)| *name).collect()
+}
+
+pub(super) const INSPECT: Group = Group {
+    heading: "Looking inside",
+    flags: &[
+        Flag { name: "dry-run", help: "Exit when all probes are attached", takes: Takes::Nothing(|d| d.run.dry_run = true), ..FLAG },
+        Flag {
+            name: "debug",
+            letter: Some('d'),
+            help: "Dump comma-separated stages: ast, hir, ir, opt, asm, libbpf, verifier, all",
+            takes: Takes::Word("STAGES", stages, |d, word| {
+                d.run.dumps.extend(values::stages(word)?);
+                Ok(())
+            }),
+            repeat: Repeat::List,
+            ..FLAG
+        },
+        Flag {
+            name: "emit-elf",
+            help: "Write the BPF object to FILE and exit",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("FILE", |d, path| {
+                d.run.emit_elf = Some(path);
+                Ok(())
+            }),
+            ..FLAG
+        },
+        Flag {
+            name: "emit-llvm",
+            help: "Write the LLVM IR to BASE.original.ll and BASE.optimized.ll",
+            takes: Takes::Text("BASE", |d, text| {
+                d.run.emit_llvm = Some(text.into());
+                Ok(())
+            }),
+            ..FLAG
+        },
+        Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: Takes::Nothing(|d| d.run.verify_ir = true), ..FLAG },
+        Flag {
+            name: "no-feature",
+            help: "Comma-separated mechanisms to disable: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, uprobe_multi. -v shows the mechanism of each probe",
+            takes: Takes::Word("LIST", mechanisms, |d, word| {
+                let known = one_of(word, &mechanisms(), "feature")?;
+                d.run.settings.no_features.extend(MECHANISMS.iter().filter(|(name, _)| *name == known).map(|(_, m)| *m));
+                Ok(())
+            }),
+            repeat: Repeat::List,
+            ..FLAG
+        },
+        what::MODE,
+    ],
+};
+
+/// Accepted, and not shown: other names, and what bpftrace has and rbt has no need of.
+pub(super) const HIDDEN: Group = Group {
+    heading: "",
+    flags: &[
+        Flag {
+            name: "completions",
+            help: "The same as `rbt completions`",
+            takes: Takes::Path("SHELL", |d, name| {
+                d.completions = Some(name.into());
+                Ok(())
+            }),
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "aot",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("FILE", |_, _| Err(Failure::new("--aot is not supported yet"))),
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "dwarf-pid",
+            help: "Stacks of any process follow its frame pointers",
+            takes: Takes::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
+            repeat: Repeat::AllCount,
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "usdt-file-activation",
+            help: "Kernels count for themselves who listens to a USDT probe",
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag { name: "btf", letter: Some('b'), help: "BTF is always used", verbs: Verbs::Refuse, ..FLAG },
+    ],
+};

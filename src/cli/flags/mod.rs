@@ -1,0 +1,313 @@
+//! The flags of a run. A row of the table owns everything about its flag: its names, its help, its value with the words that
+//! completions offer, what it sets, and whether verbs and tools take it. Parsing, `--help`, `rbt help`, the completions and the
+//! manual are made from the table.
+//!
+//! A flag that mirrors a row of [`SETTINGS`] has no row here: [`Setting::flag`] declares it.
+
+mod inspect;
+mod output;
+mod trace;
+mod what;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
+
+use super::values::color;
+use super::{Expected, Program, Run};
+use crate::failure::Failure;
+use crate::render::FORMATS;
+use crate::runtime::Buffering;
+use crate::settings::{SETTINGS, Setting, Settings};
+
+/// Flags that help shows together.
+pub(super) struct Group {
+    heading: &'static str,
+    flags: &'static [Flag],
+}
+
+/// In the order of the help. Flags without a heading are hidden.
+const GROUPS: &[Group] = &[what::RUN, trace::TRACE, output::BUDGETS, output::OUTPUT, inspect::TYPES, inspect::INSPECT, inspect::HIDDEN];
+
+/// A row.
+#[derive(Clone, Copy)]
+pub(super) struct Flag {
+    /// After two dashes; after one dash if it is a letter.
+    name: &'static str,
+    /// A letter that means the same.
+    letter: Option<char>,
+    /// A line without its stop.
+    help: &'static str,
+    /// What the long help adds.
+    more: &'static str,
+    takes: Takes,
+    repeat: Repeat,
+    /// What a shell offers for the value.
+    hint: ValueHint,
+    /// May the value begin with a dash?
+    hyphens: bool,
+    /// Flags that it contradicts.
+    not_with: &'static [&'static str],
+    /// Flags of which it needs one, and what a message says it needs.
+    needs: (&'static [&'static str], &'static str),
+    verbs: Verbs,
+    /// Completions offer it after the name of each tool.
+    tools: bool,
+}
+
+/// What holds where a row says nothing.
+const FLAG: Flag = Flag {
+    name: "",
+    letter: None,
+    help: "",
+    more: "",
+    takes: Takes::Nothing(|_| ()),
+    repeat: Repeat::LastCounts,
+    hint: ValueHint::Unknown,
+    hyphens: false,
+    not_with: &[],
+    needs: (&[], ""),
+    verbs: Verbs::Accept,
+    tools: false,
+};
+
+/// The value of a flag, and what it sets.
+#[derive(Clone, Copy)]
+enum Takes {
+    Nothing(fn(&mut Draft)),
+    /// Nothing: how often the flag stands is its value.
+    Count(fn(&mut Draft, u8) -> Result<(), Failure>),
+    Text(&'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
+    /// A text for which a shell can offer words.
+    Word(&'static str, fn() -> Vec<&'static str>, fn(&mut Draft, &str) -> Result<(), Failure>),
+    /// In any bytes.
+    Path(&'static str, fn(&mut Draft, PathBuf) -> Result<(), Failure>),
+    /// The value of a setting.
+    Setting(&'static Setting),
+}
+
+/// What it means to give a flag twice.
+#[derive(Clone, Copy, PartialEq)]
+enum Repeat {
+    LastCounts,
+    AllCount,
+    /// All count, and commas separate values.
+    List,
+}
+
+/// What `rbt VERB` does with a flag.
+#[derive(Clone, Copy, PartialEq)]
+enum Verbs {
+    /// The flag chooses what is run, which a verb does itself.
+    Refuse,
+    Accept,
+    /// Accept it, and show it in the help.
+    Show,
+}
+
+/// A command line in the making.
+pub(super) struct Draft {
+    pub run: Run,
+    /// `-e`
+    pub program: Option<String>,
+    /// `-l`
+    pub list: bool,
+    /// `--fmt`
+    pub fmt: bool,
+    /// `--info`
+    pub info: bool,
+    /// `--completions`
+    pub completions: Option<OsString>,
+    /// `--color`
+    color: Option<bool>,
+}
+
+/// All of them, in the order of the help, each with its heading.
+fn all() -> impl Iterator<Item = (&'static str, Flag)> {
+    GROUPS.iter().flat_map(|group| {
+        let mirrors = SETTINGS.iter().filter(|row| row.flag.is_some_and(|f| f.heading == group.heading)).map(mirror);
+        group.flags.iter().copied().chain(mirrors).map(|flag| (group.heading, flag))
+    })
+}
+
+/// The flag of a setting.
+fn mirror(row: &'static Setting) -> Flag {
+    Flag { name: row.flag.map_or("", |f| f.long), help: row.doc, takes: Takes::Setting(row), ..FLAG }
+}
+
+/// The flag of a name, or of its only letter.
+fn find(name: &str) -> Option<Flag> {
+    all().map(|(_, flag)| flag).find(|flag| flag.name == name)
+}
+
+/// The flag after two dashes.
+pub(super) fn long(name: &str) -> Option<Flag> {
+    find(name).filter(|flag| flag.long().is_some())
+}
+
+/// The flag after one dash.
+pub(super) fn short(letter: char) -> Option<Flag> {
+    all().map(|(_, flag)| flag).find(|flag| flag.short() == Some(letter))
+}
+
+/// Names that a misspelt one may have meant.
+pub(super) fn shown() -> impl Iterator<Item = &'static str> {
+    all().filter(|(heading, _)| !heading.is_empty()).filter_map(|(_, flag)| flag.long())
+}
+
+/// As clap knows them.
+pub(super) fn args() -> impl Iterator<Item = Arg> {
+    all().map(|(heading, flag)| flag.arg(heading))
+}
+
+/// As completions know them: with the words of their values.
+pub(super) fn offered() -> impl Iterator<Item = Arg> {
+    all().filter(|(heading, _)| !heading.is_empty()).map(|(heading, flag)| flag.offered(heading))
+}
+
+/// Those that go with each tool.
+pub(super) fn of_tools() -> impl Iterator<Item = Arg> {
+    all().filter(|(_, flag)| flag.tools).map(|(heading, flag)| flag.arg(heading))
+}
+
+/// Those that go with a verb, and whether its help shows them.
+pub(super) fn of_verbs() -> impl Iterator<Item = (Arg, bool)> {
+    all().filter(|(_, flag)| flag.verbs != Verbs::Refuse).map(|(heading, flag)| (flag.arg(heading), flag.verbs == Verbs::Show))
+}
+
+impl Flag {
+    fn long(&self) -> Option<&'static str> {
+        Some(self.name).filter(|name| name.len() > 1)
+    }
+
+    fn short(&self) -> Option<char> {
+        self.letter.or_else(|| self.name.chars().next().filter(|_| self.name.len() == 1))
+    }
+
+    /// As messages call it: by its letter where it has one.
+    fn spelled(&self) -> String {
+        self.short().map_or_else(|| format!("--{}", self.name), |letter| format!("-{letter}"))
+    }
+
+    /// Has it a value?
+    pub(super) fn valued(&self) -> bool {
+        !matches!(self.takes, Takes::Nothing(_) | Takes::Count(_))
+    }
+
+    /// Is it `-e`?
+    pub(super) fn is_program(&self) -> bool {
+        self.name == "e"
+    }
+
+    fn arg(&self, heading: &'static str) -> Arg {
+        let mut arg = Arg::new(self.name).help(self.help).help_heading(heading).hide(heading.is_empty());
+        arg = arg.long(self.long()).short(self.short());
+        if !self.more.is_empty() {
+            arg = arg.long_help(format!("{}\n\n{}.", self.help, self.more));
+        }
+        arg = match self.takes {
+            Takes::Nothing(_) => return arg.action(ArgAction::SetTrue),
+            Takes::Count(_) => return arg.action(ArgAction::Count),
+            Takes::Text(name, _) | Takes::Word(name, ..) => arg.value_name(name),
+            Takes::Path(name, _) => arg.value_name(name).value_parser(value_parser!(PathBuf)),
+            Takes::Setting(row) => arg.value_name(row.flag.map_or("", |f| f.value)),
+        };
+        arg = match self.repeat {
+            Repeat::LastCounts => arg.action(ArgAction::Set),
+            Repeat::AllCount => arg.action(ArgAction::Append),
+            Repeat::List => arg.action(ArgAction::Append).value_delimiter(','),
+        };
+        arg.value_hint(self.hint).allow_hyphen_values(self.hyphens)
+    }
+
+    fn offered(&self, heading: &'static str) -> Arg {
+        let words = match self.takes {
+            Takes::Word(_, words, _) => words(),
+            Takes::Setting(row) => row.words(),
+            Takes::Nothing(_) | Takes::Count(_) | Takes::Text(..) | Takes::Path(..) => Vec::new(),
+        };
+        if words.is_empty() { self.arg(heading) } else { self.arg(heading).value_parser(words) }
+    }
+
+    /// Does what it stands for, by what clap found.
+    fn apply(&self, found: &ArgMatches, draft: &mut Draft) -> Result<(), Failure> {
+        let id = self.name;
+        let texts = || found.get_many::<String>(id).unwrap_or_default();
+        match self.takes {
+            Takes::Nothing(set) => set(draft),
+            Takes::Count(set) => set(draft, found.get_count(id))?,
+            Takes::Text(_, set) | Takes::Word(_, _, set) => texts().try_for_each(|text| set(draft, text))?,
+            Takes::Path(_, set) => {
+                found.get_many::<PathBuf>(id).unwrap_or_default().try_for_each(|path| set(draft, path.clone()))?;
+            }
+            Takes::Setting(row) => {
+                let settings = &mut draft.run.settings;
+                texts().try_for_each(|text| {
+                    settings.override_by_flag(row, text).map_err(|e| Failure::new(format!("{} {text}: {e}", self.spelled())))
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Was the flag of this name given?
+pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
+    // a verb does not have all of them
+    found.try_contains_id(id).is_ok() && found.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// What the flags say that were given.
+///
+/// # Errors
+/// A value is wrong, or two flags contradict each other.
+pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
+    let flags = all().map(|(_, flag)| flag).filter(|flag| given(found, flag.name));
+    let flags: Vec<Flag> = flags.collect();
+    for flag in &flags {
+        if let Some(other) = flag.not_with.iter().filter(|other| given(found, other)).find_map(|other| find(other)) {
+            return Err(Failure::new(format!("{} cannot be used with {}", flag.spelled(), other.spelled())));
+        }
+        let (one_of, what) = flag.needs;
+        if !one_of.is_empty() && !one_of.iter().any(|other| given(found, other)) {
+            return Err(Failure::new(format!("{} needs {what}", flag.spelled())));
+        }
+    }
+    let mut draft = Draft { run: blank(), program: None, list: false, fmt: false, info: false, completions: None, color: None };
+    flags.iter().try_for_each(|flag| flag.apply(found, &mut draft))?;
+    draft.run.color = draft.color.map_or_else(|| color(None), Ok)?;
+    Ok(draft)
+}
+
+/// A run for which no flag was given.
+fn blank() -> Run {
+    Run {
+        program: Program::Stdin,
+        settings: Settings::default(),
+        words: Vec::new(),
+        child: None,
+        output: None,
+        format: FORMATS.first().map(|f| f.name).unwrap_or_default().into(),
+        buffering: Buffering::Line,
+        quiet: false,
+        verbose: false,
+        warnings: true,
+        dry_run: false,
+        compile_only: false,
+        dumps: Vec::new(),
+        verify_ir: false,
+        emit_elf: None,
+        emit_llvm: None,
+        propagate_status: false,
+        strict: false,
+        notify_fd: None,
+        color: false,
+        cgroup: None,
+        container: None,
+        traceable_functions: None,
+        expected: Expected::default(),
+        against: None,
+    }
+}

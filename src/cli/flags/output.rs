@@ -1,0 +1,184 @@
+//! Flags of what is expected of a run, and of its output.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+
+use super::{FLAG, Flag, Group, Repeat, Takes, Verbs};
+use crate::cli::values::{self, COLORS, one_of};
+use crate::failure::Failure;
+use crate::render::FORMATS;
+use crate::runtime::Buffering;
+use crate::verdict;
+
+pub(super) const BUDGETS: Group = Group {
+    heading: "Budgets",
+    flags: &[
+        Flag {
+            name: "expect",
+            help: "An expression about the script's maps that must be true at the end, such as `count(@calls) <= 200` (may be repeated)",
+            more: "Exit status: 0 if all are true, 1 if one is false, 2 if the script, an expectation or an option is wrong, 3 if the script could \
+                   not run or lost events leave an expectation undecided",
+            hyphens: true,
+            takes: Takes::Text("EXPRESSION", |d, text| {
+                d.run.settings.counts_unread = true;
+                d.run.expected.texts.push(text.into());
+                Ok(())
+            }),
+            repeat: Repeat::AllCount,
+            verbs: Verbs::Show,
+            ..FLAG
+        },
+        Flag {
+            name: "expect-file",
+            help: "Read expectations from a file, one per line; # starts a comment (may be repeated)",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("FILE", |d, path| {
+                d.run.settings.counts_unread = true;
+                d.run.expected.files.push(path);
+                Ok(())
+            }),
+            repeat: Repeat::AllCount,
+            ..FLAG
+        },
+        Flag {
+            name: "report",
+            help: "Write the verdict as text, json, junit, sarif or github to FILE or to standard output; the default is text on standard error (may be repeated)",
+            takes: Takes::Text("FORMAT[=FILE]", |d, text| {
+                d.run.expected.reports.push(report(text)?);
+                Ok(())
+            }),
+            repeat: Repeat::AllCount,
+            verbs: Verbs::Show,
+            ..FLAG
+        },
+    ],
+};
+
+/// A format of verdicts, and the file it goes to.
+fn report(text: &str) -> Result<(String, Option<PathBuf>), Failure> {
+    let (name, file) = text.split_once('=').map_or((text, None), |(name, file)| (name, Some(file)));
+    let Some(format) = verdict::find(name) else {
+        let names: Vec<_> = verdict::FORMATS.iter().map(|f| f.name).collect();
+        return Err(Failure::new(format!("--report: there is no format `{name}`")).suggest(name, &names));
+    };
+    if file == Some("") {
+        return Err(
+            Failure::new(format!("--report {text}: the file has no name")).help(format!("--report {name} alone writes to standard output"))
+        );
+    }
+    Ok((format.name.to_string(), file.filter(|f| *f != "-").map(PathBuf::from)))
+}
+
+fn formats() -> Vec<&'static str> {
+    FORMATS.iter().map(|f| f.name).collect()
+}
+
+const BUFFERING: &[&str] = &["line", "full", "none"];
+
+pub(super) const OUTPUT: Group = Group {
+    heading: "Output",
+    flags: &[
+        Flag {
+            name: "output",
+            letter: Some('o'),
+            help: "Write the script's output to FILE; messages still go to standard error",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("FILE", |d, path| {
+                d.run.output = Some(path);
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "format",
+            letter: Some('f'),
+            help: "Output format: text, json (one object per line) or folded (stacks for flame graphs)",
+            takes: Takes::Word("FORMAT", formats, |d, word| {
+                d.run.format = one_of(word, &formats(), "format")?;
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "B",
+            help: "Output buffering: line, full or none",
+            takes: Takes::Word(
+                "MODE",
+                || BUFFERING.to_vec(),
+                |d, word| {
+                    d.run.buffering = match one_of(word, BUFFERING, "buffering mode")?.as_str() {
+                        "full" => Buffering::Full,
+                        "none" => Buffering::None,
+                        _ => Buffering::Line,
+                    };
+                    Ok(())
+                },
+            ),
+            ..FLAG
+        },
+        Flag {
+            name: "quiet",
+            letter: Some('q'),
+            help: "Do not print the number of attached probes",
+            takes: Takes::Nothing(|d| d.run.quiet = true),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "verbose",
+            letter: Some('v'),
+            help: "Show the time of each stage and the mechanism of each probe",
+            takes: Takes::Nothing(|d| (d.run.verbose, d.run.settings.verbose) = (true, true)),
+            verbs: Verbs::Show,
+            ..FLAG
+        },
+        Flag {
+            name: "warnings",
+            letter: Some('k'),
+            help: "Also report failed reads of memory and maps",
+            takes: Takes::Count(|d, times| {
+                if times > 1 {
+                    return Err(Failure::new("-k can be given once only"));
+                }
+                d.run.settings.warning_level = 2;
+                Ok(())
+            }),
+            not_with: &["no-warnings"],
+            ..FLAG
+        },
+        Flag {
+            name: "no-warnings",
+            help: "Suppress all warnings",
+            takes: Takes::Nothing(|d| {
+                d.run.warnings = false;
+                d.run.settings.warning_level = 0;
+            }),
+            ..FLAG
+        },
+        Flag {
+            name: "strict",
+            help: "Exit with status 1 if anything was lost: events, runs of probes, updates of maps, ends of strings",
+            takes: Takes::Nothing(|d| d.run.strict = true),
+            ..FLAG
+        },
+        Flag {
+            name: "color",
+            help: "Color in messages: auto, always or never",
+            takes: Takes::Word(
+                "WHEN",
+                || COLORS.to_vec(),
+                |d, word| {
+                    d.color = Some(values::color(Some(word))?);
+                    Ok(())
+                },
+            ),
+            ..FLAG
+        },
+    ],
+};

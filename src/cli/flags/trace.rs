@@ -1,0 +1,113 @@
+//! Flags that choose what is traced.
+
+use clap::ValueHint;
+
+use super::{FLAG, Flag, Group, Takes, Verbs};
+use crate::cli::values;
+use crate::failure::Failure;
+
+pub(super) const TRACE: Group = Group {
+    heading: "What to trace",
+    flags: &[
+        Flag {
+            name: "pid",
+            letter: Some('p'),
+            help: "Trace this process; the run ends with it",
+            takes: Takes::Text("PID", |d, text| {
+                d.run.settings.pid = Some(values::pid("-p", text)?);
+                Ok(())
+            }),
+            not_with: &["cmd"],
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "cmd",
+            letter: Some('c'),
+            help: "Start this command after attaching; the run ends with it. Words are split as in a shell",
+            hyphens: true,
+            takes: Takes::Text("COMMAND", |d, text| {
+                values::check_words(text)?;
+                d.run.settings.has_child = true;
+                d.run.child = Some(text.into());
+                Ok(())
+            }),
+            verbs: Verbs::Show,
+            tools: true,
+            ..FLAG
+        },
+        Flag {
+            name: "follow",
+            help: "Trace only the process of -c or -p and its descendants; the default of verbs and most tools with -c",
+            takes: Takes::Nothing(|d| d.run.settings.follow = true),
+            needs: (&["cmd", "pid"], "a process to follow: give -c COMMAND or -p PID"),
+            ..FLAG
+        },
+        Flag {
+            name: "cgroup",
+            help: "Trace only tasks in this cgroup (version 2) or below it; PATH is absolute or relative to the cgroup mount",
+            hint: ValueHint::DirPath,
+            takes: Takes::Text("PATH", |d, text| {
+                d.run.cgroup = Some(text.into());
+                Ok(())
+            }),
+            not_with: &["container"],
+            ..FLAG
+        },
+        Flag {
+            name: "container",
+            help: "Trace only tasks of this container, given by name or by a prefix of its ID (docker, podman, containerd, CRI-O, nspawn, LXC)",
+            takes: Takes::Text("NAME", |d, text| {
+                d.run.container = Some(text.into());
+                Ok(())
+            }),
+            ..FLAG
+        },
+        Flag {
+            name: "probe-filter",
+            help: "Attach only to probes whose full name matches this regular expression",
+            takes: Takes::Text("REGEX", |d, text| {
+                regex::Regex::new(text).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
+                d.run.settings.probe_filter = Some(text.into());
+                Ok(())
+            }),
+            ..FLAG
+        },
+        Flag {
+            name: "traceable-functions",
+            help: "File of traceable functions, used in place of the kernel's available_filter_functions",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("FILE", |d, path| {
+                if std::fs::metadata(&path).map_or(true, |m| m.is_file() && std::fs::File::open(&path).is_err()) {
+                    return Err(Failure::new(format!("--traceable-functions: cannot read {}", path.display())));
+                }
+                d.run.traceable_functions = Some(path);
+                Ok(())
+            }),
+            ..FLAG
+        },
+        Flag {
+            name: "unsafe",
+            help: "Allow functions that change the system or the traced process, such as signal() and system()",
+            takes: Takes::Nothing(|d| d.run.settings.allow_unsafe = true),
+            ..FLAG
+        },
+        Flag {
+            name: "propagate-status",
+            help: "Exit with the status of the command of -c",
+            takes: Takes::Nothing(|d| d.run.propagate_status = true),
+            needs: (&["cmd"], "a -c command"),
+            ..FLAG
+        },
+        Flag {
+            name: "notify-fd",
+            help: "Write the line `attached` to this file descriptor when all probes are attached",
+            takes: Takes::Text("N", |d, text| {
+                d.run.notify_fd = Some(values::descriptor(text)?);
+                Ok(())
+            }),
+            ..FLAG
+        },
+    ],
+};

@@ -1,0 +1,97 @@
+//! Flags that choose what is run.
+
+use clap::ValueHint;
+
+use super::{FLAG, Flag, Group, Takes, Verbs};
+use crate::cli::MODES;
+use crate::failure::Failure;
+use crate::settings::Mode;
+
+pub(super) const RUN: Group = Group {
+    heading: "What to run",
+    flags: &[
+        Flag {
+            name: "e",
+            help: "Run this program; the last -e counts",
+            takes: Takes::Text("PROGRAM", |d, text| {
+                d.program = Some(text.into());
+                Ok(())
+            }),
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "list",
+            letter: Some('l'),
+            help: "List probes that match a pattern (`*` matches any text), or the probes of a script; -v shows their arguments",
+            takes: Takes::Nothing(|d| d.list = true),
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "against",
+            help: "With -l: list the probes of the kernel in this snapshot; see `rbt snapshot --help`",
+            hint: ValueHint::FilePath,
+            takes: Takes::Path("SNAPSHOT", |d, path| {
+                d.run.against = Some(path);
+                Ok(())
+            }),
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "fmt",
+            help: "Print the script in canonical form and exit; see `rbt fmt --help`",
+            takes: Takes::Nothing(|d| d.fmt = true),
+            not_with: &["mode"],
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "test",
+            help: "Run only the script's tests (test:NAME); the status is 1 if one fails",
+            takes: Takes::Nothing(|d| d.run.settings.mode = Mode::Test),
+            not_with: &["mode", "bench"],
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "bench",
+            help: "Run only the script's benchmarks (bench:NAME)",
+            takes: Takes::Nothing(|d| d.run.settings.mode = Mode::Bench),
+            not_with: &["mode"],
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+        Flag {
+            name: "info",
+            help: "Show what this machine and this build of rbt support",
+            takes: Takes::Nothing(|d| d.info = true),
+            verbs: Verbs::Refuse,
+            ..FLAG
+        },
+    ],
+};
+
+/// `--mode`: a word for what other flags say, and for what has no other flag.
+pub(super) const MODE: Flag = Flag {
+    name: "mode",
+    help: "`codegen` compiles the script and exits; `format`, `test` and `bench` are --fmt, --test and --bench",
+    takes: Takes::Word(
+        "MODE",
+        || MODES.to_vec(),
+        |d, word| {
+            match word {
+                "codegen" => d.run.compile_only = true,
+                "format" => d.fmt = true,
+                "test" => d.run.settings.mode = Mode::Test,
+                "bench" => d.run.settings.mode = Mode::Bench,
+                "compiler-bench" => return Err(Failure::new("--mode compiler-bench is not supported yet")),
+                _ => return Err(Failure::new(format!("there is no mode `{word}`")).suggest(word, MODES)),
+            }
+            Ok(())
+        },
+    ),
+    verbs: Verbs::Refuse,
+    ..FLAG
+};

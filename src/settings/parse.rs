@@ -1,0 +1,60 @@
+//! Values of settings, read from text.
+
+pub(super) fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(w, _)| w.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
+    found.ok_or_else(|| one_of(words.iter().map(|(w, _)| *w)))
+}
+
+pub(super) fn name_of<T: PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
+    words.iter().find(|(_, v)| *v == value).map_or("", |(w, _)| w)
+}
+
+pub(super) fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    format!("expected one of {}", words.map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "))
+}
+
+/// `true` or `false` in any of the words that scripts know.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "on" | "yes" => Ok(true),
+        "0" | "false" | "off" | "no" => Ok(false),
+        _ => Err("expected `true` or `false`".to_string()),
+    }
+}
+
+/// A non-negative integer in any form that scripts know (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
+/// nanoseconds) or with `K`, `M` or `G` for powers of 1024.
+pub fn parse_int(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a number such as 1024, 0x400, 64K or 1e6".to_string();
+    let plain: String = text.trim().chars().filter(|c| *c != '_').collect();
+    let radix = |digits: &str, radix| u64::from_str_radix(digits, radix).map_err(|_| wrong());
+    if let Some(hex) = plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")) {
+        return radix(hex, 16);
+    }
+    if let Some(bits) = plain.strip_prefix("0b") {
+        return radix(bits, 2);
+    }
+    if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
+        return radix(&plain, 8);
+    }
+    let end = plain.find(|c: char| !c.is_ascii_digit()).unwrap_or(plain.len());
+    let (digits, suffix) = plain.split_at(end);
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    let factor = match suffix {
+        "" | "ns" | "u" | "ul" | "ull" | "l" | "ll" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E']).and_then(|e| e.parse().ok()).ok_or_else(wrong)?;
+            10u64.checked_pow(exponent).ok_or_else(wrong)?
+        }
+    };
+    n.checked_mul(factor).ok_or_else(|| "too large".to_string())
+}

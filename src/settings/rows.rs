@@ -1,0 +1,210 @@
+//! The rows, and the words of their values.
+
+use super::parse::{name_of, one_of, parse_bool, parse_int, parse_word};
+use super::{CacheUserSymbols, MapLayout, MissingProbes, SWITCH, Setting, TEXT, UNDECIDED, Unstable};
+use crate::value::StackMode;
+
+/// Pages of 4 KiB in 1 GiB, the largest ring buffer.
+const MOST_RING_PAGES: u64 = 1 << 18;
+
+macro_rules! number {
+    ($field:ident, $values:literal, $least:literal, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: $values,
+            doc: $doc,
+            flag: None,
+            set: |s, text| {
+                let n = parse_int(text)?;
+                if !($least..).contains(&n) {
+                    return Err(format!("must be at least {}", $least));
+                }
+                s.$field = n;
+                Ok(())
+            },
+            get: |s| s.$field.to_string(),
+        }
+    };
+}
+
+macro_rules! switch {
+    ($field:ident, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: SWITCH,
+            doc: $doc,
+            flag: None,
+            set: |s, text| parse_bool(text).map(|b| s.$field = b),
+            get: |s| s.$field.to_string(),
+        }
+    };
+}
+
+macro_rules! word {
+    ($field:ident, $words:ident, $values:literal, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: $values,
+            doc: $doc,
+            flag: None,
+            set: |s, text| parse_word(text, $words).map(|w| s.$field = w),
+            get: |s| name_of(s.$field, $words).to_string(),
+        }
+    };
+}
+
+macro_rules! unstable {
+    ($field:ident, $doc:literal) => {
+        Setting {
+            name: stringify!($field),
+            values: "enable, warn, error",
+            doc: $doc,
+            flag: None,
+            set: |s, text| parse_unstable(text).map(|u| s.$field = u),
+            get: |s| name_of(s.$field, UNSTABLE).to_string(),
+        }
+    };
+}
+
+/// All of them, in order of name.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "cache_user_symbols",
+        values: "PER_PID, PER_PROGRAM, NONE",
+        doc: "Caching of user symbols: NONE resolves a symbol each time it is printed. PER_PID and PER_PROGRAM both cache it by file and offset",
+        flag: None,
+        set: |s, text| {
+            s.cache_user_symbols = match text {
+                "1" => None,
+                "0" => Some(CacheUserSymbols::None),
+                _ => Some(parse_word(text, CACHES)?),
+            };
+            Ok(())
+        },
+        get: |s| s.cache_user_symbols.map_or(UNDECIDED, |c| name_of(c, CACHES)).to_string(),
+    },
+    switch!(cpp_demangle, "Demangle C++ and Rust names in user stacks and usym"),
+    switch!(
+        lazy_symbolication,
+        "No effect: rbt resolves user symbols when it prints them, and records the mappings of processes during the run, so that symbols of ended processes are known"
+    ),
+    Setting {
+        name: "license",
+        values: "GPL, GPL v2, GPL and additional rights, Dual BSD/GPL, Dual MIT/GPL, Dual MPL/GPL",
+        doc: "License of the BPF programs",
+        flag: None,
+        set: |s, text| {
+            let known = LICENSES.iter().find(|l| l.eq_ignore_ascii_case(text)).ok_or_else(|| one_of(LICENSES.iter().copied()))?;
+            s.license = (*known).to_string();
+            Ok(())
+        },
+        get: |s| s.license.clone(),
+    },
+    number!(log_size, "bytes", 1, "Size of the verifier's log"),
+    word!(map_layout, MAP_LAYOUTS, "list, table", "Layout of keyed maps in text: list (one entry per line) or table").with_flag(
+        "map-layout",
+        "LAYOUT",
+        "Output",
+    ),
+    number!(max_bpf_progs, "count", 1, "Maximum number of BPF programs of a script"),
+    number!(max_cat_bytes, "bytes", 1, "Maximum number of bytes that cat() prints, up to 128 MiB"),
+    number!(max_map_keys, "count", 1, "Entries of a keyed map that is not declared"),
+    number!(max_probes, "count", 1, "Maximum number of probes that a script attaches"),
+    number!(
+        max_stacks,
+        "count",
+        0,
+        "Number of distinct stacks that the kernel stores until rbt reads them; 0 stores as many as fit in 16 MiB, at most 65,536"
+    ),
+    number!(
+        max_strlen,
+        "bytes",
+        1,
+        "Maximum length of the results of str(), buf() and path(); the default is 200 before Linux 5.11, where keys of maps have at most 512 bytes"
+    ),
+    word!(missing_probes, MISSING, "error, warn, ignore", "What to do about a probe that does not exist or will not attach"),
+    number!(on_stack_limit, "bytes", 0, "Values larger than this are kept in per-CPU memory instead of on the BPF stack; from 8 to 64"),
+    Setting {
+        name: "perf_rb_pages",
+        values: "pages",
+        doc: "Size of the ring buffer, up to 1 GiB; 0 chooses it by the size of memory",
+        flag: None,
+        set: |s, text| {
+            let pages = parse_int(text)?;
+            if !(0..=MOST_RING_PAGES).contains(&pages) {
+                return Err(format!("must be between 0 and {MOST_RING_PAGES} (1 GiB)"));
+            }
+            s.perf_rb_pages = pages;
+            Ok(())
+        },
+        get: |s| s.perf_rb_pages.to_string(),
+    },
+    switch!(print_maps_on_exit, "Print all maps when the run ends"),
+    switch!(show_debug_info, "Show source lines and inlined frames in stacks"),
+    word!(stack_mode, STACK_MODES, "bpftrace, perf, raw, build_id", "How stacks are written"),
+    Setting {
+        name: "str_trunc_trailer",
+        values: TEXT,
+        doc: "Suffix of a truncated string; may be empty",
+        flag: None,
+        set: |s, text| {
+            s.str_trunc_trailer = text.to_string();
+            Ok(())
+        },
+        get: |s| s.str_trunc_trailer.clone(),
+    },
+    switch!(trace_self, "Let user-space probes and probes on system calls fire in rbt's own process as well"),
+    unstable!(unstable_dw_ustack, "Allow unwinding of user stacks by DWARF"),
+    unstable!(unstable_import_statement, "Allow import within a block"),
+    unstable!(unstable_tseries, "Allow tseries()"),
+    unstable!(unstable_typeinfo, "Allow typeinfo"),
+];
+
+/// Names of old: still accepted, with a warning.
+pub(super) const RENAMED: &[(&str, &str)] = &[
+    ("strlen", "max_strlen"),
+    ("cat_bytes_max", "max_cat_bytes"),
+    ("map_keys_max", "max_map_keys"),
+    // Not inverted, strange as it is: scripts that set it rely on what it did.
+    ("no_cpp_demangle", "cpp_demangle"),
+];
+
+/// Accepted, with a warning that they do nothing.
+pub(super) const WITHOUT_EFFECT: &[&str] = &[
+    "symbol_source",
+    "max_type_res_iterations",
+    "unstable_addr",
+    "unstable_import",
+    "unstable_macro",
+    "unstable_map_decl",
+    "use_blazesym",
+];
+
+/// What only the environment may say: it is needed before a script is read.
+pub const ENV_ONLY: &[(&str, &str)] = &[
+    ("btf", "Raw BTF file to use in place of the kernel's"),
+    ("cache", "Directory for cached lists of traceable functions; if empty, rbt keeps none"),
+    ("color", "Color in messages: auto, always or never; --color overrides it"),
+    ("kernel_build", "Directory of generated kernel headers; needs RBT_KERNEL_SOURCE"),
+    ("kernel_source", "Directory of kernel headers"),
+    ("vmlinux", "Uncompressed kernel image with symbols, used to check offsets of kprobes"),
+];
+
+const CACHES: &[(&str, CacheUserSymbols)] =
+    &[("PER_PID", CacheUserSymbols::PerPid), ("PER_PROGRAM", CacheUserSymbols::PerProgram), ("NONE", CacheUserSymbols::None)];
+const MISSING: &[(&str, MissingProbes)] =
+    &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
+const MAP_LAYOUTS: &[(&str, MapLayout)] = &[("list", MapLayout::List), ("table", MapLayout::Table)];
+const STACK_MODES: &[(&str, StackMode)] =
+    &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
+const UNSTABLE: &[(&str, Unstable)] = &[("enable", Unstable::Enable), ("warn", Unstable::Warn), ("error", Unstable::Error)];
+/// The strings that `license_is_gpl_compatible` (include/linux/license.h) takes.
+const LICENSES: &[&str] = &["GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"];
+
+pub(super) fn parse_unstable(text: &str) -> Result<Unstable, String> {
+    match parse_bool(text) {
+        Ok(true) => Ok(Unstable::Enable),
+        Ok(false) => Ok(Unstable::Error),
+        Err(_) => parse_word(text, UNSTABLE),
+    }
+}
