@@ -108,6 +108,10 @@ impl TargetInfo for Declarations<'_> {
         }
     }
 
+    fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
+        self.sys.types_missing_in_binary(path)
+    }
+
     fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
         match self.unit.borrow().enumerator(name, self.sys) {
             Some(_) => None,

@@ -519,9 +519,10 @@ impl BodyChecker<'_> {
         found
     }
 
-    /// Adds why there are no kernel types, when there are none.
+    /// Adds why there are no types of the kernel or of the traced binary, when some are missing.
     pub fn explain_types(&self, d: Diagnostic) -> Diagnostic {
-        match self.env.sys.types_missing() {
+        let own = || self.env.sys.types_missing_in_binary(self.site.attach.binary()?);
+        match own().or_else(|| self.env.sys.types_missing()) {
             Some(why) => Diagnostic { message: format!("{}: {}", d.message, why.what), help: why.help.or(d.help), ..d },
             None => d,
         }

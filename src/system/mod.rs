@@ -227,6 +227,10 @@ pub trait TargetInfo {
     fn type_in_binary(&self, _path: &Path, _kind: TypeName, _name: &str) -> Option<Type> {
         None
     }
+    /// Why types of a binary's own may be unknown though it has debug information.
+    fn types_missing_in_binary(&self, _path: &Path) -> Option<Missing> {
+        None
+    }
     /// See [`TargetInfo::enumerator`], for a binary's own.
     fn enumerator_in_binary(&self, _path: &Path, _name: &str) -> Option<(Arc<Enum>, i64)> {
         None

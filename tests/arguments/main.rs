@@ -22,19 +22,60 @@ use rbt::system::machine::live::Live;
 use rbt::system::{Source, TargetInfo};
 use serde_json::{Value, json};
 
-/// A compiler: its name, always given flags, the levels, and sources' endings.
-const COMPILERS: &[(&str, &[&str], &[&str], &str)] = &[
-    ("gcc", &["-g", "-o"], &["-O0", "-Og", "-O1", "-O2", "-O3"], "c"),
-    ("clang", &["-g", "-o"], &["-O0", "-O1", "-O2", "-O3"], "c"),
-    ("g++", &["-g", "-std=c++17", "-o"], &["-O0", "-Og", "-O1", "-O2", "-O3"], "cc"),
-    ("clang++", &["-g", "-std=c++17", "-o"], &["-O0", "-O1", "-O2", "-O3"], "cc"),
-    (
-        "rustc",
-        &["-g", "--edition=2021", "-Coverflow-checks=off", "-o"],
-        &["-Copt-level=0", "-Copt-level=1", "-Copt-level=2", "-Copt-level=3"],
-        "rs",
-    ),
-    ("go", &["build", "-o"], &["-gcflags=all=-N -l", "-gcflags=-l"], "go"),
+/// A way to build a program.
+struct Build {
+    /// Of the trials; the compiler's own where it is empty.
+    name: &'static str,
+    compiler: &'static str,
+    /// Always given.
+    flags: &'static [&'static str],
+    levels: &'static [&'static str],
+    /// The source's ending.
+    ending: &'static str,
+    /// What packs the debug information that was split off. gdb, which knows few packages, reads it unpacked.
+    packed: Option<&'static str>,
+}
+
+const C: Build = Build { name: "", compiler: "gcc", flags: &["-g", "-o"], levels: C_LEVELS, ending: "c", packed: None };
+const C_LEVELS: &[&str] = &["-O0", "-Og", "-O1", "-O2", "-O3"];
+const CLANG_LEVELS: &[&str] = &["-O0", "-O1", "-O2", "-O3"];
+/// Of those that only have their debug information elsewhere.
+const FEW: &[&str] = &["-O0", "-O2"];
+const PACKAGE: Option<&str> = Some("llvm-dwp-19");
+const SPLIT_4: &[&str] = &["-g", "-gdwarf-4", "-gsplit-dwarf", "-o"];
+const SPLIT_5: &[&str] = &["-g", "-gdwarf-5", "-gsplit-dwarf", "-o"];
+
+const BUILDS: &[Build] = &[
+    C,
+    Build { compiler: "clang", levels: CLANG_LEVELS, ..C },
+    Build { compiler: "g++", flags: &["-g", "-std=c++17", "-o"], ending: "cc", ..C },
+    Build { compiler: "clang++", flags: &["-g", "-std=c++17", "-o"], levels: CLANG_LEVELS, ending: "cc", ..C },
+    Build {
+        compiler: "rustc",
+        flags: &["-g", "--edition=2021", "-Coverflow-checks=off", "-o"],
+        levels: &["-Copt-level=0", "-Copt-level=1", "-Copt-level=2", "-Copt-level=3"],
+        ending: "rs",
+        ..C
+    },
+    Build { compiler: "go", flags: &["build", "-o"], levels: &["-gcflags=all=-N -l", "-gcflags=-l"], ending: "go", ..C },
+    Build { name: "gcc-split-4", flags: SPLIT_4, levels: FEW, ..C },
+    Build { name: "gcc-split-5", flags: SPLIT_5, levels: FEW, ..C },
+    Build { name: "gcc-package-4", flags: SPLIT_4, levels: FEW, packed: PACKAGE, ..C },
+    Build { name: "gcc-package-5", flags: SPLIT_5, levels: FEW, packed: PACKAGE, ..C },
+    Build { name: "clang-split-4", compiler: "clang", flags: SPLIT_4, levels: FEW, ..C },
+    Build { name: "clang-split-5", compiler: "clang", flags: SPLIT_5, levels: FEW, ..C },
+    Build { name: "clang-package-5", compiler: "clang", flags: SPLIT_5, levels: FEW, packed: PACKAGE, ..C },
+    Build { name: "g++-split-4", compiler: "g++", flags: SPLIT_4, levels: FEW, ending: "cc", ..C },
+    // of what g++ makes with -O2, llvm-dwp 14 and 19 make no package in any time
+    Build { name: "g++-package-5", compiler: "g++", flags: SPLIT_5, levels: &["-O0"], ending: "cc", packed: PACKAGE, ..C },
+    Build {
+        name: "g++-types-4",
+        compiler: "g++",
+        flags: &["-g", "-gdwarf-4", "-fdebug-types-section", "-o"],
+        levels: FEW,
+        ending: "cc",
+        ..C
+    },
 ];
 
 fn main() -> ExitCode {
@@ -44,7 +85,8 @@ fn main() -> ExitCode {
         Ok(command) => vec![Trial::test("given", move || {
             let words: Vec<&str> = command.split_whitespace().collect();
             let (program, rest) = words.split_first().ok_or("RBT_ARGUMENTS_OF is empty")?;
-            let counts = compare(Path::new(program), rest, "")?;
+            let (list, program) = places(Path::new(program), "")?;
+            let counts = compare(&program, rest, &list)?;
             println!("{}", counts.told());
             counts.verdict()
         })],
@@ -56,20 +98,27 @@ fn main() -> ExitCode {
 fn made() -> Vec<Trial> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("arguments");
     let mut trials = Vec::new();
-    for (compiler, flags, levels, ending) in COMPILERS {
-        for level in *levels {
-            let name = format!("{compiler}::{}", level.trim_start_matches("-").replace(' ', ""));
-            let folder = folder.clone();
+    for build in BUILDS {
+        for level in build.levels {
+            let named = if build.name.is_empty() { build.compiler } else { build.name };
+            let name = format!("{named}::{}", level.trim_start_matches("-").replace(' ', ""));
+            let folder = folder.join(name.replace([':', '='], "-"));
             trials.push(Trial::ignorable_test(name, move || {
-                if let Some(lacking) = need::missing(&["gdb".into(), (*compiler).into()]) {
+                let tools: Vec<String> = ["gdb", build.compiler].into_iter().chain(build.packed).map(String::from).collect();
+                if let Some(lacking) = need::missing(&tools) {
                     return match need::required() {
                         true => Err(format!("skipped, and RBT_TEST_REQUIRE=all: needs {lacking}").into()),
                         false => Ok(Completion::ignored_with(format!("needs {lacking}"))),
                     };
                 }
-                let program = built(&folder, compiler, flags, level, ending)?;
+                let program = built(&folder, build, level)?;
                 // a program of Go has its runtime with it
-                let counts = compare(&program, &[], if *ending == "go" { "main." } else { "" })?;
+                let start = if build.ending == "go" { "main." } else { "" };
+                let (list, program) = places(&program, start)?;
+                if build.packed.is_some() {
+                    shell(&folder, "rm program.dwp && mv away/*.dwo .")?;
+                }
+                let counts = compare(&program, &[], &list)?;
                 // a comparison that compares nothing finds nothing
                 if counts.of("equal") < 10 {
                     return Err(format!("only {}", counts.told()).into());
@@ -81,16 +130,27 @@ fn made() -> Vec<Trial> {
     trials
 }
 
-fn built(folder: &Path, compiler: &str, flags: &[&str], level: &str, ending: &str) -> Result<PathBuf, Failed> {
+fn built(folder: &Path, build: &Build, level: &str) -> Result<PathBuf, Failed> {
+    let Build { compiler, flags, ending, .. } = build;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/arguments/calls.{ending}"));
-    let out = folder.join(format!("{compiler}{}", level.replace([' ', '='], "")));
+    let out = folder.join("program");
+    let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder)?;
-    let (before, rest) = if compiler == "go" { (&flags[..1], &flags[1..]) } else { (&flags[..0], flags) };
-    let made = Command::new(compiler).args(before).arg(level).args(rest).arg(&out).arg(source).env("GO111MODULE", "off").output()?;
+    let (before, rest) = if *compiler == "go" { (&flags[..1], &flags[1..]) } else { (&flags[..0], *flags) };
+    let mut command = Command::new(compiler);
+    let made = command.args(before).arg(level).args(rest).arg(&out).arg(source).env("GO111MODULE", "off").current_dir(folder).output()?;
     if !made.status.success() {
         return Err(format!("{compiler} {level}: {}", String::from_utf8_lossy(&made.stderr)).into());
     }
+    if let Some(tool) = build.packed {
+        shell(folder, &format!("{tool} -e program -o program.dwp && mkdir away && mv *.dwo away"))?;
+    }
     Ok(out)
+}
+
+fn shell(folder: &Path, command: &str) -> Result<(), Failed> {
+    let done = Command::new("sh").args(["-c", command]).current_dir(folder).output()?;
+    if done.status.success() { Ok(()) } else { Err(format!("{command}: {}", String::from_utf8_lossy(&done.stderr)).into()) }
 }
 
 /// What the comparison came to.
@@ -124,9 +184,12 @@ impl Counts {
     }
 }
 
-/// Of all functions whose names begin so.
-fn compare(program: &Path, args: &[&str], start: &str) -> Result<Counts, Failed> {
-    let number = |name: &str, usual: usize| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual);
+fn number(name: &str, usual: usize) -> usize {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(usual)
+}
+
+/// Where the arguments are of all functions whose names begin so: lines for gdb, and the program's whole path.
+fn places(program: &Path, start: &str) -> Result<(String, PathBuf), Failed> {
     let said = |m: rbt::system::Missing| Failed::from(m.what);
     let program = std::fs::canonicalize(program)?;
     let live = Live::new();
@@ -149,6 +212,10 @@ fn compare(program: &Path, args: &[&str], start: &str) -> Result<Counts, Failed>
             break;
         }
     }
+    Ok((places, program))
+}
+
+fn compare(program: &Path, args: &[&str], places: &str) -> Result<Counts, Failed> {
     let list =
         std::env::temp_dir().join(format!("rbt-arguments-{}-{}", std::process::id(), program.display().to_string().replace('/', "-")));
     let answers = list.with_extension("answers");
@@ -158,7 +225,7 @@ fn compare(program: &Path, args: &[&str], start: &str) -> Result<Counts, Failed>
         .args(["-nx", "-q", "-batch", "-x"])
         .arg(script)
         .arg("--args")
-        .arg(&program)
+        .arg(program)
         .args(args)
         .env("PLACES", &list)
         .env("ANSWERS", &answers)

@@ -69,6 +69,53 @@ pub(in crate::system) fn find(path: &Path, data: &[u8], dirs: &[String], has: im
     None
 }
 
+/// Where the package of a binary's split debug information (`-gsplit-dwarf`) may be, as debuggers look for it.
+pub(in crate::system) fn packages(path: &Path, dirs: &[String]) -> Vec<PathBuf> {
+    let package = |of: &Path| {
+        let mut name = of.file_name().unwrap_or_default().to_owned();
+        name.push(".dwp");
+        name
+    };
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (_, folder) = within_root(&real);
+    let mut all = vec![path.with_file_name(package(path)), real.with_file_name(package(&real))];
+    for base in bases(&real, dirs.iter().map(String::as_str).chain(USUAL)) {
+        all.extend([base.join(&folder).join(package(&real)), base.join(package(&real))]);
+    }
+    all
+}
+
+/// Where a file of split debug information may be that a binary names: where the compiler left it, beside the binary, and
+/// in the folders of `--debuginfo`.
+pub(in crate::system) fn split(path: &Path, dirs: &[String], compiled_in: &Path, name: &Path) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let written = compiled_in.join(name);
+    let (root, _) = within_root(&real);
+    let inside = root.map(|root| root.join(written.strip_prefix("/").unwrap_or(&written)));
+    let mut all: Vec<PathBuf> = inside.into_iter().chain([written.clone()]).collect();
+    let alone = name.file_name().map(Path::new).unwrap_or(name);
+    for base in bases(&real, std::iter::once("").chain(dirs.iter().map(String::as_str))) {
+        let below = written.strip_prefix("/").unwrap_or(&written);
+        all.extend([below, name, alone].into_iter().filter(|n| n.is_relative()).map(|n| base.join(n)));
+    }
+    all
+}
+
+/// Folders as `--debuginfo` names them, of one binary: relative ones are below its own folder.
+fn bases<'a>(real: &Path, dirs: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
+    let (root, _) = within_root(real);
+    let folder = real.parent().unwrap_or(Path::new(""));
+    let mut all = Vec::new();
+    for dir in dirs {
+        let dir = dir.strip_prefix('+').unwrap_or(dir);
+        match dir.strip_prefix('/') {
+            Some(below) => all.extend(root.iter().map(|root| root.join(below)).chain([PathBuf::from(dir)])),
+            None => all.push(folder.join(dir)),
+        }
+    }
+    all
+}
+
 /// Where separate files are by their build id, below a folder for debug information.
 pub(in crate::system) fn by_id(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;

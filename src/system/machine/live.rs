@@ -211,16 +211,31 @@ impl TargetInfo for Live {
         self.types_of(path).ok()?.named(kind, name)
     }
 
+    fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
+        self.types_of(path).ok()?.absent().cloned()
+    }
+
     fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
         self.types_of(path).ok()?.enumerator(name)
     }
 
     fn arguments(&self, path: &Path, function: &Function) -> Result<Option<Vec<Argument>>, Missing> {
-        Ok(self.types_of(path)?.arguments(function))
+        let types = self.types_of(path)?;
+        match (types.arguments(function), types.absent_at(function.addr)) {
+            (None, Some(why)) => Err(why.clone()),
+            (known, _) => Ok(known),
+        }
     }
 
     fn source_line(&self, path: &Path, file: &str, line: u32, column: Option<u32>) -> Result<Line, Missing> {
-        Ok(self.types_of(path)?.line(file, line, column))
+        let types = self.types_of(path)?;
+        let found = types.line(file, line, column);
+        // which of a function's places is its first is not known then
+        let absent = |all: &[u64]| all.iter().find_map(|at| types.absent_at(*at)).cloned();
+        match &found {
+            Line::Code(all) => absent(all).map_or(Ok(found), Err),
+            Line::Bare(_) | Line::Columns(_) | Line::NoFile(_) => Ok(found),
+        }
     }
 
     fn never_returns(&self, path: &Path, function: &Function) -> bool {

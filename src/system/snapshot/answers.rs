@@ -25,6 +25,10 @@ impl TargetInfo for Snapshot {
         self.files.type_in_binary(path, kind, name)
     }
 
+    fn types_missing_in_binary(&self, path: &Path) -> Option<Missing> {
+        self.files.types_missing_in_binary(path)
+    }
+
     fn enumerator_in_binary(&self, path: &Path, name: &str) -> Option<(Arc<Enum>, i64)> {
         self.files.enumerator_in_binary(path, name)
     }

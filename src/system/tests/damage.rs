@@ -61,6 +61,35 @@ fn ask(path: &Path) -> usize {
     answers
 }
 
+/// Where changes are made in a file's bytes: anywhere in the parts that are read.
+fn damaged(whole: &[u8], n: usize, random: &mut Random) -> Vec<u8> {
+    let parts: Vec<(usize, usize)> = {
+        let elf = object::File::parse(whole).unwrap();
+        let told = [".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".note.stapsdt", ".symtab", ".strtab", ".dynsym"];
+        let split = |n: &str| n.ends_with(".dwo") || n.ends_with("u_index");
+        let told = elf
+            .sections()
+            .filter(|s| s.name().is_ok_and(|n| told.contains(&n) || n.starts_with(".gnu_debug") || n.starts_with(".note") || split(n)));
+        told.filter_map(|s| s.file_range()).map(|(at, size)| (at as usize, size as usize)).filter(|(_, size)| *size > 0).collect()
+    };
+    let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+    let mut bytes = whole.to_vec();
+    if n.is_multiple_of(10) {
+        bytes.truncate(random.below(whole.len()));
+        return bytes;
+    }
+    for _ in 0..=random.below(6) {
+        let (at, size) = match n % 3 {
+            0 => (4, 900.min(whole.len() - 4)),
+            1 => (sections, whole.len() - sections),
+            _ => parts[random.below(parts.len())],
+        };
+        let at = at + random.below(size);
+        bytes[at] = [0, 0xff, 0x7f, 0x80, 1, random.below(256) as u8][random.below(6)];
+    }
+    bytes
+}
+
 #[test]
 fn whatever_the_bytes() {
     let folder = std::env::temp_dir().join(format!("rbt-damage-{}", std::process::id()));
@@ -78,38 +107,58 @@ fn whatever_the_bytes() {
         let whole = std::fs::read(file).unwrap();
         let sound = ask(file);
         assert!(sound > 10, "{}: {sound}", file.display());
-        let parts: Vec<(usize, usize)> = {
-            let elf = object::File::parse(&*whole).unwrap();
-            let told = [".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".note.stapsdt", ".symtab", ".strtab", ".dynsym"];
-            let told = elf
-                .sections()
-                .filter(|s| s.name().is_ok_and(|n| told.contains(&n) || n.starts_with(".gnu_debug") || n.starts_with(".note")));
-            told.filter_map(|s| s.file_range()).map(|(at, size)| (at as usize, size as usize)).filter(|(_, size)| *size > 0).collect()
-        };
-        let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
         let mut answered = 0;
         for n in 0..150 {
-            let mut bytes = whole.clone();
-            match n % 10 {
-                0 => bytes.truncate(random.below(whole.len())),
-                _ => {
-                    for _ in 0..=random.below(6) {
-                        let (at, size) = match n % 3 {
-                            0 => (4, 900),
-                            1 => (sections, whole.len() - sections),
-                            _ => parts[random.below(parts.len())],
-                        };
-                        let at = at + random.below(size);
-                        bytes[at] = [0, 0xff, 0x7f, 0x80, 1, random.below(256) as u8][random.below(6)];
-                    }
-                }
-            }
             // a new file each time: the one before may still be mapped
             std::fs::remove_file(&bad).ok();
-            std::fs::write(&bad, bytes).unwrap();
+            std::fs::write(&bad, damaged(&whole, n, &mut random)).unwrap();
             answered += usize::from(ask(&bad) > 0);
         }
         assert!(answered > 50, "{}: {answered}", file.display());
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// What the compiler split off a binary, damaged: in a file of its own, and in a package.
+#[test]
+fn whatever_is_split_off() {
+    let folder = std::env::temp_dir().join(format!("rbt-damage-split-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/shapes.c");
+    let build = "cc -g -gsplit-dwarf -O1 $FLAGS -c -o shapes.o \"$SOURCE\" && cc -o shapes shapes.o";
+    let package = "llvm-dwp-19 -e shapes -o shapes.dwp && rm shapes.dwo";
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut asked = 0;
+    for (flags, script, name) in [
+        ("-gdwarf-4", build.to_owned(), "shapes.dwo"),
+        ("-gdwarf-5", build.to_owned(), "shapes.dwo"),
+        ("-gdwarf-5 -fdebug-types-section", build.to_owned(), "shapes.dwo"),
+        ("-gdwarf-4 -fdebug-types-section", format!("{build} && {package}"), "shapes.dwp"),
+        ("-gdwarf-5", format!("{build} && {package}"), "shapes.dwp"),
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env("SOURCE", &source).env("FLAGS", flags).current_dir(&folder);
+        // not every machine has the packager
+        if !shell.output().unwrap().status.success() {
+            assert!(name.ends_with(".dwp"), "{flags}");
+            continue;
+        }
+        let (program, split) = (folder.join("shapes"), folder.join(name));
+        let whole = std::fs::read(&split).unwrap();
+        let sound = ask(&program);
+        std::fs::remove_file(&split).unwrap();
+        let without = ask(&program);
+        assert!(sound > without + 10, "{flags} {name}: {sound}, {without} without");
+        let mut answered = 0;
+        for n in 0..150 {
+            std::fs::remove_file(&split).ok();
+            std::fs::write(&split, damaged(&whole, n, &mut random)).unwrap();
+            answered += usize::from(ask(&program) > without);
+        }
+        assert!(answered > 30, "{flags} {name}: {answered}");
+        std::fs::remove_file(&split).unwrap();
+        asked += 1;
+    }
+    assert!(asked >= 3);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -190,7 +190,7 @@ impl BinaryTypes {
     pub(super) fn is_gcc(&self, die: Die) -> bool {
         let producer = self.unit(die).and_then(|unit| {
             let value = unit.entry(unit.header.root_offset()).ok()?.attr(DW_AT_producer)?.value();
-            Some(self.dwarf(die).attr_string(unit, value).ok()?.slice().starts_with(b"GNU "))
+            Some(self.dwarf(die)?.attr_string(unit, value).ok()?.slice().starts_with(b"GNU "))
         });
         producer == Some(true)
     }
@@ -288,7 +288,7 @@ impl BinaryTypes {
         }
         let own = entry.attr(gimli::DW_AT_linkage_name).or_else(|| entry.attr(gimli::DW_AT_MIPS_linkage_name));
         match own {
-            Some(name) => Some(self.dwarf(die).attr_string(self.unit(die)?, name.value()).ok()?.slice()),
+            Some(name) => Some(self.dwarf(die)?.attr_string(self.unit(die)?, name.value()).ok()?.slice()),
             None => {
                 let origin = self.origin(die, entry)?;
                 self.linkage_name(origin, &self.entry(origin)?, depth + 1)

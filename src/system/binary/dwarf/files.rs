@@ -3,17 +3,27 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
+use gimli::{Dwarf, EndianSlice, RunTimeEndian, Unit, UnitOffset, UnitType};
 use object::{Object, ObjectSection};
 
-use super::Slice;
+use super::split::{self, Absent};
+use super::{File, Slice};
 use crate::system::{Missing, binary::debug_files, binary::elf};
 
 /// Where distributions put what debug files share.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// The DWARF of a binary, from the file itself or from its separate debug file (`dirs`: see [`debug_files::find`]).
-pub fn load(path: &Path, dirs: &[String]) -> Result<Dwarf<Slice>, Missing> {
+/// All that holds a binary's debug information.
+pub struct Files {
+    /// Its own file, the one that `dwz` made, which may be empty, then those of split units.
+    pub all: Vec<File>,
+    /// Split units that were not found.
+    pub absent: Vec<Absent>,
+}
+
+/// The DWARF of a binary, from the file itself or from its separate debug file (`dirs`: see [`debug_files::find`]), and what
+/// was split off it.
+pub fn load(path: &Path, dirs: &[String]) -> Result<Files, Missing> {
     let none = || Missing {
         what: format!("{} has no debug information (DWARF)", path.display()),
         help: Some("build it with -g, or install its debug symbols (Debian: the -dbgsym package)".into()),
@@ -26,15 +36,53 @@ pub fn load(path: &Path, dirs: &[String]) -> Result<Dwarf<Slice>, Missing> {
         let object = parse(&found.path)?;
         (found.path, object)
     };
-    let unreadable = |e: gimli::Error| Missing { what: format!("{}: {}", file.display(), e.to_string().to_lowercase()), help: None };
-    let mut dwarf = Dwarf::load(|id| Ok::<_, gimli::Error>(section(&object, id))).map_err(unreadable)?;
+    let unreadable = |e: gimli::Error| Missing {
+        what: format!("the debug information of {} cannot be read: {}", path.display(), e.to_string().to_lowercase()),
+        help: Some("build it again with -g, or install its debug symbols again".into()),
+    };
+    let mut dwarf = Dwarf::load(|id| Ok::<_, gimli::Error>(section(&object, id.name()))).map_err(unreadable)?;
     if let Some(shared) = shared(&file, &object) {
-        dwarf.load_sup(|id| Ok::<_, gimli::Error>(section(&shared, id))).map_err(unreadable)?;
+        dwarf.load_sup(|id| Ok::<_, gimli::Error>(section(&shared, id.name()))).map_err(unreadable)?;
     }
-    Ok(dwarf)
+    let shared = File { dwarf: Dwarf::default(), units: dwarf.sup().and_then(|shared| units(shared).ok()).unwrap_or_default() };
+    let own = units(&dwarf).map_err(unreadable)?;
+    let mut files = Files { all: vec![File { dwarf, units: own }, shared], absent: Vec::new() };
+    split::load(&mut files, path, &file, dirs);
+    Ok(files)
 }
 
-fn parse(path: &Path) -> Result<object::File<'static>, Missing> {
+/// The units of a file, those of types last, whether they have a section of their own or not.
+pub fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
+    let mut all = Vec::new();
+    let mut headers = dwarf.units();
+    while let Some(header) = headers.next()? {
+        all.push(dwarf.unit(header)?);
+    }
+    // a damaged section of types takes nothing away from the others
+    let mut types = dwarf.type_units();
+    while let Ok(Some(header)) = types.next() {
+        all.extend(dwarf.unit(header));
+    }
+    for unit in &mut all {
+        // it names the files of the unit that the types are from, whose lines are counted there
+        if signature(unit).is_some() {
+            unit.line_program = None;
+        }
+    }
+    Ok(all)
+}
+
+/// By what a unit of types is referred to, and where its type is.
+pub fn signature(unit: &Unit<Slice>) -> Option<(u64, UnitOffset)> {
+    match unit.header.type_() {
+        UnitType::Type { type_signature, type_offset } | UnitType::SplitType { type_signature, type_offset } => {
+            Some((type_signature.0, type_offset))
+        }
+        UnitType::Compilation | UnitType::Partial | UnitType::Skeleton(_) | UnitType::SplitCompilation(_) => None,
+    }
+}
+
+pub(super) fn parse(path: &Path) -> Result<object::File<'static>, Missing> {
     let map: &'static [u8] = Box::leak(Box::new(elf::map(path)?));
     object::File::parse(map).map_err(|_| elf::not_elf(path))
 }
@@ -52,14 +100,16 @@ fn shared(path: &Path, file: &object::File<'_>) -> Option<object::File<'static>>
     std::iter::once(named).chain(debug_files::by_id(id).map(|p| Path::new(DEBUG_ROOT).join(p))).find_map(|p| parse(&p).ok())
 }
 
-/// A section's bytes, inflated where they are compressed; none for one that is missing or damaged.
-fn section(file: &object::File<'static>, id: SectionId) -> Slice {
+/// A section's bytes, inflated where they are compressed; none for one that is missing or damaged. Of a name that several
+/// have, as types of split units do, one after the other.
+pub(super) fn section(file: &object::File<'static>, name: &str) -> Slice {
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-    let data = file.section_by_name(id.name()).and_then(|s| s.uncompressed_data().ok());
-    let bytes: &'static [u8] = match data {
-        Some(Cow::Borrowed(bytes)) => bytes,
-        Some(Cow::Owned(bytes)) => Box::leak(bytes.into_boxed_slice()),
-        None => &[],
+    let named = file.sections().filter(|s| s.name().is_ok_and(|n| n == name));
+    let mut all: Vec<Cow<'static, [u8]>> = named.filter_map(|s| s.uncompressed_data().ok()).collect();
+    let whole = if all.len() > 1 { Cow::Owned(all.concat()) } else { all.pop().unwrap_or_default() };
+    let bytes: &'static [u8] = match whole {
+        Cow::Borrowed(bytes) => bytes,
+        Cow::Owned(bytes) => Box::leak(bytes.into_boxed_slice()),
     };
     EndianSlice::new(bytes, endian)
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-use gimli::{AttributeValue, ColumnType, IncompleteLineProgram, Unit};
+use gimli::{AttributeValue, ColumnType, IncompleteLineProgram};
 
-use super::{BinaryTypes, Die, Slice};
+use super::{BinaryTypes, Die, SHARED, Slice};
 
 /// What is known of a source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub struct Inlined {
 /// A place where a line's code may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
-    unit: usize,
+    file: u32,
+    unit: u32,
     addr: u64,
 }
 
@@ -44,9 +45,9 @@ impl BinaryTypes {
         let wanted = file.strip_prefix("./").unwrap_or(file);
         let (mut starts, mut others, mut columns) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (mut files, mut known) = (BTreeSet::new(), false);
-        for (n, unit) in self.units.iter().enumerate() {
+        for (place, unit) in self.all_units().filter(|(place, _)| place.file != SHARED) {
             let Some(program) = unit.line_program.clone() else { continue };
-            let named = self.files(unit, &program, wanted, &mut files);
+            let named = self.files(place, &program, wanted, &mut files);
             known |= !named.is_empty();
             if named.is_empty() {
                 continue;
@@ -69,7 +70,7 @@ impl BinaryTypes {
                     } else if column.is_some_and(|wanted| wanted != there) {
                         columns.insert(there);
                     } else if before != Some(at) || column.is_some() {
-                        starts.insert(Start { unit: n, addr: row.address() });
+                        starts.insert(Start { file: place.file, unit: place.unit, addr: row.address() });
                     }
                 }
                 before = Some(at);
@@ -85,7 +86,7 @@ impl BinaryTypes {
 
     /// Where the code behind the prologue of the function at this address begins, if its compiler says so.
     pub(super) fn prologue_end(&self, function: Die, address: u64) -> Option<u64> {
-        let known = self.prologues.borrow().get(&function.unit).cloned();
+        let known = self.prologues.borrow().get(&(function.file, function.unit)).cloned();
         let all = match known {
             Some(all) => all,
             None => {
@@ -98,7 +99,7 @@ impl BinaryTypes {
                 }
                 all.sort_unstable();
                 let all = Rc::new(all);
-                self.prologues.borrow_mut().insert(function.unit, all.clone());
+                self.prologues.borrow_mut().insert((function.file, function.unit), all.clone());
                 all
             }
         };
@@ -110,10 +111,10 @@ impl BinaryTypes {
     /// Has a function of this name been put into others? All entries are looked through.
     pub fn inlined(&self, function: &str) -> Option<Inlined> {
         let (mut places, mut origin) = (0, None);
-        for (n, unit) in self.units.iter().enumerate() {
+        for (place, unit) in self.all_units().filter(|(place, _)| place.file != SHARED) {
             let mut entries = unit.entries();
             while let Ok(Some(entry)) = entries.next_dfs() {
-                let die = Die { shared: false, unit: n as u32, at: entry.offset().0 };
+                let die = Die { at: entry.offset().0, ..place };
                 if entry.tag() == gimli::DW_TAG_inlined_subroutine && self.origin_name(die, entry, 0) == Some(function.as_bytes()) {
                     places += 1;
                     origin = origin.or_else(|| self.referred(die, entry, gimli::DW_AT_abstract_origin));
@@ -125,7 +126,7 @@ impl BinaryTypes {
             let number = |name| entry.attr(name)?.udata_value();
             let (unit, line) = (self.unit(die)?, u32::try_from(number(gimli::DW_AT_decl_line)?).ok()?);
             let name = unit.line_program.as_ref()?.header().file(number(gimli::DW_AT_decl_file)?)?.path_name();
-            let path = self.dwarf(die).attr_string(unit, name).ok()?.to_string_lossy().into_owned();
+            let path = self.dwarf(die)?.attr_string(unit, name).ok()?.to_string_lossy().into_owned();
             let file = Path::new(&path).file_name()?.to_string_lossy().into_owned();
             match self.line(&file, line, None) {
                 Line::Code(_) => Some((file, line)),
@@ -137,18 +138,14 @@ impl BinaryTypes {
     }
 
     /// Numbers of the unit's files whose path ends so; all their names are put into `files`.
-    fn files(
-        &self,
-        unit: &Unit<Slice>,
-        program: &IncompleteLineProgram<Slice>,
-        wanted: &str,
-        files: &mut BTreeSet<String>,
-    ) -> BTreeSet<u64> {
+    fn files(&self, place: Die, program: &IncompleteLineProgram<Slice>, wanted: &str, files: &mut BTreeSet<String>) -> BTreeSet<u64> {
+        let (dwarf, unit) = (self.dwarf(place), self.unit(place));
         let text = |value: AttributeValue<Slice>| {
-            self.dwarf.attr_string(unit, value).ok().map(|s| String::from_utf8_lossy(s.slice()).into_owned())
+            let text = dwarf?.attr_string(unit?, value).ok()?;
+            Some(String::from_utf8_lossy(text.slice()).into_owned())
         };
         let header = program.header();
-        let compiled_in = unit.comp_dir.map(|d| String::from_utf8_lossy(d.slice()).into_owned()).unwrap_or_default();
+        let compiled_in = unit.and_then(|u| u.comp_dir).map(|d| String::from_utf8_lossy(d.slice()).into_owned()).unwrap_or_default();
         let mut found = BTreeSet::new();
         // before DWARF 5 they count from 1, and 0 is none
         for number in 0..=header.file_names().len() as u64 {
@@ -166,17 +163,16 @@ impl BinaryTypes {
 
     /// Of the places within one function, or within one inlined copy of one, the first.
     fn one_each(&self, starts: BTreeSet<Start>) -> Vec<u64> {
-        let mut by_unit: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        for start in starts {
-            by_unit.entry(start.unit).or_default().push(start.addr);
+        let mut by_unit: BTreeMap<Die, Vec<u64>> = BTreeMap::new();
+        for Start { file, unit, addr } in starts {
+            by_unit.entry(Die { file, unit, at: 0 }).or_default().push(addr);
         }
-        let mut chosen: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-        for (n, addrs) in by_unit {
-            let Some(unit) = self.units.get(n) else { continue };
-            let instances = self.instances(unit, &addrs);
+        let mut chosen: BTreeMap<(Option<Die>, u64), u64> = BTreeMap::new();
+        for (place, addrs) in by_unit {
+            let instances = self.instances(place, &addrs);
             for addr in addrs {
                 // what no function is known to hold stands for itself
-                let key = instances.get(&addr).map_or((usize::MAX, addr as usize), |(_, die)| (n, *die));
+                let key = instances.get(&addr).map_or((None, addr), |(_, at)| (Some(Die { at: *at, ..place }), 0));
                 let first = chosen.entry(key).or_insert(addr);
                 *first = addr.min(*first);
             }
@@ -188,14 +184,15 @@ impl BinaryTypes {
     }
 
     /// The innermost function, inlined or not, that holds each address: its size and where its entry is.
-    fn instances(&self, unit: &Unit<Slice>, addrs: &[u64]) -> BTreeMap<u64, (u64, usize)> {
+    fn instances(&self, place: Die, addrs: &[u64]) -> BTreeMap<u64, (u64, usize)> {
         let mut found: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+        let (Some(dwarf), Some(unit)) = (self.dwarf(place), self.unit(place)) else { return found };
         let mut entries = unit.entries();
         while let Ok(Some(entry)) = entries.next_dfs() {
             if !matches!(entry.tag(), gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine) {
                 continue;
             }
-            let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) else { continue };
+            let Ok(mut ranges) = dwarf.die_ranges(unit, entry) else { continue };
             let mut all = Vec::new();
             while let Ok(Some(range)) = ranges.next() {
                 all.push(range);

@@ -1,13 +1,12 @@
 //! A binary's own types and functions, from its DWARF (version 2 to 5): what `struct request *` is to the program that has it.
 //!
 //! DWARF is looked for in the file itself, then in its separate debug file, by build id or by `.gnu_debuglink`; what `dwz`
-//! moved into a file shared by several (`.gnu_debugaltlink`) is followed there. One pass over the top of each unit
-//! indexes names; all else is read when asked for.
+//! moved into a file shared by several (`.gnu_debugaltlink`) is followed there, and what the compiler split off
+//! (`-gsplit-dwarf`) into `.dwo` files or a `.dwp` package. One pass over the top of each unit indexes names; all else is
+//! read when asked for.
 //!
 //! The data may be wrong: chains are followed `DEPTH` steps at most, members counted against a budget, and whatever
 //! cannot be read is left out.
-//!
-//! Type units (`-fdebug-types-section`) and split DWARF (`-gsplit-dwarf`) are not read: a type that is only there is unknown.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
 
@@ -17,6 +16,7 @@ mod files;
 mod lines;
 mod places;
 mod spelled;
+mod split;
 mod types;
 
 use std::cell::RefCell;
@@ -40,11 +40,22 @@ const DEPTH: u32 = 16;
 type Slice = EndianSlice<'static, RunTimeEndian>;
 type Entry = gimli::DebuggingInformationEntry<Slice>;
 
+/// A file of debug information, or what a package has of one unit.
+struct File {
+    dwarf: Dwarf<Slice>,
+    /// In order; those of types last.
+    units: Vec<Unit<Slice>>,
+}
+
+/// The binary's own file, or its separate debug file, among all.
+const OWN: u32 = 0;
+/// The one that `dwz` made.
+const SHARED: u32 = 1;
+
 /// A debugging information entry, wherever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Die {
-    /// In the file that `dwz` made.
-    shared: bool,
+    file: u32,
     unit: u32,
     at: usize,
 }
@@ -62,13 +73,15 @@ struct Index {
     functions: BTreeMap<u64, Die>,
     /// The others, where several are one.
     same_address: BTreeMap<u64, Vec<Die>>,
+    /// Types that have a unit each.
+    signatures: BTreeMap<u64, Die>,
 }
 
 /// A binary's types.
 pub struct BinaryTypes {
-    dwarf: Dwarf<Slice>,
-    units: Vec<Unit<Slice>>,
-    shared_units: Vec<Unit<Slice>>,
+    files: Vec<File>,
+    /// Split units that were not found.
+    absent: Vec<split::Absent>,
     index: Index,
     /// Ids given out are from here on.
     first_id: u32,
@@ -77,23 +90,16 @@ pub struct BinaryTypes {
     /// The binary itself, which a separate debug file leaves out, and where its code is in it.
     image: Option<(&'static [u8], Vec<Segment>)>,
     /// Addresses where the code behind a prologue begins, of the units that were asked about.
-    prologues: RefCell<BTreeMap<u32, Rc<Vec<u64>>>>,
+    prologues: RefCell<BTreeMap<(u32, u32), Rc<Vec<u64>>>>,
 }
 
 impl BinaryTypes {
     /// Reads and indexes a binary's debug information. Ids of its structs start at `first_id`; `Missing` where there is none. `dirs` as in `--debuginfo`.
     pub fn open(path: &Path, dirs: &[String], first_id: u32) -> Result<Self, Missing> {
-        let dwarf = files::load(path, dirs)?;
-        let unreadable = |e: gimli::Error| Missing {
-            what: format!("the debug information of {} cannot be read: {}", path.display(), e.to_string().to_lowercase()),
-            help: Some("build it again with -g, or install its debug symbols again".into()),
-        };
-        let units = units(&dwarf).map_err(unreadable)?;
-        let shared_units = dwarf.sup().map(units_of).unwrap_or_default();
+        let files = files::load(path, dirs)?;
         let mut types = Self {
-            dwarf,
-            units,
-            shared_units,
+            files: files.all,
+            absent: files.absent,
             index: Index::default(),
             first_id,
             ids: RefCell::default(),
@@ -107,13 +113,31 @@ impl BinaryTypes {
 
     fn indexed(&self) -> Index {
         let mut index = Index::default();
-        for (shared, units) in [(false, &self.units), (true, &self.shared_units)] {
-            for (n, unit) in units.iter().enumerate() {
-                // a damaged unit takes nothing away from the others
-                let _ = self.index_unit(&mut index, Die { shared, unit: n as u32, at: 0 }, unit);
+        for (place, unit) in self.all_units() {
+            if let Some((signature, at)) = files::signature(unit) {
+                index.signatures.entry(signature).or_insert(Die { at: at.0, ..place });
             }
+            // a damaged unit takes nothing away from the others
+            let _ = self.index_unit(&mut index, place, unit);
         }
         index
+    }
+
+    /// Each unit, and its place.
+    fn all_units(&self) -> impl Iterator<Item = (Die, &Unit<Slice>)> {
+        let places = |(file, of): (u32, &'_ File)| (0..of.units.len() as u32).map(move |unit| Die { file, unit, at: 0 });
+        let all = (0..).zip(&self.files).flat_map(places);
+        all.filter_map(|place| Some((place, self.unit(place)?)))
+    }
+
+    /// Why what is known of the code at an address is not there.
+    pub fn absent_at(&self, address: u64) -> Option<&Missing> {
+        self.absent.iter().find(|a| a.code.iter().any(|r| (r.begin..r.end).contains(&address))).map(|a| &a.why)
+    }
+
+    /// Why any of its types may not be there.
+    pub fn absent(&self) -> Option<&Missing> {
+        self.absent.first().map(|a| &a.why)
     }
 
     fn index_unit(&self, index: &mut Index, place: Die, unit: &Unit<Slice>) -> gimli::Result<()> {
@@ -173,12 +197,15 @@ impl BinaryTypes {
     // ── Entries and their attributes
 
     fn unit(&self, die: Die) -> Option<&Unit<Slice>> {
-        let units = if die.shared { &self.shared_units } else { &self.units };
-        units.get(die.unit as usize)
+        self.files.get(die.file as usize)?.units.get(die.unit as usize)
     }
 
-    fn dwarf(&self, die: Die) -> &Dwarf<Slice> {
-        if die.shared { self.dwarf.sup().unwrap_or(&self.dwarf) } else { &self.dwarf }
+    fn dwarf(&self, die: Die) -> Option<&Dwarf<Slice>> {
+        match die.file {
+            // it belongs to the one that refers to it
+            SHARED => self.files.first()?.dwarf.sup(),
+            file => Some(&self.files.get(file as usize)?.dwarf),
+        }
     }
 
     fn entry(&self, die: Die) -> Option<Entry> {
@@ -187,22 +214,22 @@ impl BinaryTypes {
 
     fn name(&self, die: Die, entry: &Entry) -> Option<&'static [u8]> {
         let value = entry.attr(DW_AT_name)?.value();
-        let text = self.dwarf(die).attr_string(self.unit(die)?, value).ok()?;
+        let text = self.dwarf(die)?.attr_string(self.unit(die)?, value).ok()?;
         Some(text.slice()).filter(|n| !n.is_empty())
     }
 
     fn address(&self, die: Die, entry: &Entry) -> Option<u64> {
         let value = entry.attr(DW_AT_low_pc)?.value();
-        self.dwarf(die).attr_address(self.unit(die)?, value).ok().flatten().filter(|a| *a != 0)
+        self.dwarf(die)?.attr_address(self.unit(die)?, value).ok().flatten().filter(|a| *a != 0)
     }
 
     /// Where a function is entered.
     fn entry_address(&self, die: Die, entry: &Entry) -> Option<u64> {
-        let entered = |what| self.dwarf(die).attr_address(self.unit(die)?, entry.attr(what)?.value()).ok().flatten();
+        let entered = |what| self.dwarf(die)?.attr_address(self.unit(die)?, entry.attr(what)?.value()).ok().flatten();
         self.address(die, entry).or_else(|| entered(gimli::DW_AT_entry_pc)).or_else(|| {
             // one in several parts begins with the first
             entry.attr(gimli::DW_AT_ranges)?;
-            self.dwarf(die).die_ranges(self.unit(die)?, entry).ok()?.next().ok().flatten().map(|r| r.begin).filter(|a| *a != 0)
+            self.dwarf(die)?.die_ranges(self.unit(die)?, entry).ok()?.next().ok().flatten().map(|r| r.begin).filter(|a| *a != 0)
         })
     }
 
@@ -210,20 +237,30 @@ impl BinaryTypes {
         entry.attr(what)?.udata_value()
     }
 
-    /// The entry that an attribute refers to.
+    /// The entry that an attribute refers to; of one that only stands for a type in a unit of its own, that.
     fn referred(&self, from: Die, entry: &Entry, what: gimli::DwAt) -> Option<Die> {
-        let (shared, offset) = match entry.attr(what)?.value() {
+        let to = self.pointed(from, entry, what)?;
+        if self.index.signatures.is_empty() {
+            return Some(to);
+        }
+        let full = self.entry(to).and_then(|e| self.pointed(to, &e, gimli::DW_AT_signature));
+        Some(full.unwrap_or(to))
+    }
+
+    fn pointed(&self, from: Die, entry: &Entry, what: gimli::DwAt) -> Option<Die> {
+        let (file, offset) = match entry.attr(what)?.value() {
             AttributeValue::UnitRef(at) => return Some(Die { at: at.0, ..from }),
-            AttributeValue::DebugInfoRef(offset) => (from.shared, offset),
-            AttributeValue::DebugInfoRefSup(offset) => (true, offset),
-            // a signature of a type unit, or no reference at all
+            AttributeValue::DebugInfoRef(offset) => (from.file, offset),
+            AttributeValue::DebugInfoRefSup(offset) => (SHARED, offset),
+            AttributeValue::DebugTypesRef(signature) => return self.index.signatures.get(&signature.0).copied(),
             _ => return None,
         };
-        let units = if shared { &self.shared_units } else { &self.units };
-        let start = |u: &Unit<Slice>| u.header.debug_info_offset().map_or(0, |o| o.0);
+        let units = &self.files.get(file as usize)?.units;
+        // units in a section of types come last, and have no place in the other one
+        let start = |u: &Unit<Slice>| u.header.debug_info_offset().map_or(usize::MAX, |o| o.0);
         let unit = units.partition_point(|u| start(u) <= offset.0).checked_sub(1)?;
         let at = offset.to_unit_offset(&units.get(unit)?.header)?;
-        Some(Die { shared, unit: unit as u32, at: at.0 })
+        Some(Die { file, unit: unit as u32, at: at.0 })
     }
 
     /// Entries right below one.
@@ -246,19 +283,6 @@ impl BinaryTypes {
 fn image(path: &Path) -> Option<(&'static [u8], Vec<Segment>)> {
     let segments = elf::segments(path)?;
     Some((&**Box::leak(Box::new(elf::map(path).ok()?)), segments))
-}
-
-fn units(dwarf: &Dwarf<Slice>) -> gimli::Result<Vec<Unit<Slice>>> {
-    let mut all = Vec::new();
-    let mut headers = dwarf.units();
-    while let Some(header) = headers.next()? {
-        all.push(dwarf.unit(header)?);
-    }
-    Ok(all)
-}
-
-fn units_of(dwarf: &Dwarf<Slice>) -> Vec<Unit<Slice>> {
-    units(dwarf).unwrap_or_default()
 }
 
 #[cfg(test)]

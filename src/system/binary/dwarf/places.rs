@@ -308,7 +308,7 @@ impl BinaryTypes {
         if let AttributeValue::Exprloc(expression) = value {
             return Some(Location::MapAction(expression));
         }
-        let (dwarf, unit) = (self.dwarf(die), self.unit(die)?);
+        let (dwarf, unit) = (self.dwarf(die)?, self.unit(die)?);
         let mut list = dwarf.attr_locations(unit, value).ok()??;
         let mut all = Vec::new();
         while let Ok(Some(raw)) = list.next_raw() {

@@ -1,0 +1,166 @@
+//! What the compiler split off (`-gsplit-dwarf`): a binary keeps a skeleton of each unit, and the rest is in a `.dwo` file
+//! that the skeleton names, or in the package of all of them beside the binary (`BINARY.dwp`), by the unit's number. GNU's
+//! extension of DWARF 4 and DWARF 5 alike.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use gimli::{Dwarf, DwarfFileType, DwarfPackage, Range, RunTimeEndian, SectionId, Unit};
+use object::Object;
+
+use super::files::{Files, parse, section, signature, units};
+use super::{File, OWN, Slice};
+use crate::system::{Missing, binary::debug_files};
+
+/// A unit of which only the skeleton was found.
+pub struct Absent {
+    /// The skeleton, among the binary's own units.
+    unit: usize,
+    /// Addresses of its code.
+    pub code: Vec<Range>,
+    pub why: Missing,
+}
+
+/// A unit's skeleton.
+struct Skeleton {
+    /// Among the binary's own units.
+    unit: usize,
+    id: u64,
+    name: String,
+    compiled_in: String,
+}
+
+/// Adds the files of units that were split off. `path` is the binary, `file` what has its skeletons, `dirs` are those of
+/// `--debuginfo`.
+pub fn load(files: &mut Files, path: &Path, file: &Path, dirs: &[String]) {
+    let Some(own) = files.all.get(OWN as usize) else { return };
+    let skeletons: Vec<Skeleton> = own.units.iter().enumerate().filter_map(|(n, unit)| skeleton(&own.dwarf, n, unit)).collect();
+    if skeletons.is_empty() {
+        return;
+    }
+    let mut split = Vec::new();
+    let packaged = package(own, path, file, dirs);
+    let left = match &packaged {
+        Some(package) => in_package(own, package, skeletons, &mut split),
+        None => skeletons,
+    };
+    let missing = in_files(own, left, path, dirs, &mut split);
+    let absent: Vec<Absent> = missing.into_iter().map(|(unit, why)| Absent { unit, code: code(own, unit), why }).collect();
+    files.all.extend(split);
+    // what was found stands for its skeleton
+    for (n, unit) in files.all.first_mut().map(|own| own.units.iter_mut()).into_iter().flatten().enumerate() {
+        if unit.dwo_id.is_some() && !absent.iter().any(|a| a.unit == n) {
+            unit.line_program = None;
+        }
+    }
+    files.absent = absent;
+}
+
+fn skeleton(dwarf: &Dwarf<Slice>, number: usize, unit: &Unit<Slice>) -> Option<Skeleton> {
+    let text = |value| Some(String::from_utf8_lossy(dwarf.attr_string(unit, value).ok()?.slice()).into_owned());
+    let name = unit.dwo_name().ok()?.and_then(text)?;
+    let compiled_in = unit.comp_dir.map(|d| String::from_utf8_lossy(d.slice()).into_owned()).unwrap_or_default();
+    Some(Skeleton { unit: number, id: unit.dwo_id?.0, name, compiled_in })
+}
+
+fn code(own: &File, unit: usize) -> Vec<Range> {
+    let mut all = Vec::new();
+    if let Some(mut ranges) = own.units.get(unit).and_then(|unit| own.dwarf.unit_ranges(unit).ok()) {
+        while let Ok(Some(range)) = ranges.next() {
+            all.push(range);
+        }
+    }
+    all
+}
+
+/// The package of a binary, if there is one.
+fn package(own: &File, path: &Path, file: &Path, dirs: &[String]) -> Option<DwarfPackage<Slice>> {
+    let places = [path, file].into_iter().flat_map(|of| debug_files::packages(of, dirs));
+    places.into_iter().find_map(|place| {
+        let object = parse(&place).ok()?;
+        let package = DwarfPackage::load(|id| split_section(&object, id), empty(&object)).ok()?;
+        // another binary's has none of them
+        let known = own.units.iter().filter_map(|u| u.dwo_id).any(|id| package.cu_index.find(id.0).is_some());
+        known.then_some(package)
+    })
+}
+
+fn split_section(of: &object::File<'static>, id: SectionId) -> gimli::Result<Slice> {
+    Ok(id.dwo_name().map_or_else(|| empty(of), |name| section(of, name)))
+}
+
+fn empty(of: &object::File<'_>) -> Slice {
+    Slice::new(&[], if of.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big })
+}
+
+/// Takes units from a package, and gives those back that it does not have.
+fn in_package(own: &File, package: &DwarfPackage<Slice>, skeletons: Vec<Skeleton>, to: &mut Vec<File>) -> Vec<Skeleton> {
+    let mut left = Vec::new();
+    for skeleton in skeletons {
+        let found = package.find_cu(gimli::DwoId(skeleton.id), &own.dwarf).ok().flatten();
+        match found.and_then(|dwarf| completed(own, dwarf, std::slice::from_ref(&skeleton))) {
+            Some(file) => to.push(file),
+            None => left.push(skeleton),
+        }
+    }
+    for n in 1..=package.tu_index.unit_count() {
+        let Ok(dwarf) = package.tu_sections(n, &own.dwarf) else { continue };
+        to.extend(units(&dwarf).ok().map(|units| File { dwarf, units }));
+    }
+    left
+}
+
+/// Takes units from the files that they name, and gives those back that are not there, with the reason.
+fn in_files(own: &File, skeletons: Vec<Skeleton>, path: &Path, dirs: &[String], to: &mut Vec<File>) -> Vec<(usize, Missing)> {
+    let mut by_name: BTreeMap<(String, String), Vec<Skeleton>> = BTreeMap::new();
+    for skeleton in skeletons {
+        by_name.entry((skeleton.compiled_in.clone(), skeleton.name.clone())).or_default().push(skeleton);
+    }
+    let mut missing = Vec::new();
+    for ((compiled_in, name), skeletons) in by_name {
+        let mut seen = None;
+        let found = debug_files::split(path, dirs, Path::new(&compiled_in), Path::new(&name)).into_iter().find_map(|place| {
+            let object = parse(&place).ok()?;
+            seen = Some(place);
+            let mut dwarf = Dwarf::load(|id| split_section(&object, id)).ok()?;
+            dwarf.make_dwo(&own.dwarf);
+            completed(own, dwarf, &skeletons)
+        });
+        match found {
+            Some(file) => to.push(file),
+            None => missing.extend(skeletons.into_iter().map(|s| (s.unit, absent(path, &compiled_in, &name, seen.as_deref())))),
+        }
+    }
+    missing
+}
+
+fn absent(path: &Path, compiled_in: &str, name: &str, seen: Option<&Path>) -> Missing {
+    let (file, why) = match seen {
+        Some(seen) => (seen.to_owned(), "is of another build, or damaged"),
+        None => (Path::new(compiled_in).join(name), "is not there"),
+    };
+    Missing {
+        what: format!("{} keeps its debug information in {}, which {why}", path.display(), file.display()),
+        help: Some("put its .dwo files back, or a package of them (.dwp) beside it, or name their folder with --debuginfo".into()),
+    }
+}
+
+/// A file of split units with what only their skeletons know; none where it has none of these units.
+fn completed(own: &File, mut dwarf: Dwarf<Slice>, skeletons: &[Skeleton]) -> Option<File> {
+    dwarf.file_type = DwarfFileType::Dwo;
+    // names of source files
+    dwarf.debug_line_str = own.dwarf.debug_line_str;
+    let mut found = 0;
+    let mut kept = units(&dwarf).ok()?;
+    kept.retain_mut(|unit| {
+        let wanted = unit.dwo_id.and_then(|id| skeletons.iter().find(|s| s.id == id.0)).and_then(|s| own.units.get(s.unit));
+        if let Some(skeleton) = wanted {
+            unit.copy_relocated_attributes(skeleton);
+            unit.line_program.clone_from(&skeleton.line_program);
+            unit.comp_dir = skeleton.comp_dir;
+            found += 1;
+        }
+        wanted.is_some() || signature(unit).is_some()
+    });
+    (found == skeletons.len()).then_some(File { dwarf, units: kept })
+}
