@@ -19,37 +19,37 @@ pub struct Script {
     pub text: &'static str,
 }
 
-/// All of them, in order of their names.
+/// All tools, sorted by name.
 pub static SCRIPTS: &[Script] = include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
 
-/// What scripts are about, in the order of the list, each with what is asked of it.
+/// The subjects of tools with their descriptions, in the order of the list.
 pub const SUBJECTS: &[(&str, &str)] = &[
-    ("files", "who opens, reads and writes what, and how long it takes"),
-    ("processes", "what starts, ends, and gets signals"),
-    ("disk", "requests to disks: which, how large, how slow"),
-    ("network", "connections, names and packets"),
-    ("scheduler", "who runs, who waits, and for what"),
-    ("memory", "what is allocated, faulted in, and not given back"),
-    ("security", "rights asked for and identities changed"),
-    ("system calls", "what programs ask of the kernel, and what comes of it"),
-    ("languages", "inside of interpreters and run times"),
-    ("databases", "queries and how long they take"),
+    ("files", "opens, reads and writes of files, and their latency"),
+    ("processes", "processes and threads that start and end, and signals"),
+    ("disk", "disk I/O: sizes and latency of requests"),
+    ("network", "connections, name lookups and packets"),
+    ("scheduler", "time on and off CPU, and run queues"),
+    ("memory", "allocations, leaks, page faults and swapping"),
+    ("security", "capabilities, user IDs, and TLS"),
+    ("system calls", "system calls, their results and errors"),
+    ("languages", "interpreters and language runtimes"),
+    ("databases", "queries and their latency"),
     ("libraries", "calls into shared libraries"),
-    ("kernel", "the kernel's own functions and its housekeeping"),
+    ("kernel", "functions of the kernel"),
 ];
 
-/// The script of a name; `.bt` may follow it.
+/// The tool with this name; `.bt` may follow the name.
 pub fn find(name: &str) -> Option<&'static Script> {
     let name = name.strip_suffix(".bt").unwrap_or(name);
     SCRIPTS.iter().find(|s| s.name == name)
 }
 
-/// The name closest to a word, if one is close.
+/// The most similar name, for a suggestion.
 pub fn near(word: &str) -> Option<&'static str> {
     nearest(word, SCRIPTS.iter().map(|s| s.name))
 }
 
-/// Tools that people know from elsewhere under other names, and what to type here; each is a command line that runs.
+/// Names of other tools, with rbt's counterpart as a command line.
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("ltrace", "rbt libtrace"),
     ("ftrace", "rbt funcgraph"),
@@ -68,27 +68,27 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("dbslower", "rbt pgquery"),
 ];
 
-/// What to type here for the tool of another name.
+/// rbt's counterpart of another tool.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(other, _)| *other == name).map(|(_, here)| *here)
 }
 
-/// What a script says of itself.
+/// The description in the comment at the top of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// A line that stands alone in the list.
+    /// The first line, which the list of tools shows.
     pub purpose: &'a str,
-    /// More about it, lines as they are.
+    /// Further lines, unchanged.
     pub more: Vec<&'a str>,
-    /// Of [`SUBJECTS`], the first being where it is listed.
+    /// Names in [`SUBJECTS`]; the list shows the tool under the first one.
     pub subjects: Vec<&'a str>,
-    /// What it needs of the kernel or of programs, lines as they are.
+    /// Requirements on the kernel and on programs, unchanged lines.
     pub needs: Vec<&'a str>,
-    /// A sample of its output, with its blanks.
+    /// A sample of the output, with its indentation.
     pub example: Vec<&'a str>,
 }
 
-/// Which part of the comment a line belongs to.
+/// A part of the comment.
 enum Part {
     Purpose,
     Needs,
@@ -97,7 +97,7 @@ enum Part {
 }
 
 impl<'a> Header<'a> {
-    /// Of a script's text: its first comment. What is missing is empty.
+    /// Parses the first comment of a script. Missing parts are empty.
     pub fn of(text: &'a str) -> Self {
         let mut header = Self::default();
         let Some((_, comment)) = text.split_once("/*") else { return header };
@@ -136,18 +136,18 @@ impl<'a> Header<'a> {
         header
     }
 
-    /// The subject that it is listed under.
+    /// The subject under which the list shows the tool.
     pub fn subject(&self) -> &'a str {
         self.subjects.first().copied().unwrap_or("others")
     }
 
-    /// The purpose without the stop at its end.
+    /// The purpose without its final period.
     pub fn line(&self) -> &'a str {
         self.purpose.strip_suffix('.').unwrap_or(self.purpose)
     }
 }
 
-/// Empty lines at both ends go.
+/// Removes empty lines at both ends.
 fn trim(lines: &mut Vec<&str>) {
     while lines.last().is_some_and(|l| l.is_empty()) {
         lines.pop();
@@ -156,7 +156,7 @@ fn trim(lines: &mut Vec<&str>) {
     lines.drain(..empty);
 }
 
-/// The list by subject; of one subject where one is given.
+/// The list of tools by subject, or of one subject only.
 pub fn list(only: Option<&str>, color: bool) -> String {
     let rows: Vec<(&Script, Header)> = SCRIPTS.iter().map(|s| (s, Header::of(s.text))).collect();
     let width = SCRIPTS.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
@@ -171,7 +171,7 @@ pub fn list(only: Option<&str>, color: bool) -> String {
         }
         let _ = writeln!(out, "{}", paint(subject, terminal::BOLD, color));
         for (script, header) in of_subject {
-            // colors take no columns
+            // escape sequences must not count as columns
             let gap = " ".repeat(width - script.name.chars().count());
             let _ = writeln!(out, "  {}{gap}  {}", paint(script.name, terminal::NAME, color), header.line());
         }
@@ -179,23 +179,21 @@ pub fn list(only: Option<&str>, color: bool) -> String {
     out
 }
 
-/// Does a script's text ask for arguments without a name: `$1`, `$#`?
+/// Does a script use positional parameters (`$1`, `$#`)?
 pub fn takes_arguments(text: &str) -> bool {
     text.split('$').skip(1).any(|t| t.starts_with(|c: char| c.is_ascii_digit() || c == '#'))
 }
 
-/// Does a script look only at the command of `-c` and what it starts?
+/// Does a script trace only the command of `-c` and its descendants?
 pub fn follows(text: &str) -> bool {
     text.contains("followed")
 }
 
-/// What that means, for its help.
-pub const FOLLOWS: &[&str] = &[
-    "With -c COMMAND it looks only at the command and the processes that it starts, and with -p PID --follow only at that",
-    "process and those that it starts.",
-];
+/// The corresponding note in the tool's help.
+pub const FOLLOWS: &[&str] =
+    &["-c COMMAND limits the tool to the command and its descendants, and -p PID --follow to that process and its descendants."];
 
-/// The help of a script: how it is called, what it says of itself, and its options.
+/// The help of a script: its usage, description and options.
 pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
     let header = Header::of(text);
     let arguments = if takes_arguments(text) { " [ARGUMENTS]" } else { "" };
@@ -217,12 +215,12 @@ pub fn help(call: &str, text: &str, found: &[ScriptOption]) -> String {
         true => paragraph("", "", &["The script has no options."]),
         false => paragraph("Options of the script:\n", "", &list),
     }
-    paragraph("", "", &["Before the script or after it, rbt's own: -p PID, -c COMMAND, -f json, -o FILE; rbt -h has them all."]);
+    paragraph("", "", &["rbt's own options, such as -p PID, -c COMMAND, -f json and -o FILE, work as well; rbt -h lists them."]);
     if follows(text) {
         paragraph("", "", FOLLOWS);
     }
     paragraph("Needs:\n", "  ", &header.needs);
-    // an example is indented already
+    // the comment may already indent the example
     let indented = header.example.iter().all(|l| l.is_empty() || l.starts_with(' '));
     paragraph("Example:\n", if indented { "" } else { "  " }, &header.example);
     out

@@ -10,40 +10,40 @@ use super::Command;
 use crate::failure::Failure;
 use crate::verdict::{FORMATS, RULES, USAGE};
 
-/// What is checked, against what, and how it is told.
+/// The options of `rbt check`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Check {
     /// Files, directories, globs, names of tools; `-` is standard input.
     pub scripts: Vec<OsString>,
-    /// Snapshots, directories of them, and [`HERE`]; none: this machine.
+    /// Snapshots, directories of them, and [`HERE`]. If there are none, the running kernel.
     pub against: Vec<PathBuf>,
-    /// What the others are compared with: one of `against`, or another; none: the first of those.
+    /// The kernel to compare the others with. The default is the first of `against`.
     pub baseline: Option<PathBuf>,
-    /// Let the running kernel's verifier look at it.
+    /// Load the programs into the running kernel.
     pub load: bool,
-    /// Where binaries are looked for.
+    /// The root directory for looking up binaries.
     pub root: Option<PathBuf>,
-    /// Binaries that stand for those of the same file name.
+    /// Binaries to use in place of those with the same file name.
     pub binaries: Vec<PathBuf>,
     /// `--config`
     pub config: Option<PathBuf>,
     /// `--deny warnings`
     pub deny_warnings: bool,
-    /// A row of the verdict's formats.
+    /// The format of the report, by its name in the verdict's table of formats.
     pub format: String,
-    /// Where the format goes: text is told all the same.
+    /// The file of the report. The text still goes to standard output.
     pub output: Option<PathBuf>,
-    /// Only what is not well.
+    /// Print findings only.
     pub quiet: bool,
-    /// Facts too.
+    /// Print mechanisms, sizes and times as well.
     pub verbose: bool,
     /// Color on standard output.
     pub color: bool,
 }
 
-/// This machine, where a snapshot's path may stand.
+/// The name of the running kernel, in place of a snapshot's path.
 pub const HERE: &str = "here";
-/// How files of snapshots end.
+/// The file name extension of snapshots.
 pub const SNAPSHOT: &str = "rbts";
 
 /// Check scripts against kernels, without running them
@@ -107,18 +107,18 @@ pub(super) struct Raw {
 }
 
 const EXAMPLES: &str = "Examples:
-  rbt snapshot -o prod.rbts                      on the machine, as root: what its kernel offers
-  rbt check scripts/ --against prod.rbts         anywhere: will the scripts work there?
-  rbt check opensnoop '*.bt' --against kernels/  a tool and some files, on all kernels of a folder
-  rbt check trace.bt -v                          on this machine, with the mechanisms that will serve
-  rbt check app.bt --root image/                 uprobes and USDT of an image's binaries
+  rbt snapshot -o prod.rbts                      describe a machine's kernel (run it there, as root)
+  rbt check scripts/ --against prod.rbts         check scripts against that kernel, anywhere
+  rbt check opensnoop '*.bt' --against kernels/  check a tool and files against several kernels
+  rbt check trace.bt -v                          check against this kernel, and show mechanisms
+  rbt check app.bt --root image/                 look up binaries in an unpacked image
   rbt check scripts/ --against kernels/ --deny warnings -f sarif -o check.sarif
 
-What is meant to differ, in a script:
-  // check: kernels >= 5.15, != 6.6              on others it is left out; also 5.10..6.1
-  // check: optional probe kprobe:foo*           may be missing
-  // check: allow sign-changed printed only      a rule, and why
-or for several, in rbt-check.toml:
+Exceptions in a script:
+  // check: kernels >= 5.15, != 6.6              skip other kernels; also 5.10..6.1
+  // check: optional probe kprobe:foo*           the probe may be missing
+  // check: allow sign-changed printed only      ignore a finding, with the reason
+or, for several scripts, in rbt-check.toml:
   [[script]]
   files = [\"net/*.bt\"]
   kernels = \">= 5.15\"
@@ -126,12 +126,12 @@ or for several, in rbt-check.toml:
   allow = [\"sign-changed\"]
 
 Exit status:
-  0    all is well
+  0    no findings
   1    findings
-  2    wrong use, or a configuration that is not valid
-  3    something could not be checked: a file or a snapshot that cannot be read, a right that is missing";
+  2    wrong usage or an invalid configuration
+  3    something could not be checked: a file or a snapshot is unreadable, or a capability is missing";
 
-/// Of the words after `rbt check`.
+/// Parses the arguments after `rbt check`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let wrong = |f: Failure| f.status(USAGE);
     let words = [OsString::from("rbt check")].into_iter().chain(args.iter().cloned());

@@ -1,4 +1,4 @@
-//! `rbt fmt`, and `--fmt`, which means the same and keeps to the words of bpftrace.
+//! The options of `rbt fmt`, and of `--fmt`, bpftrace's name for the same task.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,52 +9,52 @@ use super::flags::Draft;
 use super::{Command, Program};
 use crate::failure::Failure;
 
-/// Wrong use of `rbt fmt`, or a script that cannot be formatted. 1 is for a script that would change.
+/// Exit status after wrong usage, or if a script cannot be formatted. Status 1 stands for a script that would change.
 pub const WRONG: u8 = 2;
 
-/// Scripts to be put in canonical form.
+/// A request to format scripts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fmt {
-    /// At least one; several only with `InPlace` and `Check`, and for a diff.
+    /// At least one script; several only with `InPlace` and `Check`, and for a diff.
     pub inputs: Vec<Program>,
-    /// Where the text goes.
+    /// The destination of the result.
     pub to: To,
-    /// Show what changes as a unified diff, on standard output.
+    /// Print the changes as a unified diff to standard output.
     pub diff: bool,
     /// Color on standard error.
     pub color: bool,
-    /// The status if a script cannot be read.
+    /// The exit status if a script is unreadable.
     pub wrong: u8,
 }
 
-/// Where the canonical text goes.
+/// The destination of the canonical text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum To {
-    /// To standard output.
+    /// Standard output.
     Stdout,
     /// `-o`
     File(PathBuf),
-    /// `-i`: to where it came from.
+    /// `-i`: the file itself.
     InPlace,
     /// `--diff` alone: nowhere.
     Nowhere,
-    /// `--check`: nowhere, and the status says whether it would have changed.
+    /// `--check`: nowhere; the exit status tells whether it would change.
     Check,
 }
 
 /// Put scripts in canonical form
 ///
-/// Indents by two spaces, puts one statement on a line, and breaks lines at 80 columns. Comments, names, numbers, strings and the C
-/// part stay as they are, and so does the meaning of the script. Needs no privileges.
+/// rbt indents by two spaces, puts one statement on each line, and breaks lines at 80 columns. It changes neither comments, names,
+/// numbers, strings and C declarations, nor the meaning of the script. Formatting needs no privileges.
 #[derive(Parser, Debug)]
 #[command(
     name = "rbt fmt",
     bin_name = "rbt fmt",
-    override_usage = "rbt fmt [--diff] FILE|-               to standard output
-       rbt fmt [--diff] FILE -o FILE          to another file
-       rbt fmt [--diff] -i FILES              in place
-       rbt fmt --check [--diff] FILES         would anything change?
-       rbt fmt --diff FILES                   what would change?",
+    override_usage = "rbt fmt [--diff] FILE|-               print the result
+       rbt fmt [--diff] FILE -o FILE          write it to another file
+       rbt fmt [--diff] -i FILES              rewrite the files
+       rbt fmt --check [--diff] FILES         list files that would change
+       rbt fmt --diff FILES                   show the changes",
     disable_version_flag = true,
     args_override_self = true,
     after_help = EXAMPLES
@@ -81,23 +81,23 @@ pub(super) struct Raw {
 }
 
 const EXAMPLES: &str = "Examples:
-  rbt fmt -i *.bt                 rewrite all scripts here
-  rbt fmt --check --diff *.bt     in CI: fail, and show why, if one is not in canonical form
-  rbt fmt - < old.bt > new.bt     as a filter, for an editor
+  rbt fmt -i *.bt                 rewrite all scripts in this directory
+  rbt fmt --check --diff *.bt     in CI: fail and show the changes if a script is not in canonical form
+  rbt fmt - < old.bt > new.bt     filter, for use in an editor
 
 Exit status:
-  0    done; with --check, all files are in canonical form
-  1    with --check, one is not
-  2    wrong use, a file that cannot be read or written, or a script that is not valid (told on standard error)";
+  0    success; with --check, all files are in canonical form
+  1    with --check, a file is not in canonical form
+  2    wrong usage, an unreadable or unwritable file, or an invalid script";
 
-/// Of the words after `rbt fmt`.
+/// Parses the arguments after `rbt fmt`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let wrong = |f: Failure| f.status(WRONG);
     let words = [OsString::from("rbt fmt")].into_iter().chain(args.iter().cloned());
     let raw = match Raw::command().try_get_matches_from(words).and_then(|m| Raw::from_arg_matches(&m)) {
         Ok(raw) => raw,
         Err(e) if e.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
-            return Err(wrong(Failure::new("rbt fmt: which script?").help("name files, or `-` for standard input; `rbt fmt --help`")));
+            return Err(wrong(Failure::new("rbt fmt needs a script").help("name files, or `-` for standard input; see `rbt fmt --help`")));
         }
         Err(e) if e.use_stderr() => {
             let words: Vec<String> = ["fmt".into()].into_iter().chain(args.iter().map(|a| a.to_string_lossy().into_owned())).collect();
@@ -114,22 +114,22 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         None => To::Stdout,
     };
     if inputs.len() > 1 && matches!(to, To::Stdout | To::File(_)) {
-        let help = "-i rewrites each in its place, --check and --diff look at all of them";
-        return Err(wrong(Failure::new("rbt fmt: several scripts, and one place for them").help(help)));
+        let help = "-i rewrites each file, and --check and --diff compare all of them";
+        return Err(wrong(Failure::new("rbt fmt: several scripts cannot go to one destination").help(help)));
     }
     if to == To::InPlace && inputs.contains(&Program::Stdin) {
-        return Err(wrong(Failure::new("rbt fmt -i: standard input cannot be rewritten").help("leave out -i: `rbt fmt -` is a filter")));
+        return Err(wrong(Failure::new("rbt fmt -i cannot rewrite standard input").help("remove -i: `rbt fmt -` is a filter")));
     }
     if let (To::InPlace, Some(Program::Saved(script))) = (&to, inputs.iter().find(|i| matches!(i, Program::Saved(_)))) {
         let name = script.name;
-        let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the tool of that name is part of rbt"));
-        return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` makes a file of it"))));
+        let failure = Failure::new(format!("rbt fmt -i: there is no file `{name}`, and the tool with this name is part of rbt"));
+        return Err(wrong(failure.help(format!("`rbt one-liners {name} > {name}.bt` writes the tool to a file"))));
     }
     let color = super::color(raw.color.as_deref()).map_err(wrong)?;
     Ok(Command::Fmt(Fmt { inputs, to, diff: raw.diff, color, wrong: WRONG }))
 }
 
-/// Of `--fmt`.
+/// Resolves `--fmt`.
 pub(super) fn compatible(draft: Draft, file: Option<OsString>) -> Result<Command, Failure> {
     let input = match (draft.program, file) {
         (Some(text), _) => Program::Text(text),

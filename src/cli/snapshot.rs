@@ -1,4 +1,4 @@
-//! `rbt snapshot`: its options.
+//! The options of `rbt snapshot`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use super::{Command, Program};
 use crate::failure::Failure;
 
-/// Exit status of wrong use, as of a check.
+/// Exit status after wrong usage, as for `rbt check`.
 const WRONG: u8 = 2;
-/// Exit status where a file cannot be read or written.
+/// Exit status if a file is unreadable or unwritable.
 pub const NOT_DONE: u8 = 3;
 
-/// What `rbt snapshot` was asked to do.
+/// A request to make or show snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The task.
@@ -22,21 +22,21 @@ pub struct Snapshot {
     pub color: bool,
 }
 
-/// See [`Snapshot`].
+/// The task of [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Describe a kernel.
     Make {
-        /// Which one.
+        /// The kernel.
         from: Origin,
-        /// `--for`: keep what these ask for; none: everything.
+        /// `--for`: keep what these scripts need. If there are none, keep everything.
         scripts: Vec<Program>,
-        /// `-o`; none: named after the kernel; `-`: standard output.
+        /// `-o`. Without it, the file is named after the kernel; `-` is standard output.
         to: Option<PathBuf>,
         /// `-q`
         quiet: bool,
     },
-    /// Say what is in these.
+    /// Show the contents of these snapshots.
     Show(Vec<PathBuf>),
 }
 
@@ -82,39 +82,40 @@ pub(super) struct Raw {
     color: Option<String>,
 }
 
-const EXAMPLES: &str = "What may be read is up to the kernel: everything as root; without it the types, the names of symbols and often the
-configuration. What could not be read is told, and is not known to whoever asks the snapshot. A kernel's files need no root and
-no such kernel; they tell all but which modules are loaded, events' ids, and which functions BPF programs may call.
+const EXAMPLES: &str =
+    "Root can read everything. Other users can read the types, the names of symbols, and often the configuration; rbt reports
+what it could not read, and the snapshot lacks it. Reading the files of a kernel needs no root. They lack the loaded
+modules, the IDs of events, and the kernel functions that BPF programs may call.
 
 Examples:
-  sudo rbt snapshot                          of this machine, into a file named after its kernel
-  ssh root@host rbt snapshot -o - > k.rbts   of another one
-  rbt snapshot --for *.bt -o small.rbts      as much as some scripts need, to be kept beside them
+  sudo rbt snapshot                          describe this machine, in a file named after its kernel
+  ssh root@host rbt snapshot -o - > k.rbts   describe another machine
+  rbt snapshot --for *.bt -o small.rbts      keep only what some scripts need
   dpkg-deb -x linux-image-*.deb k && rbt snapshot --from-package k
-                                             of a kernel that has not been started
-  rbt snapshot --show k.rbts                 of which kernel it is, and what it holds
+                                             describe a kernel from its package
+  rbt snapshot --show k.rbts                 show the kernel and the contents of a snapshot
   rbt -lv 'tracepoint:sched:*' --against k.rbts
-                                             what that kernel has to trace
+                                             list the probes of that kernel
 
 Exit status:
-  0    done; what could not be read is told on standard error
-  2    wrong use
-  3    a file that cannot be read or written, or a snapshot that is damaged";
+  0    success, even if something could not be read
+  2    wrong usage
+  3    an unreadable or unwritable file, or a damaged snapshot";
 
-/// Where a kernel is read from.
+/// The source of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This machine, whose kernel runs.
+    /// The running kernel.
     Machine,
     /// Another snapshot.
     Snapshot(PathBuf),
-    /// A kernel's image.
+    /// A kernel image.
     Vmlinux(PathBuf),
-    /// A folder that holds a kernel package's files.
+    /// A directory with the files of a kernel package.
     Package(PathBuf),
 }
 
-/// Of the words after `rbt snapshot`.
+/// Parses the arguments after `rbt snapshot`.
 pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     let wrong = |f: Failure| f.status(WRONG);
     let words = [OsString::from("rbt snapshot")].into_iter().chain(args.iter().cloned());

@@ -1,5 +1,5 @@
-//! Subcommands: words that are no script where one is expected. Parsing, the synopsis, help, completions and the manual
-//! are made from this table; what a subcommand does is the arm of its [`Command`] in `driver`.
+//! The table of subcommands. The parser, the synopsis, help, completions and the manual come from it. The action of a subcommand
+//! is an arm of its [`Command`] in `driver`.
 
 use std::ffi::OsString;
 
@@ -10,13 +10,13 @@ use crate::failure::Failure;
 use crate::scripts::SCRIPTS;
 use crate::verdict;
 
-/// A row.
+/// A subcommand.
 pub struct Subcommand {
-    /// The word.
+    /// The word after `rbt`.
     pub name: &'static str,
-    /// What follows the word, in the synopsis.
+    /// Its arguments, in the synopsis.
     pub usage: &'static str,
-    /// A line about it.
+    /// A line of documentation.
     pub doc: &'static str,
     /// Its options, and the words that completions offer for them.
     pub command: fn() -> clap::Command,
@@ -24,7 +24,7 @@ pub struct Subcommand {
     pub(super) parse: fn(&[OsString]) -> Result<Command, Failure>,
 }
 
-/// All of them, in the order of the synopsis.
+/// All subcommands, in the order of the synopsis.
 pub const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand {
         name: "one-liners",
@@ -56,14 +56,14 @@ pub const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand {
         name: "fmt",
         usage: "[--check] [--diff] [-i | -o FILE] FILES",
-        doc: "Put scripts in canonical form",
+        doc: "Format scripts",
         command: || offer(fmt::Raw::command(), &[COLOR]),
         parse: fmt::parse,
     },
     Subcommand {
         name: "snapshot",
         usage: "[-o FILE] [--for SCRIPTS] | --show FILES",
-        doc: "Write what a kernel offers into a file",
+        doc: "Describe a kernel in a file, to check scripts against it",
         command: || offer(snapshot::Raw::command(), &[COLOR]),
         parse: snapshot::parse,
     },
