@@ -20,7 +20,7 @@ pub trait Host {
     fn say(&mut self, output: Output);
     /// Appends a value as `%s` shows it in the chosen format to `reader`.
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>);
-    /// How often the run was told to end: a handler that waits for others gives up when there is one time more.
+    /// How often the run is ending: a handler that waits for others gives up when there is one time more.
     fn ending(&self) -> u32;
     /// Is what is done now asked for by `end`, which comes after everything else?
     fn in_end(&self) -> bool;

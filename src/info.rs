@@ -22,7 +22,7 @@ pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
     group(out, "Limits", limits())?;
     group(out, "Probe kinds", kinds(env))?;
     if !may_ask {
-        writeln!(out, "\nRun as root to learn the rest: sudo rbt info")?;
+        writeln!(out, "\nRun as root to see everything: sudo rbt info")?;
     }
     out.flush()
 }
@@ -104,7 +104,7 @@ fn features(sys: &dyn TargetInfo, may_ask: bool) -> Rows {
     rows.push(row(
         "tracefs",
         match sys.has_tracepoint("sched", "sched_switch") {
-            Ok(_) => tracefs_place().unwrap_or("not mounted; reached by an own mount").to_string(),
+            Ok(_) => tracefs_place().unwrap_or("not mounted; rbt uses a private mount").to_string(),
             Err(missing) => format!("no: {}", missing.what),
         },
     ));
@@ -122,13 +122,13 @@ fn features(sys: &dyn TargetInfo, may_ask: bool) -> Rows {
         (Feature::KprobeSession, "kprobe_session"),
         (Feature::Trampoline, "fentry"),
         (Feature::UprobeMulti, "uprobe_multi"),
-        (Feature::PerfCookie, "cookie of perf links"),
-        (Feature::RawTracepointCookie, "cookie of raw tracepoints"),
+        (Feature::PerfCookie, "perf link cookies"),
+        (Feature::RawTracepointCookie, "raw tracepoint cookies"),
         (Feature::CpuV4, "BPF CPU v4"),
         (Feature::Override, "override"),
         (Feature::Loop, "bpf_loop"),
         (Feature::ForEach, "for_each"),
-        (Feature::Fetch, "atomics that fetch"),
+        (Feature::Fetch, "fetching atomics"),
     ] {
         rows.push(row(name, if may_ask { yes(sys.has(feature)) } else { "unknown (needs CAP_BPF)" }));
     }

@@ -178,7 +178,7 @@ fn readable(file: &impl AsRawFd) -> bool {
 
 fn too_large(most: u64) -> io::Error {
     let most = if most < 1 << 30 { format!("{} megabytes", most >> 20) } else { format!("{} gigabytes", most >> 30) };
-    io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {most}, the most that is read"))
+    io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {most}, which is the limit"))
 }
 
 #[cfg(test)]

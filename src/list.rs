@@ -107,7 +107,7 @@ impl Page<'_> {
                 self.unknown = self.unknown.take().or(unread);
                 lines.extend(context.arg_types.iter().enumerate().map(|(n, ty)| match ty {
                     Some(ty) => format!("    {}", declare(ty, &format!("arg{n}"))),
-                    None => format!("    arg{n}, which cannot be read"),
+                    None => format!("    arg{n}, which is not readable"),
                 }));
             }
             Err(d) => self.unknown = self.unknown.take().or(Some(d.message)),
@@ -118,7 +118,7 @@ impl Page<'_> {
     fn finish(self) -> Result<(), Failure> {
         let failed = self.failed.or_else(|| self.out.flush().err());
         if let Some(reason) = self.unknown {
-            let _ = writeln!(io::stderr(), "warning: not every argument can be read: {}", plain(&reason));
+            let _ = writeln!(io::stderr(), "warning: some arguments are not readable: {}", plain(&reason));
         }
         match failed {
             Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -135,7 +135,7 @@ fn list_probes(pattern: &str, page: &mut Page) -> Result<(), Failure> {
     for kind in wanted.kinds(page.env) {
         let canonical = kind.name();
         if let Some(why) = kind.unavailable(page.env).filter(|_| !wanted.any_kind()) {
-            let _ = writeln!(io::stderr(), "warning: {}: none of these can be attached here", plain(&why));
+            let _ = writeln!(io::stderr(), "warning: {}: none of these probes can be attached here", plain(&why));
         }
         let listed = kind.list(&rest, page.env, &mut |name| {
             let name = full_name(canonical, name);
@@ -231,7 +231,7 @@ impl Wanted {
         }
         let mut any = false;
         let _ = kind.list(&["*".into()], env, &mut |_| any = true);
-        (!any && !kind.offers().has(ContextFeatures::BINARY)).then(|| format!("these are not listed; write {}", kind.info().usage))
+        (!any && !kind.offers().has(ContextFeatures::BINARY)).then(|| format!("these are not included; write {}", kind.info().usage))
     }
 
     fn matches(&self, name: &str) -> bool {

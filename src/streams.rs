@@ -51,13 +51,13 @@ pub fn not_written(place: &str, e: &io::Error) -> Failure {
     let failure = Failure::new(format!("cannot write to {place}: {}", reason(e))).code("not-written");
     let is = |kinds: &[io::ErrorKind]| kinds.contains(&e.kind());
     if is(&[io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded]) {
-        failure.help("make room there, or write elsewhere with -o")
+        failure.help("free some space there, or choose another file with -o")
     } else if is(&[io::ErrorKind::NotFound]) {
-        failure.help("make the directory first")
+        failure.help("create the directory first")
     } else if is(&[io::ErrorKind::IsADirectory]) {
         failure.help("name a file in it")
     } else if is(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
-        failure.help("write elsewhere, or get the right to")
+        failure.help("choose another file, or check the permissions")
     } else {
         failure
     }

@@ -70,7 +70,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     let unable = [
         "this machine does not count that event",
         "this machine has no hardware breakpoints",
-        "this kernel does not say where its variables are",
+        "this kernel does not provide the addresses of its variables",
         "this kernel is locked down",
     ];
     let unable = unable.iter().any(|t| said.contains(t));

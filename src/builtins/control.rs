@@ -113,12 +113,12 @@ fn number(f: &CallInfo) -> Result<Type, Diagnostic> {
     }
     match (f.int(0), f.args.first().map(|a| &a.ty)) {
         (Some(n), _) if !valid(&n) => {
-            Err(Diagnostic::error("out-of-range", f.span(0), format!("signals are 1 to {LAST}, and this is {n}")))
+            Err(Diagnostic::error("out-of-range", f.span(0), format!("signals are 1 to {LAST}, but this is {n}")))
         }
         (Some(_), _) | (None, Some(Type::Int(_) | Type::Enum(_))) => Ok(Type::Void),
         (None, ty) => {
             let ty = ty.map(Type::to_string).unwrap_or_default();
-            let message = format!("{} wants a signal's number or its literal name, and this is {ty}", f.name);
+            let message = format!("{} takes a signal number or a literal signal name, but this is {ty}", f.name);
             Err(Diagnostic::error("type-mismatch", f.span(0), message))
         }
     }

@@ -289,8 +289,8 @@ pub(super) fn literal(f: &CallInfo, i: usize, what: &str, range: std::ops::Range
             "out-of-range",
             f.span(i),
             match *range.end() {
-                i64::MAX => format!("{}'s {what} must be at least {}, and this is {n}", f.name, range.start()),
-                end => format!("{}'s {what} must be {} to {end}, and this is {n}", f.name, range.start()),
+                i64::MAX => format!("{}'s {what} must be at least {}, but it is {n}", f.name, range.start()),
+                end => format!("{}'s {what} must be from {} to {end}, but it is {n}", f.name, range.start()),
             },
         )),
         None => Err(Diagnostic::error("not-constant", f.span(i), format!("{}'s {what} must be a constant", f.name))),

@@ -59,8 +59,8 @@ pub(super) const ROWS: &[Builtin] = &[
                 }
                 let inner = (max - min) / step;
                 if inner > MOST_BUCKETS {
-                    let message = format!("{} has at most {MOST_BUCKETS} buckets, and this makes {inner}", f.name);
-                    return Err(Diagnostic::error("out-of-range", f.span, message).help("make the step wider"));
+                    let message = format!("{} can have at most {MOST_BUCKETS} buckets, but these parameters make {inner}", f.name);
+                    return Err(Diagnostic::error("out-of-range", f.span, message).help("use a wider step"));
                 }
                 Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![min, max, step], size: (inner as u32 + 2) * 8 })
             },

@@ -16,9 +16,11 @@ pub(super) const ROWS: &[Builtin] = &[
             match f.sys.error_injectable(function) {
                 // one that lets no function be made to return is at fault, not the function
                 Some(false) if f.sys.has(Feature::Override) => {
-                    let message = format!("the kernel does not let `{function}` be made to return at once");
+                    let message = format!("the kernel does not allow overriding `{function}`");
                     let d = Diagnostic::error("not-injectable", f.span, message);
-                    Err(d.help("only functions marked ALLOW_ERROR_INJECTION do: /sys/kernel/debug/error_injection/list has them"))
+                    Err(d.help(
+                        "only functions that allow error injection can be overridden: /sys/kernel/debug/error_injection/list lists them",
+                    ))
                 }
                 Some(_) | None => Ok(Type::Void),
             }
@@ -86,24 +88,26 @@ fn path_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     };
     if !matches!(of, Some(Type::Struct(s)) if s.name == "path") {
         let ty = ty.map(Type::to_string).unwrap_or_default();
-        let d = Diagnostic::error("type-mismatch", f.span(0), format!("path wants a `struct path` or a pointer to one, and this is {ty}"));
-        return Err(d.help("a file's is `path(args.file.f_path)`"));
+        let d = Diagnostic::error("type-mismatch", f.span(0), format!("path takes a `struct path` or a pointer to one, but this is {ty}"));
+        return Err(d.help("for a file, use `path(args.file.f_path)`"));
     }
     f.handed(0)?;
     if let Attach::Trampoline { program: None, function, .. } = &f.site.attach
         && !HAVE_PATHS.contains(&function.as_str())
     {
         let d = Diagnostic::error("not-here", f.span, format!("the kernel does not allow path() in `{function}`"));
-        return Err(d.help(format!("it does in iterators, and in {}", HAVE_PATHS.join(", "))));
+        return Err(d.help(format!("it allows it in iterators, and in {}", HAVE_PATHS.join(", "))));
     }
     // came in the same version
     if matches!(f.site.attach, Attach::Iter { .. }) && !f.sys.has(Feature::RecursionCheck) {
-        let d = Diagnostic::error("not-here", f.span, "the kernel does not allow path() in iterators: it does since Linux 5.12");
-        return Err(d.help(format!("it does in {}", HAVE_PATHS.join(", "))));
+        let d = Diagnostic::error("not-here", f.span, "the kernel does not allow path() in iterators before Linux 5.12");
+        return Err(d.help(format!("it allows it in {}", HAVE_PATHS.join(", "))));
     }
     match f.int(1) {
         None => Ok(Type::Str(f.settings.max_strlen as u32)),
         Some(n) if (1..=1 << 16).contains(&n) => Ok(Type::Str(n as u32)),
-        Some(n) => Err(Diagnostic::error("out-of-range", f.span(1), format!("a path's length is 1 to 65536 bytes, and this is {n}"))),
+        Some(n) => {
+            Err(Diagnostic::error("out-of-range", f.span(1), format!("a path's length must be from 1 to 65536 bytes, but this is {n}")))
+        }
     }
 }

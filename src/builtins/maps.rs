@@ -83,8 +83,8 @@ pub(super) const ROWS: &[Builtin] = &[
                 Err(Diagnostic::error("map-key-conflict", f.span(0), format!("{} counts elements, and this map has no keys", f.name)))
             }
             Some(a) => {
-                Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a map or a stack, and this is {}", f.name, a.ty))
-                    .help("for a string: `strlen`"))
+                Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} takes a map or a stack, but this is {}", f.name, a.ty))
+                    .help("for a string, use `strlen`"))
             }
             None => Ok(Type::I64),
         }),

@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Some(addr) => Ok(Lit::Int(addr as i64)),
                 None => Err(match f.sys.hidden_symbols() {
                     Some(why) => {
-                        let d = Diagnostic::error("unknown-symbol", f.span(0), "the kernel hides its symbols' addresses from this user");
+                        let d = Diagnostic::error("unknown-symbol", f.span(0), "the kernel hides symbol addresses from this user");
                         d.help(why)
                     }
                     None => Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no symbol `{name}`")),
@@ -258,12 +258,12 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let per_cpu = f.sys.kernel_variable(&name).is_some_and(|section| section.starts_with(".data..percpu"));
     if !per_cpu {
-        let d = Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no variable `{name}` per CPU"));
-        return Err(d.help("it must be described in the kernel's BTF"));
+        let d = Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no per-CPU variable `{name}`"));
+        return Err(d.help("the kernel's BTF must describe it"));
     }
     let (Some(symbol), Some(table)) = (f.sys.kernel_symbol(&name), f.sys.kernel_symbol("__per_cpu_offset")) else {
-        let d = Diagnostic::error("unknown-symbol", f.span(0), "this kernel does not say where its variables are");
-        return Err(d.help("it is built without CONFIG_KALLSYMS_ALL, or /proc/kallsyms may not be read"));
+        let d = Diagnostic::error("unknown-symbol", f.span(0), "this kernel does not provide the addresses of its variables");
+        return Err(d.help("it was built without CONFIG_KALLSYMS_ALL, or /proc/kallsyms is not readable"));
     };
     f.keep(&[table as i64, symbol as i64, f.sys.possible_cpus().into()]);
     Ok(Type::U64)
@@ -272,12 +272,12 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
 fn user_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let Some(InFile { path, offset, ret, .. }) = f.site.attach.in_file() else {
-        return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe in a binary", f.name)));
+        return Err(Diagnostic::error("not-here", f.span, format!("{} needs a probe on a user-space binary", f.name)));
     };
     if ret && !f.sys.has(Feature::UprobeMulti) {
         // see the uretprobe's own context
-        let d = Diagnostic::error("not-here", f.span, format!("{} cannot be used at returns on this kernel", f.name));
-        return Err(d.help("a newer kernel offers it"));
+        let d = Diagnostic::error("not-here", f.span, format!("{} cannot be used in return probes on this kernel", f.name));
+        return Err(d.help("a newer kernel supports it"));
     }
     let binary = f.sys.binary(path).map_err(|m| Diagnostic { help: m.help, ..Diagnostic::error("bad-binary", f.span, m.what) })?;
     let object = binary.objects.iter().find(|(n, _, _)| *n == name).map(|(_, addr, size)| (*addr, *size));

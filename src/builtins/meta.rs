@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Builtin] = &[
         params: ANY,
         returns: Returns::By(|f| match f.args.first() {
             Some(a) if !matches!(a.ty, Type::Str(_)) => {
-                Err(Diagnostic::error("assertion", a.span, format!("this must be a string, and it is {}", a.ty)))
+                Err(Diagnostic::error("assertion", a.span, format!("this must be a string, but it is {}", a.ty)))
             }
             _ => Ok(Type::Void),
         }),
@@ -207,7 +207,7 @@ fn failure(f: &CallInfo) -> Result<String, Diagnostic> {
             Some(Lit::Int(n)) => Value::Int(*n),
             Some(Lit::Str(s)) => Value::Str { bytes: s.clone(), cut: false },
             Some(Lit::Word(_)) | None => {
-                return Err(Diagnostic::error("not-constant", a.span, format!("{} takes what is known before the program runs", f.name)));
+                return Err(Diagnostic::error("not-constant", a.span, format!("{} takes a constant expression", f.name)));
             }
         });
     }

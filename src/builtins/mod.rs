@@ -237,7 +237,7 @@ impl CallInfo<'_> {
     /// For rows whose values are shown as the kernel's names.
     fn warn_of_hidden_symbols(&self) {
         if let Some(why) = self.sys.hidden_symbols() {
-            let text = "kernel functions will be shown as addresses: the kernel hides those of its symbols from this user";
+            let text = "kernel functions will print as addresses: the kernel hides symbol addresses from this user";
             self.warn(Diagnostic::warning("hidden-symbols", self.span, text).help(why));
         }
     }
@@ -276,9 +276,9 @@ impl CallInfo<'_> {
         if self.args.get(i).is_none_or(|a| a.handed) {
             return Ok(());
         }
-        let message = format!("{} wants an argument of the probe, and this was read from elsewhere", self.name);
-        let why = "the kernel takes nothing but the probe's arguments there, and what lies in what they point to: no pointers out of those, \
-                   no variables and no maps' values";
+        let message = format!("{} takes an argument of the probe, but this value comes from elsewhere", self.name);
+        let why = "the kernel accepts only arguments of the probe here, and the structures that they point to, but no pointers read \
+                   from those, no variables, and no values of maps";
         Err(Diagnostic::error("type-mismatch", self.span(i), message).help(why))
     }
 }
@@ -579,8 +579,8 @@ pub fn all() -> impl Iterator<Item = &'static Builtin> {
 
 /// Names that scripts had once (`*` is any run), and what to write instead.
 pub const REMOVED: &[(&str, &str)] = &[
-    ("unwatch", "watchpoints end with the run: leave the call out"),
-    ("sarg*", "arguments on the stack are read by `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first"),
+    ("unwatch", "remove the call: watchpoints end with the run"),
+    ("sarg*", "read arguments on the stack with `reg(\"sp\")`: `*(uint64 *)(reg(\"sp\") + 8)` is the first"),
 ];
 
 /// The row of this name.

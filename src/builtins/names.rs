@@ -98,8 +98,8 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
             Some(Type::Enum(e)) => Ok(Deferred::with(FLAGS, 8, [e.int.bytes.into(), 0], &spelt(e))),
             Some(ty) => {
-                let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a value of an enum, and this is {ty}", f.name));
-                Err(d.help("cast it to the enum that has the bits' names: `flags((enum name)value)`"))
+                let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} takes a value of an enum, but this is {ty}", f.name));
+                Err(d.help("cast it to the enum that names the bits: `flags((enum name)value)`"))
             }
             None => Ok(Deferred::plain(FLAGS, 8)),
         }),

@@ -26,8 +26,8 @@ pub(super) const ROWS: &[Builtin] = &[
             let ty = f.args.first().map(|a| &a.ty);
             if !ty.is_some_and(|ty| is_socket(f.sys, ty)) {
                 let ty = ty.map(Type::to_string).unwrap_or_default();
-                let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a pointer to a socket, and this is {ty}", f.name));
-                return Err(d.help("it takes a `struct sock *` that is the probe's argument: `args.sk`"));
+                let d = Diagnostic::error("type-mismatch", f.span(0), format!("{} takes a pointer to a socket, but this is {ty}", f.name));
+                return Err(d.help("use a `struct sock *` that is an argument of the probe, such as `args.sk`"));
             }
             f.handed(0)?;
             Ok(Type::U64)
@@ -48,13 +48,13 @@ pub(super) const ROWS: &[Builtin] = &[
             if let [family, _] = f.args
                 && (!family.ty.is_scalar() || matches!(family.ty, Type::Ptr(..)))
             {
-                let message = format!("{} wants an integer as the family, and this is {}", f.name, family.ty);
+                let message = format!("{} takes an integer as the family, but this is {}", f.name, family.ty);
                 return Err(Diagnostic::error("type-mismatch", f.span(0), message));
             }
             if let Some(ty) = f.args.last().map(|a| &a.ty)
                 && let Some(fault) = not_an_address(ty)
             {
-                return Err(Diagnostic::error("type-mismatch", f.span(f.args.len() - 1), format!("{} wants {fault}", f.name)));
+                return Err(Diagnostic::error("type-mismatch", f.span(f.args.len() - 1), format!("{} takes {fault}", f.name)));
             }
             Ok(Deferred::plain(INET, 20))
         }),
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Builtin] = &[
             Some(a) if matches!(a.ty, Type::Array(..) | Type::Str(_)) && a.ty.size() < 6 => Err(Diagnostic::error(
                 "type-mismatch",
                 f.span(0),
-                format!("a hardware address has 6 bytes, and {} has {}", a.ty, a.ty.size()),
+                format!("a hardware address has 6 bytes, but {} has {}", a.ty, a.ty.size()),
             )),
             _ => Ok(Deferred::plain(MAC, 6)),
         }),
@@ -178,7 +178,7 @@ fn octets(a: IpAddr) -> Vec<u8> {
 /// What is wrong with a type as an address.
 fn not_an_address(ty: &Type) -> Option<String> {
     let bytes = matches!(ty, Type::Array(..) | Type::Str(_) | Type::Buf(_));
-    (bytes && ty.size() < 4).then(|| format!("4 or 16 bytes, and {ty} has {}", ty.size()))
+    (bytes && ty.size() < 4).then(|| format!("4 or 16 bytes, but {ty} has {}", ty.size()))
 }
 
 /// Bytes that an address of this type has: 4, or 16 for what is that long.

@@ -102,7 +102,7 @@ pub fn declared(row: &str, args: &[Fact], span: Span) -> Option<ScriptOption> {
 fn given(f: &CallInfo) -> Result<(Type, Lit), Diagnostic> {
     let Some(option) = declared(f.name, f.args, f.span) else {
         let d = Diagnostic::error("not-constant", f.span(1), "an option's default must be a literal: true, false, a number or a string");
-        return Err(d.help("its type decides the option's"));
+        return Err(d.help("its type determines that of the option"));
     };
     f.notes.borrow_mut().options.push(option.clone());
     let name = &option.name;
@@ -203,5 +203,5 @@ pub fn list(options: &[ScriptOption]) -> Vec<String> {
         };
         format!("{:width$}  {right}", left(o)).trim_end().to_string()
     };
-    options.iter().map(line).chain([format!("{:width$}  this list", "  --help")]).collect()
+    options.iter().map(line).chain([format!("{:width$}  show this list", "  --help")]).collect()
 }

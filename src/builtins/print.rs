@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             let whole = f.args.first().is_some_and(|a| a.map.is_some());
             if f.args.len() > 1 && !whole {
-                return Err(Diagnostic::error("arity", f.span(1), "`top`, `div` and a layout are for whole maps"));
+                return Err(Diagnostic::error("arity", f.span(1), "`top`, `div` and a layout apply to whole maps only"));
             }
             if f.int(1).is_some() && f.args.first().is_some_and(|a| shows_stats(&a.ty)) && !(2..f.args.len()).any(|i| f.text(i).is_some()) {
                 f.warn(Diagnostic::warning(
@@ -116,7 +116,8 @@ pub(super) const ROWS: &[Builtin] = &[
                         words = true;
                         let word = String::from_utf8_lossy(word);
                         if !FIELDS.contains(&&*word) && layout(&word).is_none() {
-                            let d = Diagnostic::error("bad-word", f.span(i), format!("`{word}` is no layout and no field to sort by"));
+                            let d =
+                                Diagnostic::error("bad-word", f.span(i), format!("`{word}` is neither a layout nor a field to sort by"));
                             let known: Vec<_> = LAYOUTS.iter().map(|l| l.0).chain(FIELDS.iter().copied()).collect();
                             return Err(d.help(format!("it takes {}", known.join(", "))));
                         }
@@ -145,10 +146,10 @@ const MOST_IN_KERNEL: usize = 12;
 fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
     let wrong = |i: usize, message: String| {
         Err(Diagnostic::error("format", f.span(i), message)
-            .help("what reads a pinned iterator has the kernel's own printf: %d, %u, %x, %X, %p and %s, with a width"))
+            .help("in a pinned iterator, the kernel formats the output: it knows %d, %u, %x, %X, %p and %s, with a width"))
     };
     if f.args.len() > MOST_IN_KERNEL + 1 {
-        return wrong(MOST_IN_KERNEL + 1, format!("{} of a pinned iterator shows at most {MOST_IN_KERNEL} values", f.name));
+        return wrong(MOST_IN_KERNEL + 1, format!("{} in a pinned iterator prints at most {MOST_IN_KERNEL} values", f.name));
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (i, spec) in format::specs(&pieces).enumerate() {
@@ -156,7 +157,7 @@ fn sequence_format(f: &CallInfo) -> Result<(), Diagnostic> {
         let number = sequence_number(spec).is_some() && arg.ty.is_scalar();
         let text = spec.conversion == Conversion::Text && matches!(arg.ty, Type::Str(_));
         if arg.ty != Type::Void && (!(number || text) || spec.alt || spec.precision.is_some()) {
-            return wrong(i + 1, format!("`{}` of a pinned iterator does not show {}", spec.source, arg.ty));
+            return wrong(i + 1, format!("`{}` in a pinned iterator does not print {}", spec.source, arg.ty));
         }
     }
     Ok(())
@@ -247,22 +248,22 @@ fn double(text: &[u8], to: &mut Vec<u8>) {
 /// What `bpf_trace_printk` takes, which is less than what others do.
 fn debug_format(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.args.len() > 4 {
-        return Err(Diagnostic::error("arity", f.span(4), format!("{} shows at most 3 values", f.name)));
+        return Err(Diagnostic::error("arity", f.span(4), format!("{} prints at most 3 values", f.name)));
     }
     let pieces = format::parse(f.text(0).unwrap_or_default()).map_err(|e| Diagnostic::error("format", f.span(0), e.message))?;
     for (spec, arg) in format::specs(&pieces).zip(f.args.iter().skip(1)) {
         let plain = spec.source.trim_start_matches(|c: char| c.is_ascii_digit() || "%-+ #.l".contains(c));
         if !["d", "u", "x", "p", "s"].contains(&plain) {
-            let message = format!("{} knows %d, %u, %x, %p and %s, and not `{}`", f.name, spec.source);
+            let message = format!("{} knows %d, %u, %x, %p and %s, but not `{}`", f.name, spec.source);
             return Err(Diagnostic::error("format", f.span(0), message));
         }
         let fits = if plain == "s" { matches!(arg.ty, Type::Str(_)) } else { arg.ty.is_scalar() };
         if !fits && arg.ty != Type::Void {
-            return Err(Diagnostic::error("format", arg.span, format!("`{}` of {} does not show {}", spec.source, f.name, arg.ty)));
+            return Err(Diagnostic::error("format", arg.span, format!("`{}` in {} does not print {}", spec.source, f.name, arg.ty)));
         }
     }
-    let message = format!("{} is for looking into a program: it writes to the kernel's trace, which all share", f.name);
-    f.warn(Diagnostic::warning("debugging", f.span, message).help("read it in trace_pipe of tracefs; for output use printf"));
+    let message = format!("{} is a debugging aid: it writes to the kernel's trace buffer, which all programs share", f.name);
+    f.warn(Diagnostic::warning("debugging", f.span, message).help("read the output from trace_pipe in tracefs, or use printf"));
     Ok(Type::Void)
 }
 

@@ -192,8 +192,8 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             if !f.settings.has_child {
                 f.warn(
-                    Diagnostic::warning("no-child", f.span, format!("`{}` is 0: there is no command to run", f.name))
-                        .help("give one with -c"),
+                    Diagnostic::warning("no-child", f.span, format!("`{}` is 0, because rbt runs no command", f.name))
+                        .help("add -c COMMAND"),
                 );
             }
             Ok(Type::U64)
@@ -260,8 +260,8 @@ fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     match name.filter(|_| meta::may_call(f, TASK_FROM_PID)) {
         Some(name) => f.keep(&[name.offset.into()]),
         None => {
-            let message = format!("{} of a process is not known here: this kernel lets no such probe look for it", f.name);
-            f.warn(Diagnostic::warning("no-kfunc", f.span, message).help("it is shown as [unknown]"));
+            let message = format!("{} of a process is not available here: this kernel does not allow the lookup in such probes", f.name);
+            f.warn(Diagnostic::warning("no-kfunc", f.span, message).help("it prints as [unknown]"));
         }
     }
     Ok(Type::Str(NAMED))
@@ -288,7 +288,7 @@ fn comm_of<'c>(e: &mut Emit<'c>, u: &CallSite, pid: IntValue<'c>) -> Operand<'c>
     e.else_(&branch);
     let here = e.rematerialize(at);
     e.store_bytes(here, b"N/A\0");
-    e.problem("there is no process of this id");
+    e.problem("no process has this ID");
     e.end_if(branch);
     let at = e.rematerialize(at);
     Operand::mem(u.ty.clone(), at)

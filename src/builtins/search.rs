@@ -101,7 +101,7 @@ fn compared(f: &CallInfo) -> Result<Type, Diagnostic> {
                 return Err(Diagnostic::error(
                     "type-mismatch",
                     f.span(i),
-                    format!("{} wants a value or a pointer, and this is {}", f.name, a.ty),
+                    format!("{} takes a value or a pointer, but this is {}", f.name, a.ty),
                 ));
             }
             Type::Buf(room) => least = least.min((*room).into()),

@@ -23,7 +23,7 @@ const JOINED: u64 = 16;
 const JOINED_BYTES: u32 = 1024;
 /// How long a file is waited for that has no more to read and no end, and a command once the run is told to end.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// For so long the commands that were asked for before the run was told to end are run still.
+/// For so long the commands that were asked for before the run is ending are run still.
 const LEFTOVERS: Duration = Duration::from_millis(100);
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
                         Ok(part) => {
                             host.say(Output::Text { kind: "cat", data: lines(&part.bytes, host), newline: false });
                             if part.left {
-                                problem(host, &format!("it did not end within {} s, and the rest is not waited for", PATIENCE.as_secs()));
+                                problem(host, &format!("it did not end within {} s; the rest is not read", PATIENCE.as_secs()));
                             }
                         }
                         Err(e) => problem(host, &e.to_string()),
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     // a probe may ask for far more than can be run
                     if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
                         if !std::mem::replace(&mut said, true) {
-                            problem(host, "not running", "nor what was asked for after it: the run was told to end");
+                            problem(host, "not running", "nor the commands after it: the run is ending");
                         }
                         return Ok(());
                     }
@@ -94,10 +94,10 @@ pub(super) const ROWS: &[Builtin] = &[
                                 host.say(Output::Text { kind: "syscall", data: part.bytes, newline: true });
                             }
                             if whole == input::TEXT {
-                                problem(host, "the output was cut of", "it has more than 16 megabytes");
+                                problem(host, "truncated the output of", "it has more than 16 megabytes");
                             }
                             if part.left {
-                                problem(host, "no longer waiting for", "the run was told to end");
+                                problem(host, "no longer waiting for", "the run is ending");
                             }
                         }
                         Err(e) => problem(host, "cannot run", &e.to_string()),
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| match f.args.first().map(|a| &a.ty) {
             Some(Type::Ptr(..) | Type::Int(_)) => Ok(Type::Void),
             Some(ty) => {
-                Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} wants a pointer to pointers, and this is {ty}", f.name)))
+                Err(Diagnostic::error("type-mismatch", f.span(0), format!("{} takes a pointer to pointers, but this is {ty}", f.name)))
             }
             None => Ok(Type::Void),
         }),

@@ -77,8 +77,12 @@ pub(super) const ROWS: &[Builtin] = &[
         name: "dw_ustack",
         params: PARAMS,
         returns: Returns::By(|f| {
-            let d = Diagnostic::error("unsupported", f.span, format!("`{}`, which unwinds by debug information, is not supported", f.name));
-            Err(d.help(format!("use `{USER}`, and build what is traced with -fno-omit-frame-pointer")))
+            let d = Diagnostic::error(
+                "unsupported",
+                f.span,
+                format!("`{}`, which unwinds stacks by debug information, is not supported", f.name),
+            );
+            Err(d.help(format!("use `{USER}`, and build the traced program with -fno-omit-frame-pointer")))
         }),
         needs: ContextFeatures::STACK,
         risky: false,
@@ -98,7 +102,7 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     let mode = MODES.iter().position(|(w, m)| word.map_or(*m == f.settings.stack_mode, |word| *w == word)).unwrap_or(0);
     let at = if f.int(0).is_some() { 0 } else { 1 };
     if at == 0 && f.args.len() > 1 {
-        return Err(Diagnostic::error("arity", f.span(1), "the limit comes last, and once"));
+        return Err(Diagnostic::error("arity", f.span(1), "the limit is the last argument, and there is only one"));
     }
     if tag == KERNEL && MODES.get(mode).is_some_and(|(_, m)| *m == StackMode::BuildId) && word.is_some() {
         return Err(Diagnostic::error("bad-word", f.span, "kernel frames have no build id").help("use ustack, or another mode"));
@@ -110,7 +114,7 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
         None => USUAL_FRAMES,
         Some(n) if (1..=i64::from(MOST_FRAMES)).contains(&n) => n as u32,
         Some(n) => {
-            let message = format!("a stack's limit is 1 to {MOST_FRAMES} frames, and this is {n}");
+            let message = format!("a stack's limit must be from 1 to {MOST_FRAMES} frames, but this is {n}");
             return Err(Diagnostic::error("out-of-range", f.span(at), message));
         }
     };

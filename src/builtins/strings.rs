@@ -40,8 +40,8 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("string", Accepts::TextOrAddr)],
         returns: Returns::By(|f| {
             if let Some(a) = f.args.first().filter(|a| a.ty.as_int().is_some() && !matches!(a.ty, Type::Ptr(..))) {
-                let message = format!("strlen wants a string, and this is {}", a.ty);
-                return Err(Diagnostic::error("type-mismatch", a.span, message).help("of an address: strlen(str(…))"));
+                let message = format!("strlen takes a string, but this is {}", a.ty);
+                return Err(Diagnostic::error("type-mismatch", a.span, message).help("for an address, use strlen(str(…))"));
             }
             if !keep_place(f) {
                 f.keep(&[f.settings.max_strlen as i64]);
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[Param::new("haystack", Accepts::Str), Param::new("needle", Accepts::Str)],
         returns: Returns::By(|f| match f.text(1) {
             Some(needle) if needle.len() > LONGEST_NEEDLE => {
-                let message = format!("a literal to search for has at most {LONGEST_NEEDLE} bytes, and this one has {}", needle.len());
+                let message = format!("a literal to search for can have at most {LONGEST_NEEDLE} bytes, but this one has {}", needle.len());
                 Err(Diagnostic::error("too-long", f.span(1), message))
             }
             _ => Ok(Type::Bool),
@@ -106,7 +106,7 @@ fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
         Ok(n) if n <= most => Ok(Some(n)),
         _ if n < 0 => Err(Diagnostic::error("out-of-range", f.span(1), "a length cannot be negative")),
         _ => {
-            let message = format!("{} is cut to {most} bytes, the most that max_strlen = {} allows", f.name, f.settings.max_strlen);
+            let message = format!("{} is truncated to {most} bytes by max_strlen = {}", f.name, f.settings.max_strlen);
             f.warn(Diagnostic::warning("cut-length", f.span(1), message).help("set RBT_MAX_STRLEN or `config = { max_strlen = … }`"));
             Ok(Some(most))
         }
@@ -271,7 +271,7 @@ fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         _ if f.args.len() > 1 || text => Ok(Type::Buf(most)),
         Some(Type::Array(elem, n)) if *n > 0 => Ok(Type::Buf(elem.size().saturating_mul(*n).min(most))),
         Some(Type::Buf(cap)) => Ok(Type::Buf(*cap)),
-        _ => Err(Diagnostic::error("arity", f.span, format!("{} needs a length for anything but an array", f.name))),
+        _ => Err(Diagnostic::error("arity", f.span, format!("{} needs a length, except for arrays", f.name))),
     }
 }
 

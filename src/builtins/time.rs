@@ -100,8 +100,12 @@ pub(super) const ROWS: &[Builtin] = &[
             }
             let clock = f.args.get(1).and_then(|a| a.made_by.as_ref()).filter(|(name, _)| *name == NSECS);
             if clock.is_some_and(|(_, clock)| clock.as_deref() == Some(MONOTONIC)) {
-                let d = Diagnostic::error("type-mismatch", f.span(1), "this clock stops while the machine sleeps: it tells no time of day");
-                return Err(d.help("take `nsecs` or `nsecs(tai)`"));
+                let d = Diagnostic::error(
+                    "type-mismatch",
+                    f.span(1),
+                    "this clock stops while the machine is suspended, so it has no time of day",
+                );
+                return Err(d.help("use `nsecs` or `nsecs(tai)`"));
             }
             let format = f.text(0).unwrap_or_default();
             let format = std::str::from_utf8(format).map_err(|_| Diagnostic::error("bad-format", f.span(0), "the format is not UTF-8"))?;

@@ -38,7 +38,7 @@ impl Preprocessor<'_> {
                 self.line();
                 match header {
                     Some((header, angled)) => self.include(&header, angled, name == "include_next", place),
-                    None => self.fault(place, "`#include` wants <name> or \"name\""),
+                    None => self.fault(place, "`#include` needs <name> or \"name\""),
                 }
             }
             "define" => {
@@ -56,7 +56,7 @@ impl Preprocessor<'_> {
             }
             "ifdef" | "ifndef" => {
                 let line = self.line();
-                let Some(token) = line.first() else { return self.fault(place, format!("`#{name}` wants a name")) };
+                let Some(token) = line.first() else { return self.fault(place, format!("`#{name}` needs a name")) };
                 let defined = self.macro_of(token.sym).is_some();
                 self.unknown |= !defined && place.file == 0;
                 if let Some(open) = self.open.last_mut()
@@ -164,7 +164,7 @@ impl Preprocessor<'_> {
         let name = lexer.next_in_line(&mut self.names);
         let Some(name) = name.filter(|n| n.kind == Kind::Word) else {
             lexer.rest_of_line();
-            return self.fault(place, "`#define` wants a name");
+            return self.fault(place, "`#define` needs a name");
         };
         let mut body = Vec::new();
         while let Some(token) = lexer.next_in_line(&mut self.names) {
@@ -173,7 +173,7 @@ impl Preprocessor<'_> {
         let (mut params, mut variadic) = (None, false);
         if body.first().is_some_and(|t| !t.spaced && self.names.text(t.sym) == "(") {
             let Some(end) = body.iter().position(|t| self.names.text(t.sym) == ")") else {
-                return self.fault(name.place, format!("the parameters of `{}` do not end", self.names.text(name.sym)));
+                return self.fault(name.place, format!("the parameter list of `{}` does not end", self.names.text(name.sym)));
             };
             let mut list = Vec::new();
             for t in body.get(1..end).unwrap_or_default() {
@@ -321,7 +321,7 @@ impl Preprocessor<'_> {
         match number::condition(&flat, &self.names) {
             Ok(holds) => holds,
             Err(why) => {
-                self.fault(place, format!("the condition of this `#if` is not understood: {why}"));
+                self.fault(place, format!("the condition of this `#if` is invalid: {why}"));
                 false
             }
         }

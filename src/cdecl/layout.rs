@@ -57,7 +57,7 @@ pub fn lay_out(
             bit = 0;
         }
         let packed = attrs.packed || d.attrs.packed;
-        let Some((size, natural)) = types.shape(&d.ty) else { return Err("a member of a type that is not complete".into()) };
+        let Some((size, natural)) = types.shape(&d.ty) else { return Err("a member has an incomplete type".into()) };
         let mut own = bound(natural, packed);
         if let Some(aligned) = d.attrs.aligned {
             own = own.max(aligned);
@@ -88,7 +88,7 @@ pub fn lay_out(
         }
         end = end.max(bit);
         if end / 8 > LARGEST {
-            return Err("it is over a gigabyte large".into());
+            return Err("it is larger than a gigabyte".into());
         }
     }
     end = end.max(if union { 0 } else { bit });

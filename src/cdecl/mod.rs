@@ -172,9 +172,9 @@ impl<'a> Unit<'a> {
             }
             let d = Diagnostic::error("c-include", self.span(absent.place), format!("there is no header `{}`", absent.name));
             all.push(d.help(if absent.angled {
-                "install the package that has it, or name its folder with -I"
+                "install the package that contains it, or name its directory with -I"
             } else {
-                "name its folder with -I; a path counts from the script's own folder"
+                "name its directory with -I; a path is relative to the script's directory"
             }));
         }
         for fault in &self.pre.faults {
@@ -316,7 +316,7 @@ impl<'a> Declarations<'a> {
         let unit = self.unit.borrow();
         let absent = unit.pre.absent.iter();
         let mut all: Vec<(Span, String)> =
-            absent.map(|a| (unit.span(a.place), format!("<{}> is not there: the kernel's BTF stands in for it", a.name))).collect();
+            absent.map(|a| (unit.span(a.place), format!("<{}> is missing: the kernel's BTF replaces it", a.name))).collect();
         let deferred = unit.pre.deferred.iter();
         all.extend(deferred.map(|(n, place)| (unit.span(*place), format!("<{n}> is read only if BTF lacks a name"))));
         let faults = unit.pre.faults.iter().chain(&unit.faults).filter(|f| f.place.file != 0);

@@ -46,7 +46,7 @@ pub fn condition(tokens: &[Token], names: &Names) -> Result<bool, String> {
     let mut parser = Parser::new(tokens, names, &mut types, None);
     parser.preprocessing = true;
     let n = parser.constant()?;
-    if parser.ended() { Ok(n.value != 0) } else { Err(format!("`{}` is too much", parser.text())) }
+    if parser.ended() { Ok(n.value != 0) } else { Err(format!("`{}` is too large", parser.text())) }
 }
 
 /// Which operators bind how tightly.
@@ -211,12 +211,12 @@ impl Parser<'_> {
             "sizeof" | "_Alignof" | "__alignof__" | "__alignof" | "alignof" => {
                 let paren = self.accept("(");
                 if !paren || !self.starts_type() {
-                    return Err(format!("`{text}` wants a type here"));
+                    return Err(format!("`{text}` needs a type here"));
                 }
                 let ty = self.type_name()?;
                 let ty = self.completed(ty);
                 self.require(")")?;
-                let (size, align) = self.types.shape(&ty).ok_or("its size is not known")?;
+                let (size, align) = self.types.shape(&ty).ok_or("its size is unknown")?;
                 Ok(Number::new(if text == "sizeof" { size.into() } else { align.into() }, SIZE))
             }
             "__builtin_offsetof" => {

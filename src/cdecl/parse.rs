@@ -275,7 +275,7 @@ impl<'a> Parser<'a> {
         loop {
             let (name, ty) = self.declarator(spec.ty.clone())?;
             let attrs = self.attributes()?.and(spec.attrs);
-            let name = name.ok_or("a typedef wants a name")?;
+            let name = name.ok_or("a typedef needs a name")?;
             let ty = match attrs.aligned {
                 Some(n) => Ty::Aligned(Box::new(ty), n),
                 None => ty,
@@ -417,7 +417,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 self.require("(")?;
                 if !self.starts_type() {
-                    return Err("`typeof` of an expression is not understood".into());
+                    return Err("`typeof` of an expression is not supported".into());
                 }
                 found = Some(self.type_name()?);
                 self.require(")")?;
@@ -433,7 +433,7 @@ impl<'a> Parser<'a> {
         }
         spec.ty = match found {
             Some(ty) => ty,
-            None if words.is_empty() => return Err(format!("`{}` begins no declaration", self.text())),
+            None if words.is_empty() => return Err(format!("`{}` does not begin a declaration", self.text())),
             None => basic(&words)?,
         };
         Ok(spec)
@@ -555,7 +555,7 @@ impl<'a> Parser<'a> {
                 ty = *elem;
             }
             if !self.accept(".") {
-                return u32::try_from(offset).map_err(|_| "it is too far".into());
+                return u32::try_from(offset).map_err(|_| "the offset is too large".into());
             }
         }
     }

@@ -244,10 +244,10 @@ impl<'a> Preprocessor<'a> {
 
     pub(super) fn include(&mut self, name: &str, angled: bool, next: bool, place: LexPosition) {
         if self.open.len() >= DEPTH {
-            return self.fault(place, format!("`{name}` is not read: {DEPTH} files are open already"));
+            return self.fault(place, format!("cannot read `{name}`: more than {DEPTH} nested files"));
         }
         if self.opened >= FILES {
-            return self.fault(place, format!("`{name}` is not read: {FILES} files have been read already"));
+            return self.fault(place, format!("cannot read `{name}`: more than {FILES} files"));
         }
         let here = self.files.get(place.file as usize);
         let (folder, beside) = here.map_or((0, None), |f| (f.folder, f.path.parent().map(Path::to_owned)));
@@ -262,7 +262,7 @@ impl<'a> Preprocessor<'a> {
                 }
                 match self.search.read(&path) {
                     Some(text) if self.bytes.saturating_add(text.len()) > BYTES => {
-                        self.fault(place, format!("`{name}` is not read: that would be more than {} megabytes of headers", BYTES >> 20));
+                        self.fault(place, format!("cannot read `{name}`: more than {} megabytes of headers", BYTES >> 20));
                     }
                     Some(text) => self.enter(path, text, Some(place), folder),
                     None => self.fault(place, format!("`{}` cannot be read", path.display())),

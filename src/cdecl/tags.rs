@@ -17,7 +17,7 @@ impl Parser<'_> {
         }
         let underlying = if kind == TagKind::Enum && self.accept(":") { self.specifiers().map(|s| self.types.int(&s.ty))? } else { None };
         if !self.is("{") {
-            let name = name.ok_or_else(|| format!("`{}` wants a name or braces", kind.word()))?;
+            let name = name.ok_or_else(|| format!("`{}` needs a name or braces", kind.word()))?;
             return Ok(self.named_tag(kind, name));
         }
         let index = match name {
@@ -161,13 +161,13 @@ impl Parser<'_> {
             let named = (from..end).find(|i| self.tokens.get(*i).is_some_and(|t| Some(t.sym) == name)).unwrap_or(from);
             let back = self.at - named;
             if self.types.shape(&ty).is_none() {
-                return self.blame(back, format!("the size of `{shown}` is not known"));
+                return self.blame(back, format!("the size of `{shown}` is unknown"));
             }
             let width = match width {
                 None => None,
                 Some(w) => {
                     let Some(int) = self.types.int(&ty) else {
-                        return self.blame(back, format!("`{shown}` is a bit-field and not an integer"));
+                        return self.blame(back, format!("`{shown}` is a bit-field but not an integer"));
                     };
                     let most = if ty == Ty::Bool { 1 } else { u64::from(int.bytes) * 8 };
                     let width = u64::try_from(w).ok().filter(|w| *w <= most && (*w > 0 || name.is_none()));

@@ -163,8 +163,8 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         }
     }
     if scripts.is_empty() {
-        let help = "name files, folders or tools: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
-        return Err(wrong(Failure::new("rbt check: which scripts?").help(help)));
+        let help = "name files, directories or tools: `rbt check FILES --against KERNELS`; `rbt check --help` has examples";
+        return Err(wrong(Failure::new("rbt check needs scripts").help(help)));
     }
     let color = super::values::color_where(raw.color.as_deref(), || std::io::IsTerminal::is_terminal(&std::io::stdout())).map_err(wrong)?;
     Ok(Command::Check(Box::new(Check {

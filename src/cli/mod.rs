@@ -230,7 +230,7 @@ pub const STAGES: &[Stage] = &[
     Stage { name: "ir", aliases: &["codegen"], doc: "LLVM IR before optimization" },
     Stage { name: "opt", aliases: &["codegen-opt"], doc: "LLVM IR after optimization" },
     Stage { name: "asm", aliases: &["dis"], doc: "BPF instructions" },
-    Stage { name: "libbpf", aliases: &[], doc: "what libbpf says while it loads" },
+    Stage { name: "libbpf", aliases: &[], doc: "messages of libbpf while it loads" },
     Stage { name: "verifier", aliases: &[], doc: "the verifier's log" },
 ];
 
@@ -269,8 +269,8 @@ fn parse_words(mut args: Vec<OsString>) -> Result<Command, Failure> {
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let (options, rest, twice) = split::split(&mut args);
     if let (true, Some(name)) = (twice, rest.first().map(|name| name.to_string_lossy())) {
-        return Err(Failure::new(format!("{name} is a script already, and -e PROGRAM is another"))
-            .help(format!("`rbt {name} --help` has its own options; what follows `--` is never rbt's")));
+        return Err(Failure::new(format!("{name} is a script, and -e PROGRAM is another one"))
+            .help(format!("`rbt {name} --help` lists its own options; arguments after `--` belong to the script")));
     }
     match command.try_get_matches_from([OsString::from("rbt")].into_iter().chain(options)) {
         Ok(found) => resolve(&found, rest),
@@ -336,7 +336,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
     }
     if let Some(subcommand) = word.and_then(subcommands::find) {
         let name = subcommand.name;
-        return Err(Failure::new(format!("`{name}` is a subcommand: it comes before the options"))
+        return Err(Failure::new(format!("`{name}` is a subcommand, which must precede the options"))
             .help(format!("rbt {name} {}; a file of this name is ./{name}", subcommand.usage)));
     }
     let draft = flags::read(found)?;
@@ -362,21 +362,23 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
             (None, Some(arg)) => listed(arg),
         };
         if let Some(extra) = rest.next() {
-            return Err(Failure::new(format!("-l takes one pattern; `{}` is a second", extra.to_string_lossy()))
-                .help("put commas between patterns, and quotes around them so that the shell leaves `*` alone"));
+            return Err(Failure::new(format!("-l takes one pattern; `{}` is another", extra.to_string_lossy()))
+                .help("separate patterns by commas, and quote them so that the shell does not expand `*`"));
         }
         return Ok(Command::List { what, verbose, run });
     }
     if run.against.is_some() {
-        return Err(Failure::new("--against is for -l: a script runs on this machine's kernel")
-            .help("`rbt -l FILE --against SNAPSHOT` lists what a script would attach to there"));
+        return Err(Failure::new("--against works with -l only: scripts run on this machine's kernel")
+            .help("`rbt -l FILE --against SNAPSHOT` lists the probes of a script on that kernel"));
     }
     run.program = match program {
         Some(text) => Program::Text(text),
         None => match rest.next() {
             Some(word) => Program::of(word),
             None if !run.expected.is_empty() => {
-                return Err(Failure::new("--expect is about a script's maps, and there is no script").help("give a FILE, or -e 'PROGRAM'"));
+                return Err(
+                    Failure::new("--expect needs a script, because it is about the script's maps").help("give a FILE, or -e 'PROGRAM'")
+                );
             }
             None => return Ok(Command::Prompt(run)),
         },
@@ -521,9 +523,9 @@ mod tests {
     #[test]
     fn wrong_use_is_told() {
         for (args, part) in [
-            (&["-p", "0", "x"][..], "process ids"),
-            (&["-p", "4194305", "x"], "process ids"),
-            (&["-p", "abc", "x"], "not a process id"),
+            (&["-p", "0", "x"][..], "process IDs"),
+            (&["-p", "4194305", "x"], "process IDs"),
+            (&["-p", "abc", "x"], "not a process ID"),
             (&["-p", "1", "-c", "true", "x"], "cannot be used with"),
             (&["-c", "a 'b", "x"], "quote"),
             (&["-c", "", "x"], "empty"),

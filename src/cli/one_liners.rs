@@ -43,13 +43,13 @@ pub(super) fn parse(words: &[OsString]) -> Result<Command, Failure> {
     if scripts::SUBJECTS.iter().any(|(s, _)| *s == word) {
         return Ok(Command::Say(scripts::list(Some(&word), color)));
     }
-    let failure = Failure::new(format!("there is no one-liner `{word}`, nor a subject of that name")).code("unknown-script");
+    let failure = Failure::new(format!("there is no tool or subject `{word}`")).code("unknown-script");
     let known = scripts::SCRIPTS.iter().map(|s| s.name).chain(scripts::SUBJECTS.iter().map(|(s, _)| *s));
     if let Some(here) = scripts::elsewhere(&word) {
-        return Err(failure.help(format!("what other tools call so is `{here}` here")));
+        return Err(failure.help(format!("rbt's counterpart is `{here}`")));
     }
     Err(failure.help(match nearest(&word, known) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("`rbt one-liners` lists them; `rbt help {word}` looks for the word everywhere"),
+        None => format!("`rbt one-liners` lists them; `rbt help {word}` searches all help texts"),
     }))
 }

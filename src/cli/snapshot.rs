@@ -153,11 +153,11 @@ fn scripts(words: Vec<OsString>) -> Result<Vec<Program>, Failure> {
             all.push(Program::of(word));
             continue;
         }
-        let cannot = |why: String| Failure::new(format!("cannot read the folder {}: {why}", folder.display())).code("not-readable");
+        let cannot = |why: String| Failure::new(format!("cannot read the directory {}: {why}", folder.display())).code("not-readable");
         let entries = std::fs::read_dir(&folder).map_err(|e| cannot(e.to_string()))?;
         let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "bt")).collect();
         if found.is_empty() {
-            return Err(cannot("there is no script (.bt) in it".into()).help("name the scripts"));
+            return Err(cannot("it contains no script (.bt)".into()).help("name the scripts"));
         }
         found.sort();
         all.extend(found.into_iter().map(Program::File));

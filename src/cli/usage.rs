@@ -64,7 +64,7 @@ pub(super) fn usage_error(e: &clap::Error, words: &[String]) -> Failure {
         let failure = Failure::new(format!("there is no option `{option}`")).code("unknown-option").excerpt(at_word(option, words));
         return match near {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
-            None => failure.help("`rbt --help` lists the options; what is meant for the script follows `--`"),
+            None => failure.help("`rbt --help` lists the options; options of the script follow `--`"),
         };
     }
     let text = e.render().to_string();

@@ -23,7 +23,7 @@ pub(super) fn check_words(command: &str) -> Result<(), Failure> {
     match shlex::split(command) {
         Some(words) if words.is_empty() => Err(Failure::new("-c: the command is empty")),
         Some(_) => Ok(()),
-        None => Err(Failure::new(format!("-c {command}: a quote is not closed"))),
+        None => Err(Failure::new(format!("-c {command}: unbalanced quotes"))),
     }
 }
 

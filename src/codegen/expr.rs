@@ -214,7 +214,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
         let i = self.e.opaque(i);
         let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
-        // Outside there is nothing: 0, and of what lies in memory the first element. Strings end anywhere, so nobody is told.
+        // Outside nothing: 0, and of what lies in memory the first element. Strings end anywhere, so nobody is told.
         let told = matches!(array.ty, Type::Array(..));
         let spot = self.e.span;
         self.at(whole.span);

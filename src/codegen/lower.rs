@@ -40,7 +40,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     for (mut probe, choice) in script.probes.drain(..).zip(choices) {
         let in_company = probe.sites.iter().any(|s| place(&s.attach).is_some_and(|place| kept.contains(&place)));
         if in_company && choice.lowered.is_some() {
-            probe.why = "another probe there needs it".into();
+            probe.why = "another probe on the same target needs it".into();
             lowered.push(probe);
             continue;
         }

@@ -55,8 +55,8 @@ pub struct Compiled {
 
 /// Helpers that not every kernel has which we run on, and in whose place there is nothing else.
 const NEWER: [(Helper, Feature, &str); 3] = [
-    (Helper::ForEachMapElem, Feature::ForEach, "`for` over a map, and what else goes through one (as len() does), needs Linux 5.13"),
-    (Helper::MapLookupPercpuElem, Feature::PercpuLookup, "the value of an aggregation, within the script, needs Linux 5.19"),
+    (Helper::ForEachMapElem, Feature::ForEach, "loops over a map, including len(), need Linux 5.13"),
+    (Helper::MapLookupPercpuElem, Feature::PercpuLookup, "reading an aggregation within the script needs Linux 5.19"),
     (Helper::KtimeGetTaiNs, Feature::Tai, "Linux 6.1 has it; `nsecs(sw_tai)` works on every kernel"),
 ];
 
@@ -159,8 +159,8 @@ fn too_many_maps(programs: &[Limited], manifest: &Manifest, script: &hir::Script
         let probe = site.and_then(|s| script.probes.iter().find(|p| p.sites.iter().any(|q| q.name == s.name)));
         let own = program.maps.iter().filter(|m| m.starts_with("map_")).count();
         let most = MOST_MAPS - (program.maps.len() - own);
-        let message = format!("this probe uses {own} maps; the kernel lets it use {most} besides those that every probe has");
-        let help = "use one map with a key in place of several, or divide what is done among several probes";
+        let message = format!("this probe uses {own} maps; the kernel allows {most} in addition to those of every probe");
+        let help = "use one map with a key instead of several, or split the work among several probes";
         let said = Diagnostic::error("too-many-maps", probe.map_or_else(Span::default, |p| p.span), message).help(help);
         if !told.contains(&said) {
             told.push(said);

@@ -268,7 +268,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.check(Helper::Loop, r, 1);
             self.e.if_(beyond, |e| {
                 let all = e.cmp(Cmp::Eq, r, e.int(MOST_TURNS + 1));
-                e.if_(all, |e| e.problem("`for` was left after 8388608 turns"));
+                e.if_(all, |e| e.problem("`for` stopped after 8388608 iterations"));
             });
         } else {
             self.left_early(r, times, "for");
@@ -295,7 +295,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let endless = self.e.cmp(Cmp::Sgt, turn, self.e.int(MOST_TURNS));
         self.e.if_(endless, |e| {
             let first = e.cmp(Cmp::Eq, turn, e.int(MOST_TURNS + 1));
-            e.if_(first, |e| e.problem("`while` was left after 8388607 turns"));
+            e.if_(first, |e| e.problem("`while` stopped after 8388607 iterations"));
             let stop = e.int(1);
             e.ret(Some(stop));
         });
@@ -325,7 +325,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.if_(all, |e| {
             let more = e.cmp(Cmp::Ugt, wanted, e.int(WALKED_TURNS));
             e.if_(more, |e| {
-                e.problem(&format!("`{word}` was left after {WALKED_TURNS} turns, the most on this kernel: Linux 5.17 makes more"))
+                e.problem(&format!("`{word}` stopped after {WALKED_TURNS} iterations, the limit of this kernel; Linux 5.17 allows more"))
             });
         });
     }

@@ -35,15 +35,15 @@ const MUCH_MEMORY: u64 = 1 << 30;
 /// Helpers that not all supported kernels have: the version that brought them (history of include/uapi/linux/bpf.h), and what of a
 /// script asks for them.
 const SINCE: &[(&str, &str, &str)] = &[
-    ("copy_from_user", "5.10", "reading user memory that may not be there yet"),
+    ("copy_from_user", "5.10", "reading user memory that may not be resident"),
     ("d_path", "5.10", "path()"),
     ("for_each_map_elem", "5.13", "a loop over a map"),
-    ("get_attach_cookie", "5.15", "telling several functions of one program apart"),
+    ("get_attach_cookie", "5.15", "distinguishing several functions of one program"),
     ("get_current_task_btf", "5.11", "the current task as a typed pointer"),
-    ("get_func_ip", "5.15", "`func` of a probe of several functions"),
+    ("get_func_ip", "5.15", "`func` in a probe on several functions"),
     ("ktime_get_tai_ns", "6.1", "nsecs(tai)"),
     ("loop", "5.17", "a loop of unknown length"),
-    ("map_lookup_percpu_elem", "5.19", "reading what other processors counted"),
+    ("map_lookup_percpu_elem", "5.19", "reading the values of other CPUs"),
 ];
 /// The helper that a kernel may know and refuse to all programs.
 const OVERRIDE: &str = "override_return";
@@ -66,7 +66,7 @@ pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> A
     let Ok(needs) = needs(&artifact.elf) else { return answer };
     sizes(&mut answer, &needs, artifact, sys);
     if sys.types_missing().is_some() {
-        answer.facts.push(("helpers".into(), "not known: the kernel's types are not there".into()));
+        answer.facts.push(("helpers".into(), "unknown: the kernel has no types (BTF)".into()));
         return answer;
     }
     program_types(&mut answer, programs, sys);
@@ -84,13 +84,13 @@ fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn T
     for (number, function) in &needs.helpers {
         let Some(name) = helper_name(*number) else { continue };
         if name == OVERRIDE && !sys.has(Feature::Override) {
-            let message = "the kernel lets no probe override a function".to_owned();
-            let help = Some("it takes one that is built with CONFIG_BPF_KPROBE_OVERRIDE".into());
+            let message = "the kernel does not allow probes to override functions".to_owned();
+            let help = Some("use a kernel built with CONFIG_BPF_KPROBE_OVERRIDE".into());
             answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
         } else if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
             let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
             let help = Some(match SINCE.iter().find(|(helper, ..)| *helper == name) {
-                Some((_, since, what)) => format!("{what} takes Linux {since}; leave older ones out: `// check: kernels >= {since}`"),
+                Some((_, since, what)) => format!("{what} needs Linux {since}; exclude older kernels: `// check: kernels >= {since}`"),
                 None => "exclude such kernels: `// check: kernels >= …`".into(),
             });
             answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
@@ -137,7 +137,7 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo
         let attach = first.map(|s| &s.attach);
         let absent = constants(program.ty).iter().find(|c| sys.enumerator(c).is_none());
         let (rule, why) = if let Some(absent) = absent {
-            ("no-program-type", format!("the kernel does not know such programs ({absent})"))
+            ("no-program-type", format!("the kernel does not support such programs ({absent})"))
         } else if matches!(attach, Some(Attach::Kprobe { .. })) && !sys.has(Feature::Kprobe) {
             ("no-kprobes", "the kernel was built without kprobes (CONFIG_KPROBE_EVENTS)".to_owned())
         } else if matches!(attach, Some(Attach::Trampoline { .. })) && program.lowered.is_none() && !sys.has(Feature::Trampoline) {
@@ -158,7 +158,7 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo
             1 => format!("{first}: {why}"),
             n => format!("{first} and {} more: {why}", n - 1),
         };
-        let help = (rule == "no-fentry").then(|| "a kprobe or a tracepoint may do".to_string());
+        let help = (rule == "no-fentry").then(|| "use a kprobe or a tracepoint instead".to_string());
         answer.lacks.push(Lack { rule, message, help, site: Some((*first).to_owned()) });
     }
 }
@@ -166,15 +166,15 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo
 fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn TargetInfo) {
     let programs = &artifact.manifest.programs;
     for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
-        let message = format!("a program has {n} instructions; kernels take {MOST_INSTRUCTIONS}");
+        let message = format!("a program has {n} instructions; kernels accept {MOST_INSTRUCTIONS}");
         let help = Some("do less in one probe".into());
         answer.lacks.push(Lack { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
     let cpus = u64::from(sys.possible_cpus().max(1));
     let bytes: u64 = needs.maps.iter().filter(|m| m.name.starts_with("map_")).map(|m| memory(m, cpus)).sum();
     if bytes > MUCH_MEMORY {
-        let message = format!("the script's maps may take {} MiB with {cpus} processors", bytes >> 20);
-        let help = Some("a lower max_map_keys, or `let @map = hash(N)` for a map of its own size".into());
+        let message = format!("the script's maps may take {} MiB with {cpus} CPUs", bytes >> 20);
+        let help = Some("lower max_map_keys, or declare the size of a map: `let @map = hash(N)`".into());
         answer.lacks.push(Lack { rule: "much-memory", message, help, site: None });
     }
     let total: usize = needs.instructions.values().sum();

@@ -75,7 +75,7 @@ fn moved(what: &What, sys: &dyn TargetInfo) -> Option<String> {
     let fields = sys.expand(&found)?.fields;
     let bare = |n: &str| n.trim_matches('_').to_string();
     if let Some(near) = fields.iter().find(|f| bare(&f.name) == bare(name) && !f.name.is_empty()) {
-        return Some(format!("it is called `{}` there", near.name));
+        return Some(format!("it has the name `{}` there", near.name));
     }
     let has = |ty: &Type| match ty {
         Type::Struct(inner) => sys.member(inner, name).is_some(),
@@ -104,7 +104,7 @@ fn changed(was: &TypeUse, now: &TypeUse, name: &str) -> Option<Finding> {
     let (Some(before), Some(after)) = (&was.ty, &now.ty) else { return None };
     let (rule, level) = change(before, after)?;
     let rule = if matches!(was.what, What::Result { .. }) { "return-changed" } else { rule };
-    let message = format!("{} is `{}`, and `{}` on {name}", was.what.said(), full(after), full(before));
+    let message = format!("{} is `{}`, but `{}` on {name}", was.what.said(), full(after), full(before));
     Some(finding(rule, level, now, message, None))
 }
 
@@ -114,7 +114,7 @@ fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(Str
     let said = was.what.said();
     let Some((new, new_ty)) = after.get(index) else {
         let message = format!(
-            "{said} is not there: the function has {} arguments, and {} on {name}, where this is `{old}`",
+            "{said} does not exist: the function has {} arguments, but {} on {name}, where it is `{old}`",
             after.len(),
             before.len()
         );
@@ -122,18 +122,18 @@ fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(Str
     };
     let elsewhere = after.iter().position(|(n, _)| n == old && !old.is_empty());
     if let (Some(at), true) = (elsewhere.filter(|at| *at != index), old != new) {
-        let message = format!("{said} is `{new}`, and `{old}` on {name}");
-        let help = format!("`{old}` is `arg{at}` there; `args.{old}` serves both");
+        let message = format!("{said} is `{new}`, but `{old}` on {name}");
+        let help = format!("`{old}` is `arg{at}` there; `args.{old}` works on both");
         return Some(finding("argument-moved", Level::Warning, now, message, Some(help)));
     }
     if let Some((rule, level)) = change(ty, new_ty) {
-        let message = format!("{said} is `{} {new}`, and `{} {old}` on {name}", full(new_ty), full(ty));
+        let message = format!("{said} is `{} {new}`, but `{} {old}` on {name}", full(new_ty), full(ty));
         return Some(finding(rule, level, now, message, None));
     }
     if old == new || old.is_empty() || new.is_empty() {
         return None;
     }
-    let message = format!("{said} is called `{new}`, and `{old}` on {name}; its type is the same");
+    let message = format!("{said} has the name `{new}`, but `{old}` on {name}; its type is the same");
     Some(finding("argument-renamed", Level::Note, now, message, None))
 }
 

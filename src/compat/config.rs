@@ -74,7 +74,7 @@ impl Config {
         };
         let table: Table = text.parse().map_err(|e: toml::de::Error| {
             let line = e.span().map(|s| text.get(..s.start).unwrap_or(text).matches('\n').count() + 1);
-            failed(line, (e.message().trim().into(), "it is to be TOML; `man rbt-check` describes it".into()))
+            failed(line, (e.message().trim().into(), "it must be TOML; `man rbt-check` describes it".into()))
         })?;
         let folder = std::path::absolute(path).ok().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
         let mut config = Self { folder, ..Self::default() };
@@ -85,11 +85,11 @@ impl Config {
                 "against" => config.against = strings(key, value).map_err(wrong)?.iter().map(|p| config.folder.join(p)).collect(),
                 "deny" => match value.as_str() {
                     Some("warnings") => config.deny_warnings = true,
-                    _ => return Err(wrong(("`deny` is to be \"warnings\"".into(), "leave it out to deny nothing".into()))),
+                    _ => return Err(wrong(("`deny` must be \"warnings\"".into(), "remove it to deny nothing".into()))),
                 },
                 _ => {
                     let tables = value.as_array().filter(|all| all.iter().all(Value::is_table));
-                    let tables = tables.ok_or_else(|| wrong(("`script` is to be tables".into(), "write [[script]]".into())))?;
+                    let tables = tables.ok_or_else(|| wrong(("`script` must be an array of tables".into(), "write [[script]]".into())))?;
                     for (i, table) in tables.iter().filter_map(Value::as_table).enumerate() {
                         let from = text.match_indices("[[script]]").nth(i).map_or(0, |(at, _)| at);
                         let one = scripts(table).map_err(|(key, wrong)| failed(line_of(text, from, &key), wrong))?;
@@ -122,7 +122,7 @@ fn scripts(table: &Table) -> Result<Scripts, (String, Wrong)> {
     let list = |key: &'static str| table.get(key).map_or(Ok(Vec::new()), |v| strings(key, v)).map_err(at(key));
     let files = list("files")?;
     if files.is_empty() {
-        return Err(at("files")(("a [[script]] without `files` is about none".into(), "name scripts: files = [\"net/*.bt\"]".into())));
+        return Err(at("files")(("a [[script]] needs `files`".into(), "name scripts: files = [\"net/*.bt\"]".into())));
     }
     let mut exceptions = Exceptions::default();
     for text in list("kernels")? {
@@ -146,7 +146,7 @@ fn known(table: &Table, keys: &[&str]) -> Result<(), (String, Wrong)> {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("one of {}", keys.join(", ")),
             };
-            Err((key.clone(), (format!("there is no key `{key}` here"), help)))
+            Err((key.clone(), (format!("unknown key `{key}`"), help)))
         }
         None => Ok(()),
     }
@@ -156,7 +156,7 @@ fn known(table: &Table, keys: &[&str]) -> Result<(), (String, Wrong)> {
 fn strings(key: &str, value: &Value) -> Result<Vec<String>, Wrong> {
     let one = |v: &Value| v.as_str().map(str::to_owned);
     let all = value.as_array().map_or_else(|| one(value).map(|s| vec![s]), |all| all.iter().map(one).collect());
-    all.ok_or_else(|| (format!("`{key}` is to be a string or a list of strings"), format!("write {key} = [\"…\"]")))
+    all.ok_or_else(|| (format!("`{key}` must be a string or a list of strings"), format!("write {key} = [\"…\"]")))
 }
 
 /// The line in which a key stands, at or behind this place.
@@ -194,13 +194,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         for (text, part, help) in [
-            ("aginst = []", "toml:1: there is no key `aginst` here", "did you mean `against`?"),
-            ("\n[[script]]\nfiles = \"a\"\nkernel = \"5\"\n", "toml:4: there is no key `kernel` here", "did you mean `kernels`?"),
-            ("[[script]]\nkernels = \"> 5\"\n", "toml:1: a [[script]] without `files`", "name scripts"),
-            ("[[script]]\nfiles = \"a\"\nkernels = \"new\"\n", "toml:3: `new` says no kernels", "write such as"),
-            ("[[script]]\nfiles = 7\n", "toml:2: `files` is to be a string", "files = "),
-            ("script = 1", "toml:1: `script` is to be tables", "[[script]]"),
-            ("deny = \"all\"", "toml:1: `deny` is to be", "leave it out"),
+            ("aginst = []", "toml:1: unknown key `aginst`", "did you mean `against`?"),
+            ("\n[[script]]\nfiles = \"a\"\nkernel = \"5\"\n", "toml:4: unknown key `kernel`", "did you mean `kernels`?"),
+            ("[[script]]\nkernels = \"> 5\"\n", "toml:1: a [[script]] needs `files`", "name scripts"),
+            ("[[script]]\nfiles = \"a\"\nkernels = \"new\"\n", "toml:3: `new` is not a condition on kernels", "write, for example"),
+            ("[[script]]\nfiles = 7\n", "toml:2: `files` must be a string", "files = "),
+            ("script = 1", "toml:1: `script` must be an array of tables", "[[script]]"),
+            ("deny = \"all\"", "toml:1: `deny` must be", "remove it"),
             ("a = [\n", "toml:", "TOML"),
         ] {
             let f = read(text).unwrap_err();

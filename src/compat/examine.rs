@@ -200,8 +200,8 @@ impl Work<'_> {
         if let (Some(first), State::Checked) = (open.first(), &self.seen.state) {
             let at = first.place.as_ref().map_or(String::new(), |p| format!("{}:{}:{}: ", p.file, p.line, p.column));
             self.seen.state = State::Unknown(format!(
-                "the snapshot holds what other scripts ask, or what this one asked before it changed, and does not tell this: {at}{}; \
-                 make it anew for this script too: `rbt snapshot --for SCRIPTS`",
+                "the snapshot was made for other scripts or an older version of this one, and lacks something: {at}{}; \
+                 create it again for this script: `rbt snapshot --for SCRIPTS`",
                 first.message
             ));
         }
@@ -312,8 +312,8 @@ impl Work<'_> {
                     }
                     let note = Finding {
                         level: Level::Note,
-                        message: format!("the parameters that it is run with decide what `{text}` means: it is not looked at"),
-                        help: Some("a default, as `getopt` has one, would be looked at".into()),
+                        message: format!("`{text}` depends on parameters of the run, so it is not checked"),
+                        help: Some("use `getopt` with a default, which is checked".into()),
                         ..self.finding(d)
                     };
                     self.seen.findings.push(note);
@@ -369,8 +369,8 @@ impl Work<'_> {
     /// What the running kernel has against the script.
     fn refused(&mut self, error: &anyhow::Error) {
         let (rule, message, pos, help) = if let Some(refused) = error.downcast_ref::<Refused>() {
-            let message = format!("the kernel's verifier refuses {}: {}", refused.program, refused.reason);
-            let bug = "if there is no such thing in the script, this is a bug in rbt: please report it with the script".to_string();
+            let message = format!("the kernel's verifier rejects {}: {}", refused.program, refused.reason);
+            let bug = "if the script does not do this, it is a bug in rbt: please report it with the script".to_string();
             ("verifier", message, refused.pos.clone(), refused.suggestion.clone().unwrap_or(bug))
         } else if let Some(failed) = error.downcast_ref::<AttachFailed>() {
             let help = "with `config = { missing_probes = warn; }` the other probes are attached".to_string();
@@ -410,7 +410,7 @@ impl Work<'_> {
                 self.seen.state = State::Unknown(without_os_error(&why));
             } else if d.code == NO_CALL && !self.ground.tells_callable {
                 let mut note = Finding { level: Level::Note, ..self.finding(d) };
-                note.message += "; a kernel that does not run does not tell";
+                note.message += "; only a running kernel can tell";
                 self.seen.findings.push(note);
             } else {
                 self.find(d);
@@ -491,8 +491,8 @@ fn untold(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String
         Attach::Tracepoint { category, .. } => category,
         Attach::Kprobe { module: None, function, place, .. } => {
             let unknown = *place != 0 && !function.is_empty() && sys.kernel_place(KERNEL, function, *place) == Ok(Placed::Unknown);
-            let message = format!("it is not known whether an instruction of `{function}` starts at offset {place}");
-            return unknown.then_some(("bad-offset", message, "the kernel refuses a probe in the midst of one"));
+            let message = format!("cannot determine whether an instruction of `{function}` starts at offset {place}");
+            return unknown.then_some(("bad-offset", message, "the kernel rejects a probe within an instruction"));
         }
         Attach::Begin
         | Attach::End
@@ -506,7 +506,7 @@ fn untold(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String
         | Attach::Perf { .. }
         | Attach::Breakpoint { .. } => return None,
     };
-    let message = format!("`{module}` is a module: the probe is there while it is loaded");
+    let message = format!("`{module}` is a module: the probe exists only while it is loaded");
     sys.loads_on_demand(module).then_some(("unknown-module", message, "`modprobe` loads it"))
 }
 

@@ -90,7 +90,7 @@ impl Exceptions {
             "" => Err(("nothing follows `check:`".into(), FORMS.into())),
             _ => {
                 let help = nearest(word, ["kernels", "optional", "allow"]).map_or(FORMS.into(), |near| format!("did you mean `{near}`?"));
-                Err((format!("`check:` knows no `{word}`"), help))
+                Err((format!("`check:` does not know `{word}`"), help))
             }
         }
     }
@@ -98,19 +98,19 @@ impl Exceptions {
     /// Conditions, commas between them.
     pub fn add_kernels(&mut self, text: &str) -> Result<(), Wrong> {
         if text.trim().is_empty() {
-            return Err(("`kernels` names none".into(), "write such as `kernels >= 5.15`".into()));
+            return Err(("`kernels` has no condition".into(), "write, for example, `kernels >= 5.15`".into()));
         }
         for one in text.split(',') {
             let one = one.trim();
             let Some(wanted) = wanted(one) else {
-                let help = "write such as `>= 5.15`, `< 6.6`, `!= 6.1`, `5.10..6.1`, with commas between several";
-                return Err((format!("`{one}` says no kernels"), help.into()));
+                let help = "write, for example, `>= 5.15`, `< 6.6`, `!= 6.1` or `5.10..6.1`; separate conditions by commas";
+                return Err((format!("`{one}` is not a condition on kernels"), help.into()));
             };
             if let Wanted::CgroupFilter(from, to) = &wanted
                 && from > to
             {
                 let help = "write the older one first: `5.10..6.1`";
-                return Err((format!("there are no kernels in `{one}`"), help.into()));
+                return Err((format!("`{one}` contains no kernels"), help.into()));
             }
             self.kernels.push((wanted, one.to_string()));
         }
@@ -124,7 +124,7 @@ impl Exceptions {
             let known = probes::KINDS.iter().map(|k| k.name());
             let help = nearest(kind, known).filter(|near| *near != kind).map(|near| format!("did you mean `{near}`?"));
             return Err((
-                format!("`{pattern}` is no probe"),
+                format!("`{pattern}` is not a probe"),
                 help.unwrap_or_else(|| "write it as in the script, such as kprobe:foo*".into()),
             ));
         }
@@ -142,7 +142,7 @@ impl Exceptions {
             }
             Some(near) => Err((format!("there is no rule `{rule}`"), format!("did you mean `{near}`?"))),
             None if !is_word => {
-                let message = if rule.is_empty() { "`allow` names no rule".into() } else { format!("`{rule}` is no rule") };
+                let message = if rule.is_empty() { "`allow` names no rule".into() } else { format!("`{rule}` is not a rule") };
                 Err((message, "write the word in brackets of a finding: `allow sign-changed`".into()))
             }
             None => {
@@ -156,7 +156,7 @@ impl Exceptions {
     pub fn skips(&self, release: &str) -> Option<String> {
         let numbers = numbers(release.split(|c: char| !c.is_ascii_digit() && c != '.').next()?)?;
         let (_, text) = self.kernels.iter().find(|(wanted, _)| !wanted.holds(&numbers))?;
-        Some(format!("it is meant for kernels {text}, and this is {release}"))
+        Some(format!("the script is for kernels {text}, but this is {release}"))
     }
 
     /// May this attach point be missing?
@@ -251,7 +251,7 @@ mod tests {
         let (_, wrong) = of(text);
         let told: Vec<&str> = wrong.iter().map(|(_, why)| why.as_str()).collect();
         assert_eq!(told.len(), 7, "{told:?}");
-        assert!(told[0].ends_with("did you mean `kernels`?") && told[1].starts_with("`new` says no kernels"), "{told:?}");
+        assert!(told[0].ends_with("did you mean `kernels`?") && told[1].starts_with("`new` is not a condition on kernels"), "{told:?}");
         assert!(told[3].ends_with("did you mean `kprobe`?") && told[4].ends_with("did you mean `sign-changed`?"), "{told:?}");
         assert_eq!(wrong[0].0, "// check: kernel >= 5");
     }

@@ -40,10 +40,10 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
     let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;
     let absent = |what: &str, path: &std::path::Path, help: &str| {
-        Err(Failure::new(format!("{what} {}: there is none", path.display())).code("not-readable").help(help).status(USAGE))
+        Err(Failure::new(format!("{what} {}: no such file or directory", path.display())).code("not-readable").help(help).status(USAGE))
     };
     if let Some(root) = asked.root.as_deref().filter(|root| !root.is_dir()) {
-        return absent("--root", root, "name the folder that holds the tree: its bin, usr, lib");
+        return absent("--root", root, "name the directory that contains bin, usr and lib");
     }
     if let Some(binary) = asked.binaries.iter().find(|b| !b.is_file()) {
         return absent("--binary", binary, "name a program or a library");
@@ -52,7 +52,7 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
     if asked.load {
         if !kernels.all.iter().any(|k| k.place == kernels::KernelSource::Here) {
-            let failure = Failure::new("--load is about this machine's kernel, which is not among those of --against");
+            let failure = Failure::new("--load needs the running kernel, which --against does not include");
             return Err(failure.help("add `--against here`").status(USAGE));
         }
         require_privileges().map_err(|f| f.status(ENVIRONMENT))?;

@@ -28,8 +28,8 @@ pub fn subjects(words: &[OsString]) -> Result<Vec<Subject>, Failure> {
         if path.is_dir() && cli::saved(word).is_none() {
             folder(path, &mut found);
             if found.len() == before {
-                let failure = Failure::new(format!("there is no script below {}", path.display()));
-                return Err(failure.code("no-scripts").help("scripts of a folder are its files *.bt; others are to be named"));
+                let failure = Failure::new(format!("there are no scripts below {}", path.display()));
+                return Err(failure.code("no-scripts").help("in a directory, scripts are files *.bt; name other files explicitly"));
             }
             continue;
         }
@@ -82,7 +82,7 @@ fn folder(path: &Path, found: &mut Vec<Subject>) {
     let mut entries = match listed {
         Ok(entries) => entries,
         Err(e) => {
-            let why = format!("the folder cannot be read: {}", reason(&e));
+            let why = format!("cannot read the directory: {}", reason(&e));
             found.push(Subject { name: shown(path), program: Err(why) });
             return;
         }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(names(&[dir.clone().into(), at("a.bt"), "opensnoop".into()]), ["a.bt", "b.bt", "sub/c.bt", "opensnoop"]);
         assert_eq!(names(&[at("**/*.bt")]), ["a.bt", "b.bt", "sub/c.bt"]);
         assert_eq!(names(&[at("?.bt"), at("none.bt"), at("notes")]), ["a.bt", "b.bt", "none.bt", "notes"]);
-        assert!(subjects(&[at("empty")]).unwrap_err().message.contains("no script below"));
+        assert!(subjects(&[at("empty")]).unwrap_err().message.contains("no scripts below"));
         assert!(subjects(&[at("*.c")]).unwrap_err().message.contains("no file matches"));
         std::fs::remove_dir_all(&dir).unwrap();
     }

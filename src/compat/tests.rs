@@ -85,10 +85,10 @@ fn fields_that_change() {
     let field = |from, to, name: &str| one(&format!("{TASK}$t->{name}; }}"), from, to);
     let (rule, level, message, place) = field("long state", "long __state", "state");
     assert_eq!((rule, level, place.as_str()), ("field-gone", Level::Error, "state"), "{message}");
-    assert!(message.contains("has no field `state`, which old has (`int64`); it is called `__state` there"), "{message}");
+    assert!(message.contains("has no field `state`, which old has (`int64`); it has the name `__state` there"), "{message}");
     let (rule, level, message, _) = field("long state", "unsigned int state", "state");
     assert_eq!((rule, level), ("size-changed", Level::Warning));
-    assert!(message.starts_with("`state` of `struct task` is `uint32`, and `int64` on old; if the script's values fit"), "{message}");
+    assert!(message.starts_with("`state` of `struct task` is `uint32`, but `int64` on old; if the script's values fit"), "{message}");
     assert_eq!(field("int pid", "long pid", "pid").1, Level::Note);
     assert_eq!(field("int pid", "unsigned int pid", "pid").0, "sign-changed");
     assert_eq!(field("struct task *parent", "struct inner *parent", "parent").0, "type-changed");
@@ -123,7 +123,7 @@ fn functions_that_change() {
     let read = |used: &str, from, to| one(&format!("kprobe:vfs_read {{ @ = {used}; }}"), from, to);
     let moved = read("arg1", "unsigned long count, int flags", "int flags, unsigned long count");
     assert_eq!((moved.0, moved.1, moved.3.as_str()), ("argument-moved", Level::Warning, "arg1"), "{}", moved.2);
-    assert!(moved.2.contains("is `flags`, and `count` on old; `count` is `arg2` there; `args.count` serves both"), "{}", moved.2);
+    assert!(moved.2.contains("is `flags`, but `count` on old; `count` is `arg2` there; `args.count` works on both"), "{}", moved.2);
     assert_eq!(read("arg2", ", int flags", "").0, "argument-moved");
     assert_eq!(read("arg2", "int flags", "int iocb_flags").0, "argument-renamed");
     assert_eq!(read("args.count", "unsigned long count", "unsigned int count").0, "size-changed");

@@ -138,9 +138,7 @@ impl Budget {
             return Err(front.wrong(Diagnostics(wrong)));
         }
         if self.written.is_empty() {
-            return Err(
-                Failure::new("there is no expectation in what --expect-file names").help("write one per line: count(@calls) <= 200")
-            );
+            return Err(Failure::new("the files of --expect-file contain no expectation").help("write one per line: count(@calls) <= 200"));
         }
         Ok(())
     }
@@ -234,7 +232,7 @@ impl Budget {
         }
         let judge = |e: &Expectation| match &last {
             Some(last) => expect::judge(e, last),
-            None => expect::could_not(e, "the reader of the output has gone"),
+            None => expect::could_not(e, "the reader of the output has closed it"),
         };
         let mut outcomes: Vec<Outcome> = self.checked.iter().map(judge).collect();
         if let Some(child) = self.child.get().filter(|c| c.status() != 0) {

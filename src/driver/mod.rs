@@ -170,7 +170,7 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
     let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| report_not_compiled(&e, front))?;
     if run.verbose && compiled.turns > 1 {
-        to_stderr(&format!("compiled {} times, to keep within a program's stack\n", compiled.turns));
+        to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.turns));
     }
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {
@@ -216,7 +216,7 @@ fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Resu
         Listed::Pattern(pattern) => {
             if pattern.contains('.') && !pattern.contains([':', '*', '/', ' ']) && run.warnings {
                 to_stderr(&format!(
-                    "{} there is no file `{}`; it is taken as a pattern\n",
+                    "{} there is no file `{}`; treating it as a pattern\n",
                     paint("warning:", terminal::WARNING, run.color),
                     diag::plain(&pattern)
                 ));

@@ -61,9 +61,9 @@ fn canonical(source: &Source, color: bool) -> Result<String, Failure> {
         (made.text, again)
     };
     if again != text || !fmt::same_words(&source.text, &text) {
-        return Err(Failure::new(format!("{}: formatting would have changed more than the form; nothing was written", source.name))
+        return Err(Failure::new(format!("{}: formatting would have changed the meaning; nothing was written", source.name))
             .code("not-formatted")
-            .help("this is a fault of rbt: please report it with the script"));
+            .help("this is a bug in rbt: please report it with the script"));
     }
     Ok(text)
 }

@@ -83,7 +83,7 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progr
             progress.end();
             let warning = paint("warning:", terminal::WARNING, color);
             let name = diag::plain(&name);
-            to_stderr(&format!("{warning} {name} asks for nothing, since it does not parse: `rbt check {name}` tells why\n"));
+            to_stderr(&format!("{warning} {name} is ignored because it has syntax errors: see `rbt check {name}`\n"));
         }
     }
     let of = if scripts.len() == 1 { "one script asks".to_owned() } else { format!("{} scripts ask", scripts.len()) };
@@ -132,8 +132,8 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
         to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&format!("{}: {why}", named(what)))));
     }
     if contents.btf.is_empty() && contents.events.is_none() && contents.functions.is_none() {
-        let failure = Failure::new("nothing of this kernel can be read: there would be nothing in the snapshot");
-        return Err(failure.code("not-written").status(NOT_DONE).help("run as root, where /sys and tracefs can be read"));
+        let failure = Failure::new("cannot read anything about this kernel: the snapshot would be empty");
+        return Err(failure.code("not-written").status(NOT_DONE).help("run as root, and make sure that /sys and tracefs are mounted"));
     }
     let path = match to {
         Some(path) => path.to_path_buf(),
@@ -142,8 +142,8 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
     };
     if path == Path::new("-") {
         if io::stdout().is_terminal() {
-            let failure = Failure::new("a snapshot is no text for a terminal").code("not-written").status(NOT_DONE);
-            return Err(failure.help("lead it into a file: `rbt snapshot -o - > k.rbts`"));
+            let failure = Failure::new("a snapshot is binary and cannot go to a terminal").code("not-written").status(NOT_DONE);
+            return Err(failure.help("redirect it to a file: `rbt snapshot -o - > k.rbts`"));
         }
         let mut out = io::stdout().lock();
         out.write_all(&bytes).and_then(|()| out.flush()).map_err(|e| not_written("standard output", &e).status(NOT_DONE))?;
@@ -155,10 +155,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
         let told = format!("{whereto}: {}, {}: {}", contents.about.release, size(bytes.len()), held(contents));
         to_stderr(&format!("{}\n", diag::plain(&told)));
         if !contents.missing.is_empty() && crate::runtime::missing_privileges().is_some() {
-            to_stderr(&format!(
-                "{} run as root to have all that this kernel tells: sudo rbt snapshot\n",
-                paint("help:", terminal::BOLD, color)
-            ));
+            to_stderr(&format!("{} run as root to include everything: sudo rbt snapshot\n", paint("help:", terminal::BOLD, color)));
         }
     }
     Ok(0)
@@ -173,8 +170,8 @@ fn named(section: &str) -> String {
             "functions" => "functions that can be traced",
             "untraceable" => "functions that cannot be traced",
             "variables" => "names of variables",
-            "injectable" => "functions whose result can be overridden",
-            "features" => "features of BPF, as tried",
+            "injectable" => "functions that can be overridden",
+            "features" => "BPF features, as probed",
             "callable" => "functions that BPF programs may call",
             "config" => "configuration",
             other => other,

@@ -29,6 +29,6 @@ pub(super) fn raise() -> Result<(), Failure> {
     if limit.rlim_cur >= LEAST {
         return Ok(());
     }
-    let message = format!("the limit of the stack is too low: {} KiB", limit.rlim_max / 1024);
+    let message = format!("the stack limit is too low: {} KiB", limit.rlim_max / 1024);
     Err(Failure::new(message).code("no-stack").help("raise it: `ulimit -s 8192`"))
 }

@@ -80,7 +80,7 @@ pub(super) fn start(
         mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
         mechanisms => {
             if run.verbose {
-                to_stderr(&format!("by the mechanisms that the script names: {}\n", diag::plain(&format!("{e:#}"))));
+                to_stderr(&format!("with the mechanisms in the script: {}\n", diag::plain(&format!("{e:#}"))));
             }
             Stopped::Unserved(mechanisms)
         }

@@ -72,7 +72,7 @@ impl<'c> Emit<'c> {
                 e.store(value, 0, 8, one);
                 let r = e.update(map, key, value);
                 let failed = e.cmp(Cmp::Slt, r, e.int(0));
-                e.if_(failed, |e| e.problem("a new process is not followed: there are too many"));
+                e.if_(failed, |e| e.problem("a new process is not followed, because there are too many"));
             });
         });
         self.end_program(0);

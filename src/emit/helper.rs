@@ -95,7 +95,7 @@ impl<'c> Emit<'c> {
 
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
         if let Some((_, help)) = self.lacks.iter().find(|(h, _)| *h == helper) {
-            let message = format!("this kernel has no helper `bpf_{}`, which this needs", helper.name());
+            let message = format!("this needs the helper `bpf_{}`, which this kernel lacks", helper.name());
             self.lacking.push(Diagnostic::error("no-helper", self.span, message).help(*help));
         }
         let types: Vec<BasicMetadataTypeEnum> =

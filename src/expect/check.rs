@@ -18,8 +18,11 @@ pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Source
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
     if root.ty != Ty::Truth {
-        let told =
-            Diagnostic::error("no-comparison", root.span, format!("an expectation is true or false, and this is {}", root.ty.phrase()));
+        let told = Diagnostic::error(
+            "no-comparison",
+            root.span,
+            format!("an expectation must be true or false, but this is {}", root.ty.phrase()),
+        );
         let bound = if root.ty == Ty::Text { "== \"…\"" } else { "<= 100" };
         return Err(told.help(format!("compare it: `{text} {bound}`")));
     }
@@ -76,10 +79,8 @@ impl Checker<'_> {
                 return Err(Diagnostic::error("not-assignable", e.span, "an expectation changes nothing").help("write the value alone"));
             }
             ExprKind::Param(_) | ExprKind::ParamCount | ExprKind::Var(_) => {
-                let message = format!("`{}` is known to the script, and not when the run is over", self.text(e.span));
-                return Err(
-                    Diagnostic::error("no-value", e.span, message).help("an expectation is about maps: keep it in one, `@name = …`")
-                );
+                let message = format!("`{}` exists only while the script runs", self.text(e.span));
+                return Err(Diagnostic::error("no-value", e.span, message).help("store it in a map, `@name = …`, for the expectation"));
             }
             ExprKind::Tuple(_) | ExprKind::Record(_) => {
                 return Err(Diagnostic::error("type-mismatch", e.span, "a tuple can only be a key here").help("`@m[1, \"a\"]`"));
@@ -97,9 +98,10 @@ impl Checker<'_> {
             | ExprKind::Typeof(_)
             | ExprKind::Typeinfo(_)
             | ExprKind::Comptime(_) => {
-                let message = "this is beyond what an expectation can be";
-                return Err(Diagnostic::error("not-expected", e.span, message)
-                    .help("maps, numbers, strings, arithmetic, comparisons, `&&`, `||`, `!` and functions; let the script do the rest"));
+                let message = "this is not allowed in an expectation";
+                return Err(Diagnostic::error("not-expected", e.span, message).help(
+                    "use maps, numbers, strings, arithmetic, comparisons, `&&`, `||`, `!` and functions; compute the rest in the script",
+                ));
             }
         };
         Ok(Expr { kind, ty, span: e.span, text: self.text(e.span) })
@@ -111,13 +113,13 @@ impl Checker<'_> {
             return Ok(found);
         }
         let told =
-            Diagnostic::error("type-mismatch", found.span, format!("`{op}` wants {}, and this is {}", ty.phrase(), found.ty.phrase()));
+            Diagnostic::error("type-mismatch", found.span, format!("`{op}` takes {}, but this is {}", ty.phrase(), found.ty.phrase()));
         Err(match (ty, found.ty) {
             (Ty::Truth, Ty::Number) => told.help(format!("compare it: `{} > 0`", found.text)),
             (Ty::Number, Ty::Truth) => told.help("put `&&` or `||` between comparisons"),
-            (_, Ty::Text) => told.help("strings are compared by `==` and `!=`"),
+            (_, Ty::Text) => told.help("compare strings with `==` and `!=`"),
             (Ty::Number | Ty::Text | Ty::Truth, Ty::Number | Ty::Truth) => {
-                told.help("compare first, and join comparisons by `&&` and `||`")
+                told.help("compare first, and combine comparisons with `&&` and `||`")
             }
         })
     }
@@ -132,7 +134,9 @@ impl Checker<'_> {
                 let (a, b) = (self.expr(a)?, self.expr(b)?);
                 if a.ty != b.ty {
                     let message = format!("{} cannot be compared with {}", a.ty.phrase(), b.ty.phrase());
-                    return Err(Diagnostic::error("type-mismatch", span, message).help("both sides are of one type: 5, \"text\", true"));
+                    return Err(
+                        Diagnostic::error("type-mismatch", span, message).help("both sides must have the same type: 5, \"text\", true")
+                    );
                 }
                 Ok((Kind::Compare(op, Box::new(a), Box::new(b)), Ty::Truth))
             }
@@ -158,7 +162,7 @@ impl Checker<'_> {
         let known = || self.maps.iter().map(|m| m.name.as_str());
         Err(match nearest(&name, known()) {
             Some(near) => told.help(format!("did you mean `{near}`?")),
-            None if self.maps.is_empty() => told.help("it has no map at all"),
+            None if self.maps.is_empty() => told.help("it has no maps"),
             None => told.help(format!("it has {}", known().take(12).collect::<Vec<_>>().join(", "))),
         })
     }
@@ -181,9 +185,9 @@ impl Checker<'_> {
         let (map, of) = self.of(span, name, key)?;
         let whole = self.text(span);
         if map.key.is_some() && key.is_none() {
-            let message = format!("{} has keys, and this names none", map.name);
+            let message = format!("{} has keys, but this expression has none", map.name);
             let help = if let Some(name) = suited(of.shape).first() {
-                format!("`{whole}[…]` is one element, `{name}({whole})` is of all")
+                format!("`{whole}[…]` is one element, and `{name}({whole})` covers all")
             } else {
                 format!("`{whole}[…]` is one element")
             };
@@ -192,19 +196,19 @@ impl Checker<'_> {
         if let Some(ty) = of.shape.alone() {
             return Ok((Kind::Read(of), ty));
         }
-        let message = format!("{} holds {}, which is no single value", map.name, held(map));
+        let message = format!("{} holds {}, which is not a single value", map.name, held(map));
         let told = Diagnostic::error("type-mismatch", span, message);
         let suited: Vec<String> = suited(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
         Err(match suited.split_last() {
-            None => told.help("let the script keep a number of it"),
-            Some((only, [])) => told.help(format!("ask for {only}")),
-            Some((last, others)) => told.help(format!("ask for {} or {last}", others.join(", "))),
+            None => told.help("store a number in the script"),
+            Some((only, [])) => told.help(format!("use {only}")),
+            Some((last, others)) => told.help(format!("use {} or {last}", others.join(", "))),
         })
     }
 
     fn call(&self, name: &Ident, args: &[Arg], span: Span) -> Checked<(Kind, Ty)> {
         let Some(function) = find(&name.name) else {
-            let told = Diagnostic::error("unknown-function", name.span, format!("an expectation has no function `{}`", name.name));
+            let told = Diagnostic::error("unknown-function", name.span, format!("expectations have no function `{}`", name.name));
             let known = || FUNCTIONS.iter().map(|f| f.name);
             return Err(match nearest(&name.name, known()) {
                 Some(near) => told.help(format!("did you mean `{near}`?")),
@@ -216,15 +220,15 @@ impl Checker<'_> {
             match arg {
                 Arg::Expr(e) => parts.push(e),
                 Arg::Type(ty) => {
-                    return Err(Diagnostic::error("type-mismatch", ty.span, format!("{} takes a map, and no type", function.name)));
+                    return Err(Diagnostic::error("type-mismatch", ty.span, format!("{} takes a map, not a type", function.name)));
                 }
             }
         }
-        let usage = |message: String| Diagnostic::error("arity", span, message).help(format!("it is written `{}`", function.form));
-        let Some((first, rest)) = parts.split_first() else { return Err(usage(format!("{} is given no map", function.name))) };
+        let usage = |message: String| Diagnostic::error("arity", span, message).help(format!("write `{}`", function.form));
+        let Some((first, rest)) = parts.split_first() else { return Err(usage(format!("{} needs a map", function.name))) };
         let ExprKind::Map { name: map_name, key } = &first.kind else {
             return Err(Diagnostic::error("type-mismatch", first.span, format!("{} takes a map", function.name))
-                .help(format!("it is written `{}`", function.form)));
+                .help(format!("write `{}`", function.form)));
         };
         let (map, of) = self.of(first.span, map_name, key.as_deref())?;
         if !(function.serves)(of.shape) {
@@ -232,7 +236,7 @@ impl Checker<'_> {
         }
         let keyed = matches!(function.takes, Takes::Keyed | Takes::KeyedAndKey | Takes::KeyedAndKeys);
         if keyed && (map.key.is_none() || of.key.is_some()) {
-            let message = format!("{} asks for a map's keys, and `{}` has none", function.name, self.text(first.span));
+            let message = format!("{} needs a map with keys, and `{}` has none", function.name, self.text(first.span));
             return Err(Diagnostic::error("map-key-conflict", first.span, message));
         }
         let enough = match function.takes {
@@ -241,7 +245,7 @@ impl Checker<'_> {
             Takes::KeyedAndKeys => !rest.is_empty(),
         };
         if !enough {
-            return Err(usage(format!("{} is given {} argument{}", function.name, parts.len(), if parts.len() == 1 { "" } else { "s" })));
+            return Err(usage(format!("{} has {} argument{}", function.name, parts.len(), if parts.len() == 1 { "" } else { "s" })));
         }
         let constants = match (function.takes, &map.key) {
             (Takes::KeyedAndKey | Takes::KeyedAndKeys, Some(ty)) => {
@@ -257,7 +261,7 @@ impl Checker<'_> {
         match self.known(e)? {
             Constant::Number(n) if (0..=100).contains(&n) => Ok(Constant::Number(n)),
             Constant::Number(_) | Constant::Text(_) | Constant::Truth(_) | Constant::Tuple(_) => {
-                Err(Diagnostic::error("out-of-range", e.span, "a percentile is a number from 0 to 100"))
+                Err(Diagnostic::error("out-of-range", e.span, "a percentile must be a number from 0 to 100"))
             }
         }
     }
@@ -270,17 +274,17 @@ impl Checker<'_> {
                 Ok(Constant::Tuple(parts.iter().zip(types).map(|(e, ty)| self.constant(e, ty)).collect::<Checked<_>>()?))
             }
             (_, Type::Tuple(types)) => {
-                let message = format!("its keys have {} parts ({ty}), and this has {}", types.len(), parts.len());
+                let message = format!("its keys have {} parts ({ty}), but this has {}", types.len(), parts.len());
                 Err(Diagnostic::error("map-key-conflict", span, message))
             }
             (_, _) => {
-                Err(Diagnostic::error("map-key-conflict", span, format!("its keys are one {ty} each, and this has {} parts", parts.len())))
+                Err(Diagnostic::error("map-key-conflict", span, format!("its keys are a single {ty}, but this has {} parts", parts.len())))
             }
         }
     }
 
     fn constant(&self, e: &ast::Expr, ty: &Type) -> Checked<Constant> {
-        let wrong = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, and this is {what}"));
+        let wrong = |what: &str| Diagnostic::error("map-key-conflict", e.span, format!("its keys are {ty}, but this is {what}"));
         let found = if let ExprKind::Tuple(parts) = &e.kind {
             return if matches!(ty, Type::Tuple(_)) { self.key(parts, ty, e.span) } else { Err(wrong("a tuple")) };
         } else {
@@ -295,10 +299,10 @@ impl Checker<'_> {
             (Constant::Text(text), Type::Str(size)) => match text.len() > *size as usize {
                 false => Ok(found),
                 true => Err(wrong(&format!("{} bytes long, so that none of them can be it", text.len()))
-                    .help("`max_strlen` is how much of a string is kept: config = { max_strlen = 1024; }")),
+                    .help("`max_strlen` limits the length of strings: config = { max_strlen = 1024; }")),
             },
             (Constant::Text(_), Type::Deferred(tag)) if crate::builtins::is_text(tag) => Ok(found),
-            (Constant::Number(_), _) if matches!(ty, Type::Str(_)) => Err(wrong("a number").help("a string stands in double quotes")),
+            (Constant::Number(_), _) if matches!(ty, Type::Str(_)) => Err(wrong("a number").help("write a string in double quotes")),
             (Constant::Number(_), _) => Err(wrong("a number")),
             (Constant::Text(_), _) => Err(wrong("a string")),
             (Constant::Truth(_), _) => Err(wrong("true or false")),
@@ -319,8 +323,8 @@ impl Checker<'_> {
             None => None,
         };
         constant.ok_or_else(|| {
-            Diagnostic::error("not-constant", e.span, "this is to be known before the run")
-                .help("write a number, a string, true or false, or a tuple of such")
+            Diagnostic::error("not-constant", e.span, "this must be a constant")
+                .help("write a number, a string, true or false, or a tuple of them")
         })
     }
 
@@ -337,14 +341,14 @@ impl Checker<'_> {
         if let Some(value) = found {
             return Ok(value);
         }
-        let told = Diagnostic::error("unknown-name", span, format!("an expectation knows no `{name}`"));
+        let told = Diagnostic::error("unknown-name", span, format!("an expectation cannot use `{name}`"));
         let map = format!("@{name}");
         Err(if self.maps.iter().any(|m| m.name == map) {
             told.help(format!("did you mean `{map}`?"))
         } else if find(name).is_some() {
             told.help(format!("`{name}(@m)` is a function of a map"))
         } else {
-            told.help("it is about the script's maps when the run is over: keep in one what is to be known then; a string stands in double quotes")
+            told.help("store the value in a map, because expectations see only maps; write strings in double quotes")
         })
     }
 }
@@ -370,10 +374,10 @@ fn suited(shape: Shape) -> Vec<&'static str> {
 
 fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
     let told =
-        Diagnostic::error("type-mismatch", span, format!("there is no {} of {}, which holds {}", function.name, map.name, held(map)));
+        Diagnostic::error("type-mismatch", span, format!("{1} has no {0}, because it holds {2}", function.name, map.name, held(map)));
     match suited(Shape::of(&map.value)).as_slice() {
-        [] => told.help("let the script keep a number of it"),
-        names => told.help(format!("of such a map there is {}", names.join(", "))),
+        [] => told.help("store a number in the script"),
+        names => told.help(format!("such a map has {}", names.join(", "))),
     }
 }
 

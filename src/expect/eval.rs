@@ -23,8 +23,8 @@ impl Eval<'_> {
     pub fn eval(&self, e: &Expr) -> Result<Val, Stop> {
         let stop = |why: &str| Stop { text: e.text.clone(), why: why.into() };
         let undefined = |why: Undefined| match why {
-            Undefined::DividedByZero => stop("it is divided by zero"),
-            Undefined::TooLarge => stop("it is too large a number"),
+            Undefined::DividedByZero => stop("division by zero"),
+            Undefined::TooLarge => stop("the number is too large"),
         };
         Ok(match &e.kind {
             Kind::Constant(Constant::Number(n)) => Val::Number(Range::exact(*n)),

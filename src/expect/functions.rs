@@ -146,7 +146,7 @@ pub const FUNCTIONS: &[Function] = &[
         serves: distributed,
         eval: |w| match w.rest {
             [Constant::Number(n)] => percentile(w, *n),
-            _ => Err("no percentile was asked for".into()),
+            _ => Err("the map has no percentiles".into()),
         },
         doc: "The nth percentile (0 to 100) over all keys: accurate to 1/32 for percentiles(), and to the bucket for hist() and lhist(), which may be too wide to decide.",
         example: "percentile(@latency, 75) < 1ms",
@@ -223,7 +223,7 @@ fn total(w: &Wanted, of: impl Fn(&Element) -> i128, grows: bool) -> Result<Range
 }
 
 fn nothing(w: &Wanted) -> String {
-    format!("there is nothing in {}", w.name)
+    format!("{} is empty", w.name)
 }
 
 fn extreme(w: &Wanted, greatest: bool) -> Result<Val, String> {

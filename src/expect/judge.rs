@@ -54,12 +54,12 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
         Ok(None) if !lossy => {
             let mut blamed = Vec::new();
             told.blame(root, lossy, &mut blamed);
-            let help = "narrower buckets tell more: percentiles(n), hist(n, 5), or an lhist whose range holds all values";
+            let help = "use narrower buckets: percentiles(n), hist(n, 5), or an lhist whose range includes all values";
             outcome.findings.push(find("not-told", blamed.join("; "), Some(help.into())));
         }
         Err(Stop { text, why }) if !lossy => {
             let message = format!("`{text}` has no value: {why}");
-            let help = format!("where that is well: `count(…) == 0 || {}`", expectation.text);
+            let help = format!("to allow it, write `count(…) == 0 || {}`", expectation.text);
             outcome.findings.push(find("no-value", message, why.starts_with("there is nothing").then_some(help)));
         }
         Ok(Some(true) | None) | Err(_) => outcome.state = State::Unknown(format!("the run is incomplete: {}", lost.join("; "))),
@@ -67,7 +67,7 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     for (view, times) in last.maps.iter().zip(&last.emptied) {
         if *times > 0 && maps(root).iter().any(|of| of.map == view.name) {
             let times = if *times == 1 { "once".into() } else { format!("{times} times") };
-            let message = format!("the script emptied {} {times} before the end: this is about what came after that", view.name);
+            let message = format!("the script emptied {} {times} before the end: the expectation covers only later values", view.name);
             outcome.findings.push(find("emptied", message, None));
         }
     }
@@ -75,8 +75,8 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     if unread > 0 && outcome.state == State::Checked {
         let probe = last.counts.iter().find(|c| c.unread > 0).map_or("", |c| c.probe.as_str());
         let reads = if unread == 1 { "a read".into() } else { format!("{unread} reads") };
-        let message = format!("{reads} of memory failed ({probe}): what was to come of it is empty, or 0");
-        let help = "memory that nobody has touched yet cannot be read: read it where the call returns; -k shows which reads fail";
+        let message = format!("{reads} of memory failed ({probe}): the values are empty or 0");
+        let help = "memory that is not resident cannot be read: read it when the call returns; -k shows which reads fail";
         outcome.findings.push(find("unread", message, Some(help.into())));
     }
     outcome.seconds = began.elapsed().as_secs_f64();
@@ -108,10 +108,10 @@ fn losses(root: &Expr, last: &Last) -> Vec<String> {
             lost.push(format!("{} {what} ({})", sum(of), whose(of)));
         }
     };
-    tell(|c| c.missed, "runs of probes did not happen");
-    tell(|c| c.refused, "updates were refused by full maps");
-    tell(|c| c.unstored, "updates found no memory");
-    tell(|c| c.unkept, "stacks were not kept");
+    tell(|c| c.missed, "runs of probes were skipped");
+    tell(|c| c.refused, "updates failed because maps were full");
+    tell(|c| c.unstored, "updates failed for lack of memory");
+    tell(|c| c.unkept, "stacks were not stored");
     let emptied = |(view, times): (&crate::value::MapView, &u64)| *times > 0 && maps(root).iter().any(|of| of.map == view.name);
     if last.maps.iter().zip(&last.emptied).any(emptied) {
         tell(|c| c.dropped, "events were lost");
@@ -242,7 +242,7 @@ impl Findings<'_> {
             .map(|e| self.names.of(e.key))
             .collect();
         let listed = match strange.len() {
-            0 => "and it has no keys".to_string(),
+            0 => "but it has no keys".to_string(),
             n if n > SHOWN => format!("{} has {} and {} more", of.map, strange[..SHOWN].join(", "), n - SHOWN),
             _ => format!("{} has {}", of.map, strange.join(", ")),
         };

@@ -20,19 +20,19 @@ pub(crate) fn check_script_args(run: &Run, front: &Frontend, tree: &ast::Script)
     }
     if let (Program::Saved(script), Some(word)) = (&run.program, params.first()) {
         let name = script.name;
-        let failure = Failure::new(format!("{name} takes options only, and `{word}` is none of them"));
+        let failure = Failure::new(format!("{name} takes options only, and `{word}` is not one"));
         if let Some(own) = cli::own_letter(word) {
-            return Err(failure.help(format!("rbt's own {own} stands before `--`; `rbt {name} --help` has the script's options")));
+            return Err(failure.help(format!("put rbt's own {own} before `--`; `rbt {name} --help` lists the options of the script")));
         }
         let near = diag::nearest(word.trim_start_matches('-'), options.iter().map(|o| o.name.as_str()));
         return Err(match near {
-            Some(near) => failure.help(format!("did you mean `--{near}`? `rbt {name} --help` has them all")),
-            None => failure.help(format!("a command to watch follows -c: rbt {name} -c 'COMMAND'; `rbt {name} --help` has the options")),
+            Some(near) => failure.help(format!("did you mean `--{near}`? `rbt {name} --help` lists the options")),
+            None => failure.help(format!("put a command after -c: rbt {name} -c 'COMMAND'; `rbt {name} --help` lists the options")),
         });
     }
     let slip = params.iter().find(|p| p.len() == 2 && p.starts_with('-') && !p.ends_with(|c: char| c.is_ascii_digit()));
     if let Some(slip) = slip {
-        front.warn(&format!("`{slip}` is an argument of the script, which uses none; rbt has no such option"));
+        front.warn(&format!("the script takes no arguments, and rbt has no option `{slip}`"));
     }
     Ok(())
 }

@@ -32,12 +32,12 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
         let mut sites = compiled.artifact.manifest.programs.iter().flat_map(|p| &p.sites);
         let probe = sites.find(|s| s.name == refused.program).map(|s| &s.pos);
         let span = refused.pos.as_ref().or(probe).map_or_else(Span::default, at);
-        let bug = "if there is no such thing in the script, this is a bug in rbt: please report it with the script";
+        let bug = "if the script does not do this, it is a bug in rbt: please report it with the script";
         let mut help = refused.suggestion.clone().unwrap_or_else(|| bug.to_string());
         if !front.run.verbose {
-            help.push_str("; -v shows the verifier's whole log");
+            help.push_str("; -v shows the full log of the verifier");
         }
-        let message = format!("the kernel's verifier refuses {}: {}", refused.program, refused.reason);
+        let message = format!("the kernel's verifier rejects {}: {}", refused.program, refused.reason);
         return reported(Diagnostic::error("verifier", span, message).help(help), REFUSED, front);
     }
     if let Some(failed) = error.downcast_ref::<AttachFailed>() {
@@ -92,11 +92,11 @@ pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics
         let (span, text) = located(message, sources);
         let (text, help) = match text.contains("stack limit") || text.contains("built-in function 'mem") {
             true => {
-                ("it takes more than the 512 bytes of a BPF program's stack".into(), "keep fewer values at a time, or keep them in maps")
+                ("it needs more than the 512 bytes of a BPF program's stack".into(), "use fewer values at a time, or store them in maps")
             }
             false => (text, "this is a bug in rbt: please report it with the script"),
         };
-        let message = format!("this cannot be compiled: {text}");
+        let message = format!("cannot compile this: {text}");
         // LLVM says it again for each instruction
         if !all.iter().any(|d| d.message == message) {
             all.push(Diagnostic::error("backend", span, message).help(help));

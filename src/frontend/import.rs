@@ -76,7 +76,7 @@ impl Work<'_> {
         let real = path.canonicalize().map_err(|e| {
             let missing = e.kind() == ErrorKind::NotFound;
             let d = fault(if missing { "there is no such file".into() } else { reason(&e) });
-            if missing { d.help("paths count from the directory of the script that imports") } else { d }
+            if missing { d.help("paths are relative to the directory of the importing script") } else { d }
         })?;
         if self.seen.contains(&real) {
             return Ok(());
@@ -95,8 +95,8 @@ impl Work<'_> {
             only_ours(place).map_err(|(why, help)| fault(why).help(help))?;
         }
         let kind = kind(path).ok_or_else(|| {
-            fault("its name does not say what it is".into())
-                .help("rbt scripts end in .bt and C headers in .h; a directory's are imported together")
+            fault("its type is unknown".into())
+                .help("names of rbt scripts end in .bt and those of C headers in .h; a directory imports all of its files")
         })?;
         let header = format!("#include \"{}\"", real.display());
         self.seen.insert(real);
@@ -108,9 +108,9 @@ impl Work<'_> {
                 Ok(())
             }
             Kind::CSource => Err(fault("rbt does not compile C".into()).help(format!(
-                "write what it does as `fn`s in a .bt file; types and constants alone can be imported from a .h file ({shown})"
+                "write the functions as `fn` in a .bt file; types and constants alone can be imported from a .h file ({shown})"
             ))),
-            Kind::Object => Err(fault("rbt does not link BPF objects".into()).help("write what it does as `fn`s in a .bt file")),
+            Kind::Object => Err(fault("rbt does not link BPF objects".into()).help("write the functions as `fn` in a .bt file")),
         }
     }
 
@@ -140,7 +140,7 @@ impl Work<'_> {
         };
         if let Some(item) = tree.config.first() {
             let d = Diagnostic::error("bad-import", item.name.span, "an imported script cannot have a `config` block");
-            self.diags.push(d.related(span, "imported here").help("settings belong to the script that is run: move the block there"));
+            self.diags.push(d.related(span, "imported here").help("move the block to the main script"));
         }
         self.depth += 1;
         self.take(tree, path.parent().unwrap_or(Path::new("")));
@@ -193,5 +193,5 @@ fn only_ours(path: &Path) -> Result<(), (String, String)> {
     let what = if meta.is_dir() { "directory" } else { "file" };
     let remedy = if meta.is_dir() { "move it to a directory of your own, or" } else { "" };
     let remedy = format!("{remedy} chmod o-w {}", path.display());
-    Err((format!("everybody may write to the {what} {}", path.display()), remedy.trim_start().to_string()))
+    Err((format!("anyone can write to the {what} {}", path.display()), remedy.trim_start().to_string()))
 }

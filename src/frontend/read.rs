@@ -56,20 +56,20 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         // A program without -e looks like the name of a file that is not there.
         let word = path.to_string_lossy();
         if word.contains('{') {
-            return missing.help("a program on the command line follows -e: rbt -e 'PROGRAM'");
+            return missing.help("to run a program on the command line, use -e: rbt -e 'PROGRAM'");
         }
         if word.contains(['/', '.']) {
-            return missing.help("check the path; `rbt one-liners` lists scripts that need none");
+            return missing.help("check the path; `rbt one-liners` lists tools that need none");
         }
-        let missing = Failure::new(format!("there is no file `{word}` here, and no one-liner of that name")).code("not-readable");
+        let missing = Failure::new(format!("there is no file `{word}`, and no tool with that name")).code("not-readable");
         let verbs = verbs::VERBS.iter().map(|v| v.name);
         let known = SUBCOMMANDS.iter().map(|s| s.name).chain(verbs).chain(scripts::SCRIPTS.iter().map(|s| s.name));
         if let Some(here) = scripts::elsewhere(&word) {
-            return missing.help(format!("what other tools call so is `{here}` here"));
+            return missing.help(format!("rbt's counterpart is `{here}`"));
         }
         match diag::nearest(&word, known) {
             Some(near) => missing.help(format!("did you mean `rbt {near}`?")),
-            None => missing.help("`rbt one-liners` lists what can be run by name; `rbt -l PATTERN` lists probes"),
+            None => missing.help("`rbt one-liners` lists tools; `rbt -l PATTERN` lists probes"),
         }
     })
 }

@@ -66,8 +66,8 @@ impl Fentry {
     fn on_programs(&self, id: &str, what: &str, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let found = running(id, what, env).map_err(|m| missing(point.span, m))?;
         if found.is_empty() && !what.contains('*') {
-            let d = Diagnostic::error("unknown-function", point.span, format!("no BPF program that runs now has a function `{what}`"));
-            return Err(d.help(format!("`rbt -l '{}:{PROGRAMS}:*'` lists those that can be traced; they need types (BTF)", self.name())));
+            let d = Diagnostic::error("unknown-function", point.span, format!("no loaded BPF program has a function `{what}`"));
+            return Err(d.help(format!("`rbt -l '{}:{PROGRAMS}:*'` lists the traceable ones, which need types (BTF)", self.name())));
         }
         let site = |f: ProgramFunction| ProbeSite {
             kind: super::row(self.name()),
@@ -142,20 +142,20 @@ pub(super) fn unserved(p: &Prototype, sys: &dyn TargetInfo) -> Option<&'static s
         return Some("it returns a struct or a union");
     }
     if p.params.last().is_some_and(|(_, ty)| *ty == Type::Void) {
-        return Some("it takes any number of arguments");
+        return Some("it is variadic");
     }
     for (union, size) in p.params.iter().filter_map(|(_, ty)| shape(ty)) {
         if union || size > TWO_WORDS {
             return Some("one of its arguments is a union or a large struct");
         }
         if !sys.has(Feature::StructArguments) {
-            return Some("one of its arguments is a struct, which trampolines pass since Linux 6.1");
+            return Some("one of its arguments is a struct, which trampolines support since Linux 6.1");
         }
     }
     match words(p) {
-        n if n > MAX_ARGS => Some("it has more arguments than a trampoline passes"),
+        n if n > MAX_ARGS => Some("it has more arguments than a trampoline can pass"),
         n if n > FEW_ARGS && !sys.has(Feature::ManyArguments) => {
-            Some("it has more than six arguments, which trampolines pass since Linux 6.6")
+            Some("it has more than six arguments, which trampolines support since Linux 6.6")
         }
         _ => None,
     }
@@ -187,7 +187,7 @@ impl ProbeKind for Fentry {
         }
         let home = kernel::find(self, Named { module, function: what, probed_otherwise: false }, point, env)?;
         if let Some(why) = [what, &home.function].into_iter().find_map(|name| trampolines::refused(name, self.exit)) {
-            let message = format!("{} cannot be on `{what}`: {}", self.name(), why.said());
+            let message = format!("{} cannot attach to `{what}`: {}", self.name(), why.said());
             let instead = match why {
                 Refusal::Recursive if self.exit => "kretprobe",
                 Refusal::Recursive => "kprobe",
@@ -202,7 +202,7 @@ impl ProbeKind for Fentry {
             return Err(d.help(format!("use kprobe:{what}, whose arguments are arg0, arg1 …")));
         };
         if let Some(why) = unserved(&prototype, env.sys) {
-            let d = Diagnostic::error("not-traceable", point.span, format!("{} cannot be on `{what}`: {why}", self.name()));
+            let d = Diagnostic::error("not-traceable", point.span, format!("{} cannot attach to `{what}`: {why}", self.name()));
             return Err(d.help(format!("use k{}probe:{what}", if self.exit { "ret" } else { "" })));
         }
         let mut site = self.site(&home.module, function, point);
@@ -297,7 +297,7 @@ pub(super) fn function<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env) -> Int
     }
     // without these no two sites share a program
     let (Attach::Trampoline { function, .. } | Attach::Kprobe { function, .. }) = &site.attach else {
-        crate::bug!("{} is on a function of the kernel", site.name)
+        crate::bug!("{} takes a function of the kernel", site.name)
     };
     e.int(env.sys.kernel_symbol(function).unwrap_or(0))
 }

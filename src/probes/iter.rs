@@ -63,7 +63,7 @@ fn of_one_map(name: &str, sys: &dyn TargetInfo) -> bool {
 
 /// The name and the pin of a site.
 fn named(site: &ProbeSite) -> (&str, Option<&PathBuf>) {
-    let Attach::Iter { name, pin, .. } = &site.attach else { crate::bug!("{} is no iterator", site.name) };
+    let Attach::Iter { name, pin, .. } = &site.attach else { crate::bug!("{} is not an iterator", site.name) };
     (name, pin.as_ref())
 }
 
@@ -78,8 +78,12 @@ impl ProbeKind for Iter {
             [what] if !what.is_empty() => (*what, None),
             [what, pin] if !what.is_empty() && !pin.is_empty() => (*what, Some(*pin)),
             _ => {
-                return Err(Diagnostic::error("bad-probe", point.span, "iter takes a sort of object, and perhaps a file to pin it as")
-                    .help(format!("write {}", self.usage())));
+                return Err(Diagnostic::error(
+                    "bad-probe",
+                    point.span,
+                    "iter takes a kind of object, and optionally a file to pin the iterator to",
+                )
+                .help(format!("write {}", self.usage())));
             }
         };
         if let Some(m) = env.sys.types_missing() {
@@ -97,8 +101,9 @@ impl ProbeKind for Iter {
         };
         let usable = |name: &str| -> Result<(), Diagnostic> {
             if of_one_map(name, env.sys) {
-                let d = Diagnostic::error("unsupported", point.span, format!("iter:{name} goes through one map, and none can be named"));
-                return Err(d.help("iter:bpf_map goes through the maps themselves"));
+                let d =
+                    Diagnostic::error("unsupported", point.span, format!("iter:{name} iterates over one map, and scripts cannot name one"));
+                return Err(d.help("iter:bpf_map iterates over all maps"));
             }
             let of_tasks = objects(name, env.sys).any(|f| f.name == "task");
             let option = match (env.settings.pid, env.settings.cgroup) {
@@ -107,16 +112,14 @@ impl ProbeKind for Iter {
                 (None, None) => return Ok(()),
             };
             if !of_tasks {
-                let message =
-                    format!("{option} limits iterators over tasks and what they have; iter:{name} goes through what is no task's");
-                return Err(Diagnostic::error("not-here", point.span, message).help(format!("leave out {option}")));
+                let message = format!("{option} limits only iterators over tasks and their resources, not iter:{name}");
+                return Err(Diagnostic::error("not-here", point.span, message).help(format!("remove {option}")));
             }
             if let Some(within) = env.settings.cgroup
                 && (within.level.is_none() || path_to_cgroup(env.sys).is_none())
             {
-                let message =
-                    format!("{option} cannot limit an iterator here: how deep that cgroup is, or where tasks have theirs, is not known");
-                return Err(Diagnostic::error("not-here", point.span, message).help("select in the probe's predicate"));
+                let message = format!("{option} cannot limit an iterator here: the depth of the cgroup or the layout of tasks is unknown");
+                return Err(Diagnostic::error("not-here", point.span, message).help("use a predicate instead"));
             }
             Ok(())
         };
@@ -134,7 +137,7 @@ impl ProbeKind for Iter {
             let d = Diagnostic::error("unknown-probe-name", point.span, format!("this kernel has no iterator `{what}`"));
             let names = names(env);
             let d = d.suggest(what, names.iter().map(String::as_str));
-            return Err(if d.help.is_some() { d } else { d.help("`rbt -l 'iter:*'` lists what there is") });
+            return Err(if d.help.is_some() { d } else { d.help("`rbt -l 'iter:*'` lists what is available") });
         }
         usable(what)?;
         Ok(vec![site(what)])

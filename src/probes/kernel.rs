@@ -23,7 +23,7 @@ pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<
         [what] => (None, *what),
         [module, what] => (Some(*module), *what),
         _ => {
-            let message = format!("{} takes a function, and perhaps its module before it", kind.name());
+            let message = format!("{} takes a function, and optionally its module before it", kind.name());
             return Err(Diagnostic::error("bad-probe", point.span, message).help(format!("write {}", kind.usage())));
         }
     };
@@ -48,7 +48,7 @@ pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env:
     let Named { module, function, .. } = named;
     if let Some(module) = module.filter(|m| !env.sys.has_module(m)) {
         let d = Diagnostic::error("unknown-module", point.span, format!("the kernel has no module `{module}`"));
-        return Err(d.help("`lsmod` lists those that are loaded; `vmlinux` is the kernel itself"));
+        return Err(d.help("`lsmod` lists the loaded modules; `vmlinux` is the kernel itself"));
     }
     let homes = env.sys.function_homes(function).map_err(|m| missing(point.span, m))?;
     let is_in = |m: &str| homes.iter().find(|h| h.module == m);
@@ -77,31 +77,31 @@ fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &Attac
         if probed_otherwise && env.settings.allow_unsafe {
             return Ok(Home { module: module.unwrap_or(KERNEL).into(), function: function.into() });
         }
-        let d = Diagnostic::error("not-traceable", point.span, format!("the kernel does not let `{function}` be traced"));
+        let d = Diagnostic::error("not-traceable", point.span, format!("the kernel does not allow tracing `{function}`"));
         return Err(d.help(match probed_otherwise {
-            true => "it is there, but not in the kernel's list of functions that can be; --unsafe tries all the same",
-            false => "it is there, but not in the kernel's list of functions that can be",
+            true => "it exists, but the kernel's list of traceable functions lacks it; --unsafe tries anyway",
+            false => "it exists, but the kernel's list of traceable functions lacks it",
         }));
     }
     let listed = env.sys.functions().ok();
     if let Some(part) = symbols.parts.first() {
-        let message = format!("the compiler left no `{function}`: it was inlined or cut into parts");
+        let message = format!("the compiler inlined `{function}` or split it into parts");
         let d = Diagnostic::error("inlined", point.span, message);
         let traceable = symbols.parts.iter().find(|p| listed.is_some_and(|l| l.named(p).next().is_some()));
         return Err(match traceable {
-            Some(part) => d.help(format!("what is left of it can be traced: `{name}:\"{part}\"`")),
-            None => d.help(format!("what is left of it, such as `{part}`, cannot be traced; trace the functions that call it")),
+            Some(part) => d.help(format!("you can trace the remaining part: `{name}:\"{part}\"`")),
+            None => d.help(format!("the remaining parts, such as `{part}`, cannot be traced; trace the functions that call it")),
         });
     }
     if env.sys.prototype(module, function).is_some() {
-        let message = format!("`{function}` is inlined everywhere: its types are known, but no code of its own is there");
+        let message = format!("`{function}` is inlined everywhere: it has types but no code of its own");
         return Err(Diagnostic::error("inlined", point.span, message).help("trace the functions that call it"));
     }
     let d = Diagnostic::error("unknown-function", point.span, format!("the kernel has no function `{function}`"));
     let near = listed.and_then(|l| nearest(function, l.all().map(|f| f.name).filter(|f| may_be_near(function, f))).map(str::to_owned));
     Err(match near {
-        Some(near) => d.help(format!("did you mean `{near}`? One that is inlined everywhere leaves no trace")),
-        None => d.help(format!("`rbt -l '{name}:*'` lists what there is; a function that is inlined everywhere leaves no trace")),
+        Some(near) => d.help(format!("did you mean `{near}`? A function that is inlined everywhere does not appear")),
+        None => d.help(format!("`rbt -l '{name}:*'` lists what is available; a function that is inlined everywhere does not appear")),
     })
 }
 

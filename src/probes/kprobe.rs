@@ -63,7 +63,7 @@ impl Kprobe {
 
     fn by_address(&self, what: &str, address: u64, point: &AttachPoint, env: &Env) -> Result<ProbeSite, Diagnostic> {
         if !env.settings.allow_unsafe {
-            let d = Diagnostic::error("unsafe", point.span, format!("`{what}` is an address, which may be amid an instruction"));
+            let d = Diagnostic::error("unsafe", point.span, format!("`{what}` is an address, which may be within an instruction"));
             return Err(d.help("name the function and an offset, or allow it with --unsafe"));
         }
         let attach = Attach::Kprobe { module: None, function: String::new(), place: address, ret: self.ret, many: false };
@@ -97,7 +97,7 @@ impl Kprobe {
             );
         };
         if self.ret {
-            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("drop the offset, or use kprobe"));
+            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("remove the offset, or use kprobe"));
         }
         Ok((name, by))
     }
@@ -109,7 +109,7 @@ fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
     if let Attach::Trampoline { module, function, .. } = &site.attach {
         return (Some(module), function, 0);
     }
-    let Attach::Kprobe { module, function, place, .. } = &site.attach else { crate::bug!("{} is on a function", site.name) };
+    let Attach::Kprobe { module, function, place, .. } = &site.attach else { crate::bug!("{} takes a function", site.name) };
     (module.as_deref(), function, *place)
 }
 
@@ -190,16 +190,16 @@ impl ProbeKind for Kprobe {
         let (module, function, _) = target(site);
         let module = module.unwrap_or(KERNEL);
         if env.settings.refuses(Mechanism::Fentry) {
-            return Lowering::literal("a trampoline will not do, or is turned off");
+            return Lowering::literal("a trampoline cannot be used, or is turned off");
         }
         if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.has(*c))
             || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx))
         {
-            return Lowering::literal("it asks for more than a trampoline has");
+            return Lowering::literal("it needs more than a trampoline provides");
         }
         // a trampoline's begins in the function that returns
         if self.ret && asks.caps.has(ContextFeatures::STACK) {
-            return Lowering::literal("it takes a stack");
+            return Lowering::literal("it records a stack");
         }
         match trampolines::refused(function, self.ret) {
             Some(Refusal::Recursive) => return Lowering::literal("every trampoline runs the function itself"),
@@ -217,7 +217,7 @@ impl ProbeKind for Kprobe {
             ArgRef::Func | ArgRef::Named(_) | ArgRef::All | ArgRef::Ctx => true,
         };
         if !plain || !asks.args.iter().all(there) {
-            return Lowering::literal("it asks for more than a trampoline has");
+            return Lowering::literal("it needs more than a trampoline provides");
         }
         let attach = Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.ret };
         Lowering { lowered: Some(Mechanism::Fentry), attaches: vec![attach], why: "the kernel's types describe the function".into() }
@@ -308,7 +308,7 @@ fn by_one_link(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
     let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.has(*c))
         || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
-        return Lowering::literal("it asks for more than one link has");
+        return Lowering::literal("it needs more than a link provides");
     }
     let many = |site: &ProbeSite| {
         let mut attach = site.attach.clone();

@@ -69,7 +69,9 @@ impl ProbeKind for Lsm {
         let all = hooks(env);
         if all.is_empty() {
             let d = Diagnostic::error("no-lsm", point.span, "the kernel has no BPF among its security modules");
-            return Err(d.help("it takes CONFIG_BPF_LSM, since Linux 5.7; `fentry:security_…` is on the callers of the hooks"));
+            return Err(d.help(
+                "use a kernel with CONFIG_BPF_LSM (Linux 5.7 or newer), or `fentry:security_…`, which traces the callers of the hooks",
+            ));
         }
         if hook.contains('*') {
             return Ok(all.iter().filter(|known| matches(&hook, known)).map(|known| site(known)).collect());

@@ -375,7 +375,7 @@ fn well_placed(placed: Placed, function: &str, by: u64, span: Span) -> Result<()
         Placed::Instruction | Placed::Unknown => Ok(()),
         Placed::Outside(size) => {
             let d = Diagnostic::error("bad-offset", span, format!("offset {by} is outside `{function}`, which has {size} bytes"));
-            Err(d.help("an offset must lie inside the function, at the start of an instruction; --unsafe lifts this check"))
+            Err(d.help("an offset must be within the function, at the start of an instruction; --unsafe disables this check"))
         }
         Placed::Midst => {
             let message = format!("no instruction of `{function}` is known to start at offset {by}");
@@ -386,7 +386,7 @@ fn well_placed(placed: Placed, function: &str, by: u64, span: Span) -> Result<()
 
 /// What may come of a probe in the wrong place, and how it is had all the same.
 const MIDST: &str =
-    "a probe in the midst of an instruction can crash the program: `objdump -d` shows where they start; --unsafe lifts this check";
+    "a probe within an instruction can crash the program: `objdump -d` shows where instructions start; --unsafe disables this check";
 
 /// What the machine lacks, as a diagnostic.
 fn missing(span: Span, m: Missing) -> Diagnostic {

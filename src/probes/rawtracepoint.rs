@@ -37,8 +37,12 @@ impl ProbeKind for RawTracepoint {
             [event] => ("*", *event),
             [module, event] => (*module, *event),
             _ => {
-                return Err(Diagnostic::error("bad-probe", point.span, "rawtracepoint takes an event, and perhaps its module before it")
-                    .help(format!("write {}", self.usage())));
+                return Err(Diagnostic::error(
+                    "bad-probe",
+                    point.span,
+                    "rawtracepoint takes an event, and optionally its module before it",
+                )
+                .help(format!("write {}", self.usage())));
             }
         };
         let site = |module: &str, event: &str| ProbeSite {

@@ -68,11 +68,7 @@ impl ProbeKind for Special {
         if self.attach == Attach::Signal {
             let given = super::parts::<2>(self, point)?;
             if given != SIGNAL {
-                let d = Diagnostic::error(
-                    "bad-probe",
-                    point.span,
-                    format!("`{}` is nothing that {} can wait for", given.join(":"), self.name()),
-                );
+                let d = Diagnostic::error("bad-probe", point.span, format!("{1} does not support `{0}`", given.join(":"), self.name()));
                 return Err(d.help(format!("write {}", self.usage())));
             }
             let name = format!("{}:{}", self.name(), SIGNAL.join(":"));

@@ -148,13 +148,11 @@ pub fn choose(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
         return Lowering::literal(format!("an estimated {share} of 1,000 system calls are traced"));
     }
     match by_raw_program(&calls, env) {
-        Some(attaches) if asks.company_is_raw => {
-            chosen(Mechanism::RawSyscalls, attaches, "another probe of one of its calls is served by it")
-        }
-        Some(attaches) if takes_a_stack => chosen(Mechanism::RawSyscalls, attaches, "it takes a stack"),
+        Some(attaches) if asks.company_is_raw => chosen(Mechanism::RawSyscalls, attaches, "another probe on one of its calls uses it"),
+        Some(attaches) if takes_a_stack => chosen(Mechanism::RawSyscalls, attaches, "it records a stack"),
         Some(attaches) if calls.len() > MOST_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
         Some(attaches) => chosen(Mechanism::RawSyscalls, attaches, format!("an estimated {share} of 1,000 system calls are traced")),
-        None => Lowering::literal("no raw tracepoint is of one system call alone"),
+        None => Lowering::literal("no raw tracepoint covers a single system call"),
     }
 }
 
@@ -191,7 +189,7 @@ fn by_trampolines(calls: &[SystemCall], asks: &BodyNeeds, env: &Env) -> Option<L
         Some(Attach::Trampoline { module: KERNEL.into(), program: None, function: function?, exit: !call.enter })
     };
     let attaches: Option<Vec<Attach>> = calls.iter().map(attach).collect();
-    Some(chosen(Mechanism::Fentry, attaches?, "other system calls pay nothing"))
+    Some(chosen(Mechanism::Fentry, attaches?, "other system calls have no overhead"))
 }
 
 /// Leaves a program that runs for calls of 32-bit programs too.

@@ -57,7 +57,7 @@ impl ProbeKind for Timer {
         let every = match parts.as_slice() {
             ["hz", n] => match number(n) {
                 Some(n) if n > 0 => SamplePeriod::Frequency(n),
-                _ => return Err(wrong(format!("`{n}` is not a number of times per second"))),
+                _ => return Err(wrong(format!("`{n}` is not a frequency"))),
             },
             [unit, n] => match (UNITS.iter().find(|(u, _)| u == unit), number(n)) {
                 (Some((_, ns)), Some(n)) if n > 0 => SamplePeriod::Period(n.saturating_mul(*ns)),
@@ -69,7 +69,7 @@ impl ProbeKind for Timer {
             },
             [duration] => match number(duration) {
                 Some(n) if n > 0 => SamplePeriod::Period(n),
-                _ => return Err(wrong(format!("`{duration}` is not a length of time"))),
+                _ => return Err(wrong(format!("`{duration}` is not a duration"))),
             },
             _ => return Err(wrong(format!("{} takes a unit and a number", self.name()))),
         };

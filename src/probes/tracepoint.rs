@@ -68,13 +68,13 @@ impl ProbeKind for Tracepoint {
             let near = crate::diag::nearest(&event, all.iter().filter(|(c, _)| *c == category).map(|(_, e)| e.as_str()));
             return Err(match near {
                 Some(e) => error.help(format!("did you mean `tracepoint:{category}:{e}`?")),
-                None => error.help(format!("`rbt -l 'tracepoint:{category}:*'` lists what there is")),
+                None => error.help(format!("`rbt -l 'tracepoint:{category}:*'` lists what is available")),
             });
         }
         let near = crate::diag::nearest(&category, all.iter().map(|(c, _)| c.as_str())).map(str::to_owned);
         Err(match near {
             Some(c) => error.help(format!("did you mean the category `{c}`?")),
-            None => error.help("`rbt -l 'tracepoint:*'` lists what there is"),
+            None => error.help("`rbt -l 'tracepoint:*'` lists what is available"),
         })
     }
 
@@ -115,15 +115,15 @@ impl ProbeKind for Tracepoint {
             return Lowering::literal("the raw form is turned off");
         }
         if sites.len() > 1 && !env.sys.has(Feature::RawTracepointCookie) {
-            return Lowering::literal("this kernel does not tell raw tracepoints apart");
+            return Lowering::literal("this kernel does not distinguish raw tracepoints");
         }
         // where the stack begins depends on the mechanism
         if asks.caps.has(ContextFeatures::STACK) {
-            return Lowering::literal("it takes a stack");
+            return Lowering::literal("it records a stack");
         }
         let names = || sites.iter().map(Self::names_of);
         if names().any(|(category, event)| env.sys.is_dynamic_tracepoint(category, event)) {
-            return Lowering::literal("an event made at run time has no raw form");
+            return Lowering::literal("an event created at run time has no raw form");
         }
         // that there is a raw form is seen when it is attached: only fields are worth a look at the kernel's types
         if !asks.args.is_empty() {
@@ -131,11 +131,11 @@ impl ProbeKind for Tracepoint {
             let raw = if let [site] = sites { env.sys.raw_tracepoint(Self::names_of(site).1) } else { None };
             let there = |a: &ArgRef| matches!((a, &raw), (ArgRef::Named(f), Some(raw)) if raw_argument(raw, f).is_some());
             if !asks.args.iter().all(there) {
-                return Lowering::literal("it asks for what is in the event's record alone");
+                return Lowering::literal("it uses fields that only the event's record has");
             }
         }
         let attaches = names().map(|(_, event)| Attach::RawTracepoint { name: event.into() }).collect();
-        Lowering { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it asks for nothing that is in the record alone".into() }
+        Lowering { lowered: Some(Mechanism::RawTracepoint), attaches, why: "it uses no fields that only the record has".into() }
     }
 
     fn program(&self, site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -48,7 +48,7 @@ impl ProbeKind for Trial {
             return Err(Diagnostic::error("bad-probe", point.span, "a name is empty").help(format!("write {}", self.usage())));
         }
         if self.bench && env.settings.mode == Mode::Bench && !env.sys.has(Feature::Loop) {
-            let what = "this kernel cannot run a program over and over (bpf_loop, Linux 5.17)".into();
+            let what = "this kernel cannot run a program repeatedly (bpf_loop, Linux 5.17)".into();
             return Err(missing(point.span, Missing { what, help: None }));
         }
         let attach = Attach::Trial { bench: self.bench };

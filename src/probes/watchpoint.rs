@@ -23,7 +23,7 @@ static INFO: Info = Info {
 /// bpftrace had it until 0.24.
 pub(super) const REMOVED: (&str, &str) = (
     "asyncwatchpoint",
-    "bpftrace has none any more; give watchpoint the address: a uprobe prints it, and -p limits the watch to its process",
+    "bpftrace no longer has it; give watchpoint the address, which a uprobe can print, and limit it to the process with -p",
 );
 
 /// What processors can watch: `HW_BREAKPOINT_…` of include/uapi/linux/hw_breakpoint.h, and what modes there are by machine.
@@ -64,34 +64,34 @@ impl ProbeKind for Watchpoint {
             Some(0) => return Err(wrong("nothing is at address 0".into())),
             Some(n) => n,
             None if place.contains('+') => {
-                return Err(wrong(format!("`{place}`: arguments of functions cannot be watched"))
-                    .help("give the address: a uprobe prints it, and -p limits the watch to its process"));
+                return Err(wrong(format!("`{place}`: function arguments cannot be watched"))
+                    .help("give the address, which a uprobe can print, and limit the probe to the process with -p"));
             }
             None if place.starts_with(|c: char| c.is_ascii_digit()) => return Err(wrong(format!("`{place}` is not an address"))),
             None => {
                 if let Some(address) = env.sys.kernel_symbol(&place) {
                     address
                 } else {
-                    let what = format!("the kernel has no symbol `{place}`, or does not tell where it is");
+                    let what = format!("the kernel has no symbol `{place}`, or hides its address");
                     return Err(missing(point.span, Missing { what, help: Some("give the address as a number".into()) }));
                 }
             }
         };
         let Some(length) = super::whole_number(&length).filter(|n| LENGTHS.contains(n)) else {
-            return Err(wrong(format!("`{length}` is not a length that can be watched")).help("1, 2, 4 or 8 bytes"));
+            return Err(wrong(format!("`{length}` is not a valid length")).help("1, 2, 4 or 8 bytes"));
         };
         let here = MACHINES.iter().find(|(machine, _)| *machine == std::env::consts::ARCH).map_or(&[][..], |(_, modes)| *modes);
         let Some(mode) = mode(&modes).filter(|m| here.contains(m)) else {
-            let d = wrong(format!("`{modes}` is not what this machine can watch for"));
+            let d = wrong(format!("this machine does not support the mode `{modes}`"));
             let can: Vec<String> = here.iter().map(|m| letters(*m)).collect();
             return Err(d.help(match can.as_slice() {
-                [] => "it can watch nothing".into(),
+                [] => "it supports none".into(),
                 can => format!("one of {}", can.join(", ")),
             }));
         };
         if mode != EXECUTE && !address.is_multiple_of(length) {
-            return Err(wrong(format!("{address:#x} is no multiple of {length}: the processor watches whole words only"))
-                .help("watch fewer bytes, or from an address below"));
+            return Err(wrong(format!("{address:#x} is not a multiple of {length}: the CPU watches aligned words only"))
+                .help("watch fewer bytes, or use a lower address"));
         }
         let name = format!("watchpoint:{place}:{length}:{modes}");
         let attach = Attach::Breakpoint { address, length, mode };

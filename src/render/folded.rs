@@ -68,8 +68,8 @@ impl Folded {
             }
         }
         if left_out > 0 {
-            let why = if view.keyed { "their values are no numbers above zero" } else { "it has no key to fold" };
-            to.err.extend_from_slice(format!("{}: {left_out} left out of the folded stacks: {why}\n", view.name).as_bytes());
+            let why = if view.keyed { "their values are not positive numbers" } else { "it has no key to fold" };
+            to.err.extend_from_slice(format!("{}: {left_out} omitted from the folded stacks: {why}\n", view.name).as_bytes());
         }
         for (line, n) in lines {
             to.out.extend_from_slice(&line);
@@ -181,7 +181,7 @@ mod tests {
     fn what_is_no_width_is_left_out_and_told() {
         let (out, err) = folded(true, vec![(stack(false, &["f"]), Value::Int(-1)), (stack(false, &[]), Value::Int(1))]);
         assert_eq!(out, "[no stack] 1\n");
-        assert!(err.starts_with("@: 1 left out"), "{err}");
+        assert!(err.starts_with("@: 1 omitted"), "{err}");
         assert_eq!(folded(false, vec![(Value::None, Value::Int(7))]).0, "");
     }
 }

@@ -526,9 +526,9 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
         b'T' => Conversion::Duration,
         b'B' => Conversion::Size,
         b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
-            return fail(format!("`%{}` is not supported: decimals are shown by `%f`", char::from(letter)));
+            return fail(format!("`%{}` is not supported: use `%f` for decimals", char::from(letter)));
         }
-        b'n' => return fail("`%n` is not supported: a format string only reads".into()),
+        b'n' => return fail("`%n` is not supported".into()),
         b'%' => return Ok(Found::Percent),
         _ => return Ok(Found::Nothing),
     };
@@ -726,7 +726,7 @@ mod tests {
             let error = parse(format.as_bytes()).unwrap_err();
             assert!(error.offset == at && error.message.contains(needle), "{error:?}");
         };
-        fails("a %e", 2, "`%e` is not supported: decimals are shown by `%f`");
+        fails("a %e", 2, "`%e` is not supported: use `%f` for decimals");
         fails("%5.2g", 0, "`%g`");
         fails("%n", 0, "`%n`");
         fails("%*d", 0, "`*`");

@@ -481,9 +481,9 @@ fn counts() {
     let zeros = "\"refused\": 0, \"unstored\": 0, \"cut\": 0, \"unkept\": 0}";
     says(
         &two,
-        "WARNING: uprobe:\"x\":f: events that found no room in the ring buffer (raise perf_rb_pages), of 9: 2\n\
-         WARNING: end: events that found no room in the ring buffer (raise perf_rb_pages), of 5: 4; \
-         runs left out, since a probe was at work on that CPU: 1\n\
+        "WARNING: uprobe:\"x\":f: events found no space in the ring buffer (raise perf_rb_pages), of 9: 2\n\
+         WARNING: end: events found no space in the ring buffer (raise perf_rb_pages), of 5: 4; \
+         runs skipped, because a probe was running on that CPU: 1\n\
          WARNING: Total lost event count: 6\n",
         &format!(
             "{{\"type\": \"probe_counts\", \"data\": [{{\"probe\": \"begin\", \"sent\": 3, \"dropped\": 0, \"missed\": 0, {zeros},\

@@ -100,14 +100,14 @@ fn map(view: &MapView, style: Style, table: bool, to: &mut Vec<u8>) {
 /// A line for each probe that could not do all, then how many events were lost in all.
 fn incomplete(counts: &[Counts], to: &mut Vec<u8>) {
     for of in counts.iter().filter(|of| !of.complete()) {
-        let lost = format!("events that found no room in the ring buffer (raise perf_rb_pages), of {}", of.sent);
+        let lost = format!("events found no space in the ring buffer (raise perf_rb_pages), of {}", of.sent);
         let parts = [
             (of.dropped, lost.as_str()),
-            (of.missed, "runs left out, since a probe was at work on that CPU"),
-            (of.refused, "map updates that full maps refused (raise max_map_keys)"),
-            (of.unstored, "map updates for which the kernel had no memory at that moment"),
-            (of.cut, "strings cut (raise max_strlen)"),
-            (of.unkept, "stacks that found no room in their table (raise max_stacks)"),
+            (of.missed, "runs skipped, because a probe was running on that CPU"),
+            (of.refused, "map updates failed because maps were full (raise max_map_keys)"),
+            (of.unstored, "map updates failed for lack of kernel memory"),
+            (of.cut, "strings truncated (raise max_strlen)"),
+            (of.unkept, "stacks found no space in the stack table (raise max_stacks)"),
         ];
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}")).collect();
         to.extend_from_slice(format!("WARNING: {}: {}\n", plain(&of.probe), parts.join("; ")).as_bytes());

@@ -167,7 +167,7 @@ impl Prompt {
         let failure = Failure::new(format!("there is no map `{whole}`")).code("undefined-map");
         Err(match nearest(&whole, maps.iter().map(|m| m.name.as_str())) {
             Some(near) => failure.help(format!("did you mean `{near}`?")),
-            None => failure.help("`:maps` lists those there are"),
+            None => failure.help("`:maps` lists the maps"),
         })
     }
 
@@ -198,7 +198,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// Tells that an argument is missing.
 fn wanted(what: &str, example: &str) -> Failure {
-    Failure::new(format!("{what} is missing")).code("usage").help(format!("for instance {example}"))
+    Failure::new(format!("{what} is missing")).code("usage").help(format!("for example {example}"))
 }
 
 fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
@@ -207,12 +207,12 @@ fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
     if let Some(c) = command {
         text = format!(":{} {}\n  {}\n", c.name, c.takes, c.doc);
     } else if word.is_empty() {
-        text.push_str("Type a probe and its block; it runs beside the others until it is dropped. Type an expression for its value.\n\n");
+        text.push_str("Type a probe and its block to trace; it runs until you drop it. Type an expression to see its value.\n\n");
         let width = TABLE.iter().map(|c| c.name.len() + c.takes.chars().count() + 1).max().unwrap_or_default();
         for c in TABLE {
             text.push_str(&format!("  :{:<width$}  {}\n", format!("{} {}", c.name, c.takes), c.doc));
         }
-        text.push_str("\nTab completes, Ctrl-R searches what was typed before, Ctrl-C twice leaves, as Ctrl-D does.\n");
+        text.push_str("\nTab completes, Ctrl-R searches the history, and Ctrl-D or two Ctrl-C leave the prompt.\n");
     } else {
         let commands: Vec<&str> = TABLE.iter().map(|c| c.name).collect();
         text = crate::help::about(word, &commands)?;
@@ -362,7 +362,7 @@ fn top(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         let plain = !matches!(&map.value, Type::Agg(agg) if agg.function.contains("hist") || agg.function == "tseries");
         let most = if plain { Some(most.unwrap_or(room).min(room)) } else { most };
         let mut page =
-            format!("{} {}   {:.0} s   any key ends this\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
+            format!("{} {}   {:.0} s   press any key to stop\n\n", map.name, shape(&map), since.elapsed().as_secs_f64()).into_bytes();
         page.extend(prompt.evaluate(&printing(&map, most))?);
         Ok::<_, TopFailed>(page)
     });
@@ -433,7 +433,7 @@ fn cost(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
         prompt.say("nothing runs\n");
         return Ok(Next::Go);
     }
-    let denied = |e: std::io::Error| Failure::new(format!("the kernel does not time programs: {e}")).code("no-permission");
+    let denied = |e: std::io::Error| Failure::new(format!("the kernel cannot measure the run time of programs: {e}")).code("no-permission");
     if prompt.timed.is_none() {
         prompt.timed = Some(cost::measure().map_err(denied)?);
     }
@@ -493,7 +493,7 @@ fn save(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
     written.map_err(|e| {
         let failure = Failure::new(format!("cannot write {file}: {e}")).code("not-written");
-        if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is left alone; give another name") } else { failure }
+        if e.kind() == std::io::ErrorKind::AlreadyExists { failure.help("it is not overwritten; give another name") } else { failure }
     })?;
     let n = prompt.running.len() + prompt.world.definitions.borrow().len();
     prompt.say(&format!("{n} entr{} written to {file}\n", if n == 1 { "y" } else { "ies" }));
@@ -542,7 +542,7 @@ fn load(prompt: &mut Prompt, file: &str) -> Result<Next, Failure> {
     interrupts::forget();
     let part = input::read_while(Path::new(file), input::TEXT + 1, &|| !interrupts::taken()).map_err(|e| cannot(reason(&e)))?;
     if part.left {
-        return Err(cannot("Ctrl-C came before its end".into()));
+        return Err(cannot("interrupted by Ctrl-C".into()));
     }
     let bytes = input::within(part.bytes, input::TEXT).map_err(|e| cannot(reason(&e)))?;
     let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text".into()))?;

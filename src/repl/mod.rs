@@ -120,7 +120,7 @@ struct Prompt {
 /// Errors: standard input that has nothing, or cannot be read.
 pub fn prompt(run: &Run) -> Result<u8, Failure> {
     if let Some((_, option)) = for_scripts(run).into_iter().find(|(given, _)| *given) {
-        return Err(Failure::new(format!("there is no script for {option}")).help("give a FILE, or -e 'PROGRAM'"));
+        return Err(Failure::new(format!("{option} needs a script")).help("give a FILE, or -e 'PROGRAM'"));
     }
     let person = io::stdin().is_terminal() && io::stdout().is_terminal();
     let sys = Live::with_functions(run.traceable_functions.clone()).with_debug_dirs(&run.settings.debug_dirs);
@@ -214,7 +214,7 @@ fn in_person(world: Rc<Workspace>, file: Option<Arc<File>>) -> Result<u8, Failur
     }
     prompt.leave();
     if let (Some(path), Some(why)) = (&history, unkept) {
-        warn(&format!("the history was not kept in {}: {why}\n", path.display()));
+        warn(&format!("cannot save the history in {}: {why}\n", path.display()));
     }
     Ok(0)
 }
@@ -279,7 +279,7 @@ fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result
         };
         interrupted = false;
         let Ok(line) = String::from_utf8(line) else {
-            prompt.fail(&Failure::new("this line is no text: it is not UTF-8").code("not-readable"));
+            prompt.fail(&Failure::new("this line is not UTF-8 text").code("not-readable"));
             text.clear();
             continue;
         };
@@ -382,7 +382,7 @@ impl Prompt {
             report(&failure, self.world.run.color);
         }
         if !self.world.run.quiet {
-            self.say("A probe and its block to trace, an expression for its value; :help for more, Ctrl-D to leave.\n");
+            self.say("Type a probe and its block to trace, or an expression to see its value. :help lists commands; Ctrl-D leaves.\n");
         }
     }
 

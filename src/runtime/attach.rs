@@ -425,44 +425,42 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
         (Attach::Tracepoint { .. }, libc::ENOENT) => "no such tracepoint".into(),
         // what it runs is a kprobe's or a uprobe's handler, which takes programs of that type alone (kernel/events/core.c)
         (Attach::Tracepoint { category, event }, libc::EINVAL) if sys.is_dynamic_tracepoint(category, event) => {
-            "an event made at run time takes no program of a tracepoint: trace the function itself (kprobe, uprobe)".into()
+            "an event created at run time does not support tracepoint programs: trace the function itself (kprobe, uprobe)".into()
         }
-        (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads behind the end of the tracepoint's record".into(),
-        (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} is not there", path.display()),
+        (Attach::Tracepoint { .. }, libc::EACCES) => "the program reads beyond the end of the tracepoint's record".into(),
+        (Attach::Uprobe { path, .. } | Attach::Usdt { path, .. }, libc::ENOENT) => format!("{} does not exist", path.display()),
         // a machine without such a counter says that there is no such event
         (Attach::Perf { ty: libbpf_sys::PERF_TYPE_HARDWARE, .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "this machine does not count that event".into()
         }
-        (Attach::Breakpoint { .. }, libc::ENOSPC) => {
-            "the processor can watch no more places: each has four, and others may hold some".into()
-        }
+        (Attach::Breakpoint { .. }, libc::ENOSPC) => "no free breakpoint: each CPU has four, and others may use some".into(),
         (Attach::Breakpoint { .. }, libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => "this machine has no hardware breakpoints".into(),
-        (Attach::Breakpoint { .. }, libc::EINVAL) => "the kernel lets nothing be watched there, or not so".into(),
+        (Attach::Breakpoint { .. }, libc::EINVAL) => "the kernel does not allow this watchpoint".into(),
         (Attach::Breakpoint { .. }, libc::ESRCH) => "the process has ended".into(),
         (Attach::Uprobe { .. } | Attach::Usdt { .. } | Attach::Iter { .. }, libc::ESRCH)
         | (Attach::Perf { .. }, libc::ESRCH | libc::ENOENT) => "the process has ended".into(),
         (Attach::Uprobe { offset, .. } | Attach::Usdt { offset, .. }, libc::EINVAL) => {
-            format!("the kernel takes no probe at offset {offset:#x} of that file")
+            format!("the kernel does not accept a probe at offset {offset:#x} of that file")
         }
         (Attach::Uprobe { .. } | Attach::Usdt { .. }, libc::EILSEQ | libc::EIO | 524) => {
-            "not the start of an instruction, or one that cannot be probed".into()
+            "not the start of an instruction, or an instruction that cannot be probed".into()
         }
         (Attach::Kprobe { .. }, libc::EADDRNOTAVAIL) => "several functions have that name: give the module, or use fentry".into(),
         (Attach::Kprobe { function, .. }, libc::ENOENT | libc::ESRCH) if function.is_empty() => {
             "the kernel has no code at that address".into()
         }
         (Attach::Kprobe { function, .. }, libc::ENOENT | libc::ESRCH) => match sys.text_symbols(function).parts.first() {
-            Some(part) => format!("the compiler left no such function: it was inlined, or is `{part}` now"),
-            None => "the kernel has no such function that can be probed".into(),
+            Some(part) => format!("the compiler inlined the function, or turned it into `{part}`"),
+            None => "the kernel has no such function, or does not allow probing it".into(),
         },
         (Attach::Kprobe { .. }, libc::EILSEQ) => "not the start of an instruction".into(),
-        (Attach::Kprobe { place: 0, .. }, libc::EINVAL) => "the kernel lets no probe be put there".into(),
-        (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or one that cannot be probed".into(),
+        (Attach::Kprobe { place: 0, .. }, libc::EINVAL) => "the kernel does not allow a probe there".into(),
+        (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or an instruction that cannot be probed".into(),
         (Attach::Perf { every: SamplePeriod::Frequency(_), .. }, libc::EINVAL) => {
             let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
             format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
         }
-        (_, libc::E2BIG) => "too many programs are on it already".into(),
+        (_, libc::E2BIG) => "too many programs are attached to it".into(),
         (_, libc::EMFILE) => "too many open files: see ulimit -n".into(),
         _ => return text,
     };

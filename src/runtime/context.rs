@@ -184,7 +184,7 @@ impl<'a> RunContext<'a> {
     pub(super) fn still(&mut self, bytes: u64) {
         // less is printed before anybody has read the note
         if self.settings.warning_level > 0 && bytes >= 64 << 10 {
-            let note = format!("note: events of {} KiB are still to be printed; another Ctrl-C ends that at once\n", bytes / 1024);
+            let note = format!("note: {} KiB of events remain to be printed; press Ctrl-C again to stop immediately\n", bytes / 1024);
             self.rendered.err.extend_from_slice(note.as_bytes());
             self.flush(true);
         }

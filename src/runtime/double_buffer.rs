@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(200);
 pub(super) fn switch(state: &Shared, bit: u32) -> anyhow::Result<()> {
     let generation = state.generation(bit);
     state.switch(bit);
-    grace::wait_for_programs().context("waiting until the programs have left a map")?;
+    grace::wait_for_programs().context("waiting for programs to leave a map")?;
     let since = Instant::now();
     while state.changing(bit, generation) != 0 && since.elapsed() < PATIENCE {
         std::thread::sleep(LOOK_AGAIN);

@@ -40,6 +40,6 @@ impl Telling {
     pub fn nothing_of(&self, asked: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
         let begins = manifest.programs.iter().filter(|p| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin)));
         let first: u64 = begins.map(|p| state.tally(&p.probes).sent).sum();
-        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {}: nothing came by that fits\n", plain(asked)))
+        (!self.after && self.last <= first).then(|| format!("note: nothing to show with {}: no event matched\n", plain(asked)))
     }
 }

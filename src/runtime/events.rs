@@ -38,7 +38,7 @@ impl Events {
     pub fn take(&mut self, record: &[u8], host: &mut dyn Host) {
         let index = u32_at(record, 0);
         let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
-            let msg = format!("a record of unknown kind {index}: it was skipped");
+            let msg = format!("skipped a record of unknown kind {index}");
             host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: Pos::default(), line: String::new() });
             return;
         };
@@ -56,7 +56,7 @@ impl Events {
     /// Says how often there was more of what was said.
     pub fn finish(&mut self, host: &mut dyn Host) {
         for row in self.rows.iter_mut().filter(|row| row.seen > SAID_OFTEN) {
-            let msg = format!("the call failed {} times in all, of which the first {SAID_OFTEN} were shown", row.seen);
+            let msg = format!("the call failed {} times in total; only the first {SAID_OFTEN} are shown", row.seen);
             host.say(problem(msg, &row.pos, &row.line));
             row.seen = 0;
         }

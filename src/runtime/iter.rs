@@ -71,10 +71,10 @@ pub(super) fn pin(link: &OwnedFd, path: &Path) -> io::Result<()> {
     match unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), name.as_ptr()) } {
         0 => Ok(()),
         error => Err(match -error {
-            libc::EEXIST => io::Error::other(format!("{shown} is there already; remove it first, or choose another name")),
-            libc::ENOENT => io::Error::other(format!("the folder of {shown} is not there; make it first")),
+            libc::EEXIST => io::Error::other(format!("{shown} exists; remove it first, or choose another name")),
+            libc::ENOENT => io::Error::other(format!("the directory of {shown} does not exist; create it first")),
             libc::EPERM | libc::EINVAL => {
-                io::Error::other(format!("{shown} is on no BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf"))
+                io::Error::other(format!("{shown} is not on a BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf"))
             }
             errno => io::Error::from_raw_os_error(errno),
         }),

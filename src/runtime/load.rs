@@ -484,7 +484,7 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
             return AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason }.into();
         }
         let missing = privileges::missing().or_else(|| privileges::memory_denied(sys)).unwrap_or_else(|| match failed {
-            Some(program) => format!("the kernel's policy forbids it to load {program}, a program of this type"),
+            Some(program) => format!("the kernel's policy forbids loading {program}, a program of this type"),
             None => "the kernel's policy forbids it".into(),
         });
         return NotPermitted { what: "load the programs".into(), missing }.into();
@@ -494,7 +494,9 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
         said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty() && !l.contains('\n')).collect();
     if let Some(map) = said.iter().find(|l| l.contains("failed to create")) {
         let map = map.trim().trim_start_matches("libbpf: ");
-        return anyhow::anyhow!("the kernel makes no map of this size: {map}; lower max_map_keys, or the size in the map's declaration");
+        return anyhow::anyhow!(
+            "the kernel cannot create a map of this size: {map}; lower max_map_keys, or the size in the map's declaration"
+        );
     }
     match words.is_empty() {
         true => why.context("cannot load the programs"),

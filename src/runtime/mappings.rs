@@ -283,9 +283,9 @@ impl Mappings {
     /// What to say of addresses that were asked for, and whose process has ended without anything known of it.
     pub(super) fn lost(&self) -> Option<String> {
         let why = match (self.lost, self.forgotten) {
-            _ if self.tape.is_none() => "the kernel does not let rbt record what processes map".to_owned(),
-            (0, 0) => "they ended before rbt could read what they had mapped".to_owned(),
-            (0, _) => "so many have ended since that rbt has forgotten what they had mapped".to_owned(),
+            _ if self.tape.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),
+            (0, 0) => "they ended before rbt could read their mappings".to_owned(),
+            (0, _) => "rbt discarded their mappings, because many processes have ended since".to_owned(),
             (lost, _) => format!("processes mapped code faster than rbt could record it ({lost} mappings lost)"),
         };
         let count = self.unnamed;
@@ -293,7 +293,7 @@ impl Mappings {
             1 => "an address of a process that has ended".to_owned(),
             _ => format!("{count} addresses of processes that have ended"),
         };
-        (count > 0).then(|| format!("warning: {addresses} cannot be named: {why}"))
+        (count > 0).then(|| format!("warning: {addresses} cannot be resolved: {why}"))
     }
 
     /// Puts what a process had mapped before recording began before all that it mapped since.

@@ -385,7 +385,7 @@ impl Session<'_> {
         let message = |(first, names): (&AttachFailed, Vec<&str>)| {
             let (shown, rest) = names.split_at(names.len().min(3));
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            let msg = format!("cannot attach {}{more}, and nothing stands for it: {}", shown.join(", "), first.reason);
+            let msg = format!("cannot attach {}{more}, which has no replacement: {}", shown.join(", "), first.reason);
             Output::Problem { kind: "runtime_error", msg, helper: None, pos: first.pos.clone(), line: String::new() }
         };
         told.into_iter().map(message).collect()

@@ -34,7 +34,7 @@ pub(super) fn perf_denied() -> Option<String> {
     let level = rights::paranoid().filter(|level| *level > 2 && !admin)?;
     let grant = rights::grant(&["CAP_SYS_ADMIN"]);
     Some(format!(
-        "with kernel.perf_event_paranoid = {level} this kernel asks for CAP_SYS_ADMIN: {grant}; \
+        "with kernel.perf_event_paranoid = {level}, this kernel requires CAP_SYS_ADMIN: {grant}; \
          or, as root, sysctl kernel.perf_event_paranoid=2"
     ))
 }
@@ -50,7 +50,7 @@ pub(super) fn memory_denied(sys: &dyn TargetInfo) -> Option<String> {
     let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then(|| {
         format!(
-            "before Linux 5.11 maps count as locked memory, of which the user may have {} KiB. CAP_SYS_RESOURCE lifts that: {}; \
+            "before Linux 5.11, maps count as locked memory, which is limited to {} KiB. CAP_SYS_RESOURCE lifts the limit: {}; \
              or, before this program is started, as root, prlimit --memlock=unlimited --pid $$",
             limit.rlim_cur >> 10,
             rights::grant(&["CAP_SYS_RESOURCE"])
@@ -69,7 +69,7 @@ fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> 
         let names = lacks.join(" and ");
         let remedy = match user {
             0 => "give the container these capabilities".to_owned(),
-            _ => format!("run as root, for instance with sudo, or let this program do it: {}", rights::grant(lacks)),
+            _ => format!("run as root, for example with sudo, or give rbt the capabilities: {}", rights::grant(lacks)),
         };
         let verb = if lacks.len() > 1 { "are" } else { "is" };
         return Some(format!("{names} (or CAP_SYS_ADMIN) {verb} missing; {remedy}"));

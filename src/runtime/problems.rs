@@ -72,7 +72,7 @@ impl Problems {
                     Some(helper) => format!("{helper} failed"),
                     None => p.text.clone(),
                 };
-                let msg = format!("{what}: {count} times in all");
+                let msg = format!("{what}: {count} times in total");
                 host.say(Output::Problem { kind: "runtime_error", msg, helper: None, pos: p.pos.clone(), line: p.line.clone() });
             }
         }
@@ -99,7 +99,7 @@ fn helper_failure(helper: &str, returned: i64) -> String {
              declaration e.g. `let @a = hash(5000)`"
                 .into()
         }
-        ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map right now: it was not stored".into(),
+        ("map_update_elem", libc::ENOMEM) => "no memory for a new element of the map; it was not stored".into(),
         ("map_lookup_elem", _) => "Can't lookup map element because it does not exist.".into(),
         _ => strerror(errno),
     }

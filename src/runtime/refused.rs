@@ -23,7 +23,7 @@ impl std::fmt::Display for Refused {
         if let Some(pos) = &self.pos {
             write!(f, "{}:{}: ", pos.file, pos.line)?;
         }
-        write!(f, "the kernel's verifier refused {}: {}", self.program, self.reason)?;
+        write!(f, "the kernel's verifier rejected {}: {}", self.program, self.reason)?;
         match &self.suggestion {
             Some(suggestion) => write!(f, "; {suggestion}"),
             None => Ok(()),
@@ -61,7 +61,7 @@ pub fn read(program: &str, log: &str) -> Refused {
         (Some(class), Some(reason)) => format!("{class}: {reason}"),
         (Some(class), None) => class.to_owned(),
         (None, Some(reason)) => reason,
-        (None, None) => last_words(trace).unwrap_or_else(|| "it did not say why".into()),
+        (None, None) => last_words(trace).unwrap_or_else(|| "it gave no reason".into()),
     };
     Refused {
         program: program.into(),
@@ -75,24 +75,24 @@ pub fn read(program: &str, log: &str) -> Refused {
 /// What helps, where an older kernel says no more than what is wrong: by words of its reason.
 const REMEDIES: [(&str, &str); 17] = [
     ("bpf_probe_write_user", "this kernel is locked down against writes by BPF programs (/sys/kernel/security/lockdown)"),
-    ("number of maps per program", "give the probe fewer maps, or one map with a key in place of many"),
-    ("infinite loop", "the loop must end by itself: count to a constant, as in `for $i : 0..100 { … }`"),
-    ("too complex", "loop less often, or do less in the loop's body"),
-    ("too large", "loop less often, or split the probe"),
-    ("too many", "loop less often, or split the probe"),
+    ("number of maps per program", "use fewer maps in the probe, or one map with a key"),
+    ("infinite loop", "the loop must have a constant bound, as in `for $i : 0..100 { … }`"),
+    ("too complex", "use fewer iterations, or do less in the body of the loop"),
+    ("too large", "use fewer iterations, or split the probe"),
+    ("too many", "use fewer iterations, or split the probe"),
     ("back-edge", "loops need Linux 5.3: use `unroll(n) { … }`"),
     // of callbacks, which came with Linux 5.13, it does not know what they are
-    ("number of funcs in func_info", "`for` over a map, and what else goes through one (as len() does), needs Linux 5.13"),
-    ("unknown#195", "the value of an aggregation, within the script, needs Linux 5.19"),
-    ("bpf_map_lookup_percpu_elem#", "the value of an aggregation, within the script, needs Linux 5.19"),
-    ("bpf_for_each_map_elem#", "`for` over a map, and what else goes through one (as len() does), needs Linux 5.13"),
+    ("number of funcs in func_info", "loops over a map, including len(), need Linux 5.13"),
+    ("unknown#195", "reading an aggregation within the script needs Linux 5.19"),
+    ("bpf_map_lookup_percpu_elem#", "reading an aggregation within the script needs Linux 5.19"),
+    ("bpf_for_each_map_elem#", "loops over a map, including len(), need Linux 5.13"),
     ("bpf_override_return#", "`override` needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE"),
     ("program of this type cannot use helper bpf_override_return", "`override` needs a kernel built with CONFIG_BPF_KPROBE_OVERRIDE"),
     ("bpf_d_path#", "`path` works in some functions only, which the kernel's source lists (btf_allowlist_d_path)"),
     // the same, before Linux 6.2
     ("helper call is not allowed in probe", "`path` works in some functions only, which the kernel's source lists (btf_allowlist_d_path)"),
-    ("unknown func bpf_", "this kernel does not offer that to programs of this type; a newer one may"),
-    ("combined stack size", "keep fewer values at a time, or keep them in maps"),
+    ("unknown func bpf_", "this kernel does not support that in programs of this type; a newer one may"),
+    ("combined stack size", "use fewer values at a time, or store them in maps"),
 ];
 
 fn remedy(reason: &str) -> Option<String> {
@@ -171,6 +171,6 @@ mod tests {
     fn no_positions_no_words() {
         let refused = read("begin", "; int x\n0: (95) exit\nR0 !read_ok\nprocessed 1 insns\n");
         assert_eq!((refused.pos, refused.reason.as_str()), (None, "R0 !read_ok"));
-        assert_eq!(read("begin", "").reason, "it did not say why");
+        assert_eq!(read("begin", "").reason, "it gave no reason");
     }
 }

@@ -36,9 +36,9 @@ impl Files {
             let now = state(path).filter(|now| now != before)?;
             let path = path.display();
             Some(if now.file != before.file {
-                format!("note: {path} was replaced while it was traced: what has started since runs another file, without these probes")
+                format!("note: {path} was replaced during the run: processes started since run the new file, which is not traced")
             } else {
-                format!("note: {path} was rewritten while it was traced: its probes may be in the wrong places now")
+                format!("note: {path} was modified during the run: its probes may be at the wrong places")
             })
         };
         self.0.iter().filter_map(note).collect()

@@ -177,7 +177,7 @@ impl Session<'_> {
                 log(&format!("the -c program ended with status {}", exit.status()));
             }
             if self.links.slow() > 0 {
-                log(&format!("{} descriptors of probes are closed in the background", self.links.slow()));
+                log(&format!("closing {} probe descriptors in the background", self.links.slow()));
             }
         }
     }
@@ -213,9 +213,9 @@ fn iterate(links: &Links, source: &mut Source, context: &mut RunContext, signals
             context.flush(true);
             continue;
         }
-        let mut reader = iter::reader(link).context("cannot go through an iterator's objects")?;
+        let mut reader = iter::reader(link).context("cannot read the objects of an iterator")?;
         while context.goes_on() && signals.end().is_none() {
-            let more = iter::go_on(&mut reader).context("an iterator ended before its time")?;
+            let more = iter::go_on(&mut reader).context("an iterator ended early")?;
             source.drain_once(context);
             context.flush(false);
             if !more {

@@ -36,7 +36,7 @@ pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>,
         // a marker has a site for each place in which the compiler put it
         let others = if *n > 1 && !matches!(site.attach, Attach::Usdt { .. }) { format!(" and {} more", n - 1) } else { String::new() };
         let verb = if others.is_empty() { "was" } else { "were" };
-        format!("note: {}{others} {verb} attached and never hit: {}", site.name, reason(&site.attach, pid, sys))
+        format!("note: {}{others} {verb} never hit: {}", site.name, reason(&site.attach, pid, sys))
     };
     points.iter().filter(|(_, any, _)| !any).map(note).collect()
 }
@@ -49,24 +49,24 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     if let Some(path) = attach.binary() {
         let marker = matches!(attach, Attach::Usdt { .. });
         return match who_maps(path, pid) {
-            Users { here: 0, replaced: Some(pid) } => format!("process {pid} runs the file that was replaced by this {}", path.display()),
+            Users { here: 0, replaced: Some(pid) } => format!("process {pid} runs an older version of this {}", path.display()),
             Users { here: 0, replaced: None } => match pid {
                 Some(pid) => format!("process {pid} does not have that file mapped now"),
                 None => "no process has that file mapped now".into(),
             },
             Users { here: n, .. } => {
                 let have = if n == 1 { "1 process has".into() } else { format!("{n} processes have") };
-                let how = if marker { "; some programs must be told to come by their markers" } else { "" };
-                format!("{have} that file mapped, and did not come by{how}")
+                let how = if marker { "; some programs must enable their markers first" } else { "" };
+                format!("{have} that file mapped, but did not reach the probe{how}")
             }
         };
     }
     if let Attach::Kprobe { function, .. } | Attach::Trampoline { function, .. } = attach
         && !sys.text_symbols(function).parts.is_empty()
     {
-        return "the compiler made parts or copies of it, which may be what is called".into();
+        return "the compiler split or copied it, and callers may use those functions".into();
     }
-    "nothing came by".into()
+    "no event occurred".into()
 }
 
 /// Is it the end of something that has none?

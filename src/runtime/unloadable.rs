@@ -45,7 +45,7 @@ fn is_instruction(line: &str) -> bool {
     line.split_once(": (").is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-const NOT_THERE: &str = "the kernel lets no such program be attached to it";
+const NOT_THERE: &str = "the kernel does not allow attaching such a program to it";
 const NO_TYPE: &str = "failed to find kernel BTF type ID";
 
 /// `libbpf: prog 'NAME': BPF program load failed: …`

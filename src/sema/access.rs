@@ -86,7 +86,7 @@ impl BodyChecker<'_> {
     /// Says that an argument is there, but not for us.
     pub fn unreadable(&mut self, name: &str, span: Span) {
         let d = Diagnostic::error("bad-arg", span, format!("{}'s `{name}` cannot be read", self.site.name));
-        self.report(d.help("it is a floating-point number, or somewhere that is not understood"));
+        self.report(d.help("it is a floating-point number, or its location is not supported"));
     }
 
     /// Says why a function's argument cannot be read.
@@ -131,12 +131,12 @@ impl BodyChecker<'_> {
                 Expr { span, ..tuple_element(base, &elems, index) }
             }
             Type::Tuple(elems) => {
-                let message = format!("{} has {} elements, counted from 0", base.ty, elems.len());
+                let message = format!("{} has {} elements, numbered from 0", base.ty, elems.len());
                 self.fail("out-of-bounds", span, message)
             }
             Type::Int(_) if fold::is_literal(&base) => {
-                let d = Diagnostic::error("type-mismatch", span, "a number has no decimals here");
-                self.report(d.help("count in a smaller unit (1500ms); printf shows quotients with decimals: `%.1f`"));
+                let d = Diagnostic::error("type-mismatch", span, "decimals are not allowed here");
+                self.report(d.help("use a smaller unit (1500ms); printf prints quotients with decimals: `%.1f`"));
                 poison(span)
             }
             ty => {
@@ -161,7 +161,7 @@ impl BodyChecker<'_> {
             return poison(span);
         }
         if !matches!(index.ty, Type::Int(_) | Type::Enum(_) | Type::Bool) {
-            let message = format!("an index must be an integer, and this is {}", index.ty);
+            let message = format!("an index must be an integer, but this is {}", index.ty);
             return self.fail("type-mismatch", index.span, message);
         }
         let space = self.space_of(&base);
@@ -220,7 +220,7 @@ impl BodyChecker<'_> {
             }
         };
         if to == Type::Void {
-            let message = "a void pointer leads to nothing known";
+            let message = "a void pointer cannot be dereferenced";
             self.report(Diagnostic::error("type-mismatch", e.span, message).help("cast it to a pointer of the right type first"));
             return poison(span);
         }
@@ -282,7 +282,7 @@ impl BodyChecker<'_> {
                 if e.ty == Type::Void {
                     return poison(span);
                 }
-                return self.fail("no-address", span, "only variables, maps and places in memory have an address");
+                return self.fail("no-address", span, "only variables, maps and memory locations have an address");
             }
         };
         if let ExprKind::Deref(pointer, _) = e.kind {

@@ -115,7 +115,7 @@ impl BodyChecker<'_> {
 
     fn type_argument(&mut self, row: &Builtin, param: &Param, ty: Option<Type>, span: Span) -> CallArg {
         if param.accepts != Accepts::Any && ty.is_some() {
-            let message = format!("{} wants a value as its `{}`, and this is a type", row.name, param.name);
+            let message = format!("the argument `{1}` of {0} must be a value, but this is a type", row.name, param.name);
             self.error("type-mismatch", span, message);
             return CallArg::Type(Type::Void);
         }
@@ -142,7 +142,7 @@ impl BodyChecker<'_> {
             if wants.is_empty() {
                 return None;
             }
-            let d = Diagnostic::error("type-mismatch", e.span, format!("{} wants {wants} as its `{}`", row.name, param.name));
+            let d = Diagnostic::error("type-mismatch", e.span, format!("{} takes {wants} as its `{}`", row.name, param.name));
             self.report(d.help(format!("write {}", signature(row))));
             return Some(CallArg::Value(poison(e.span)));
         };
@@ -150,8 +150,8 @@ impl BodyChecker<'_> {
         *map = Some(name.clone());
         let Some(key) = key else { return Some(self.whole_map(row, param, name, e.span, key_follows)) };
         if matches!(param.accepts, Accepts::Map | Accepts::KeyedMap) {
-            let d = Diagnostic::error("type-mismatch", e.span, format!("{} wants a whole map as its `{}`", row.name, param.name));
-            self.report(d.help(format!("leave the key out: `@{name}`")));
+            let d = Diagnostic::error("type-mismatch", e.span, format!("{} takes a whole map as its `{}`", row.name, param.name));
+            self.report(d.help(format!("remove the key: `@{name}`")));
             return Some(CallArg::Value(poison(e.span)));
         }
         if param.accepts == Accepts::MapOrValue && !matches!(self.maps.value(name).ty, Type::Agg(_)) {
@@ -168,15 +168,15 @@ impl BodyChecker<'_> {
         let found = self.maps.get(name).cloned();
         let (keyed, scalar) = found.map_or((None, None), |f| (f.keyed, f.scalar));
         if let (Accepts::KeyedMap, None, Some(place)) = (param.accepts, keyed, scalar) {
-            let d = Diagnostic::error("map-key-conflict", span, format!("{} wants a map with keys, and `@{name}` has none", row.name));
+            let d = Diagnostic::error("map-key-conflict", span, format!("{} takes a map with keys, but `@{name}` has none", row.name));
             self.report(d.related(place, "used without a key here"));
         }
         if param.accepts == Accepts::Element && !key_follows {
             match keyed {
                 Some(place) => {
                     let d =
-                        Diagnostic::error("map-key-conflict", span, format!("{} wants one element of `@{name}`: give its key", row.name));
-                    self.report(d.related(place, "used with a key here").help("to remove all of them: `clear`"));
+                        Diagnostic::error("map-key-conflict", span, format!("{} takes one element of `@{name}`: add its key", row.name));
+                    self.report(d.related(place, "used with a key here").help("to remove all elements, use `clear`"));
                 }
                 None => {
                     self.use_key(name, None, span);
@@ -190,12 +190,12 @@ impl BodyChecker<'_> {
         match &e.kind {
             ast::ExprKind::Ident(name) if words.contains(&name.as_str()) => CallArg::Word(name.clone()),
             ast::ExprKind::Ident(name) => {
-                let message = format!("`{name}` is not a {} of {}: it takes {}", param.name, row.name, words.join(", "));
+                let message = format!("`{name}` is not a {} of {}, which takes {}", param.name, row.name, words.join(", "));
                 self.report(Diagnostic::error("bad-word", e.span, message).suggest(name, words.iter().copied()));
                 CallArg::Value(poison(e.span))
             }
             _ => {
-                let message = format!("{} wants one of {} as its `{}`", row.name, words.join(", "), param.name);
+                let message = format!("{} takes one of {} as its `{}`", row.name, words.join(", "), param.name);
                 CallArg::Value(self.fail("bad-word", e.span, message))
             }
         }
@@ -236,9 +236,9 @@ impl BodyChecker<'_> {
             | Accepts::Word(_) => (true, ""),
         };
         if !fine {
-            let message = format!("{} wants {wants} as its `{}`, and this is {}", row.name, param.name, value.ty);
+            let message = format!("{} takes {wants} as its `{}`, but this is {}", row.name, param.name, value.ty);
             if let (Type::Struct(of), Accepts::Addr | Accepts::StrOrAddr | Accepts::TextOrAddr) = (&value.ty, accepts) {
-                let help = format!("name the member that has it; `rbt -lv 'struct {}'` lists them", of.name);
+                let help = format!("use a member of it; `rbt -lv 'struct {}'` lists them", of.name);
                 self.report(Diagnostic::error("type-mismatch", e.span, message).help(help));
                 return CallArg::Value(poison(e.span));
             }
@@ -279,7 +279,7 @@ impl BodyChecker<'_> {
         match &e.kind {
             ast::ExprKind::Param(n) => {
                 if self.param_text(*n).is_none() {
-                    self.warn("missing-parameter", e.span, format!("parameter ${n} was not given: it is empty"));
+                    self.warn("missing-parameter", e.span, format!("parameter ${n} is missing: it is empty"));
                 }
                 Some(self.param_text(*n).unwrap_or_default().into_bytes())
             }
@@ -288,7 +288,7 @@ impl BodyChecker<'_> {
                 let skip = fold::constant(&skip).and_then(|n| usize::try_from(n).ok())?;
                 let text = self.param_as_text(base)?;
                 if skip >= text.len() {
-                    self.warn("missing-parameter", e.span, "the parameter has no text there: it is empty");
+                    self.warn("missing-parameter", e.span, "the parameter is empty there");
                 }
                 Some(text.get(skip..).unwrap_or_default().to_vec())
             }

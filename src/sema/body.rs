@@ -207,7 +207,7 @@ impl<'a> BodyChecker<'a> {
                 None => ("this block comes".into(), span),
             };
             let d = Diagnostic::error("too-large", place, format!("{what} to over {MOST_STEPS} expressions"));
-            self.diags.push(d.help("have it use others less often; a `fn` is there once, however often it is called"));
+            self.diags.push(d.help("use fewer macros in it, or a `fn`, whose code exists only once"));
         }
         false
     }
@@ -364,14 +364,14 @@ impl<'a> BodyChecker<'a> {
         if loses_sign(&value, &target.ty) && !self.is_weak(&value) {
             let message = format!("`{name}` is {}: a {ty} may change its sign here", target.ty);
             self.report(
-                Diagnostic::warning("sign-change", span, message).related(target.span, format!("it got its type here: {}", target.ty)),
+                Diagnostic::warning("sign-change", span, message).related(target.span, format!("its type comes from here: {}", target.ty)),
             );
         }
         match self.coerce(value, &target.ty) {
             Some(value) => value,
             None => {
                 let d = Diagnostic::error("type-conflict", span, format!("`{name}` is {:#} and cannot hold {ty:#}", target.ty));
-                let place = if fixed { "declared here" } else { "it got its type here" };
+                let place = if fixed { "declared here" } else { "its type comes from here" };
                 self.report(d.related(target.span, format!("{place}: {:#}", target.ty)));
                 poison(span)
             }

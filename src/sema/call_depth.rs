@@ -13,10 +13,10 @@ const DEEPEST: u32 = 6;
 pub fn check(probe: &Probe) -> Option<Diagnostic> {
     let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), found: None };
     walk.stmts(&probe.body, 0);
-    let message = format!("loops are nested over {DEEPEST} deep, which the kernel refuses");
+    let message = format!("loops are nested more than {DEEPEST} deep, which the kernel rejects");
     walk.found.map(|at| {
         Diagnostic::error("too-deep", at, message)
-            .help("let one loop do the work of two: `for $i : 0..n * m { … $i / m … $i % m … }`; make a macro of a function")
+            .help("merge two loops into one: `for $i : 0..n * m { … $i / m … $i % m … }`; or turn a function into a macro")
     })
 }
 

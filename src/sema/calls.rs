@@ -22,7 +22,7 @@ impl BodyChecker<'_> {
         if let Some(arg) = self.substitute(name) {
             return match &*arg {
                 ast::Arg::Expr(e) => self.in_caller(|b| b.expr(e)),
-                ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` stands for a type here")),
+                ast::Arg::Type(_) => self.fail("no-value", span, format!("`{name}` is a type here")),
             };
         }
         // the script's own before the library's
@@ -45,7 +45,7 @@ impl BodyChecker<'_> {
         if let Some(known) = constants::find(name) {
             return if known.value < 0 { fold::signed(known.value, span) } else { fold::literal(known.value as u64, span) };
         }
-        let d = Diagnostic::error("unknown-name", span, format!("`{name}` is not known"));
+        let d = Diagnostic::error("unknown-name", span, format!("`{name}` is unknown"));
         let rows = (self.env.tables.rows)();
         let capitals = name.chars().all(|c| !c.is_ascii_lowercase());
         let constants = constants::all().map(|c| c.name).filter(|_| capitals);
@@ -76,7 +76,7 @@ impl BodyChecker<'_> {
             None => d.suggest(name, rows.iter().map(|r| r.name)),
         };
         let of_header = self.env.sys.c_macro(name) == Some(CMacro::Function);
-        let help = "a macro with parameters can be used where its text is an expression of the language, written in the script";
+        let help = "a macro with parameters works only if the script defines it as an expression";
         let d = if of_header { Diagnostic { help: Some(help.into()), ..d } } else { self.explain_headers(name, d) };
         self.report(d);
         for arg in args {
@@ -103,8 +103,8 @@ impl BodyChecker<'_> {
             }
             CMacro::Name(_) | CMacro::Function => self.fail("recursion", span, format!("macro `{name}` uses itself")),
             CMacro::Other(text) => {
-                let d = Diagnostic::error("c-preprocessor", span, format!("`{name}` has no value that can be used here: `{text}`"));
-                self.report(d.help("write the value, or `#define` it in the script as an expression of its language"));
+                let d = Diagnostic::error("c-preprocessor", span, format!("`{name}` is not usable here: `{text}`"));
+                self.report(d.help("write the value, or `#define` it in the script as an expression"));
                 poison(span)
             }
         }
@@ -130,9 +130,8 @@ impl BodyChecker<'_> {
         let Some(given) = self.arguments(row, args, span) else { return poison(span) };
         let Some((ty, consts)) = self.returned(row, &given, span) else { return poison(span) };
         if let (1.., Some(MapAction::Shown), Some(CallArg::Map(_))) = (self.loops, builtins::whole(row), given.args.first()) {
-            let d =
-                Diagnostic::warning("late-print", span, format!("{} shows the map as it is when its turn comes, after the loop", row.name));
-            self.report(d.help("print the element that the loop is at: its value goes with the call"));
+            let d = Diagnostic::warning("late-print", span, format!("{} prints the map as it is after the loop", row.name));
+            self.report(d.help("print the current element instead, whose value is captured by the call"));
         }
         if let Lower::Known(f, _) = &row.lower
             && let Some((Some(Lit::Str(text)), _)) = self.with_facts(row, &given, span, |facts| Ok(f(facts)))
@@ -195,7 +194,7 @@ impl BodyChecker<'_> {
             if self.site.kind.offers().has(row.needs) {
                 let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {} on this kernel", row.name, self.site.name));
                 let d = self.called_from(d);
-                self.report(d.help(format!("other {kind} probes offer it, or a newer kernel does")));
+                self.report(d.help(format!("other {kind} probes or a newer kernel support it")));
                 return false;
             }
             let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {kind} probes", row.name));
@@ -215,7 +214,7 @@ impl BodyChecker<'_> {
         let stops = matches!(row.lower, Lower::Event(e) if e.stops);
         if self.fors > 0 && (from_context || stops) {
             let d = Diagnostic::error("in-loop", span, format!("`{}` cannot be used within a `for` loop", row.name));
-            let help = if stops { "set a variable there and leave after the loop" } else { "assign it to a variable before the loop" };
+            let help = if stops { "set a variable there, and return after the loop" } else { "assign it to a variable before the loop" };
             self.report(d.help(help));
             return false;
         }
@@ -225,7 +224,7 @@ impl BodyChecker<'_> {
     /// For a part of the language that may still change: says so, and whether the settings allow it.
     pub fn stable_enough(&mut self, feature: &str, span: Span) -> bool {
         let setting = format!("unstable_{feature}");
-        let message = format!("`{feature}` may still change");
+        let message = format!("`{feature}` is unstable and may change");
         match self.env.settings.unstable(feature) {
             Some(Unstable::Error) => {
                 let d = Diagnostic::error("unstable", span, format!("{message}, and is not allowed"));
@@ -234,7 +233,7 @@ impl BodyChecker<'_> {
             }
             Some(Unstable::Warn) => {
                 let d = Diagnostic::warning("unstable", span, message);
-                self.report(d.help(format!("to say that you know: `config = {{ {setting} = enable }}`")));
+                self.report(d.help(format!("to silence this warning: `config = {{ {setting} = enable }}`")));
                 true
             }
             Some(Unstable::Enable) | None => true,

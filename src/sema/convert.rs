@@ -171,9 +171,9 @@ impl BodyChecker<'_> {
         match &e.kind {
             ExprKind::Call(call) if e.ty == Type::Void && call.ty == Type::Void => {
                 let name = call.row.name;
-                self.fail("no-value", e.span, format!("{name} gives no value"))
+                self.fail("no-value", e.span, format!("{name} returns no value"))
             }
-            ExprKind::CallFn(..) if e.ty == Type::Void => self.fail("no-value", e.span, "this function gives no value"),
+            ExprKind::CallFn(..) if e.ty == Type::Void => self.fail("no-value", e.span, "this function returns no value"),
             ExprKind::Cond(..) | ExprKind::Block(..) if e.ty == Type::Void => poison(e.span),
             _ => e,
         }
@@ -191,7 +191,7 @@ impl BodyChecker<'_> {
             Type::Struct(_) | Type::Array(..) => match self.whole(&e.ty) {
                 Some(ty) if ty == e.ty => e,
                 Some(ty) => Expr { span: e.span, kind: ExprKind::Cast(Box::new(e)), ty },
-                None => self.fail("unknown-type", e.span, format!("the members of {} are not known", e.ty)),
+                None => self.fail("unknown-type", e.span, format!("the members of {} are unknown", e.ty)),
             },
             Type::Args => {
                 self.leaves_out(e.span);
@@ -218,7 +218,7 @@ impl BodyChecker<'_> {
         };
         let left: Vec<String> = self.context.fields.iter().filter_map(|f| reason(f)).collect();
         if !left.is_empty() {
-            let message = format!("what cannot be read of {}'s `args` is left out: {}", self.site.name, left.join(", "));
+            let message = format!("unreadable fields of {}'s `args` are omitted: {}", self.site.name, left.join(", "));
             self.warn("left-out", span, message);
         }
     }
@@ -258,7 +258,7 @@ impl BodyChecker<'_> {
             Type::Void => Expr { ty: Type::Bool, ..e },
             ty if ty.is_scalar() => cast(e, &Type::Bool),
             ty => {
-                let message = format!("a condition must be a number, a bool or a pointer, and this is {ty}");
+                let message = format!("a condition must be a number, a bool or a pointer, but this is {ty}");
                 let bad = self.fail("bad-condition", e.span, message);
                 Expr { ty: Type::Bool, ..bad }
             }

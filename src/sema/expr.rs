@@ -47,8 +47,8 @@ impl BodyChecker<'_> {
             },
             ast::ExprKind::Offsetof(arg, path) => self.offsetof(arg, path, span),
             ast::ExprKind::Typeof(_) => {
-                let d = Diagnostic::error("no-value", span, "`typeof` is a type, and a value is wanted here");
-                self.report(d.help("it can stand where a type does: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
+                let d = Diagnostic::error("no-value", span, "`typeof` is a type, but a value is expected here");
+                self.report(d.help("use it in place of a type: `let $x: typeof(…)`, `(typeof(…))x`, `sizeof(typeof(…))`"));
                 poison(span)
             }
             ast::ExprKind::Typeinfo(arg) => self.typeinfo(arg, span),
@@ -57,7 +57,7 @@ impl BodyChecker<'_> {
                 let e = self.value(inner);
                 self.comptime -= 1;
                 if e.ty != Type::Void && !fold::is_known(&e) {
-                    return self.fail("not-constant", span, "this is not known before the program runs");
+                    return self.fail("not-constant", span, "this is not a constant");
                 }
                 e
             }
@@ -80,7 +80,7 @@ impl BodyChecker<'_> {
     fn param(&mut self, n: u32, span: Span) -> Expr {
         let text = self.param_text(n).unwrap_or_default();
         if text.is_empty() {
-            self.warn("missing-parameter", span, format!("parameter ${n} was not given: it is zero"));
+            self.warn("missing-parameter", span, format!("parameter ${n} is missing: it is zero"));
             return fold::literal(0, span);
         }
         match fold::parse_int(&text) {
@@ -165,7 +165,7 @@ impl BodyChecker<'_> {
             let d =
                 Diagnostic::error("map-key-conflict", span, format!("`@{name}` {here}, and {} elsewhere", there.trim_end_matches(" here")));
             let d = d.related(place, there.to_string());
-            self.report(d.help("a map has keys in all places or in none"));
+            self.report(d.help("a map must have a key everywhere or nowhere"));
         }
     }
 
@@ -177,7 +177,7 @@ impl BodyChecker<'_> {
             Some(key) => key,
             None => {
                 let d = Diagnostic::error("type-conflict", span, format!("`@{name}` has keys of {:#} and this key is {ty:#}", merged.ty));
-                self.report(d.related(merged.span, format!("keys got their type here: {:#}", merged.ty)));
+                self.report(d.related(merged.span, format!("the type of the keys comes from here: {:#}", merged.ty)));
                 poison(span)
             }
         }
@@ -279,7 +279,7 @@ impl BodyChecker<'_> {
                 None => Expr { kind: ExprKind::Cond(Box::new(cond), Box::new(a), Box::new(b)), ty: m.ty, span },
             },
             _ => {
-                let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at:#} and the other is {bt:#}"));
+                let d = Diagnostic::error("type-conflict", places.1, format!("one side is {at:#}, and the other is {bt:#}"));
                 self.report(d.related(places.0, format!("this is {at:#}")));
                 poison(span)
             }
@@ -346,7 +346,7 @@ impl BodyChecker<'_> {
                 let key = self.use_key(&name, key, target.span);
                 self.step_map(&name, key, sign, post, span)
             }
-            _ => self.fail("not-assignable", target.span, "only variables and maps can be stepped"),
+            _ => self.fail("not-assignable", target.span, "only variables and maps can be incremented or decremented"),
         }
     }
 
@@ -358,7 +358,7 @@ impl BodyChecker<'_> {
         let value = self.maps.value(name);
         let map = self.maps.id(name);
         if let Type::Agg(agg) = &value.ty {
-            let message = format!("`@{name}` holds {}() and cannot be stepped", agg.function);
+            let message = format!("`@{name}` holds {}() and cannot be incremented or decremented", agg.function);
             self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "assigned here"));
             return poison(span);
         }
@@ -376,7 +376,7 @@ impl BodyChecker<'_> {
             Type::Int(_) => Some((ty.clone(), 1)),
             Type::Ptr(to, _) => Some((ty.clone(), i64::from(to.size().max(1)))),
             ty => {
-                self.error("type-mismatch", span, format!("{ty} cannot be stepped"));
+                self.error("type-mismatch", span, format!("{ty} cannot be incremented or decremented"));
                 None
             }
         }
@@ -398,7 +398,7 @@ impl BodyChecker<'_> {
             (Type::Void, _) => return Expr { ty: to, ..poison(span) },
             (from, to) if from == to && !fold::is_literal(&e) => {
                 if !matches!(to, Type::Ptr(..)) {
-                    self.warn("useless-cast", span, format!("this is {to} already"));
+                    self.warn("useless-cast", span, format!("this is already {to}"));
                 }
                 return e;
             }
@@ -420,7 +420,7 @@ impl BodyChecker<'_> {
             (_, Type::Enum(wanted)) if fold::constant(&e).is_some() => {
                 let n = fold::constant(&e);
                 if !wanted.variants.iter().any(|(_, v)| Some(*v) == n) {
-                    return self.fail("bad-cast", span, format!("{to} has no variant of value {}", n.unwrap_or_default()));
+                    return self.fail("bad-cast", span, format!("{to} has no variant with the value {}", n.unwrap_or_default()));
                 }
                 true
             }

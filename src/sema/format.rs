@@ -23,8 +23,8 @@ impl BodyChecker<'_> {
             Err(e) => return self.error("format", fact.span, e.message),
         };
         if let Some(lone) = format::lone(text) {
-            let message = format!("`{lone}` is no conversion: the percent sign is printed");
-            self.report(Diagnostic::warning("format", fact.span, message).help("a percent sign is written `%%`"));
+            let message = format!("`{lone}` is not a conversion: the percent sign is printed as is");
+            self.report(Diagnostic::warning("format", fact.span, message).help("write `%%` for a percent sign"));
         }
         let wanted = format::specs(&pieces).count();
         let have = given.facts.len() - at - 1;
@@ -36,9 +36,9 @@ impl BodyChecker<'_> {
         }
         for (spec, arg) in format::specs(&pieces).zip(given.facts.iter().skip(at + 1)) {
             if arg.ty != Type::Void && !spec.accepts(&arg.ty) {
-                let message = format!("`{}` shows {}, and this is {}", spec.source, spec.expects(), arg.ty);
+                let message = format!("`{}` prints {}, but this is {}", spec.source, spec.expects(), arg.ty);
                 let d = Diagnostic::error("format", arg.span, message);
-                self.report(d.help("`%s` shows any value"));
+                self.report(d.help("`%s` prints any value"));
             }
         }
     }

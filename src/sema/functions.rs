@@ -105,7 +105,7 @@ impl BodyChecker<'_> {
         for arg in args {
             values.push(match arg {
                 ast::Arg::Expr(e) => self.stored(e),
-                ast::Arg::Type(t) => self.fail("no-value", t.span, "a function takes values, and this is a type"),
+                ast::Arg::Type(t) => self.fail("no-value", t.span, "a function takes values, but this is a type"),
             });
         }
         if values.len() != f.params.len() {
@@ -170,7 +170,7 @@ impl BodyChecker<'_> {
         let Type::Struct(s) = &ty else { return Some(ty) };
         let record = self.env.sys.expand(s).map(|r| Type::Record(std::sync::Arc::new(r)));
         if record.is_none() {
-            self.error("unknown-type", t.span, format!("the members of {ty} are not known"));
+            self.error("unknown-type", t.span, format!("the members of {ty} are unknown"));
         }
         record
     }
@@ -190,7 +190,7 @@ impl BodyChecker<'_> {
         };
         if returns == Type::Void && within.fixed {
             let d = Diagnostic::error("type-mismatch", value.span, format!("`{}` returns nothing", name.name));
-            self.report(d.related(within.of.returns.span, "declared here").help("declare the type that it returns in place of `void`"));
+            self.report(d.related(within.of.returns.span, "declared here").help("declare its return type instead of `void`"));
             return Some(StmtKind::Return(None));
         }
         let weak = self.weakness(&value);
@@ -366,7 +366,7 @@ pub fn recursion(env: &CheckContext, states: &[&State], diags: &mut Vec<Diagnost
                 if to == id {
                     let name = env.functions.get(callee.index).map_or("", |f| f.name.name.as_str());
                     let d = Diagnostic::error("recursion", span, format!("`{name}` calls itself"));
-                    diags.push(d.help("a BPF program's stack is too small for that: use a loop, `for $i : 0..n { … }`"));
+                    diags.push(d.help("BPF programs do not support recursion: use a loop, `for $i : 0..n { … }`"));
                     break;
                 }
                 let Some(next) = seen.get_mut(to).filter(|s| !**s) else { continue };
@@ -382,7 +382,7 @@ pub fn recursion(env: &CheckContext, states: &[&State], diags: &mut Vec<Diagnost
 pub fn duplicates(functions: &[&ast::Function], diags: &mut Vec<Diagnostic>) {
     for (i, f) in functions.iter().enumerate() {
         if let Some(first) = functions.iter().take(i).find(|o| o.name.name == f.name.name) {
-            let d = Diagnostic::error("redeclared", f.name.span, format!("there is a function `{}` already", f.name.name));
+            let d = Diagnostic::error("redeclared", f.name.span, format!("the function `{}` exists already", f.name.name));
             diags.push(d.related(first.name.span, "here"));
         }
     }

@@ -231,8 +231,8 @@ pub fn duplicates(macros: &[&ast::Macro], report: &mut Vec<Diagnostic>) {
     for (i, m) in macros.iter().enumerate() {
         let twin = macros.iter().take(i).find(|o| o.name.name == m.name.name && o.params.iter().map(kind).eq(m.params.iter().map(kind)));
         if let Some(twin) = twin {
-            let d = Diagnostic::error("redeclared", m.name.span, format!("there is a macro {} already", form(twin)));
-            report.push(d.related(twin.name.span, "here").help("give one of them another name, or arguments of another number or kind"));
+            let d = Diagnostic::error("redeclared", m.name.span, format!("the macro {} exists already", form(twin)));
+            report.push(d.related(twin.name.span, "here").help("rename one of them, or change the number or kind of its arguments"));
         }
     }
 }

@@ -79,12 +79,12 @@ fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
         (true, true) => return None,
         (false, _) => ("values of", value, &found.value.ty),
         (true, false) if given.key.is_none() => {
-            let message = format!("`{}` is used without a key, and here it has one", given.name);
+            let message = format!("`{}` is used without a key, but here it has one", given.name);
             return Some(Diagnostic::error("type-conflict", found.first, message).help("use another name"));
         }
         (true, false) => ("keys of", &key, &found.key.ty),
     };
-    let message = format!("`{}` has {what} type {had}, and would need {has} here", given.name);
+    let message = format!("`{}` has {what} type {had}, but needs {has} here", given.name);
     Some(Diagnostic::error("type-conflict", found.first, message).help("use another name, or remove the map first"))
 }
 
@@ -203,7 +203,7 @@ impl Maps {
     pub fn finish(&self, settings: &Settings, diags: &mut Vec<Diagnostic>) -> Vec<hir::Map> {
         for (name, d) in &self.declared {
             if !self.known.contains_key(name) {
-                diags.push(Diagnostic::warning("unused-map", d.span, format!("`@{name}` is declared and never used")));
+                diags.push(Diagnostic::warning("unused-map", d.span, format!("`@{name}` is declared but never used")));
             }
         }
         let undeclared = u32::try_from(settings.max_map_keys).unwrap_or(u32::MAX);

@@ -246,7 +246,7 @@ fn check_with(
         }
     }
     if !settled {
-        let message = "a variable's or map's type grows with every use of it";
+        let message = "the type of a variable or map grows with each use";
         diags.push(Diagnostic::error("unsettled", Span::default(), message).help("a tuple may not contain itself"));
     }
     let mut probes = Vec::new();
@@ -279,8 +279,8 @@ fn check_with(
 /// What a kernel with short keys says of this map's.
 fn key_too_long(map: &hir::Map) -> Option<Diagnostic> {
     let size = map.key.as_ref().map_or(0, Type::size);
-    let message = format!("the key of `{}` has {size} bytes, and this kernel takes {SHORT_KEY} at most", map.name);
-    let help = "strings take most of it: give str() a length, or lower the setting max_strlen (Linux 5.11 takes longer keys)";
+    let message = format!("the key of `{}` has {size} bytes; this kernel accepts at most {SHORT_KEY}", map.name);
+    let help = "use str() with a length, or lower the setting max_strlen (Linux 5.11 accepts longer keys)";
     (size > SHORT_KEY).then(|| Diagnostic::error("key-too-long", map.span, message).help(help))
 }
 
@@ -347,7 +347,7 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
         }
     }
     for (d, n) in kept.iter_mut().zip(others).filter(|(d, n)| *n > 0 && d.help.is_none()) {
-        d.help = Some(format!("the same goes for {n} more of these probes"));
+        d.help = Some(format!("the same applies to {n} more of these probes"));
     }
     Diagnostics(kept)
 }
@@ -403,7 +403,7 @@ fn with_some_type(v: hir::Var) -> hir::Var {
 
 /// The script's own macros and functions; notes what cannot be used yet.
 fn collect_own<'a>(script: &'a ast::Script, diags: &mut Vec<Diagnostic>) -> (Vec<&'a ast::Macro>, Vec<&'a ast::Function>) {
-    let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} cannot be used yet")));
+    let mut not_yet = |span, what: &str| diags.push(Diagnostic::error("unsupported", span, format!("{what} is not supported yet")));
     for (_, span) in &script.imports {
         not_yet(*span, "`import`");
     }
@@ -438,7 +438,7 @@ fn declarations(script: &ast::Script, world: &CheckContext, diags: &mut Vec<Diag
             diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant"));
         }
         if let Some(first) = declared.get(&d.map.name) {
-            let message = format!("`@{}` is declared already", d.map.name);
+            let message = format!("`@{}` is already declared", d.map.name);
             diags.push(Diagnostic::error("redeclared", d.map.span, message).related(first.span, "declared here"));
         }
         let entries = entries.unwrap_or(1);

@@ -84,8 +84,8 @@ impl BodyChecker<'_> {
         match fold::binary(op, a, b, span) {
             Ok(folded) => folded,
             Err(fold::Overflow) => {
-                let d = Diagnostic::error("out-of-range", span, "64 bits do not hold what these literals give");
-                Some(self.poisoned(d.help("a cast says what they are: `(uint64)…`, `(int64)…`; then they wrap around")))
+                let d = Diagnostic::error("out-of-range", span, "the result of these literals does not fit in 64 bits");
+                Some(self.poisoned(d.help("cast them, `(uint64)…` or `(int64)…`, to let the result wrap around")))
             }
         }
     }
@@ -160,12 +160,12 @@ impl BodyChecker<'_> {
     }
 
     fn mismatch(&mut self, op: BinOp, a: &Type, b: &Type, span: Span) -> Expr {
-        let d = Diagnostic::error("type-mismatch", span, format!("`{}` does not go between {a} and {b}", op.symbol()));
+        let d = Diagnostic::error("type-mismatch", span, format!("`{}` is not defined for {a} and {b}", op.symbol()));
         let pointer = matches!(a, Type::Ptr(..)) || matches!(b, Type::Ptr(..));
         let texts = matches!((op, a, b), (BinOp::Add, Type::Str(_), Type::Str(_)));
         self.report(match (pointer, texts) {
             (true, _) => d.help("cast the pointer to uint64 first"),
-            (_, true) => d.help("`+` joins literals; of others: `str_concat(a, b)`"),
+            (_, true) => d.help("`+` joins literals only; for other strings, use `str_concat(a, b)`"),
             _ => d,
         });
         poison(span)
@@ -206,7 +206,7 @@ impl BodyChecker<'_> {
             }
             ty => {
                 let sign = if op == UnOp::Neg { "-" } else { "~" };
-                let message = format!("`{sign}` does not go before {ty}");
+                let message = format!("`{sign}` is not defined for {ty}");
                 self.fail("type-mismatch", span, message)
             }
         }

@@ -68,7 +68,7 @@ pub fn settle(uses: &mut Vec<ScriptOption>, script: &ast::Script, settings: &Set
             }
             _ => continue,
         };
-        let message = format!("the option --{} has another {what} elsewhere", o.name);
+        let message = format!("the option --{} has a different {what} elsewhere", o.name);
         diags.push(Diagnostic::error("option-conflict", o.span, message).related(first.span, "there"));
     }
     for o in options(script) {

@@ -74,7 +74,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
     }
     // what the run does at its begin and its end is nothing without what it traces; a signal is somebody's to send
     let traces = jobs.iter().flat_map(|j| &j.sites).any(|s| !matches!(s.attach, Attach::Begin | Attach::End));
-    let none_here = || format!("this machine has none of what the script would trace: {}", lost.join(", "));
+    let none_here = || format!("this machine has none of the script's probes: {}", lost.join(", "));
     if !traces && !jobs.is_empty() && !lost.is_empty() && env.settings.missing_probes == MissingProbes::Ignore {
         diags.push(Diagnostic::warning("no-probes", Span::default(), none_here()));
     }
@@ -84,7 +84,7 @@ pub fn expand<'a>(script: &'a ast::Script, world: &CheckContext, env: &Env, tabl
         let help = match env.settings.mode {
             _ if filter.is_some() => "no probe's name matches the probe filter",
             Mode::Trace if !lost.is_empty() => none.as_str(),
-            Mode::Trace => "tests are run with --test, benchmarks with --bench",
+            Mode::Trace => "use --test to run tests, and --bench to run benchmarks",
             Mode::Test => "--test runs the script's test probes: test:NAME { … }",
             Mode::Bench => "--bench runs the script's bench probes: bench:NAME { … }",
         };
@@ -110,8 +110,8 @@ fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
     for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Trial { .. })) {
         match seen.get(site.name.as_str()) {
             Some(first) => {
-                let d = Diagnostic::error("redeclared", site.span, format!("there is a {} already", site.name));
-                diags.push(d.related(first.span, "here").help("give it another name"));
+                let d = Diagnostic::error("redeclared", site.span, format!("the {} exists already", site.name));
+                diags.push(d.related(first.span, "here").help("rename it"));
             }
             None => {
                 seen.insert(&site.name, site);
@@ -124,7 +124,7 @@ fn limit(jobs: &[Job], settings: &Settings, diags: &mut Vec<Diagnostic>) {
     let total: usize = jobs.iter().map(|j| j.sites.len()).sum();
     if total as u64 > settings.max_probes {
         let widest = jobs.iter().max_by_key(|j| j.sites.len()).map_or(Span::default(), |j| point_span(j.probe));
-        let message = format!("{total} probes after wildcards; the limit is {}", settings.max_probes);
+        let message = format!("the script has {total} probes after expanding wildcards; the limit is {}", settings.max_probes);
         diags.push(Diagnostic::error("too-many-probes", widest, message).help("raise it with the setting max_probes"));
     }
 }
@@ -147,9 +147,9 @@ fn with_alternative(d: Diagnostic, sites: &[ProbeSite]) -> Diagnostic {
         return d;
     }
     let instead = match sites {
-        [] => "the probe is left out".to_string(),
-        [one] => format!("the probe is served by {}", one.name),
-        [one, rest @ ..] => format!("the probe is served by {} and {} more", one.name, rest.len()),
+        [] => "the probe is skipped".to_string(),
+        [one] => format!("the probe attaches by {}", one.name),
+        [one, rest @ ..] => format!("the probe attaches by {} and {} more", one.name, rest.len()),
     };
     let help = d.help.as_ref().map_or(instead.clone(), |help| format!("{instead}; {help}"));
     d.help(help)
@@ -225,7 +225,7 @@ fn listed(text: &str) -> Vec<String> {
 
 fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<ProbeSite>, Diagnostic> {
     let Some(provider) = point.segments.first() else {
-        return Err(Diagnostic::error("unknown-probe", point.span, "an attach point starts with a probe kind"));
+        return Err(Diagnostic::error("unknown-probe", point.span, "an attach point must start with a probe kind"));
     };
     if provider.text.contains('*') && !provider.quoted {
         return named(any_kind(&point, env, tables)?, &point);
@@ -289,7 +289,7 @@ fn named(mut sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite
     Ok(sites)
 }
 
-/// A pattern for which there is nothing: what to look at instead.
+/// A pattern for which nothing: what to look at instead.
 fn no_match(point: &AttachPoint) -> Diagnostic {
     let parts: Vec<&str> = point.segments.iter().map(|s| s.text.as_str()).collect();
     let around = match parts.split_last() {
@@ -297,7 +297,7 @@ fn no_match(point: &AttachPoint) -> Diagnostic {
         _ => String::new(),
     };
     let d = Diagnostic::error(NO_MATCH, point.span, format!("`{}` matches no probe", parts.join(":")));
-    d.help(format!("`rbt -l '{around}:*'` lists what there is"))
+    d.help(format!("`rbt -l '{around}:*'` lists what is available"))
 }
 
 /// Puts positional parameters in place of `$1`, and the script's options in place of `$name`, in unquoted parts. What is put in
@@ -328,7 +328,7 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
             match (param, option) {
                 (Some(Some(value)), _) => text.push_str(value),
                 (Some(None), _) => {
-                    let message = format!("parameter ${name} was not given: it is empty here");
+                    let message = format!("parameter ${name} is missing: it is empty here");
                     diags.push(Diagnostic::warning("missing-parameter", segment.span, message));
                 }
                 (None, Some(value)) if value.is_empty() || value == "0" => return None,

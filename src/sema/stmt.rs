@@ -75,7 +75,7 @@ impl BodyChecker<'_> {
             ast::StmtKind::Assign { target, op, value } => return self.assign(target, *op, value, span, out),
             ast::StmtKind::Let { var, ty, value } => return self.declare_var(var, ty.as_ref(), value.as_ref(), span, out),
             ast::StmtKind::While { cond, body } => {
-                let d = Diagnostic::warning("deprecated", span, "`while` is deprecated: it is left after 8388607 turns, ended or not");
+                let d = Diagnostic::warning("deprecated", span, "`while` is deprecated: it stops after 8388607 iterations");
                 self.report(d.help("use `for $i : 0..n { … }` or `unroll(n) { … }`"));
                 let cond = self.condition(cond);
                 self.loops += 1;
@@ -126,7 +126,7 @@ impl BodyChecker<'_> {
                 let out_of = matches!(s.kind, ast::StmtKind::Break);
                 if self.loops == 0 {
                     let word = if out_of { "break" } else { "continue" };
-                    self.error("not-in-loop", span, format!("`{word}` belongs in a loop"));
+                    self.error("not-in-loop", span, format!("`{word}` is only allowed in a loop"));
                 }
                 if out_of { StmtKind::Break } else { StmtKind::Continue }
             }
@@ -140,7 +140,7 @@ impl BodyChecker<'_> {
             },
             ast::StmtKind::Return(value) => StmtKind::Return(value.as_ref().map(|e| self.bound(e))),
             ast::StmtKind::Import(_) => {
-                let d = Diagnostic::error("unsupported", span, "`import` cannot stand within a block");
+                let d = Diagnostic::error("unsupported", span, "`import` is not allowed within a block");
                 self.report(d.help("put it at the top of the script, after `config`"));
                 return;
             }
@@ -178,7 +178,7 @@ impl BodyChecker<'_> {
             Type::Int(_) | Type::Bool | Type::Enum(_) => cast(e, &Type::I64),
             Type::Void => e,
             ty => {
-                let message = format!("this must be an integer, and it is {ty}");
+                let message = format!("this must be an integer, but it is {ty}");
                 self.fail("type-mismatch", e.span, message)
             }
         }
@@ -200,8 +200,8 @@ impl BodyChecker<'_> {
     }
 
     fn redeclared(&mut self, var: &ast::Ident) {
-        let d = Diagnostic::error("redeclared", var.span, format!("`${}` is a variable already", var.name));
-        self.report(d.help("give one of them another name"));
+        let d = Diagnostic::error("redeclared", var.span, format!("the variable `${}` exists already", var.name));
+        self.report(d.help("rename one of them"));
     }
 
     fn for_body(&mut self, body: &ast::Block) -> Vec<Stmt> {
@@ -215,13 +215,13 @@ impl BodyChecker<'_> {
 
     fn for_map(&mut self, var: &ast::Ident, map: &ast::Expr, body: &ast::Block) -> Option<StmtKind> {
         let ast::ExprKind::Map { name, key: None } = &map.kind else {
-            self.error("type-mismatch", map.span, "`for` goes over a range `a..b` or a whole map");
+            self.error("type-mismatch", map.span, "`for` needs a range `a..b` or a whole map");
             return None;
         };
         let name = &self.map_name(name);
         let id = self.use_map(name, map.span);
         if let Some((None, Some(place))) = self.maps.get(name).map(|f| (f.keyed, f.scalar)) {
-            let d = Diagnostic::error("map-key-conflict", map.span, format!("`for` wants a map with keys, and `@{name}` has none"));
+            let d = Diagnostic::error("map-key-conflict", map.span, format!("`for` needs a map with keys, but `@{name}` has none"));
             self.report(d.related(place, "used without a key here"));
         }
         let (key, value) = (self.maps.key(name), self.maps.value(name));
@@ -305,7 +305,7 @@ impl BodyChecker<'_> {
         // a variable holds a struct by value
         let declared = declared.map(|ty| self.whole(&ty).unwrap_or(ty));
         if let (Some(Type::Void), Some(t)) = (&declared, ty) {
-            self.error("bad-type", t.span, "a variable cannot be void: that is no value");
+            self.error("bad-type", t.span, "a variable cannot be void");
         }
         let opaque = declared.clone().filter(|ty| matches!(ty, Type::Deferred(_)));
         let open = opaque.is_some() || matches!(declared, Some(Type::Str(0) | Type::Buf(0)));
@@ -404,13 +404,13 @@ impl BodyChecker<'_> {
         if !fine {
             let message = match (ty, &target.ty) {
                 (Type::Agg(a), Type::Agg(b)) if a.function == b.function => {
-                    format!("`@{name}` is filled by {}() with other parameters elsewhere", a.function)
+                    format!("`@{name}` holds {}() with other parameters elsewhere", a.function)
                 }
-                (Type::Agg(a), Type::Agg(b)) => format!("`@{name}` is filled by {}() and cannot take {}()", b.function, a.function),
-                (Type::Agg(a), other) => format!("`@{name}` is {other} and cannot take {}()", a.function),
+                (Type::Agg(a), Type::Agg(b)) => format!("`@{name}` holds {}() and cannot hold {}()", b.function, a.function),
+                (Type::Agg(a), other) => format!("`@{name}` is {other} and cannot hold {}()", a.function),
                 (_, other) => format!("`@{name}` is {other}"),
             };
-            self.report(Diagnostic::error("type-conflict", span, message).related(target.span, "it got its type here"));
+            self.report(Diagnostic::error("type-conflict", span, message).related(target.span, "its type comes from here"));
         }
         fine
     }
@@ -431,8 +431,8 @@ impl BodyChecker<'_> {
             return;
         }
         if let Type::Agg(agg) = &value.ty {
-            let message = format!("`@{name}` is filled by {}() and cannot be assigned to", agg.function);
-            self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "it got its type here"));
+            let message = format!("`@{name}` holds {}() and cannot be assigned to", agg.function);
+            self.report(Diagnostic::error("type-conflict", span, message).related(value.span, "its type comes from here"));
             return;
         }
         if value.ty == Type::Void {

@@ -324,8 +324,9 @@ impl BodyChecker<'_> {
     pub fn may_hold(&mut self, ty: &Type, span: Span) -> bool {
         let few = values_in(ty) <= MOST_VALUES;
         if !few {
-            let d = Diagnostic::error("too-large", span, format!("a tuple of over {MOST_VALUES} values, those in its parts included"));
-            self.report(d.help("keep its parts in maps or variables of their own"));
+            let d =
+                Diagnostic::error("too-large", span, format!("a tuple of more than {MOST_VALUES} values, including those of its parts"));
+            self.report(d.help("store its parts in separate maps or variables"));
         }
         few
     }
@@ -483,8 +484,8 @@ impl BodyChecker<'_> {
         if found.is_none()
             && let Some(function) = self.aggregate_type(name)
         {
-            let d = Diagnostic::error("bad-type", span, format!("`{name}` is for the values of maps alone"));
-            self.report(d.help(format!("a map gets it by `@m = {function}(…)`")));
+            let d = Diagnostic::error("bad-type", span, format!("only values of maps can be `{name}`"));
+            self.report(d.help(format!("assign `@m = {function}(…)`")));
             return None;
         }
         if found.is_none() {

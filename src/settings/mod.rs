@@ -422,7 +422,7 @@ fn apply_item(settings: &mut Settings, item: Assignment) -> Option<Diagnostic> {
     let at = item.name_span;
     let mut set = |row: &Setting| {
         let failed = (row.set)(settings, item.value).err()?;
-        let message = format!("`{}` is no value for `{}`", item.value, row.name);
+        let message = format!("`{}` is not a valid value for `{}`", item.value, row.name);
         Some(Diagnostic::error("bad-setting", item.value_span, message).help(failed))
     };
     match resolve(name) {

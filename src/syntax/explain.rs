@@ -108,14 +108,14 @@ impl Site<'_> {
         };
         match self.next {
             "“" | "”" | "„" | "‘" | "’" => {
-                return told(format!("a string stands in plain double quotes, not {next}")).help("write \"…\"");
+                return told(format!("write a string in plain double quotes, not {next}")).help("write \"…\"");
             }
             word if word.starts_with(|c: char| c.is_whitespace() && !c.is_ascii()) => {
-                return told(format!("found {next}, a blank of another kind")).help("put a plain space in its place");
+                return told(format!("found {next}, an unusual blank")).help("replace it with a plain space");
             }
-            "'" => return told("a string stands in double quotes").help("write \"…\""),
-            "else" => return told("this `else` has no `if`").help("`else` follows the `}` of its `if`, with no `;` between"),
-            "$" => return told("`$` without a name").help("a variable is written `$name`, a parameter `$1`"),
+            "'" => return told("write a string in double quotes").help("write \"…\""),
+            "else" => return told("this `else` has no `if`").help("`else` must follow the `}` of its `if`, without a `;`"),
+            "$" => return told("`$` without a name").help("write a variable as `$name`, and a parameter as `$1`"),
             _ => {}
         }
         if self.wants_operand() && !self.wants_more() {
@@ -134,7 +134,8 @@ impl Site<'_> {
             return self.statement(&next);
         }
         if self.wants(&[Rule::open_brace, Rule::block]) {
-            return told(format!("expected a block `{{ … }}` before {next}")).help("what is done stands in braces, be it one statement");
+            return told(format!("expected a block `{{ … }}` before {next}"))
+                .help("write the block in braces, even for a single statement");
         }
         if self.last == "let" && self.next.starts_with('@') {
             return told("maps are declared outside probes").help("move it to the top level; a map needs no declaration");
@@ -154,10 +155,10 @@ impl Site<'_> {
             return told(format!("expected an expression, found {next}"));
         }
         if self.last == "/" && self.next == "/" && self.before.matches('/').count() == 1 {
-            return told("an empty predicate").help("leave the slashes out, or write `/condition/`");
+            return told("an empty predicate").help("remove the slashes, or write `/condition/`");
         }
         if self.last == "=" && self.next == "=" {
-            return told("`= =` is no operator").help("to compare, write `==`");
+            return told("`= =` is not an operator").help("to compare, write `==`");
         }
         told(format!("expected an expression after `{}`, found {next}", self.last))
     }
@@ -166,32 +167,30 @@ impl Site<'_> {
         let head = self.before.trim_start();
         if head.contains('(') && !head.contains(':') {
             return told("a statement outside a probe")
-                .help("statements stand within a probe's braces: `provider:target { … }`")
+                .help("write statements within the braces of a probe: `provider:target { … }`")
                 .at(PestPosition::First);
         }
         if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
             return told("a probe needs a block `{ … }`")
-                .help("what it does stands in braces after the attach point")
+                .help("write its statements in braces after the attach point")
                 .at(PestPosition::Last);
         }
         told(format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}"))
-            .help("an attach point with blanks in it stands in double quotes")
+            .help("write an attach point with blanks in double quotes")
     }
 
     fn statement(&self, next: &str) -> Explanation {
         if self.next == "{" {
-            return told("expected `;` before `{`")
-                .help("if a probe starts here, the `}` of the one before it is missing")
-                .at(PestPosition::Last);
+            return told("expected `;` before `{`").help("if a probe starts here, the previous one lacks its `}`").at(PestPosition::Last);
         }
         if self.next == "#" {
-            return told("a `#` line within a block").help("`#` lines go before everything else");
+            return told("a `#` line within a block").help("put `#` lines before everything else");
         }
         if matches!(self.last, "{" | "}" | ";") {
             let found = told(format!("expected a statement, found {next}"));
             return match self.next {
-                "struct" | "union" | "enum" => found.help("C definitions go before everything else"),
-                "macro" | "fn" => found.help("macros and functions stand outside probes"),
+                "struct" | "union" | "enum" => found.help("put C definitions before everything else"),
+                "macro" | "fn" => found.help("put macros and functions outside probes"),
                 _ => found,
             };
         }
@@ -324,8 +323,8 @@ impl Order {
     pub fn see(&mut self, piece: Pair, index: u16, base: usize) -> Option<Diagnostic> {
         let part = piece.into_inner().find(|p| p.as_rule() != Rule::shebang)?;
         let (stage, what) = match part.as_rule() {
-            Rule::c_item => (0, "C definitions and `#` lines go before everything else"),
-            Rule::settings | Rule::import => (1, "settings and imports go before probes, macros and functions"),
+            Rule::c_item => (0, "put C definitions and `#` lines before everything else"),
+            Rule::settings | Rule::import => (1, "put settings and imports before probes, macros and functions"),
             Rule::EOI => return None,
             _ => (2, ""),
         };

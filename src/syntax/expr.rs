@@ -162,7 +162,7 @@ impl Reader {
             let kind = match prefix {
                 Prefix::Op(op) => ExprKind::Unary(op, Box::new(tree)),
                 Prefix::Step(up) => {
-                    self.check_target(&tree, "be counted up or down");
+                    self.check_target(&tree, "be incremented or decremented");
                     ExprKind::Step { target: Box::new(tree), up, post: false }
                 }
                 Prefix::Cast(ty) => ExprKind::Cast(ty, Box::new(tree)),
@@ -177,7 +177,7 @@ impl Reader {
         let span = base.span.to(self.span(&pair));
         let kind = match rule {
             Rule::step => {
-                self.check_target(&base, "be counted up or down");
+                self.check_target(&base, "be incremented or decremented");
                 ExprKind::Step { target: Box::new(base), up: pair.as_str() == "++", post: true }
             }
             Rule::index => {
@@ -189,7 +189,7 @@ impl Reader {
                     Ok(index) => ExprKind::TupleIndex { base: Box::new(base), index },
                     Err(_) => {
                         let place = self.span(&part);
-                        self.error("bad-number", place, "no tuple has that many members");
+                        self.error("bad-number", place, "no tuple has so many members");
                         base.kind
                     }
                 },
@@ -316,7 +316,7 @@ impl Reader {
             Rule::param => match text.trim_start_matches('$').parse() {
                 Ok(n) => ExprKind::Param(n),
                 Err(_) => {
-                    self.error("bad-number", span, format!("`{text}` is beyond any parameter"));
+                    self.error("bad-number", span, format!("`{text}` is too large for a parameter number"));
                     ExprKind::Int(0)
                 }
             },

@@ -54,16 +54,16 @@ fn digits(text: &str, part: &str, base: u32) -> Result<u64, String> {
         return Err(format!("`{text}` is not a number: it has no digits"));
     }
     if part.starts_with('_') || part.ends_with('_') {
-        return Err(format!("`{text}` is not a number: `_` stands between digits"));
+        return Err(format!("`{text}` is not a number: `_` is allowed between digits only"));
     }
     let mut value = 0u64;
     for c in part.chars().filter(|c| *c != '_') {
         let kind = match base {
-            8 => "octal",
-            16 => "hexadecimal",
-            _ => "decimal",
+            8 => "an octal",
+            16 => "a hexadecimal",
+            _ => "a decimal",
         };
-        let digit = c.to_digit(base).ok_or_else(|| format!("`{c}` is no {kind} digit in `{text}`"))?;
+        let digit = c.to_digit(base).ok_or_else(|| format!("`{c}` is not {kind} digit in `{text}`"))?;
         let next = value.checked_mul(u64::from(base)).and_then(|v| v.checked_add(u64::from(digit)));
         value = next.ok_or_else(|| format!("`{text}` does not fit in 64 bits"))?;
     }
@@ -115,13 +115,13 @@ fn escape(rest: &[u8]) -> (Result<u8, String>, usize) {
             (u8::try_from(value).map_err(|_| format!("the octal escape `\\{value:o}` is over 255")), length)
         }
         b'x' => match run(1, 2, 16) {
-            (_, 0) => (Err("`\\x` wants one or two hexadecimal digits".into()), 1),
+            (_, 0) => (Err("`\\x` needs one or two hexadecimal digits".into()), 1),
             (value, length) => (Ok(value as u8), 1 + length),
         },
         _ => {
             let text = String::from_utf8_lossy(rest);
             let shown = text.chars().next().unwrap_or(' ');
-            (Err(format!("`\\{shown}` is no escape")), shown.len_utf8().min(rest.len()))
+            (Err(format!("`\\{shown}` is not an escape")), shown.len_utf8().min(rest.len()))
         }
     }
 }

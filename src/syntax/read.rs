@@ -134,8 +134,8 @@ impl Reader {
             return true;
         }
         if !self.diags.iter().any(|d| d.code == "too-deep") {
-            let help = "split it: put parts of it in variables";
-            self.diags.push(Diagnostic::error("too-deep", span, format!("an expression of over {MAX_HEIGHT} steps")).help(help));
+            let help = "split it by assigning parts to variables";
+            self.diags.push(Diagnostic::error("too-deep", span, format!("an expression of more than {MAX_HEIGHT} operations")).help(help));
         }
         false
     }
@@ -158,14 +158,14 @@ impl Reader {
 
     fn settings(&mut self, pair: Pair, into: &mut Vec<ConfigItem>) {
         if let Some(first) = into.first() {
-            let d = Diagnostic::error("redeclared", self.span(&pair), "a script has one block of settings");
-            self.diags.push(d.related(first.name.span, "this is the first").help("put them all into the first"));
+            let d = Diagnostic::error("redeclared", self.span(&pair), "a script can have only one block of settings");
+            self.diags.push(d.related(first.name.span, "this is the first").help("move all settings to the first block"));
         }
         for part in pair.into_inner() {
             if part.as_rule() == Rule::ident && part.as_str() != "config" {
                 let (span, name) = (self.span(&part), part.as_str());
-                let help = format!("settings are given by `config = {{ … }}`; an attach point's name by `{name} = provider:…`");
-                self.diags.push(Diagnostic::error("syntax", span, format!("`{name} = {{` is neither settings nor a probe")).help(help));
+                let help = format!("write settings as `config = {{ … }}`, and the name of an attach point as `{name} = provider:…`");
+                self.diags.push(Diagnostic::error("syntax", span, format!("`{name} = {{` begins neither settings nor a probe")).help(help));
             }
             if part.as_rule() != Rule::setting {
                 continue;
@@ -375,7 +375,7 @@ impl Reader {
                     None => {
                         if !matches!(first.kind, ExprKind::Map { .. }) {
                             let help = "write `for $x : 0..10 { … }` or `for $kv : @map { … }`";
-                            let message = "a `for` runs over a range or a map";
+                            let message = "a `for` loop needs a range or a map";
                             self.diags.push(Diagnostic::error("syntax", first.span, message).help(help));
                         }
                         StmtKind::ForMap { var, map: first, body }

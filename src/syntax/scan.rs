@@ -245,7 +245,7 @@ impl Scanner<'_> {
     fn push(&mut self, byte: u8) {
         self.open.push((byte, self.at));
         if self.open.len() > MAX_NESTING && self.found.too_deep.is_none() {
-            let message = format!("nested too deeply: over {MAX_NESTING} levels");
+            let message = format!("nested too deeply: more than {MAX_NESTING} levels");
             let help = "put parts of it in variables or macros";
             self.found.too_deep = Some(Diagnostic::error("too-deep", self.span(self.at, self.at + 1), message).help(help));
             // The verdict is final.
@@ -292,7 +292,7 @@ impl Scanner<'_> {
         let shown = char::from(byte);
         match self.open.iter().rposition(|(o, _)| *o == partner) {
             None => {
-                let help = format!("remove it, or open it with `{}` before", char::from(partner));
+                let help = format!("remove it, or add `{}` before it", char::from(partner));
                 let fault = Diagnostic::error("unbalanced", here, format!("this `{shown}` closes nothing")).help(help);
                 self.report(fault);
                 self.at += 1;

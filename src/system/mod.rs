@@ -336,7 +336,7 @@ pub trait TargetInfo {
     }
     /// Functions of the BPF programs that run now, by program.
     fn running_programs(&self) -> Result<Vec<machine::programs::ProgramFunction>, Missing> {
-        Err(Missing { what: "which BPF programs run is not known here".into(), help: None })
+        Err(Missing { what: "the loaded BPF programs are unknown here".into(), help: None })
     }
     /// Is this module loaded?
     fn has_module(&self, name: &str) -> bool;

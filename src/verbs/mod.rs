@@ -199,7 +199,7 @@ impl Verb {
     pub fn after_help(&self) -> String {
         let width = self.examples.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
         let lines: Vec<String> = self.examples.iter().map(|(line, why)| format!("  {line:width$}  {why}")).collect();
-        format!("{PROBES}\n\nExamples:\n{}\n\nMost of rbt's other options go with it too: rbt --help", lines.join("\n"))
+        format!("{PROBES}\n\nExamples:\n{}\n\nMost other options of rbt work as well: rbt --help", lines.join("\n"))
     }
 
     /// The script.
@@ -214,7 +214,7 @@ impl Verb {
             return Err(wrong(format!("rbt {}: {missing} is missing", self.name)));
         }
         if let Some(extra) = asked.words.get(self.most) {
-            return Err(wrong(format!("rbt {}: `{extra}` is a word too many", self.name)));
+            return Err(wrong(format!("rbt {}: unexpected argument `{extra}`", self.name)));
         }
         let name = |i: usize| self.operands.get(i).or(self.operands.last()).copied().unwrap_or_default();
         let mut words: Vec<Word> = Vec::new();
@@ -254,7 +254,7 @@ impl Asked {
         let Some(text) = self.options.get(name) else { return Ok(None) };
         match text.parse() {
             Ok(n) if n > 0 => Ok(Some(n)),
-            _ => Err(Failure::new(format!("--{name} {text}: not a whole number above 0"))),
+            _ => Err(Failure::new(format!("--{name} {text}: not a positive integer"))),
         }
     }
 
@@ -271,7 +271,10 @@ impl Asked {
         match number.parse::<f64>().map(|n| (n * ms).round()) {
             Ok(ms) if (1.0..=3.2e10).contains(&ms) && ms % 1000.0 == 0.0 => Ok(Some(format!("s:{}", ms / 1000.0))),
             Ok(ms) if (1.0..=3.2e10).contains(&ms) => Ok(Some(format!("ms:{ms}"))),
-            _ => Err(Failure::new(format!("--{name} {text}: not a time")).help("seconds, as in 5 or 0.5, or with a unit: 200ms, 10s, 2m")),
+            _ => {
+                Err(Failure::new(format!("--{name} {text}: not a time"))
+                    .help("give seconds (5, 0.5) or a time with a unit (200ms, 10s, 2m)"))
+            }
         }
     }
 }

@@ -101,7 +101,7 @@ impl Probe {
             return Ok(Probe { prefix: format!("tracepoint:syscalls:{}", SYSCALL.1), from: self.to - call.len(), ..self.clone() });
         }
         let what = if self.kind.is_empty() { self.rest.clone() } else { format!("{}:{}", self.kind, self.rest) };
-        Err(Failure::new(format!("rbt latency: `{what}` has no end that could be waited for"))
-            .help("name a function of the kernel, one of a program or a library as BIN:FUNC, or a system call: t:syscalls:sys_enter_read"))
+        Err(Failure::new(format!("rbt latency cannot measure `{what}`, which has no end"))
+            .help("name a kernel function, a function of a program or a library (BIN:FUNC), or a system call: t:syscalls:sys_enter_read"))
     }
 }

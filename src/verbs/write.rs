@@ -85,8 +85,8 @@ impl Script {
     fn ends(&mut self, asked: &Asked, map: &str, keyed: bool, own_end: bool) -> Result<(), Failure> {
         let top = asked.number("top")?;
         if let (Some(n), false) = (top, keyed) {
-            let failure = Failure::new(format!("--top {n}: there is one value only"));
-            return Err(failure.help("--by EXPR makes several, as in `--by comm`"));
+            let failure = Failure::new(format!("--top {n}: there is only one value"));
+            return Err(failure.help("--by EXPR yields several, as in `--by comm`"));
         }
         let print = match top {
             Some(n) => format!("print({map}, {n});"),
@@ -216,7 +216,7 @@ fn agree(format: &str, values: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!("rbt trace: FORMAT `{format}` has {left}, and {right} {} given", if values < 2 { "is" } else { "are" }))
-        .help("each conversion such as %d, %s or %x takes one value, and `%s` shows any"))
+        .help("each conversion such as %d, %s or %x takes one value, and `%s` prints any"))
 }
 
 fn counted(n: usize, what: &str) -> String {

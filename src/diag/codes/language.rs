@@ -3,7 +3,7 @@
 use super::{Code, error, warning};
 
 pub(super) const CODES: &[Code] = &[
-    error("arity", "a function gets too few or too many arguments")
+    error("arity", "a function has too few or too many arguments")
         .remedy("`rbt help FUNCTION` shows its arguments")
         .example(r#"begin { print(strncmp("a", "b")); }"#, r#"begin { print(strncmp("a", "b", 1)); }"#),
     error("assertion", "the script's own fail(), static_assert() or assert_str() rejects it").example(
@@ -19,33 +19,33 @@ pub(super) const CODES: &[Code] = &[
     error("bad-cast", "a value cannot be converted to this type")
         .remedy("cast between integers, pointers and enums, or to an array of the same size")
         .example("begin { print((uint8)comm); }", "begin { print((uint8)pid); }"),
-    error("bad-condition", "a condition is not a number, a pointer or a truth value")
+    error("bad-condition", "a condition is not a number, a pointer or a bool")
         .remedy("compare it: `x != 0`, `str(p) == \"text\"`")
         .example(r#"begin { if (comm) { exit(); } }"#, r#"begin { if (comm != "") { exit(); } }"#),
     error("bad-format", "the format of strftime() is not UTF-8"),
     error("bad-key", "a map's key has a type that cannot be a key"),
     error("bad-option", "an option of the script has a wrong value on the command line"),
-    error("bad-setting", "a setting has a value that it does not take")
+    error("bad-setting", "a setting has an invalid value")
         .example("config = { missing_probes = perhaps } begin { exit(); }", "config = { missing_probes = warn } begin { exit(); }"),
     error("bad-type", "a type cannot be used at this place")
         .example("fn f($x: void): int64 { return 1; } begin { print(1); }", "fn f($x: int64): int64 { return $x; } begin { print(f(1)); }"),
-    error("bad-unroll", "the number of turns of unroll() is not a constant from 1 to 100")
+    error("bad-unroll", "the number of iterations of unroll() is not a constant from 1 to 100")
         .remedy("write unroll(10) { … }; for more, `while` or `for $i : 0..n`")
         .example("begin { unroll(101) { @ = count(); } }", "begin { unroll(100) { @ = count(); } }"),
     error("bad-word", "an argument is not one of the words that the function takes")
         .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
-    warning("cut-length", "the length given to a function is more than strings may have; it is cut")
+    warning("cut-length", "the length argument of a function exceeds max_strlen and is reduced to it")
         .example("uprobe:libc:puts { print(str(arg0, 100000)); }", "uprobe:libc:puts { print(str(arg0, 64)); }"),
     warning("debugging", "debugf() writes to the kernel's trace_pipe, not to the output")
         .example(r#"begin { debugf("%d\n", pid); }"#, r#"begin { printf("%d\n", pid); }"#),
-    warning("deprecated", "the script uses a form that bpftrace gave up")
+    warning("deprecated", "the script uses a form that bpftrace has removed or will remove")
         .example("begin { if (pid) { $a = 1; } print($a); }", "begin { let $a; if (pid) { $a = 1; } print($a); }"),
-    error("env-only-setting", "a setting can be given in the environment only")
+    error("env-only-setting", "a setting can only be set in the environment")
         .example("config = { btf = \"/tmp/btf\" } begin { exit(); }", "config = { max_strlen = 64 } begin { exit(); }"),
-    error("format", "a format string does not fit its arguments; a warning where bpftrace only ignores the difference")
-        .remedy("each conversion such as %d, %s or %x takes one value, and `%s` shows any")
+    error("format", "a format string does not match its arguments; a warning if bpftrace ignores the difference")
+        .remedy("each conversion such as %d, %s or %x takes one value, and `%s` prints any")
         .example(r#"begin { printf("%d %s\n", 1); }"#, r#"begin { printf("%d %s\n", 1, comm); }"#),
-    warning("hidden-symbols", "the kernel hides its symbols' addresses from this user"),
+    warning("hidden-symbols", "the kernel hides symbol addresses from this user"),
     warning("ignored", "an argument has no effect here")
         .example("begin { @s = stats(1); print(@s, 1, 2); }", "begin { @s = stats(1); print(@s); }"),
     error("in-loop", "a statement or a function is not possible within a loop")
@@ -53,17 +53,16 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { for $i : 0..3 { exit(); } }", "begin { for $i : 0..3 { print($i); } exit(); }"),
     error("in-macro", "a statement is not possible within a macro")
         .example("macro m() { return; } begin { m(); }", "macro m() { print(1); } begin { m(); }"),
-    error("key-too-long", "a map's key is longer than this kernel takes"),
-    warning("late-print", "a map that a loop prints is read after the block has ended, so every turn prints the same contents")
+    error("key-too-long", "a map's key is longer than this kernel allows"),
+    warning("late-print", "a loop prints a map, which rbt reads after the block has ended, so each iteration prints the same contents")
         .example("begin { @m[1] = 1; for $i : 0..2 { print(@m); } }", "begin { @m[1] = 1; for $i : 0..2 { print(@m[1]); } }"),
-    warning("left-out", "`args` as a whole goes without the arguments that cannot be read")
-        .remedy("name the arguments that are wanted: `args.NAME`"),
+    warning("left-out", "`args` as a whole omits unreadable arguments").remedy("name the arguments that you need: `args.NAME`"),
     error("map-key-conflict", "a map is used both with and without a key")
         .example("begin { @a[1] = 1; @a = 2; }", "begin { @a[1] = 1; @b = 2; }"),
     error("map-kind", "a map is declared with an unknown type, or used as two kinds of map")
         .remedy("a map holds one kind of aggregation: use another map")
         .example("let @b = lruhsh(10); begin { @b[1] = 1; }", "let @b = lruhash(10); begin { @b[1] = 1; }"),
-    error("misplaced-aggregation", "count(), sum(), hist() and their like can only be assigned to a map")
+    error("misplaced-aggregation", "an aggregation such as count() is used other than by assigning it to a map")
         .remedy("assign it to a map: `@x = count()`")
         .example("begin { $x = hist(1); }", "begin { @x = hist(1); }"),
     error("missing-return", "a function may end without returning its value").example(
@@ -71,7 +70,7 @@ pub(super) const CODES: &[Code] = &[
         "fn f($x: int64): int64 { if ($x > 0) { return 1; } return 0; } begin { print(f(1)); }",
     ),
     error("no-address", "& is only possible on a map or a variable").example("begin { print(&pid); }", "begin { $x = pid; print(&$x); }"),
-    warning("no-child", "cpid is 0, since no command was given with -c"),
+    warning("no-child", "cpid is 0, because there is no command (-c)"),
     warning("no-effect", "a statement has no effect").example("begin { 1; }", "begin { print(1); }"),
     error("not-assignable", "the left side of an assignment is neither a variable nor a map")
         .remedy("only `$variable`, `@map` and `@map[key]` can be assigned to")
@@ -82,18 +81,18 @@ pub(super) const CODES: &[Code] = &[
     error("not-here", "the builtin has no value in this kind of probe")
         .remedy("`rbt help NAME` says in which probes it can be used")
         .example("begin { print(retval); }", "uretprobe:libc:malloc { print(retval); }"),
-    error("not-in-loop", "break or continue stands outside of a loop")
+    error("not-in-loop", "break or continue is outside of a loop")
         .remedy("use `return` to leave the probe")
         .example("begin { break; }", "begin { return; }"),
-    error("not-readable", "an aggregation has no single value that could be read; or a file cannot be read")
+    error("not-readable", "an aggregation has no single value to read, or a file is unreadable")
         .example("begin { @a = hist(1); print(@a > 5); }", "begin { @a = count(); print(@a > 5); }"),
     error("option-conflict", "two getopt() calls describe the same option differently").example(
         r#"begin { print(getopt("a", 1)); print(getopt("a", 2)); }"#,
         r#"begin { print(getopt("a", 1)); print(getopt("a", 1)); }"#,
     ),
-    error("out-of-bounds", "a constant index lies outside of the array, the string or the tuple")
+    error("out-of-bounds", "a constant index is outside of the array, the string or the tuple")
         .example("begin { $t = (1, 2); print($t.5); }", "begin { $t = (1, 2); print($t.1); }"),
-    error("out-of-range", "a number lies outside of the range that is possible here")
+    error("out-of-range", "a number is out of range")
         .remedy("choose a value within these bounds")
         .example("begin { let $x : uint8 = 300; print($x); }", "begin { let $x : uint16 = 300; print($x); }"),
     warning("pointer-comparison", "pointers to different types are compared").example(
@@ -105,13 +104,13 @@ pub(super) const CODES: &[Code] = &[
     error("redeclared", "a name is declared twice")
         .remedy("use another name, or assign without `let`")
         .example("begin { let $x = 1; let $x = 2; print($x); }", "begin { let $x = 1; $x = 2; print($x); }"),
-    warning("renamed-setting", "a setting goes by another name now")
+    warning("renamed-setting", "a setting has a new name")
         .example("config = { strlen = 64 } begin { exit(); }", "config = { max_strlen = 64 } begin { exit(); }"),
     warning("setting-without-effect", "a setting of bpftrace has no effect in rbt")
         .example("config = { unstable_macro = 1 } begin { exit(); }", "begin { exit(); }"),
-    warning("sign-change", "a value changes between signed and unsigned, so a large or a negative one is misread")
+    warning("sign-change", "a value changes between signed and unsigned, so large or negative values are wrong")
         .example("begin { @m = -1; @m = nsecs; }", "begin { @m = (int64)-1; @m = (int64)nsecs; }"),
-    error("too-long", "a string literal is longer than strings may be").remedy("raise it: `config = { max_strlen = … }`").example(
+    error("too-long", "a string literal is longer than max_strlen").remedy("raise it: `config = { max_strlen = … }`").example(
         r#"config = { max_strlen = 8 } begin { $s = "longer than eight"; print($s); }"#,
         r#"begin { $s = "longer than eight"; print($s); }"#,
     ),
@@ -123,27 +122,27 @@ pub(super) const CODES: &[Code] = &[
     error("type-mismatch", "an operator or a function cannot take a value of this type")
         .remedy("convert the value: `str(p)` reads a string, `(uint64)x` makes a number")
         .example("begin { print(comm + 1); }", "begin { print(pid + 1); }"),
-    error("undefined-map", "a map is read that nothing assigns")
+    error("undefined-map", "the script reads a map but never assigns it")
         .remedy("assign it in some probe: `@x = 1` or `@x = count()`")
         .example("begin { print(@nowhere); }", "begin { @nowhere = 1; print(@nowhere); }"),
-    error("undefined-variable", "a variable is read that nothing assigns")
+    error("undefined-variable", "the script reads a variable but never assigns it")
         .remedy("assign it first, in this block or one around it; a map `@x` lives across probes")
         .example("begin { $count = 1; print($cuont); }", "begin { $count = 1; print($count); }"),
     error("unknown-field", "a struct, a union or a probe's args has no field of this name")
-        .remedy("`rbt -lv PROBE` and `rbt -lv 'struct NAME'` list the fields there are")
+        .remedy("`rbt -lv PROBE` and `rbt -lv 'struct NAME'` list the fields")
         .example(
             "tracepoint:syscalls:sys_enter_openat { print(str(args.filenam)); }",
             "tracepoint:syscalls:sys_enter_openat { print(str(args.filename)); }",
         ),
     error("unknown-name", "a word is neither a builtin nor a constant")
-        .remedy("variables are written `$name`, maps `@name`, strings in quotes")
+        .remedy("write variables as `$name`, maps as `@name`, and strings in quotes")
         .example("begin { print(comn); }", "begin { print(comm); }"),
     error("unknown-option", "an option does not exist, in rbt or in the script"),
     error("unknown-setting", "a setting does not exist")
         .remedy("`man rbt` lists the settings")
         .example("config = { max_strlne = 5 } begin { exit(); }", "config = { max_strlen = 5 } begin { exit(); }"),
     error("unknown-signal", "a signal's name or number does not exist"),
-    error("unknown-type", "a type is not known")
+    error("unknown-type", "a type is unknown")
         .remedy("`rbt -l 'struct *'` lists the kernel's types")
         .example("begin { print(sizeof(struct task_strct)); }", "begin { print(sizeof(struct task_struct)); }"),
     warning("unreachable", "a statement cannot be reached").example("begin { exit(); print(1); }", "begin { print(1); exit(); }"),
@@ -153,13 +152,13 @@ pub(super) const CODES: &[Code] = &[
     warning("unset-variable", "a variable is read before it is assigned; it is zero")
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),
     error("unsettled", "a type depends on itself").remedy("a tuple may not contain itself"),
-    error("unstable", "the feature may still change, and needs its setting; a warning where it is used all the same")
+    error("unstable", "the feature is unstable and needs its setting; a warning if the setting is `warn`")
         .example("begin { print(typeinfo(pid)); }", "config = { unstable_typeinfo = enable } begin { print(typeinfo(pid)); }"),
     error("unsupported", "rbt lacks a feature of bpftrace")
         .example("config = { unstable_dw_ustack = enable } profile:hz:99 { print(dw_ustack); }", "profile:hz:99 { print(ustack); }"),
-    warning("unused-map", "a map is declared and not used")
+    warning("unused-map", "a map is declared but not used")
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),
-    warning("useless-cast", "a value has the type already that it is cast to"),
+    warning("useless-cast", "a cast has no effect, because the value already has this type"),
     error("zero-division", "a constant divisor is zero")
         .remedy("divide by something else, or test the divisor first")
         .example("begin { print(1 / 0); }", "begin { print(1 / 2); }"),

@@ -89,7 +89,7 @@ impl Code {
     pub fn text(&self) -> String {
         let mut text = format!("{}[{}]\n\n{}\n", self.level.word(), self.name, self.sentence());
         if let Some(Example { wrong, right }) = self.example {
-            text += &format!("\nReported:\n\n{}\n\nMended:\n\n{}\n", indented(wrong), indented(right));
+            text += &format!("\nReported:\n\n{}\n\nFixed:\n\n{}\n", indented(wrong), indented(right));
         }
         if let Some(remedy) = self.remedy {
             text += &format!("\n{}\n", sentence(remedy));

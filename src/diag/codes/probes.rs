@@ -4,7 +4,7 @@ use super::{Code, error, warning};
 
 pub(super) const CODES: &[Code] = &[
     error("bad-filter", "--probe-filter is not a regular expression"),
-    error("bad-offset", "an offset lies outside of the function or within an instruction")
+    error("bad-offset", "an offset is outside of the function or within an instruction")
         .example("uprobe:libc:malloc+100000 { print(1); }", "uprobe:libc:malloc { print(1); }"),
     error("bad-probe", "an attach point is malformed")
         .remedy("`rbt help KIND` shows the form of each kind of probe")
@@ -15,12 +15,12 @@ pub(super) const CODES: &[Code] = &[
         .example("uprobe:/nonexistent/program:main { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("no-cgroup", "a cgroup or a container does not exist")
         .example(r#"begin { print(cgroupid("/no/such/cgroup")); }"#, "begin { print(cgroup); }"),
-    warning("no-kfunc", "this kernel has no BPF function that a value needs; the value is shown as [unknown]"),
+    warning("no-kfunc", "this kernel lacks a BPF function that a value needs; the value prints as [unknown]"),
     error("no-lsm", "the kernel has no BPF among its security modules")
         .remedy("use a kernel with CONFIG_BPF_LSM, or a fentry probe on the function security_HOOK"),
     error("no-match", "a wildcard matches nothing")
         .example("tracepoint:syscalls:zzz* { exit(); }", "tracepoint:syscalls:sys_enter_openat* { exit(); }"),
-    error("no-probes", "nothing is left to attach"),
+    error("no-probes", "the script has no probe that can be attached"),
     error("no-types", "the kernel's types (BTF) lack what a builtin needs"),
     error("not-described", "the kernel's types (BTF) do not describe the function"),
     error("not-injectable", "override() is only possible on functions that allow error injection"),
@@ -30,8 +30,8 @@ pub(super) const CODES: &[Code] = &[
             "config = { max_probes = 2 } tracepoint:syscalls:sys_enter_* { exit(); }",
             "config = { max_probes = 2 } tracepoint:syscalls:sys_enter_openat { exit(); }",
         ),
-    error("unknown-address", "an address lies in no section of the binary")
-        .remedy("give an address as `readelf -S -s` shows it, within a section")
+    error("unknown-address", "an address is in no section of the binary")
+        .remedy("use an address within a section; `readelf -S -s` shows the sections and symbols")
         .example("uprobe:/bin/true:0xffffffffff { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("unknown-function", "a function does not exist: in the language, in the kernel or in the binary")
         .remedy("`man rbt-language` lists the functions")
@@ -41,7 +41,7 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-module", "the kernel has no module of this name")
         .example("kprobe:nosuchmodule:vfs_read { exit(); }", "begin { exit(); }"),
     error("unknown-probe", "there is no such kind of probe")
-        .remedy("the kinds of probes are listed by `rbt info`")
+        .remedy("`rbt info` lists the kinds of probes")
         .example("profle:hz:99 { exit(); }", "profile:hz:99 { exit(); }"),
     error("unknown-probe-name", "this kernel has no iterator of this name"),
     error("unknown-register", "the machine has no register of this name")
@@ -50,6 +50,6 @@ pub(super) const CODES: &[Code] = &[
         .remedy("`nm` shows a binary's symbols, /proc/kallsyms the kernel's")
         .example("uprobe:libc:mallocc { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("unknown-tracepoint", "the kernel has no tracepoint of this name")
-        .remedy("`rbt -l 'tracepoint:*'` lists what there is")
+        .remedy("`rbt -l 'tracepoint:*'` lists what is available")
         .example("tracepoint:syscalls:sys_enter_opennat { exit(); }", "tracepoint:syscalls:sys_enter_openat { exit(); }"),
 ];

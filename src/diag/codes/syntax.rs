@@ -3,7 +3,7 @@
 use super::{Code, error, warning};
 
 pub(super) const CODES: &[Code] = &[
-    error("bad-escape", "a backslash in a string introduces none of the known escapes")
+    error("bad-escape", "a backslash in a string does not begin a known escape")
         .remedy(r#"the escapes are \n \t \r \a \b \f \v \\ \" \0 to \377 and \x00 to \xff"#)
         .example(r#"begin { printf("a\qb\n"); }"#, r#"begin { printf("a\\qb\n"); }"#),
     error("bad-import", "an imported file is missing, unreadable, or of a kind that cannot be imported")
@@ -20,13 +20,13 @@ pub(super) const CODES: &[Code] = &[
     error("duplicate", "a record names the same field twice")
         .remedy("rename one of them, or remove it")
         .example("begin { $r = (a=1, a=2); print($r.a); }", "begin { $r = (a=1, b=2); print($r.a); }"),
-    warning("missing-parameter", "the script reads a positional parameter that the command line does not give; it is 0 or empty")
+    warning("missing-parameter", "the command line lacks a positional parameter that the script reads; it is 0 or empty")
         .example("begin { print($3); }", "begin { print(3); }"),
-    error("order", "a directive or a config block stands behind the first probe")
+    error("order", "a directive or a config block follows the first probe")
         .remedy("move it to the top of the script")
         .example("begin { exit(); } config = { max_strlen = 64 }", "config = { max_strlen = 64 } begin { exit(); }"),
     error("syntax", "the script does not follow the grammar")
-        .remedy("`man rbt-language` and `rbt one-liners NAME` show how it is written")
+        .remedy("`man rbt-language` and `rbt one-liners NAME` show examples")
         .example(r#"begin { printf("%d\n" 1); }"#, r#"begin { printf("%d\n", 1); }"#),
     error("too-deep", "parentheses, blocks, loops, functions or imports are nested too deeply")
         .remedy("put parts of it in variables or macros")
@@ -36,7 +36,7 @@ pub(super) const CODES: &[Code] = &[
         ),
     error("too-large", "a type, a value or the script after the expansion of macros is too large"),
     error("unbalanced", "a bracket, parenthesis or brace has no partner")
-        .remedy("add what is missing, or remove what is too much")
+        .remedy("add the missing partner, or remove the extra one")
         .example("begin { print((1 + 2); }", "begin { print((1 + 2)); }"),
     error("unterminated-comment", "a comment that begins with /* does not end")
         .example("begin { exit(); } /* a comment", "begin { exit(); } /* a comment */"),

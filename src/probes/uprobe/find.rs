@@ -193,10 +193,10 @@ impl Uprobe {
         }
         let refused = |message: String, help: &str| Err(Diagnostic::error("bad-offset", point.span, message).help(help));
         match around {
-            None => refused(format!("no function of {shown} is known to be at address {addr:#x}"), MIDST),
+            None => refused(format!("{shown} has no known function at address {addr:#x}"), MIDST),
             Some(f) if self.ret && by != 0 => {
-                let message = format!("address {addr:#x} is within `{}`, and a return is of a whole function", f.name);
-                refused(message, "name the function, or use uprobe; --unsafe lifts this check")
+                let message = format!("address {addr:#x} is within `{}`, but a return probe needs a function", f.name);
+                refused(message, "name the function, or use uprobe; --unsafe disables this check")
             }
             Some(_) => {
                 check(binary, &found, point)?;
@@ -226,10 +226,10 @@ impl Uprobe {
         let shown = binary.path.display();
         if let Some(Inlined { places, source }) = env.sys.inlined(&binary.path, name) {
             let places = if places == 1 { "the one place".into() } else { format!("all {places} places") };
-            let message = format!("`{name}` has no code of its own in {shown}: it was inlined in {places} where it is called");
+            let message = format!("`{name}` has no code of its own in {shown}: the compiler inlined it in {places} that call it");
             let error = Diagnostic::error("inlined", point.span, message);
             return Err(match source {
-                Some((file, line)) => error.help(format!("probe its source instead: `uprobe:{shown}@{file}:{line}`")),
+                Some((file, line)) => error.help(format!("probe a source line instead: `uprobe:{shown}@{file}:{line}`")),
                 None => error.help("trace the functions that call it"),
             });
         }
@@ -243,10 +243,10 @@ impl Uprobe {
         Err(match near {
             Some(near) => error.help(format!("did you mean `{near}`?")),
             None if binary.functions.is_empty() => {
-                error.help("the file has no symbols at all: install its debug symbols, or probe by address, with --unsafe")
+                error.help("the file has no symbols: install its debug symbols, or probe an address with --unsafe")
             }
             None => {
-                error.help(format!("`rbt -l '{}:{shown}:*'` lists what there is; static functions that were inlined are not", self.name()))
+                error.help(format!("`rbt -l '{}:{shown}:*'` lists what is available; it does not include inlined functions", self.name()))
             }
         })
     }
@@ -260,30 +260,30 @@ impl Uprobe {
         env: &Env,
     ) -> Result<Vec<Found>, Diagnostic> {
         if self.ret {
-            let error = Diagnostic::error("bad-probe", point.span, "a return is of a function, not of a line");
+            let error = Diagnostic::error("bad-probe", point.span, "a return probe needs a function, not a line");
             return Err(error.help("use uprobe, or name the function"));
         }
         let shown = binary.path.display();
         let addresses = match env.sys.source_line(&binary.path, file, line, column).map_err(|m| missing(point.span, m))? {
             Line::Code(addresses) => addresses,
             Line::Columns(columns) => {
-                let message = format!("nothing of line {line} of {file} begins at column {} in {shown}", column.unwrap_or(0));
+                let message = format!("line {line} of {file} has no code that begins at column {} in {shown}", column.unwrap_or(0));
                 let columns = columns.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
                 let error = Diagnostic::error("unknown-line", point.span, message);
-                return Err(error.help(format!("code of it begins at {columns}; the column may be left out")));
+                return Err(error.help(format!("its code begins at {columns}; the column is optional")));
             }
             Line::Bare(near) => {
                 let error = Diagnostic::error("unknown-line", point.span, format!("line {line} of {file} has no code in {shown}"));
                 return Err(match near {
-                    Some(near) => error.help(format!("the nearest line that has is {near}")),
+                    Some(near) => error.help(format!("the nearest line with code is {near}")),
                     None => error,
                 });
             }
             Line::NoFile(files) => {
                 let base = file.rsplit('/').next().unwrap_or(file);
-                let error = Diagnostic::error("unknown-line", point.span, format!("no source file of {shown} is called {file}"));
+                let error = Diagnostic::error("unknown-line", point.span, format!("{shown} has no source file {file}"));
                 return Err(match crate::diag::nearest(base, files.iter().map(String::as_str)) {
-                    Some(near) if near == base => error.help("one of that name is in another folder: give the name alone"),
+                    Some(near) if near == base => error.help("a file with that name is in another directory: give the name alone"),
                     Some(near) => error.help(format!("did you mean `{near}`?")),
                     None => error,
                 });
@@ -314,7 +314,7 @@ impl Uprobe {
             _ => (what, 0),
         };
         if self.ret && by != 0 {
-            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("drop the offset, or use uprobe"));
+            return Err(Diagnostic::error("bad-probe", point.span, "a return has no offset").help("remove the offset, or use uprobe"));
         }
         Ok((name, by))
     }
@@ -347,7 +347,7 @@ pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Res
     let places = instructions::returns(&binary.path, f.offset, f.size).unwrap_or_default();
     if places.is_empty() {
         let error = Diagnostic::error("unknown-symbol", point.span, format!("`{}` does not return", f.name));
-        return Err(error.help("functions of Go are traced at their `ret` instructions, and it has none: use uprobe"));
+        return Err(error.help("rbt traces returns of Go functions at their `ret` instructions, and this function has none: use uprobe"));
     }
     Ok(places.into_iter().map(|by| Found { function: f.clone(), by, shown: found.shown.clone() }).collect())
 }

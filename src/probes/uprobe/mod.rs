@@ -207,8 +207,7 @@ impl ProbeKind for Uprobe {
         let by_line = if by_line { Wanted::line(&parts, of_process) } else { None };
         let Some(wanted) = by_line.or_else(|| Wanted::new(&parts, of_process)) else {
             if let [_, language, _] = *parts.as_slice() {
-                let error =
-                    Diagnostic::error("bad-probe", point.span, format!("`{language}` is no language whose functions are known by name"));
+                let error = Diagnostic::error("bad-probe", point.span, format!("`{language}` is not a supported language"));
                 return Err(
                     error.help(format!("one of {}; or quote a name that has a colon", mangled::languages().collect::<Vec<_>>().join(", ")))
                 );
@@ -361,7 +360,7 @@ fn declared(site: &ProbeSite, env: &Env) -> Result<Vec<Argument>, Diagnostic> {
     let found = binary.functions.iter().find(|f| f.offset == *offset);
     let unknown = || {
         let error = Diagnostic::error("missing", site.span, format!("the arguments of {} are not known", site.name));
-        error.help("`args` needs a function's entry, and the function in the binary's debug information; arg0, arg1, … need neither")
+        error.help("`args` needs the entry of a function that the binary's debug information describes; arg0, arg1, … need neither")
     };
     let known = env.sys.arguments(path, found.ok_or_else(unknown)?).map_err(|m| missing(site.span, m))?;
     known.ok_or_else(unknown)

@@ -57,7 +57,7 @@ impl ProbeKind for Usdt {
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let parts: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
         let Some(wanted) = wanted(&parts, env.settings.pid.is_some()) else {
-            let error = Diagnostic::error("bad-probe", point.span, "usdt takes a binary, perhaps a provider, and a marker's name");
+            let error = Diagnostic::error("bad-probe", point.span, "usdt takes a binary, optionally a provider, and the name of a marker");
             return Err(error.help(format!("write {}", self.usage())));
         };
         let several = wanted.binary.contains('*');
@@ -87,7 +87,7 @@ impl ProbeKind for Usdt {
         };
         let error = Diagnostic::error("unknown-symbol", point.span, format!("{place} has no marker `{}`", wanted.name));
         Err(if known.is_empty() {
-            error.help("it has no markers at all: was it built without them (as by --without-dtrace)? A uprobe needs none")
+            error.help("it has no markers; it may have been built without them (--without-dtrace). A uprobe needs none")
         } else {
             error.suggest(wanted.name, known.iter().map(String::as_str))
         })

@@ -157,7 +157,7 @@ fn strings() {
     assert_eq!(expr(r#""// no /* comment {""#), r#""// no /* comment {""#);
     assert_eq!(
         errors(r#"begin { printf("a\qb\x") }"#),
-        ["bad-escape 1:18 `\\q` is no escape", "bad-escape 1:21 `\\x` wants one or two hexadecimal digits"]
+        ["bad-escape 1:18 `\\q` is not an escape", "bad-escape 1:21 `\\x` needs one or two hexadecimal digits"]
     );
     assert_eq!(errors(r#"begin { print("\777") }"#), ["bad-escape 1:16 the octal escape `\\777` is over 255"]);
 }

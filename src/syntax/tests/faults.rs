@@ -18,7 +18,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("begin { $x = while; }", &["syntax 1:14 `while` is a keyword and cannot be a value here"]),
     ("begin { $x = ; }", &["syntax 1:14 expected an expression after `=`, found `;`"]),
     ("begin { 1 = 2 }", &["not-assignable 1:9 this cannot be assigned to"]),
-    ("begin { 5++ }", &["not-assignable 1:9 this cannot be counted up or down"]),
+    ("begin { 5++ }", &["not-assignable 1:9 this cannot be incremented or decremented"]),
     ("begin { f(1,,2) }", &["syntax 1:13 expected an expression after `,`, found `,`"]),
     ("begin { @a[] }", &["syntax 1:12 expected an expression after `[`, found `]`"]),
     ("begin { let x = 1 }", &["syntax 1:13 expected a variable `$name` after `let`, found `x`"]),
@@ -26,11 +26,11 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("begin { if $x { }; else { } }", &["syntax 1:20 this `else` has no `if`"]),
     ("begin { (struct x *) }", &["syntax 1:10 expected an expression after this cast"]),
     ("begin { ($x) $y }", &["syntax 1:14 expected an operator before `$y`"]),
-    ("begin { 'a' }", &["syntax 1:9 a string stands in double quotes"]),
-    ("begin { print(“a”); }", &["syntax 1:15 a string stands in plain double quotes, not `“` (U+201C)"]),
-    ("begin {\u{a0}print(1); }", &["syntax 1:8 found `\u{a0}` (U+00A0), a blank of another kind"]),
+    ("begin { 'a' }", &["syntax 1:9 write a string in double quotes"]),
+    ("begin { print(“a”); }", &["syntax 1:15 write a string in plain double quotes, not `“` (U+201C)"]),
+    ("begin {\u{a0}print(1); }", &["syntax 1:8 found `\u{a0}` (U+00A0), an unusual blank"]),
     ("begin { $x = é; }", &["syntax 1:14 expected an expression after `=`, found `é` (U+00E9)"]),
-    ("begin { for ($i : 3) { } }", &["syntax 1:19 a `for` runs over a range or a map"]),
+    ("begin { for ($i : 3) { } }", &["syntax 1:19 a `for` loop needs a range or a map"]),
     ("begin { for ($i in 3) { } }", &["syntax 1:17 expected `:` after `$i`, found `in`"]),
     ("begin { while ($x) f(); }", &["syntax 1:23 expected a block `{ … }` before `;`"]),
     ("begin { if ($x) f(); }", &["syntax 1:20 expected a block `{ … }` before `;`"]),
@@ -49,9 +49,9 @@ const FAULTS: &[(&str, &[&str])] = &[
             "unbalanced 2:10 expected `}` to close the block opened at 1:7, found the end",
         ],
     ),
-    ("begin { }\n#include <a.h>\n", &["order 2:1 C definitions and `#` lines go before everything else"]),
-    ("begin { }\nconfig = { a = 1 }\n", &["order 2:1 settings and imports go before probes, macros and functions"]),
-    ("foo = { a = 1 }\n", &["syntax 1:1 `foo = {` is neither settings nor a probe"]),
+    ("begin { }\n#include <a.h>\n", &["order 2:1 put C definitions and `#` lines before everything else"]),
+    ("begin { }\nconfig = { a = 1 }\n", &["order 2:1 put settings and imports before probes, macros and functions"]),
+    ("foo = { a = 1 }\n", &["syntax 1:1 `foo = {` begins neither settings nor a probe"]),
     ("let @a = hash(3)\nbegin { }", &["syntax 1:16 expected `;` before `begin`"]),
     ("import \"x\"\nbegin { }", &["syntax 1:10 expected `;` before `begin`"]),
     ("macro x { 1 }", &["syntax 1:9 expected `(` after `x`, found `{`"]),
@@ -66,7 +66,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ),
     (
         "begin { $x = 99999999999999999999; 08 }",
-        &["bad-number 1:14 `99999999999999999999` does not fit in 64 bits", "bad-number 1:36 `8` is no octal digit in `08`"],
+        &["bad-number 1:14 `99999999999999999999` does not fit in 64 bits", "bad-number 1:36 `8` is not an octal digit in `08`"],
     ),
     ("begin { (x=1, x=2) (x=1,2) }", &["duplicate 1:15 this record has two members `x`", "syntax 1:20 expected an operator before `(x`"]),
     (
@@ -104,13 +104,13 @@ const FAULTS: &[(&str, &[&str])] = &[
         &[
             "bad-number 1:9 `3x` has an unknown suffix `x`",
             "bad-number 1:13 `0b11` has an unknown suffix `b11`",
-            r#"bad-escape 1:20 `\8` is no escape"#,
+            r#"bad-escape 1:20 `\8` is not an escape"#,
         ],
     ),
     ("begin { macro f() { } }", &["syntax 1:9 expected a statement, found `macro`"]),
     (r#"kprobe:"f { }"#, &["unterminated-string 1:8 this string does not end on its line"]),
     ("begin { for $x : @m f() }", &["syntax 1:21 expected a block `{ … }` before `f`"]),
-    ("begin { $99999999999 }", &["bad-number 1:9 `$99999999999` is beyond any parameter"]),
+    ("begin { $99999999999 }", &["bad-number 1:9 `$99999999999` is too large for a parameter number"]),
     ("begin { let $x: = 1 }", &["syntax 1:17 expected a type after `:`, found `=`"]),
     ("begin { sizeof x }", &["syntax 1:16 expected `(` after `sizeof`, found `x`"]),
     (r#"begin { "a" "b" }"#, &["syntax 1:11 expected `;` or an operator before a string"]),
@@ -127,7 +127,7 @@ fn faults_in_the_users_terms() {
 fn faults_carry_their_remedy() {
     let help = |text: &str| parse(&source(text)).expect_err(text).0.first().and_then(|d| d.help.clone()).unwrap_or_default();
     assert_eq!(help("begin { if ($a = 1) { } }"), "to compare, write `==`");
-    assert_eq!(help("f(1);"), "statements stand within a probe's braces: `provider:target { … }`");
+    assert_eq!(help("f(1);"), "write statements within the braces of a probe: `provider:target { … }`");
     assert_eq!(help("begin { let @m = hash(1); }"), "move it to the top level; a map needs no declaration");
     let unclosed = parse(&source("begin { f(1; }")).expect_err("unclosed").0;
     assert_eq!(unclosed[0].related[0].0, Span { source: 0, start: 9, end: 10 });

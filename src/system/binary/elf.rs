@@ -79,7 +79,7 @@ fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, 
                 (segment.p_vaddr(endian).into(), segment.p_offset(endian).into(), segment.p_filesz(endian).into());
             // Sums with these cannot overflow from here on.
             if addr.checked_add(size).is_none() || offset.checked_add(size).is_none_or(|end| end > data.len() as u64) {
-                return Err("a segment lies beyond its end".into());
+                return Err("a segment extends beyond its end".into());
             }
             segments.push((addr, offset, size, segment.p_flags(endian).0 & elf::PF_X.0 != 0));
         }

@@ -44,7 +44,7 @@ pub fn resolve(name: &str, pid: Option<u32>) -> Result<Vec<PathBuf>, Missing> {
 /// The same, in a file tree that is not this machine's. What has no slash is sought there, too; a relative path is not.
 pub fn resolve_in(name: &str, tree: &Path) -> Result<Vec<PathBuf>, Missing> {
     let prefix = fs::canonicalize(tree).ok().filter(|p| p.is_dir());
-    let prefix = prefix.ok_or_else(|| missing(format!("{} is no folder", tree.display()), "name the root of a file tree"))?;
+    let prefix = prefix.ok_or_else(|| missing(format!("{} is not a directory", tree.display()), "name the root of a directory tree"))?;
     let prefix = if prefix == Path::new("/") { PathBuf::new() } else { prefix };
     within(name, None, &Root { prefix, pid: None })
 }
@@ -75,7 +75,7 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
         return elf(path).map(|path| vec![path]);
     }
     Err(missing(
-        format!("{name} is neither a command on PATH, nor a library that ld.so knows, nor a file here{}", root.said()),
+        format!("{name} is neither a command on PATH, nor a library known to ld.so, nor a file here{}", root.said()),
         "give the binary's full path",
     ))
 }
@@ -87,11 +87,11 @@ fn has_ended(pid: u32) -> bool {
 
 /// Another user's (proc(5), ptrace(2): PTRACE_MODE_READ).
 fn hidden(pid: u32) -> Missing {
-    Missing { what: format!("cannot see what process {pid} runs: permission denied"), help: Some(rights::lacking("CAP_SYS_PTRACE")) }
+    Missing { what: format!("cannot read the program of process {pid}: permission denied"), help: Some(rights::lacking("CAP_SYS_PTRACE")) }
 }
 
 fn ended(pid: u32) -> Missing {
-    missing(format!("process {pid} has ended"), "trace one that runs, or start it with -c")
+    missing(format!("process {pid} has ended"), "trace a running process, or start it with -c")
 }
 
 /// The program that a process runs, by a path that leads to it from here. Where none does (it was deleted, or it is in a
@@ -102,7 +102,7 @@ fn program(pid: u32, root: &Root) -> Result<PathBuf, Missing> {
         if why.kind() == ErrorKind::PermissionDenied {
             return hidden(pid);
         }
-        missing(format!("process {pid} runs no program"), "it is a thread of the kernel's")
+        missing(format!("process {pid} runs no program"), "it is a kernel thread")
     })?;
     let inode = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let there = root.find(&target).filter(|path| inode(path) == inode(&link));
@@ -118,7 +118,7 @@ pub fn command(name: &str) -> Result<PathBuf, Missing> {
     if !name.contains('/') {
         return Root::of(None)?.command(name).ok_or_else(|| {
             let help = match name.contains('=') || SHELL_WORDS.contains(&name) {
-                true => "no shell reads the command; where one must: sh -c '…'",
+                true => "rbt does not run the command in a shell; if it needs one, use sh -c '…'",
                 false => "check its spelling, or give its full path",
             };
             missing(format!("command `{name}` is not found on PATH"), help)

@@ -36,8 +36,8 @@ impl Tracefs {
         }
         let root = own_mount(c"tracefs").map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Missing {
-                what: format!("tracefs is not mounted, and this user may not mount it: {e}"),
-                help: Some(format!("{}; or have root run: mount -t tracefs tracefs /sys/kernel/tracing", rights::lacking("CAP_SYS_ADMIN"))),
+                what: format!("tracefs is not mounted, and this user cannot mount it: {e}"),
+                help: Some(format!("{}; or run as root: mount -t tracefs tracefs /sys/kernel/tracing", rights::lacking("CAP_SYS_ADMIN"))),
             },
             _ => Missing {
                 what: format!("this kernel has no tracefs: {e}"),
@@ -285,10 +285,10 @@ fn event_path(category: &str, name: &str, file: &str) -> Option<String> {
 fn denied(what: &str, e: &io::Error) -> Missing {
     let help = match e.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "{}; or have root let a group read it: mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing",
+            "{}; or allow a group to read it, as root: mount -o remount,mode=750,gid=GROUP /sys/kernel/tracing",
             rights::lacking("CAP_DAC_READ_SEARCH")
         ),
-        _ => "is tracefs mounted whole? As root: mount -t tracefs tracefs /sys/kernel/tracing".into(),
+        _ => "tracefs may be incomplete; as root: mount -t tracefs tracefs /sys/kernel/tracing".into(),
     };
     Missing { what: format!("{what} cannot be read: {e}"), help: Some(help) }
 }

@@ -22,7 +22,7 @@ impl Refusal {
     /// In words that follow a function's name.
     pub fn said(self) -> &'static str {
         match self {
-            Refusal::Recursive => "every trampoline runs it, so a trampoline on it would call itself without end",
+            Refusal::Recursive => "every trampoline calls it, so a trampoline on it would recurse endlessly",
             Refusal::NoReturn => "it does not return, so a trampoline at its exit would never end",
         }
     }

@@ -59,7 +59,7 @@ impl<'d> Image<'d> {
             if sh_flags.0 & SHF_ALLOC.0 == 0 || address == 0 || section.size() == 0 {
                 continue;
             }
-            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section lies beyond its end".into()) };
+            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section extends beyond its end".into()) };
             if !bytes.is_empty() && address.checked_add(section.size()).is_some() {
                 let code = sh_flags.0 & SHF_EXECINSTR.0 != 0;
                 sections.push(Section { name: name.to_owned(), address, bytes: Cow::Borrowed(bytes), code });
@@ -96,7 +96,7 @@ impl<'d> Image<'d> {
             if sh_flags.0 & SHF_ALLOC.0 == 0 {
                 continue;
             }
-            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section lies beyond its end".into()) };
+            let (Ok(name), Ok(bytes)) = (section.name(), section.data()) else { return Err("a section extends beyond its end".into()) };
             // what is not in the file (.bss) has a place, and no bytes
             let align = section.align().clamp(1, 1 << 16).next_power_of_two();
             at = at.checked_next_multiple_of(align).ok_or("its sections are too large")?;
@@ -195,7 +195,7 @@ pub(super) fn pointers(bytes: &[u8]) -> impl Iterator<Item = u64> {
 fn parse(data: &[u8]) -> Result<ElfFile64<'_>, String> {
     let file = ElfFile64::<Endianness>::parse(data).map_err(|e| format!("it is a damaged ELF file, or not one of 64 bits: {e}"))?;
     if file.elf_header().is_big_endian() {
-        return Err("it is of a big-endian machine, which is not read here".into());
+        return Err("it is for a big-endian machine, which is not supported".into());
     }
     Ok(file)
 }

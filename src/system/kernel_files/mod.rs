@@ -52,9 +52,9 @@ fn unknown(contents: &Contents) -> BTreeMap<String, String> {
     let rows = [
         ("btf/vmlinux", contents.btf.is_empty(), "the image has none"),
         ("functions", contents.functions.is_none(), "the image's tables of them were not found"),
-        ("events", contents.events.is_none(), "the image's table of them was not found, or not all of them can be read"),
+        ("events", contents.events.is_none(), "the image's table of them was not found, or is partly unreadable"),
         ("injectable", contents.error_injectable.is_none(), "the image's table of them was not found"),
-        ("callable", contents.callable.is_none(), "only a kernel that runs tells"),
+        ("callable", contents.callable.is_none(), "only a running kernel has it"),
         ("config", contents.config.is_none(), "there is no config-… beside the image and none in it"),
     ];
     rows.into_iter().filter(|(_, missing, _)| *missing).map(|(section, _, why)| (section.into(), why.into())).collect()
@@ -101,14 +101,14 @@ impl Parts {
             let all: Vec<_> = releases.into_iter().collect();
             return Err(Missing {
                 what: format!("{} has several kernels: {}", dir.display(), all.join(", ")),
-                help: Some("unpack each package into a folder of its own".into()),
+                help: Some("unpack each package into a separate directory".into()),
             });
         }
         let Some((release, image)) = images.into_iter().next() else {
             return Err(Missing {
                 what: format!("{} has no kernel: neither boot/vmlinuz-… nor lib/modules/…/vmlinuz", dir.display()),
                 help: Some(
-                    "name the folder in which a kernel's package was unpacked (dpkg-deb -x FILE DIR, rpm2cpio FILE | cpio -id)".into(),
+                    "name the directory into which you unpacked a kernel package (dpkg-deb -x FILE DIR, rpm2cpio FILE | cpio -id)".into(),
                 ),
             });
         };
@@ -136,7 +136,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     let shown = parts.image.display();
     let missing = |what: String, help: &str| Missing { what, help: Some(help.into()) };
     progress("the kernel's image");
-    let is_kernel = "name a kernel's image, vmlinux or vmlinuz, that is whole";
+    let is_kernel = "name a complete kernel image, vmlinux or vmlinuz";
     let whole = input::read_regular(&parts.image, input::IMAGE).map_err(|e| {
         let help = if e.kind() == std::io::ErrorKind::InvalidInput { is_kernel } else { "check the path" };
         missing(format!("cannot read {shown}: {}", reason(&e)), help)
@@ -144,7 +144,7 @@ fn read(parts: &Parts, source: String, progress: &mut dyn FnMut(&str)) -> Result
     let cannot = |why: String| missing(format!("{shown} cannot be read: {why}"), is_kernel);
     let data = unpack::elf(whole).map_err(cannot)?;
     let mut image = Image::linked(&data).map_err(cannot)?;
-    let release = release(&image).ok_or_else(|| cannot("it is no kernel, or does not tell its version".into()))?;
+    let release = release(&image).ok_or_else(|| cannot("it is not a kernel, or its version is unknown".into()))?;
     let symbols = symbols(&mut image, parts);
 
     let types = image.btf.map(|btf| KernelTypes::from_vec(btf.to_vec())).transpose();

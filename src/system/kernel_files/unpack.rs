@@ -15,7 +15,7 @@ pub(super) fn elf(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
             return Ok(bytes);
         }
         if let Some(what) = foreign(&bytes) {
-            return Err(format!("it is {what}; rbt reads kernels of x86_64"));
+            return Err(format!("it is {what}; rbt reads x86_64 kernels only"));
         }
         bytes = match payload(&bytes)? {
             Some(packed) => inflate(packed)?,
@@ -38,14 +38,14 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
 
 /// The compressed kernel in a `bzImage`; none where it is no such file.
 fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
-    const CUT: &str = "its header is cut short";
+    const CUT: &str = "its header is truncated";
     if bytes.get(0x202..0x206) != Some(b"HdrS") {
         return Ok(None);
     }
     let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
     let version = word(0x206).ok_or(CUT)? & 0xffff;
     if version < 0x208 {
-        return Err("it is of a kernel before 2.6.26, whose header does not tell where the kernel is".into());
+        return Err("it is a kernel before 2.6.26, whose header does not locate the kernel".into());
     }
     let sectors = match bytes.get(0x1f1).ok_or(CUT)? {
         0 => 4,
@@ -53,7 +53,7 @@ fn payload(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     };
     let (offset, length) = (word(0x248).ok_or(CUT)?, word(0x24c).ok_or(CUT)?);
     let packed = ((sectors + 1) * 512).checked_add(offset).and_then(|from| bytes.get(from..from.checked_add(length)?));
-    packed.map(Some).ok_or_else(|| "it ends before the kernel in it does".into())
+    packed.map(Some).ok_or_else(|| "it is truncated".into())
 }
 
 /// Takes one compression off.
@@ -74,11 +74,11 @@ pub(super) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
     } else if let Some(blocks) = bytes.strip_prefix(LZ4) {
         lz4(blocks)
     } else if bytes.starts_with(b"BZh") {
-        Err("it is compressed by bzip2, which is not read here: unpack it with the kernel's scripts/extract-vmlinux".into())
+        Err("it is compressed with bzip2, which is not supported: unpack it with the kernel's scripts/extract-vmlinux".into())
     } else if bytes.starts_with(&[0x89, b'L', b'Z', b'O']) {
-        Err("it is compressed by lzo, which is not read here: unpack it with the kernel's scripts/extract-vmlinux".into())
+        Err("it is compressed with lzo, which is not supported: unpack it with the kernel's scripts/extract-vmlinux".into())
     } else {
-        Err("it is neither an ELF file nor a bzImage, nor compressed in a way that is known".into())
+        Err("it is neither an ELF file nor a bzImage, nor in a known compression format".into())
     }
 }
 
@@ -122,7 +122,7 @@ fn lz4(mut rest: &[u8]) -> Result<Vec<u8>, String> {
             break;
         }
         let block = after.split_at_checked(u32::from_le_bytes(*length) as usize);
-        let (block, after) = block.ok_or("its lz4 data are cut short")?;
+        let (block, after) = block.ok_or("its lz4 data are truncated")?;
         let plain = lz4_flex::block::decompress(block, BLOCK).map_err(|e| format!("its lz4 data are damaged: {e}"))?;
         whole.extend(plain);
         if whole.len() as u64 > LARGEST {

@@ -186,10 +186,10 @@ impl Blob {
     }
 
     fn parse(bytes: Bytes, base: Option<&Blob>) -> Result<Blob, String> {
-        const CUT: &str = "BTF is cut short";
+        const CUT: &str = "BTF is truncated";
         let magic = bytes.get(..4).ok_or(CUT)?;
         if magic.starts_with(&[0xeb, 0x9f]) {
-            return Err("BTF is of a big-endian machine".into());
+            return Err("BTF is for a big-endian machine".into());
         }
         if !magic.starts_with(&[0x9f, 0xeb]) {
             return Err("not BTF (no magic number 0xeb9f)".into());
@@ -218,7 +218,7 @@ impl Blob {
     /// Walks on until this many entries are known, or all. Errors: the data are not as they should be; what is behind is
     /// not known then.
     fn walk(&self, wanted: usize) -> Result<(), String> {
-        const CUT: &str = "BTF is cut short";
+        const CUT: &str = "BTF is truncated";
         let mut walked = self.walked.borrow_mut();
         let Walked { starts, names, at } = &mut *walked;
         let entries = self.bytes.get(..self.types.end).ok_or(CUT)?;
@@ -236,7 +236,7 @@ impl Blob {
             let head = u64::from_le_bytes(*head);
             let (name, info) = (head as u32, (head >> 32) as u32);
             let Some((_, fixed, each)) = KINDS.get((info >> 24 & 0x1f) as usize) else {
-                return Err(format!("BTF has a kind of type that is not known: {}", info >> 24 & 0x1f));
+                return Err(format!("BTF has an unknown kind of type: {}", info >> 24 & 0x1f));
             };
             if names.len() % STRIDE == 0 {
                 starts.push(here as u32);

@@ -33,7 +33,7 @@ pub fn find(path: &str) -> Result<Cgroup, Missing> {
         return Err(Missing {
             what: format!("no cgroup (version 2) at `{path}`"),
             help: Some(match mount {
-                Some(m) => format!("give its path as it is below {}", m.display()),
+                Some(m) => format!("give its path relative to {}", m.display()),
                 None => NOT_MOUNTED.into(),
             }),
         });
@@ -46,7 +46,7 @@ const NOT_MOUNTED: &str = "no cgroup2 file system is mounted: mount -t cgroup2 n
 /// The cgroup of this folder. The id is what the file handle holds; on 64-bit machines the inode number is equal to it.
 fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     let path = path.canonicalize().unwrap_or(path);
-    let failed = |e: io::Error| Missing { what: format!("cannot find the id of cgroup {}: {e}", path.display()), help: None };
+    let failed = |e: io::Error| Missing { what: format!("cannot find the ID of cgroup {}: {e}", path.display()), help: None };
     let inode = || fs::metadata(&path).map(|m| m.ino()).map_err(failed);
     let id = file_handle(&path).map_or_else(inode, Ok)?;
     let below =
@@ -138,7 +138,7 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
                 None => format!("there is no running container `{name}`"),
             },
             help: Some(format!(
-                "give its id (names are known of docker's and podman's own folders only), or the cgroup itself, a path below {}: \
+                "give its ID (rbt knows the names of docker and podman containers only), or the cgroup itself, a path below {}: \
                  --cgroup PATH; /proc/PID/cgroup tells a process's",
                 mount.display()
             )),
@@ -146,8 +146,8 @@ pub fn container(name: &str) -> Result<Cgroup, Missing> {
         several => {
             let names: Vec<String> = several.iter().take(3).map(|p| p.display().to_string()).collect();
             Err(Missing {
-                what: format!("`{name}` may be {} containers: {}", several.len(), names.join(", ")),
-                help: Some("give more of the id, or --cgroup PATH".into()),
+                what: format!("`{name}` matches {} containers: {}", several.len(), names.join(", ")),
+                help: Some("give more digits of the ID, or use --cgroup PATH".into()),
             })
         }
     }

@@ -117,7 +117,7 @@ impl Live {
         }
         let opened = match u32::try_from(all.len()).ok().filter(|n| *n < BINARIES) {
             Some(n) => BinaryTypes::open(path, &self.debug_dirs, BINARY_IDS + (n << BINARY_SHIFT)).map(Rc::new),
-            None => Err(Missing { what: format!("types of more than {BINARIES} binaries are asked for"), help: None }),
+            None => Err(Missing { what: format!("the script needs types of more than {BINARIES} binaries"), help: None }),
         };
         all.push((path.to_owned(), opened.clone()));
         opened
@@ -152,7 +152,7 @@ impl Live {
             let read = input::read(path, input::LIST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let text = read.map_err(|e| Missing {
                 what: format!("cannot read the traceable functions in {}: {}", path.display(), reason(&e)),
-                help: Some("--traceable-functions names a file with a function's name in each line".into()),
+                help: Some("--traceable-functions needs a file with one function name per line".into()),
             })?;
             return Ok(Functions::parse(&text, &BTreeSet::new(), ""));
         }
@@ -162,7 +162,7 @@ impl Live {
         }
         let listed = self.tracefs().and_then(|t| {
             t.read("available_filter_functions").map_err(|e| Missing {
-                what: format!("the kernel's list of functions that can be traced cannot be read: {e}"),
+                what: format!("cannot read the kernel's list of traceable functions: {e}"),
                 help: Some("the kernel must be built with CONFIG_FUNCTION_TRACER=y; --traceable-functions can name another list".into()),
             })
         });
@@ -199,7 +199,7 @@ impl Live {
 }
 
 fn no_functions() -> Missing {
-    Missing { what: "the kernel's list of functions that can be traced is empty".into(), help: None }
+    Missing { what: "the kernel's list of traceable functions is empty".into(), help: None }
 }
 
 impl TargetInfo for Live {

@@ -91,8 +91,8 @@ pub fn functions() -> Result<Vec<ProgramFunction>, Missing> {
             Ok(Some(id)) => id,
             Ok(None) => break,
             Err(e) => {
-                let help = (e.raw_os_error() == Some(libc::EPERM)).then(|| "the kernel tells this to root only: run with sudo".into());
-                return Err(Missing { what: format!("the running BPF programs cannot be listed: {e}"), help });
+                let help = (e.raw_os_error() == Some(libc::EPERM)).then(|| "the kernel shows this to root only: run with sudo".into());
+                return Err(Missing { what: format!("cannot list the loaded BPF programs: {e}"), help });
             }
         };
         all.extend(of_program(last).unwrap_or_default().into_iter().map(|name| ProgramFunction { program: last, name }));

@@ -63,7 +63,7 @@ fn hidden(held: u64, restrict: i64, paranoid: Option<i64>) -> Option<String> {
         0 if paranoid.is_some_and(|level| level <= 1) => None,
         0 | 1 if may => None,
         0 | 1 => Some(format!("CAP_SYSLOG is missing: {}", grant(&["CAP_SYSLOG"]))),
-        _ => Some("/proc/sys/kernel/kptr_restrict hides them from all: as root, sysctl kernel.kptr_restrict=1".into()),
+        _ => Some("/proc/sys/kernel/kptr_restrict hides them from everyone: as root, sysctl kernel.kptr_restrict=1".into()),
     }
 }
 

@@ -332,7 +332,7 @@ impl Snapshot {
         let why = parts::missing(&self.sections).ok().and_then(|all| all.get(section).cloned());
         let why = why.map_or(String::new(), |why| format!(": {why}"));
         Missing {
-            what: format!("the snapshot {} does not hold {what}{why}", self.path.display()),
+            what: format!("the snapshot {} lacks {what}{why}", self.path.display()),
             help: Some("make it as root: `rbt snapshot -o FILE`".into()),
         }
     }
@@ -340,7 +340,7 @@ impl Snapshot {
     pub(super) fn damaged(&self, why: &str) -> Missing {
         Missing {
             what: format!("the snapshot {} is damaged: {why}", self.path.display()),
-            help: Some("make it anew: `rbt snapshot -o FILE`".into()),
+            help: Some("create it again: `rbt snapshot -o FILE`".into()),
         }
     }
 }

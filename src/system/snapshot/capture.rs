@@ -70,7 +70,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
             all.callable = Some(called.collect());
         }
         Err(e) => {
-            let why = format!("this user may not load BPF programs, so that nothing can be tried: {}", reason(&e));
+            let why = format!("this user cannot load BPF programs, so features cannot be probed: {}", reason(&e));
             lacks(&mut all, "features", why.clone());
             lacks(&mut all, "callable", why);
         }
@@ -122,7 +122,7 @@ fn functions(all: &mut Contents, live: &Live) {
     });
     let list = live.functions().map_err(|missing| missing.what);
     match (listed, &list) {
-        (Err(why), Ok(_)) => lacks(all, "functions", format!("{why}; all functions of the symbol table stand in for them")),
+        (Err(why), Ok(_)) => lacks(all, "functions", format!("{why}; using all functions of the symbol table instead")),
         (_, Err(why)) => lacks(all, "functions", why.clone()),
         (Ok(()), Ok(_)) => {}
     }

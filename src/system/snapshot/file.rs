@@ -74,7 +74,7 @@ impl Sections {
         let read = input::read(path, MOST_FILE);
         let bytes = read.map_err(|e| Missing {
             what: format!("cannot read the snapshot {shown}: {}", reason(&e)),
-            help: Some("`rbt snapshot -o FILE` makes one, on the machine whose kernel is meant".into()),
+            help: Some("`rbt snapshot -o FILE` makes one, on the machine with that kernel".into()),
         })?;
         Self::of(bytes).map_err(|wrong| wrong.of(path))
     }
@@ -196,7 +196,7 @@ fn read_table(table: &[u8], bytes: &[u8]) -> Result<Vec<Section>, Wrong> {
     Ok(all)
 }
 
-const ANEW: &str = "copy it once more, or make it anew: `rbt snapshot -o FILE` on the machine whose kernel is meant";
+const ANEW: &str = "copy it again, or create it again: `rbt snapshot -o FILE` on the machine with that kernel";
 
 /// Why bytes are no snapshot that can be read.
 #[derive(Debug, PartialEq, Eq)]
@@ -218,17 +218,15 @@ impl Wrong {
         let shown = path.display();
         let (what, help) = match self {
             Wrong::Other => {
-                (format!("{shown} is not a snapshot"), "`rbt snapshot -o FILE` makes one, on the machine whose kernel is meant".into())
+                (format!("{shown} is not a snapshot"), "`rbt snapshot -o FILE` makes one, on the machine with that kernel".into())
             }
-            Wrong::Cut { is, was: Some(was) } => {
-                (format!("the snapshot {shown} is cut short: {is} of its {was} bytes are there"), ANEW.into())
-            }
-            Wrong::Cut { is, was: None } => (format!("the snapshot {shown} is cut short: it has {is} bytes"), ANEW.into()),
+            Wrong::Cut { is, was: Some(was) } => (format!("the snapshot {shown} is truncated: it has {is} of {was} bytes"), ANEW.into()),
+            Wrong::Cut { is, was: None } => (format!("the snapshot {shown} is truncated: it has {is} bytes"), ANEW.into()),
             Wrong::Damaged(name) if name.is_empty() => {
-                (format!("the snapshot {shown} is damaged: its table is not as it was written"), ANEW.into())
+                (format!("the snapshot {shown} is damaged: the checksum of its table is wrong"), ANEW.into())
             }
             Wrong::Damaged(name) => {
-                (format!("the snapshot {shown} is damaged: its section `{name}` is not as it was written"), ANEW.into())
+                (format!("the snapshot {shown} is damaged: the checksum of its section `{name}` is wrong"), ANEW.into())
             }
             Wrong::Newer { has: (major, minor), writer } => (
                 format!(
@@ -236,11 +234,11 @@ impl Wrong {
                     env!("CARGO_PKG_VERSION"),
                     VERSION.0
                 ),
-                format!("use rbt {writer}, which wrote it, or a later one; or make it anew with this rbt: `rbt snapshot -o FILE`"),
+                format!("use rbt {writer}, which wrote it, or a later one; or create it again with this rbt: `rbt snapshot -o FILE`"),
             ),
             Wrong::Large { name, raw } => (
                 format!("the snapshot {shown} is too large: its section `{name}` would have {} MB", raw >> 20),
-                "no kernel's is as large: the file is damaged, or was not made by `rbt snapshot`".into(),
+                "no kernel needs so much: the file is damaged, or `rbt snapshot` did not write it".into(),
             ),
         };
         Missing { what, help: Some(help) }
@@ -300,7 +298,7 @@ pub fn write(sections: &[(String, Vec<u8>)], to: &mut dyn Write, packed: &mut dy
         at += bytes.len() as u64;
     }
     if table.len() > MOST_TABLE || at > MOST_FILE {
-        return Err(wrong(format!("the snapshot would have {} MB and {} sections: too many to be read again", at >> 20, sections.len())));
+        return Err(wrong(format!("the snapshot would have {} MB and {} sections: more than rbt could read", at >> 20, sections.len())));
     }
     let mut head = Vec::with_capacity(HEAD);
     head.extend(MAGIC);

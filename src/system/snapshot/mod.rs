@@ -140,7 +140,7 @@ impl Snapshot {
     fn from_sections(path: &Path, sections: Sections) -> Result<Self, Missing> {
         let about = parts::read_about(&sections).map_err(|why| Missing {
             what: format!("the snapshot {} is damaged: {why}", path.display()),
-            help: Some("make it anew: `rbt snapshot -o FILE`".into()),
+            help: Some("create it again: `rbt snapshot -o FILE`".into()),
         })?;
         Ok(Self {
             path: path.to_owned(),
@@ -206,7 +206,7 @@ impl Snapshot {
     pub fn contents(&self) -> Result<Contents, Missing> {
         parts::contents(&self.sections).map_err(|why| Missing {
             what: format!("the snapshot {} is damaged: {why}", self.path.display()),
-            help: Some("make it anew: `rbt snapshot -o FILE`".into()),
+            help: Some("create it again: `rbt snapshot -o FILE`".into()),
         })
     }
 }

@@ -162,12 +162,12 @@ fn damage_is_told() {
     assert!(file.open(&whole).is_ok());
     for n in 0..whole.len() {
         let said = error(file.open(&whole[..n]));
-        let wanted = if n == 0 { "is not a snapshot" } else { "is cut short" };
+        let wanted = if n == 0 { "is not a snapshot" } else { "is truncated" };
         assert!(said.contains(wanted), "cut to {n}: {said}");
         let mut odd = whole.clone();
         odd[n] ^= 1 << (n % 8);
         let said = error(file.open(&odd));
-        let known = ["is not a snapshot", "is cut short", "is damaged", "has the format", "is too large"];
+        let known = ["is not a snapshot", "is truncated", "is damaged", "has the format", "is too large"];
         assert!(known.iter().any(|k| said.contains(k)), "changed at {n}: {said}");
     }
     assert!(error(file.open(&[&whole[..], b"x"].concat())).contains("damaged"));

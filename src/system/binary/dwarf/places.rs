@@ -153,9 +153,9 @@ impl fmt::Display for Unplaced {
             Unplaced::Later | Unplaced::Untold => "the debug information does not say where it is at the function's entry",
             Unplaced::Disagrees => "the debug information and the calling convention disagree about where it is",
             Unplaced::Order => "the debug information does not have the arguments in the order of their registers",
-            Unplaced::Type => "its type is not understood",
+            Unplaced::Type => "its type is not supported",
             Unplaced::Empty => "it has no bytes",
-            Unplaced::Odd => "it is in a place that is not understood",
+            Unplaced::Odd => "its location is not supported",
         })
     }
 }
@@ -165,7 +165,7 @@ impl Unplaced {
     pub fn help(self) -> &'static str {
         match self {
             Unplaced::Float | Unplaced::Vector => "no BPF program reads floating-point registers",
-            Unplaced::Constant(_) | Unplaced::Empty => "leave it out: it is the same in every call",
+            Unplaced::Constant(_) | Unplaced::Empty => "remove it: it is the same in every call",
             Unplaced::OptimizedAway
             | Unplaced::Untold
             | Unplaced::Partly
@@ -174,7 +174,7 @@ impl Unplaced {
             | Unplaced::Disagrees
             | Unplaced::Order
             | Unplaced::Type
-            | Unplaced::Odd => "arg0, arg1, … are the argument registers as they are; or probe a build with less optimization",
+            | Unplaced::Odd => "use the argument registers arg0, arg1, …, or probe a build with less optimization",
         }
     }
 }

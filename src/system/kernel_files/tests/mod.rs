@@ -168,7 +168,7 @@ fn what_is_wrong_is_told() {
     assert!(why.contains("several kernels: 6.0.0-made, 6.1.0-other"), "{why}");
     let said = |bytes: &[u8]| from_vmlinux(&folder.put("image", bytes), &mut |_| {}).unwrap_err().what;
     assert!(said(b"").contains("neither an ELF file nor a bzImage"));
-    assert!(said(&made::module()).contains("no kernel"));
+    assert!(said(&made::module()).contains("not a kernel"));
     let image = |at: usize, magic: &[u8]| [&vec![0u8; at], magic, &[0u8; 64]].concat();
     assert!(said(&image(0x38, b"ARM\x64")).contains("it is an image of arm64"));
     assert!(said(&[b"MZ\0\0zimg".as_slice(), &[0; 64]].concat()).contains("EFI zboot"));
