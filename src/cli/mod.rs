@@ -411,7 +411,7 @@ fn require_run(draft: &Draft) -> Result<(), Failure> {
     let run = &draft.run;
     if run.expected.is_empty() {
         return match run.expected.reports.first() {
-            Some(_) => Err(Failure::new("--report is about expectations, and there is none").help("give --expect 'count(@calls) <= 200'")),
+            Some(_) => Err(Failure::new("--report needs an expectation").help("add --expect 'count(@calls) <= 200'")),
             None => Ok(()),
         };
     }
@@ -422,7 +422,7 @@ fn require_run(draft: &Draft) -> Result<(), Failure> {
         (run.emit_elf.is_some(), "--emit-elf"),
     ];
     match without_run.iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::new(format!("--expect is about a run, and {option} makes none"))),
+        Some((_, option)) => Err(Failure::new(format!("--expect needs a run, and {option} does not run the script"))),
         None => Ok(()),
     }
 }

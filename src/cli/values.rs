@@ -14,8 +14,8 @@ const MAX_PID: u64 = 0x40_0000;
 pub(super) fn pid(option: &str, text: &str) -> Result<u32, Failure> {
     match settings::parse_int(text) {
         Ok(n) if (1..=MAX_PID).contains(&n) => Ok(n as u32),
-        Ok(_) => Err(Failure::new(format!("{option} {text}: process ids go from 1 to {MAX_PID}"))),
-        Err(_) => Err(Failure::new(format!("{option} {text}: not a process id")).help("give a number; `pgrep NAME` finds it")),
+        Ok(_) => Err(Failure::new(format!("{option} {text}: process IDs range from 1 to {MAX_PID}"))),
+        Err(_) => Err(Failure::new(format!("{option} {text}: not a process ID")).help("`pgrep NAME` finds the ID of a process")),
     }
 }
 

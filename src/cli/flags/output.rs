@@ -144,7 +144,7 @@ pub(super) const OUTPUT: Group = Group {
             help: "Also report failed reads of memory and maps",
             takes: Takes::Count(|d, times| {
                 if times > 1 {
-                    return Err(Failure::new("-k can be given once only"));
+                    return Err(Failure::new("-k can appear only once"));
                 }
                 d.run.settings.warning_level = 2;
                 Ok(())

@@ -68,7 +68,7 @@ pub(super) const TRACE: Group = Group {
             name: "probe-filter",
             help: "Attach only to probes whose full name matches this regular expression",
             takes: Takes::Text("REGEX", |d, text| {
-                regex::Regex::new(text).map_err(|e| Failure::new(format!("--probe-filter is no regular expression: {e}")))?;
+                regex::Regex::new(text).map_err(|e| Failure::new(format!("--probe-filter is not a regular expression: {e}")))?;
                 d.run.settings.probe_filter = Some(text.into());
                 Ok(())
             }),
