@@ -213,7 +213,7 @@ fn builtin(row: &'static Builtin, also: &[&'static Builtin]) -> String {
         about.push(format!("Probes: {}.", kinds.copied().collect::<Vec<_>>().join(", ")));
     }
     if row.risky {
-        about.push("Wants --unsafe.".into());
+        about.push("Requires --unsafe.".into());
     }
     let names: String = also.iter().map(|r| format!(", {}", r.name)).collect();
     item(&format!("{}{names}", help::signature(row)), &about, row.example)

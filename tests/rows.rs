@@ -81,7 +81,7 @@ fn attach(example: &str) -> Result<Completion, Failed> {
     }
     // a kernel without such probes: the cases that run in a virtual machine attach them
     let lacking =
-        ["this kernel has no kprobes", "policy forbids it to load", "CONFIG_BPF_KPROBE_OVERRIDE"].iter().any(|what| said.contains(what));
+        ["this kernel has no kprobes", "policy forbids loading", "CONFIG_BPF_KPROBE_OVERRIDE"].iter().any(|what| said.contains(what));
     if lacking {
         let compiled = Command::new(env!("CARGO_BIN_EXE_rbt")).args(["--mode", "codegen", "--unsafe", "-e", example]).output();
         let compiled = compiled.map_err(|e| e.to_string())?;
