@@ -9,6 +9,7 @@
 //! | mechanism | how a site is attached ([`probes::Attach`]): a perf event, a trampoline, a link for many functions |
 //! | lowering | the choice of a cheaper mechanism that means the same |
 //! | row | a member of a table, plain data plus functions |
+//! | `CodegenCx`, `Builder` | the LLVM module under construction; the builder of one function of it |
 //! | deferred value | a value that user space finishes when it is printed: a symbol, a stack, an address |
 //! | scratch memory | per-CPU memory for what does not fit the 512 bytes of a BPF program's stack; a slot is one program's share |
 //! | frame | the part of scratch memory that a call of a script's function gets |
@@ -68,7 +69,9 @@
 //!
 //! # The BPF side
 //!
-//! - One module per script, `default<O2>`, BPF CPU v3 (v4 where the kernel takes it); the object is made and opened in
+//! - A script becomes one module (`emit::CodegenCx`). Each function has a builder of its own (`emit::Builder`), and what holds for
+//!   its program, or for a part of it, is a value that ends with that (`emit::ProgramCx`, `emit::Scope`).
+//! - LLVM runs `default<O2>` for BPF CPU v3 (v4 where the kernel takes it); the object is made and opened in
 //!   memory. Every instruction carries the script's own line, so a verifier's refusal can be told in the user's terms.
 //! - Scalars are 64-bit registers, extended by their type's sign; everything else is memory. A value over 32 bytes lives
 //!   in a scratch arena: an array with four slots per CPU, claimed by an atomic exchange at the first place a program may
@@ -85,7 +88,7 @@
 //!   their length. A `while` is a callback of the kernel's loop helper: the verifier need not prove its end.
 //! - `print(@m); clear(@m);` takes one moment of a map, which is there twice for it (`codegen/double_buffer.rs`).
 //! - Programs in user space keep to their task's stack, and on kernels whose JIT has a stack per CPU they do not sleep:
-//!   see `Emit::keep_own_stack`.
+//!   see `Builder::keep_own_stack`.
 //! - A system call's tracepoint is served by what costs the machine least (`probes/syscall.rs`): a trampoline of the call's
 //!   own function, the perf event of the tracepoint, or the raw tracepoint that all calls share, whose program also runs
 //!   for calls that nobody traces. Sites whose bodies came out equal share one program and tell themselves apart by
@@ -94,7 +97,7 @@
 //!   ([`probes::ProbeKind::lower`]), as a trampoline for a kprobe. What is lowered is attached before `begin` runs, idle;
 //!   where the kernel will not have it the script is compiled once more without.
 //!   Functions that a trampoline itself runs take none, on any kernel: `system/kernel/trampolines.rs`.
-//!   Where the kernel does not keep a trampoline's program from calling itself, the program does (`Emit::enter_alone`).
+//!   Where the kernel does not keep a trampoline's program from calling itself, the program does (`Builder::enter_alone`).
 //! - Types come from four places: the script's C part (`cdecl`, put before the others as a `TargetInfo` of its own), the traced
 //!   binary's debug information (`system/binary/dwarf`), the kernel's and its modules' BTF. A struct's id tells whose it is.
 //! - Detaching perf-based probes takes the kernel tens of milliseconds each; results are printed before, and a forked

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// Which address space a pointer leads into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Space {
     /// The kernel's memory: `bpf_probe_read_kernel`.
     Kernel,
@@ -17,6 +17,7 @@ pub enum Space {
     /// Memory that the verifier lets the program read directly: the context, a map value, the stack.
     Bpf,
     /// Not known: the probe kind does not say, and the script has not either. Read as the kernel's.
+    #[default]
     Unknown,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, Operand};
+use crate::emit::{Builder, Helper, Operand};
 use crate::probes::ContextFeatures;
 use crate::types::Type;
 use crate::value::Value;
@@ -128,7 +128,7 @@ fn valid(n: &i64) -> bool {
     (1..=LAST).contains(n)
 }
 
-fn send<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>], helper: Helper) -> Operand<'c> {
+fn send<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>], helper: Helper) -> Operand<'c> {
     let signal = match (u.consts.first(), args.first()) {
         (Some(n), _) => e.int(*n as u64),
         (None, Some(a)) => e.scalar(a),

@@ -2,7 +2,7 @@
 
 use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Sharing};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
+use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
 use crate::types::{Agg, Int, Type};
 use crate::value::{Stats, Value};
@@ -165,21 +165,21 @@ fn is_signed(ty: &Type) -> bool {
     matches!(ty, Type::Agg(a) if a.signed)
 }
 
-pub(super) fn pointer<'c>(e: &Emit<'c>, slot: &Operand<'c>) -> PointerValue<'c> {
+pub(super) fn pointer<'c>(e: &Builder<'_, 'c>, slot: &Operand<'c>) -> PointerValue<'c> {
     match slot.repr {
         Repr::Mem(ptr, _) => ptr,
         Repr::None | Repr::Reg(_) | Repr::At(..) => e.null(),
     }
 }
 
-pub(super) fn number<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
+pub(super) fn number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
 }
 
 // --- the kernel's end -------------------------------------------------------------------------------------------
 
 /// The slot is this processor's, but a program can be preempted by another one there: additions are atomic.
-fn add_up<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
+fn add_up<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
     let (ptr, n, one) = (pointer(e, slot), number(e, args), e.int(1));
     e.atomic_add(ptr, n);
     e.atomic_add(e.offset(ptr, 8), one);
@@ -190,13 +190,13 @@ fn add_up<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>]) {
 const TRIES: u64 = 64;
 
 /// Slot: the value as [`rank`] has it, then whether there is one. Zero, which it is at first, has the lowest rank.
-fn keep_extreme<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
+fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
     let (ptr, n) = (pointer(e, slot), number(e, args));
     let n = e.xor(n, e.int(rank(is_signed(&slot.ty), largest)));
     let now = e.load_volatile(ptr, U64);
     let better = e.cmp(Cmp::Ugt, n, now);
     e.if_(better, |e| {
-        if !e.fetches {
+        if !e.target.fetches {
             return e.store(ptr, 0, 8, n);
         }
         let old = e.compare_exchange(ptr, now, n);
@@ -234,7 +234,7 @@ pub(super) fn beats(signed: bool, largest: bool) -> Cmp {
     }
 }
 
-fn pick<'c>(e: &mut Emit<'c>, [value, set]: [Operand<'c>; 2], slot: &Operand<'c>, largest: bool) -> [Operand<'c>; 2] {
+fn pick<'c>(e: &mut Builder<'_, 'c>, [value, set]: [Operand<'c>; 2], slot: &Operand<'c>, largest: bool) -> [Operand<'c>; 2] {
     let ptr = pointer(e, slot);
     let (ranked, here_set) = (e.load(ptr, 0, U64), e.load(ptr, 8, U64));
     let here = e.xor(ranked, e.int(rank(is_signed(&slot.ty), largest)));
@@ -245,12 +245,12 @@ fn pick<'c>(e: &mut Emit<'c>, [value, set]: [Operand<'c>; 2], slot: &Operand<'c>
     [Operand::u64(e.select(take, here, value)), Operand::u64(e.or(set, here_set))]
 }
 
-fn add<'c>(e: &Emit<'c>, to: &Operand<'c>, slot: &Operand<'c>, offset: u32) -> Operand<'c> {
+fn add<'c>(e: &Builder<'_, 'c>, to: &Operand<'c>, slot: &Operand<'c>, offset: u32) -> Operand<'c> {
     let here = e.load(pointer(e, slot), offset, U64);
     Operand::u64(e.add(e.scalar(to), here))
 }
 
-fn quotient<'c>(e: &mut Emit<'c>, sum: &Operand<'c>, count: &Operand<'c>) -> IntValue<'c> {
+fn quotient<'c>(e: &mut Builder<'_, 'c>, sum: &Operand<'c>, count: &Operand<'c>) -> IntValue<'c> {
     let (sum, marked) = (e.scalar(sum), e.scalar(count));
     let count = e.and(marked, e.int(u64::MAX >> 1));
     let none = e.cmp(Cmp::Eq, count, e.int(0));

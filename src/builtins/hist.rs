@@ -3,7 +3,7 @@
 use super::count::{has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, IntValue, Operand};
+use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::types::Agg;
 use crate::value::{Hist, Scale, Value};
 
@@ -95,8 +95,8 @@ const fn log2_buckets(k: u32) -> u32 {
 }
 
 /// Index 0: negative; 1 + v: below 2^k; else the power above k, and the next k bits.
-fn log2_index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
-    let of_positive = |e: &mut Emit<'c>| {
+fn log2_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
+    let of_positive = |e: &mut Builder<'_, 'c>| {
         let small = e.cmp(Cmp::Ult, v, e.int(1 << k));
         e.choose(
             small,
@@ -118,7 +118,7 @@ fn log2_index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>, k: u64, signed: bool) 
 }
 
 /// Index 0: below min; the last: max and above.
-fn linear_index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
+fn linear_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, [min, max, step]: [i64; 3], signed: bool) -> IntValue<'c> {
     let last = (max - min) / step + 1;
     let (lower, upper) = if signed { (Cmp::Slt, Cmp::Sge) } else { (Cmp::Ult, Cmp::Uge) };
     let below = e.cmp(lower, v, e.int(min as u64));
@@ -141,7 +141,7 @@ fn linear_index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>, [min, max, step]: [i
 }
 
 /// Counts in a bucket; the index is bounded once more where the verifier sees it.
-fn bump<'c>(e: &mut Emit<'c>, slot: &Operand<'c>, index: IntValue<'c>) {
+fn bump<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, index: IntValue<'c>) {
     let buckets = u64::from(slot.ty.size() / 8);
     let index = e.at_most(index, buckets - 1);
     let index = e.opaque(index);

@@ -3,7 +3,7 @@
 use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lower, MapAction, MapId, Param, Returns, stacks};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
-use crate::emit::{Emit, Helper, MapKind, Operand, PointerValue};
+use crate::emit::{Builder, Helper, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
 use crate::types::Type;
@@ -116,7 +116,7 @@ fn each_map(_: &EventSpec, act: fn(&mut dyn Host, MapId) -> anyhow::Result<()>) 
     }))
 }
 
-fn delete<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn delete<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(id) = u.map(0) else { return Operand::void() };
     // the key is the second argument, or the first is an element with its key
     let key = args.get(1).or(args.first()).filter(|k| k.ty != Type::Void);
@@ -134,10 +134,10 @@ fn delete<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'
 }
 
 /// An array's element cannot be removed.
-fn zero_scalar<'c>(e: &mut Emit<'c>, id: MapId, map: PointerValue<'c>) {
+fn zero_scalar<'c>(e: &mut Builder<'_, 'c>, id: MapId, map: PointerValue<'c>) {
     let def = e.script_map_def(id);
     let key = e.key(None, None);
-    let wipe = |e: &mut Emit<'c>, slot: PointerValue<'c>| {
+    let wipe = |e: &mut Builder<'_, 'c>, slot: PointerValue<'c>| {
         let found = e.not_null(slot);
         e.if_(found, |e| e.zero(slot, def.value_size, 8));
     };

@@ -33,7 +33,7 @@ mod time;
 use std::cell::RefCell;
 
 use crate::diag::{Diagnostic, Span};
-use crate::emit::{Emit, IntValue, Operand};
+use crate::emit::{Builder, CodegenCx, IntValue, Operand};
 use crate::host::Host;
 use crate::probes::{ArgRef, ContextFeatures, ProbeSite};
 use crate::settings::Settings;
@@ -337,7 +337,7 @@ impl CallSite {
 }
 
 /// Emits code for a call; operands are the arguments by position (`Operand::void()` for a map or a word; a key for a map's element).
-pub type EmitFn = for<'c> fn(&mut Emit<'c>, &CallSite, &[Operand<'c>]) -> Operand<'c>;
+pub type EmitFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>]) -> Operand<'c>;
 
 /// How a builtin is done.
 pub enum Lower {
@@ -378,7 +378,7 @@ pub type FoldFn = fn(&CallInfo) -> Result<Lit, Diagnostic>;
 pub type KnownFn = fn(&CallInfo) -> Option<Lit>;
 
 /// See [`Event::capture`].
-pub type CaptureFn = for<'c> fn(&mut Emit<'c>, &CallSite, &[Operand<'c>]) -> Vec<Operand<'c>>;
+pub type CaptureFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>]) -> Vec<Operand<'c>>;
 
 /// The user-side end of a call site.
 pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
@@ -453,7 +453,7 @@ pub struct InKernel {
     /// What is wrong with a call.
     pub check: fn(&CallInfo) -> Result<(), Diagnostic>,
     /// Emits it; the value is the address of the `struct seq_file` that is written to.
-    pub emit: for<'c> fn(&mut Emit<'c>, IntValue<'c>, &CallSite, &[Operand<'c>]),
+    pub emit: for<'c> fn(&mut Builder<'_, 'c>, IntValue<'c>, &CallSite, &[Operand<'c>]),
 }
 
 /// How this row does without anybody in user space, if it can.
@@ -477,7 +477,7 @@ pub struct Aggregate {
     /// Layout and parameters from the call.
     pub layout: fn(&CallInfo) -> Result<Agg, Diagnostic>,
     /// Adds the operands to the slot (a pointer operand to this CPU's `Agg::size` bytes, zero at first).
-    pub update: for<'c> fn(&mut Emit<'c>, &CallSite, Operand<'c>, &[Operand<'c>]),
+    pub update: for<'c> fn(&mut Builder<'_, 'c>, &CallSite, Operand<'c>, &[Operand<'c>]),
     /// May several processors have one slot?
     pub sharing: Sharing,
     /// Merges the CPUs' slots, each `Agg::size` bytes.
@@ -508,15 +508,15 @@ pub struct KernelRead {
     /// First values of the accumulators.
     pub init: [u64; 2],
     /// The accumulators after a CPU's slot.
-    pub step: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
+    pub step: for<'c> fn(&mut Builder<'_, 'c>, [Operand<'c>; 2], Operand<'c>) -> [Operand<'c>; 2],
     /// The value.
-    pub finish: for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> Operand<'c>,
+    pub finish: for<'c> fn(&mut Builder<'_, 'c>, [Operand<'c>; 2]) -> Operand<'c>,
     /// Where the value is a quotient: numerator and denominator, for those who want what is below the point.
     pub quotient: Option<QuotientFn>,
 }
 
 /// See [`KernelRead::quotient`].
-pub type QuotientFn = for<'c> fn(&mut Emit<'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
+pub type QuotientFn = for<'c> fn(&mut Builder<'_, 'c>, [Operand<'c>; 2]) -> [Operand<'c>; 2];
 
 /// A row for what is decoded late.
 pub struct Decoder {
@@ -615,8 +615,8 @@ pub fn is_text(tag: &Deferred) -> bool {
 }
 
 /// Declares the maps of the stacks that values of this type stand for, which another program may have taken.
-pub fn declare_stacks(e: &mut Emit, ty: &Type) {
-    stacks::declare(e, ty);
+pub fn declare_stacks(cx: &CodegenCx, ty: &Type) {
+    stacks::declare(cx, ty);
 }
 
 /// The tag of this name.

@@ -2,7 +2,7 @@
 
 use super::{Accepts, Builtin, CallSite, Decoder, Lower, Param, Returns, control};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, IntValue, Operand};
+use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::probes::ContextFeatures;
 use crate::system::events::syscalls;
 use crate::types::{Deferred, Enum, Int, Type};
@@ -193,12 +193,19 @@ fn named_bits(value: u64, spelt: &str) -> String {
     found.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join("|")
 }
 
-fn number<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
+fn number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
 }
 
 /// The n-th name of 0 ..= `last`; that of `last + 1` for all above.
-fn look_up<'c>(e: &mut Emit<'c>, u: &CallSite, n: IntValue<'c>, key: &str, last: usize, name: impl Fn(usize) -> String) -> Operand<'c> {
+fn look_up<'c>(
+    e: &mut Builder<'_, 'c>,
+    u: &CallSite,
+    n: IntValue<'c>,
+    key: &str,
+    last: usize,
+    name: impl Fn(usize) -> String,
+) -> Operand<'c> {
     let names = e.once_ptr(key, |e| {
         let mut table = Vec::with_capacity((last + 2) * ROOM);
         for n in 0..=last + 1 {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, Helper, Operand, Repr};
+use crate::emit::{Builder, Cmp, Helper, Operand, Repr};
 use crate::probes::ContextFeatures;
 use crate::system::TargetInfo;
 use crate::types::{Deferred, Type};
@@ -187,7 +187,7 @@ fn width(ty: &Type) -> u32 {
     if bytes >= 16 { 16 } else { 4 }
 }
 
-fn ntop<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn ntop<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(address) = args.last() else { return Operand::void() };
     let at = e.alloc(24);
     e.zero(at, 24, 8);
@@ -217,7 +217,7 @@ fn ntop<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c>
 }
 
 /// Bytes of an integer, of memory, or of what a pointer leads to.
-fn read_bytes<'c>(e: &mut Emit<'c>, from: &Operand<'c>, to: crate::emit::PointerValue<'c>, size: u32) {
+fn read_bytes<'c>(e: &mut Builder<'_, 'c>, from: &Operand<'c>, to: crate::emit::PointerValue<'c>, size: u32) {
     match (from.repr, &from.ty) {
         (Repr::Reg(v), ty) if !matches!(ty, Type::Ptr(..)) && size <= 8 => e.store(to, 0, size as u8, v),
         (Repr::Mem(ptr, _), _) => e.copy(to, ptr, size, 1),

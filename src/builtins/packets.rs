@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, Helper, Operand, Repr};
+use crate::emit::{Builder, Cmp, Helper, Operand, Repr};
 use crate::probes::ContextFeatures;
 use crate::system::TypeName;
 use crate::types::{Int, Space, Type};
@@ -73,18 +73,18 @@ fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
 }
 
 /// The bytes, when they were taken, and how long the packet is.
-fn capture<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let (Some(skb), Some(wanted)) = (args.get(1), args.get(2)) else { return Vec::new() };
     let most = u.kept(3).max(1) as u32;
     let (skb, wanted) = (e.scalar(skb), e.scalar(wanted));
-    let at = |e: &Emit<'c>, i| e.add(skb, e.int(u.kept(i) as u64));
+    let at = |e: &Builder<'_, 'c>, i| e.add(skb, e.int(u.kept(i) as u64));
     let (data, len, paged) = (at(e, 0), at(e, 1), at(e, 2));
     let data = e.read_int(Space::Kernel, data, U64);
     let len = e.read_int(Space::Kernel, len, U32);
     let paged = e.read_int(Space::Kernel, paged, U32);
     let skip = e.int(u.int(3).unwrap_or(0).max(0) as u64);
     // what is left behind the offset, of the whole and of what is in one piece
-    let behind = |e: &Emit<'c>, n| {
+    let behind = |e: &Builder<'_, 'c>, n| {
         let more = e.cmp(Cmp::Sgt, n, skip);
         e.select(more, e.sub(n, skip), e.int(0))
     };

@@ -6,7 +6,7 @@
 
 use super::count::{has_sign, number, pointer, row, stats_of};
 use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};
-use crate::emit::{Cmp, Emit, IntValue, PointerValue};
+use crate::emit::{Builder, Cmp, IntValue, PointerValue};
 use crate::types::{Agg, Int};
 use crate::value::{Percentiles, Stats, Value};
 
@@ -54,7 +54,7 @@ fn bias(signed: bool) -> u64 {
     u64::from(signed) << 63
 }
 
-fn update<'c>(e: &mut Emit<'c>, slot: PointerValue<'c>, v: IntValue<'c>, signed: bool) {
+fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, signed: bool) {
     e.atomic_add(slot, v);
     let up = e.xor(v, e.int(bias(signed)));
     let down = e.xor(up, e.int(u64::MAX));
@@ -79,7 +79,7 @@ fn update<'c>(e: &mut Emit<'c>, slot: PointerValue<'c>, v: IntValue<'c>, signed:
 }
 
 /// Below 2^K the number itself; else the power above K, and the next K bits.
-fn index_code<'c>(e: &mut Emit<'c>, v: IntValue<'c>) -> IntValue<'c> {
+fn index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>) -> IntValue<'c> {
     let small = e.cmp(Cmp::Ult, v, e.int(1 << K));
     e.choose(
         small,

@@ -2,7 +2,7 @@
 
 use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, EventSpec, Handler, InKernel, Lower, MapAction, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{BasicMetadataValue, Emit, Helper, IntValue, Operand};
+use crate::emit::{BasicMetadataValue, Builder, Helper, IntValue, Operand};
 use crate::host::{Host, Reader};
 use crate::probes::ContextFeatures;
 use crate::render::format::{self, Conversion, Piece, Spec};
@@ -185,7 +185,7 @@ fn sequence_number(spec: &Spec) -> Option<&'static str> {
 }
 
 /// printf by the kernel (kernel/bpf/helpers.c, `bpf_bprintf_prepare`): each value is a word, a string's its address.
-fn sequence_printf<'c>(e: &mut Emit<'c>, sequence: IntValue<'c>, u: &CallSite, args: &[Operand<'c>]) {
+fn sequence_printf<'c>(e: &mut Builder<'_, 'c>, sequence: IntValue<'c>, u: &CallSite, args: &[Operand<'c>]) {
     let pieces = format::parse(u.text(0).unwrap_or_default()).unwrap_or_default();
     let mut text = Vec::new();
     let words = e.alloc(8 * args.len() as u32);

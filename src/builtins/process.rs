@@ -3,7 +3,7 @@
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns, meta};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
-use crate::emit::{Cmp, Emit, Helper, IntValue, KernelType, Operand};
+use crate::emit::{Builder, Cmp, Helper, IntValue, KernelType, Operand};
 use crate::probes::ContextFeatures;
 use crate::system::TypeName;
 use crate::types::{Deferred, Int, Space, Type};
@@ -267,8 +267,8 @@ fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::Str(NAMED))
 }
 
-fn comm_of<'c>(e: &mut Emit<'c>, u: &CallSite, pid: IntValue<'c>) -> Operand<'c> {
-    let word = |e: &mut Emit<'c>, text: &str| {
+fn comm_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, pid: IntValue<'c>) -> Operand<'c> {
+    let word = |e: &mut Builder<'_, 'c>, text: &str| {
         let mut bytes = text.as_bytes().to_vec();
         bytes.resize(NAMED as usize, 0);
         e.text(&bytes)
@@ -303,20 +303,20 @@ fn in_namespace(f: &CallInfo) -> Result<Type, Diagnostic> {
 }
 
 /// Process id << 32 | thread id.
-fn both_ids<'c>(e: &mut Emit<'c>, u: &CallSite) -> IntValue<'c> {
+fn both_ids<'c>(e: &mut Builder<'_, 'c>, u: &CallSite) -> IntValue<'c> {
     if u.consts.is_empty() { e.ids_in(None) } else { e.own_ids() }
 }
 
 /// Group id << 32 | user id.
-fn user_ids<'c>(e: &mut Emit<'c>) -> IntValue<'c> {
+fn user_ids<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
     e.once("uid_gid", |e| e.call(Helper::GetCurrentUidGid, &[]))
 }
 
-fn current_task<'c>(e: &mut Emit<'c>) -> IntValue<'c> {
+fn current_task<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
     e.once("task", |e| e.call(Helper::GetCurrentTask, &[]))
 }
 
-fn first<'c>(e: &Emit<'c>, args: &[Operand<'c>]) -> IntValue<'c> {
+fn first<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
 }
 

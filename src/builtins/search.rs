@@ -2,7 +2,7 @@
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, Operand, PointerValue, Repr};
+use crate::emit::{Builder, Cmp, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
 use crate::system::Feature;
 use crate::types::{Space, Type};
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-fn join<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn join<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
     let (first, second) = (a.ty.size().min(JOINED), b.ty.size().min(JOINED));
     let ((a, a_space), (b, b_space)) = (e.address(a), e.address(b));
@@ -80,7 +80,7 @@ fn join<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c>
 }
 
 /// How many bytes a read brought, NUL left out; 0 when it failed.
-fn text_bytes<'c>(e: &mut Emit<'c>, n: crate::emit::IntValue<'c>, most: u32) -> crate::emit::IntValue<'c> {
+fn text_bytes<'c>(e: &mut Builder<'_, 'c>, n: crate::emit::IntValue<'c>, most: u32) -> crate::emit::IntValue<'c> {
     let some = e.cmp(Cmp::Sgt, n, e.int(0));
     let n = e.select(some, e.sub(n, e.int(1)), e.int(0));
     e.at_most(n, most.into())
@@ -120,7 +120,7 @@ fn compared(f: &CallInfo) -> Result<Type, Diagnostic> {
 }
 
 /// A value's first bytes in memory the program may read.
-fn bytes<'c>(e: &mut Emit<'c>, op: &Operand<'c>, n: u32) -> PointerValue<'c> {
+fn bytes<'c>(e: &mut Builder<'_, 'c>, op: &Operand<'c>, n: u32) -> PointerValue<'c> {
     let Type::Ptr(_, space) = op.ty else {
         let at = e.in_memory(op);
         // a buffer's length stands before it
@@ -128,7 +128,7 @@ fn bytes<'c>(e: &mut Emit<'c>, op: &Operand<'c>, n: u32) -> PointerValue<'c> {
     };
     let addr = e.scalar(op);
     let to = e.alloc(n);
-    let space = if space == Space::Unknown { e.space } else { space };
+    let space = if space == Space::Unknown { e.program.space } else { space };
     e.read(space, to, n, addr);
     to
 }

@@ -6,7 +6,7 @@ use super::count::{beats, has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, CallInfo, Monotonicity, Param, Sharing};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
-use crate::emit::{Cmp, Emit, Helper, IntValue, PointerValue};
+use crate::emit::{Builder, Cmp, Helper, IntValue, PointerValue};
 use crate::types::{Agg, Int};
 use crate::value::{Series, Stats, Value};
 
@@ -73,7 +73,7 @@ fn parameters(agg: &Agg) -> [i64; 3] {
     agg.params.as_slice().try_into().unwrap_or([1, 1, LAST])
 }
 
-fn update<'c>(e: &mut Emit<'c>, agg: &Agg, slot: PointerValue<'c>, v: IntValue<'c>) {
+fn update<'c>(e: &mut Builder<'_, 'c>, agg: &Agg, slot: PointerValue<'c>, v: IntValue<'c>) {
     let [interval, count, how] = parameters(agg);
     // intervals begin at round times, as a clock on the wall shows them
     let now = e.call(Helper::KtimeGetBootNs, &[]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::print::{FORMAT, formatter};
 use super::{Accepts, Arg, Builtin, CallSite, Event, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, Operand, Repr};
+use crate::emit::{Builder, Cmp, Operand, Repr};
 use crate::host::{Host, Reader};
 use crate::input::{self, Part};
 use crate::probes::ContextFeatures;
@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 /// The strings one after the other, each with its NUL, as one buffer.
-fn capture_strings<'c>(e: &mut Emit<'c>, _: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
+fn capture_strings<'c>(e: &mut Builder<'_, 'c>, _: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let Some(array) = args.first() else { return Vec::new() };
     let (addr, space) = e.address(array);
     let cap = JOINED as u32 * JOINED_BYTES;

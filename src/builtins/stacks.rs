@@ -2,8 +2,8 @@
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::shared::{Start, stacks_name};
-use crate::emit::{Cmp, Emit, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
+use crate::emit::shared::Start;
+use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
 use crate::system::machine::registers::SP;
@@ -129,26 +129,25 @@ fn limit_of(ty: &Type) -> u32 {
 }
 
 /// The map of stacks of this many frames.
-fn stacks<'c>(e: &mut Emit<'c>, limit: u32) -> PointerValue<'c> {
-    e.stacks.insert(limit);
-    let most = match e.max_stacks {
+fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
+    let most = match cx.options.max_stacks {
         0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MOST_STACKS),
         set => set,
     };
     let max_entries = u32::try_from(most).unwrap_or(u32::MAX);
     let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries, flags: 0 };
-    e.declare_map(&stacks_name(limit), def)
+    cx.declare_stacks(limit, def)
 }
 
 /// See [`super::declare_stacks`].
-pub(super) fn declare(e: &mut Emit, ty: &Type) {
+pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
     match ty {
         Type::Deferred(tag) if is_tag(tag) => {
-            stacks(e, limit_of(ty));
+            stacks(cx, limit_of(ty));
         }
-        Type::Array(of, _) => declare(e, of),
-        Type::Tuple(elems) => elems.iter().for_each(|ty| declare(e, ty)),
-        Type::Record(record) => record.fields.iter().for_each(|f| declare(e, &f.ty)),
+        Type::Array(of, _) => declare(cx, of),
+        Type::Tuple(elems) => elems.iter().for_each(|ty| declare(cx, ty)),
+        Type::Record(record) => record.fields.iter().for_each(|f| declare(cx, &f.ty)),
         Type::Void
         | Type::Bool
         | Type::Int(_)
@@ -164,7 +163,7 @@ pub(super) fn declare(e: &mut Emit, ty: &Type) {
 }
 
 /// A stack does not change while a program runs: it is taken once.
-fn take<'c>(e: &mut Emit<'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
+fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
     let known = format!("{name}_{limit}");
     let at = e.once_ptr(&known, |e| {
@@ -181,7 +180,7 @@ fn take<'c>(e: &mut Emit<'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'
     Operand::mem(u.ty.clone(), at)
 }
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// At a function's first instruction the frame pointer is still the caller's, and a walk along frame pointers passes
     /// the caller by (Linux 6.11 and later know that of functions that start by pushing it). The return address is on
     /// top of the stack: put in second where it is missing. `room` is one frame, then the stack's.
@@ -276,8 +275,8 @@ impl<'c> Emit<'c> {
         let frames = match of_kernel {
             true if raw => self.without_template(room),
             // what the kernel may do there came long after such maps
-            true if self.knows_function() && self.allocates => self.with_function(room),
-            false if self.at_entry && limit > 1 => self.with_caller(room),
+            true if self.knows_function() && self.target.allocates => self.with_function(room),
+            false if self.program.at_entry && limit > 1 => self.with_caller(room),
             _ => taken,
         };
         let (hash, depth) = (self.scalar_home(), self.scalar_home());
@@ -310,7 +309,7 @@ impl<'c> Emit<'c> {
         self.store(key, 0, 8, id);
         self.if_(some, |e| e.keep_frames(map, key, (frames, limit)));
         let id = self.load(key, 0, U64);
-        self.release(mark);
+        self.release(&mark);
         id
     }
 
@@ -321,7 +320,7 @@ impl<'c> Emit<'c> {
         /// `E2BIG` of errno(3).
         const FULL: i64 = -7;
         // without functions that are looked at once, each costs the verifier as many branches as a stack has frames
-        let tries = if self.fetches { TRIES } else { 2 };
+        let tries = if self.target.fetches { TRIES } else { 2 };
         let done = self.scalar_home();
         let (no, yes) = (self.int(0), self.int(1));
         self.store(done, 0, 8, no);
@@ -337,7 +336,7 @@ impl<'c> Emit<'c> {
                 e.store(done, 0, 8, yes);
                 e.break_();
             });
-            let same = if e.fetches || limit <= WALKED_FRAMES { e.same_words(frames, known, limit) } else { yes };
+            let same = if e.target.fetches || limit <= WALKED_FRAMES { e.same_words(frames, known, limit) } else { yes };
             e.if_(same, |e| {
                 e.store(done, 0, 8, yes);
                 e.break_();
@@ -369,7 +368,7 @@ pub(super) fn is_tag(tag: &Deferred) -> bool {
 }
 
 /// How many frames a stack has: its id says so.
-pub(super) fn depth<'c>(e: &mut Emit<'c>, stack: &Operand<'c>) -> IntValue<'c> {
+pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValue<'c> {
     let at = e.in_memory(stack);
     let id = e.load(at, 0, U64);
     e.and(id, e.int(DEPTH))

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, IntValue, Operand, PointerValue, Repr};
+use crate::emit::{Builder, Cmp, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
 use crate::system::binary::texts::{self, TextPlace};
 use crate::types::{Int, Space, Type};
@@ -123,13 +123,13 @@ fn keep_place(f: &CallInfo) -> bool {
 }
 
 /// The address and the number of bytes of a struct's text, with what [`keep_place`] kept.
-fn text_of<'c>(e: &mut Emit<'c>, u: &CallSite, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
+fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Option<(IntValue<'c>, IntValue<'c>)> {
     let place = TextPlace::from_numbers(&u.consts)?;
     let (addr, length) = match (data.repr, &data.ty) {
         (Repr::Mem(ptr, _), Type::Struct(_)) => (e.load(ptr, place.data, U64), e.load(ptr, place.length, U64)),
         _ => {
             let (base, _) = e.address(data);
-            let word = |e: &mut Emit<'c>, at: u32| {
+            let word = |e: &mut Builder<'_, 'c>, at: u32| {
                 let addr = e.add(base, e.int(at.into()));
                 e.read_int(Space::User, addr, U64)
             };
@@ -152,7 +152,7 @@ fn text_of<'c>(e: &mut Emit<'c>, u: &CallSite, data: &Operand<'c>) -> Option<(In
 }
 
 /// The text of such a struct, at most `asked` bytes of it.
-fn counted<'c>(e: &mut Emit<'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
+fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
     let cap = u.ty.size();
     let (addr, length) = text;
     let length = match asked {
@@ -167,7 +167,7 @@ fn counted<'c>(e: &mut Emit<'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>
     e.cut(over);
     let length = e.at_most(length, most);
     let to = e.alloc(cap + 1);
-    if e.pad {
+    if e.scope.pad {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
     } else {
         let nul = e.int(0);
@@ -214,7 +214,7 @@ fn known_text(f: &CallInfo) -> Option<Lit> {
     Some(Lit::Str(text.get(..length).unwrap_or(text).to_vec()))
 }
 
-fn str_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size()) else { return Operand::void() };
     if let Some(text) = text_of(e, u, data) {
         let asked = u.int(1).map(|n| e.int(n.max(0) as u64)).or_else(|| args.get(1).map(|n| e.scalar(n)));
@@ -243,7 +243,7 @@ fn str_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operan
     // room for what may be read, NUL included
     let room = if u.int(1).is_some() { e.int(cap.into()) } else { e.at_most(asked, cap.into()) };
     let to = e.alloc(cap + 1);
-    if e.pad {
+    if e.scope.pad {
         e.zero(to, (cap + 1).next_multiple_of(8), 8);
     } else {
         // a length of 0 reads nothing
@@ -275,7 +275,7 @@ fn buf_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     }
 }
 
-fn buf_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn buf_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(data), cap) = (args.first(), u.ty.size().saturating_sub(4)) else { return Operand::void() };
     if let (Type::Buf(_), None) = (&data.ty, args.get(1)) {
         return data.clone();
@@ -307,7 +307,7 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operan
     let (addr, space) = text.map_or_else(|| e.address(data), |(addr, _)| (addr, Space::User));
     let to = e.alloc(cap + 4);
     let whole = text.is_none() && (matches!(u.literals.get(1), Some(Some(_))) || args.get(1).is_none());
-    if e.pad && !whole {
+    if e.scope.pad && !whole {
         e.zero(to, (cap + 4).next_multiple_of(8), 8);
     }
     e.store(to, 0, 4, len);
@@ -317,7 +317,7 @@ fn buf_value<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operan
     Operand { ty: u.ty.clone(), repr: Repr::Mem(to, Some(travels)) }
 }
 
-fn strlen<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn strlen<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let Some(text) = args.first() else { return Operand::void() };
     if let Some((_, length)) = text_of(e, u, text) {
         return Operand::u64(length);
@@ -343,7 +343,7 @@ fn strlen<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'
     Operand::u64(e.text_len(ptr, text.ty.size()))
 }
 
-fn strncmp<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn strncmp<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(a), Some(b)) = (args.first(), args.get(1)) else { return Operand::void() };
     let n = u.int(2).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX));
     let n = n.min(a.ty.size()).min(b.ty.size());
@@ -359,7 +359,7 @@ fn strncmp<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<
 }
 
 /// Are the first `n` bytes those of the literal, or both ended before? The text is compared in words.
-fn same_as_literal<'c>(e: &mut Emit<'c>, text: &Operand<'c>, literal: &[u8], n: u32) -> IntValue<'c> {
+fn same_as_literal<'c>(e: &mut Builder<'_, 'c>, text: &Operand<'c>, literal: &[u8], n: u32) -> IntValue<'c> {
     let ptr = e.in_memory(text);
     let mut bytes = literal.to_vec();
     bytes.push(0);
@@ -367,7 +367,7 @@ fn same_as_literal<'c>(e: &mut Emit<'c>, text: &Operand<'c>, literal: &[u8], n: 
     e.starts_with(ptr, &bytes)
 }
 
-fn strcontains<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
+fn strcontains<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {
     let (Some(haystack), Some(needle)) = (args.first(), args.get(1)) else { return Operand::void() };
     let cap = haystack.ty.size();
     let text = e.in_memory(haystack);
@@ -381,7 +381,7 @@ fn strcontains<'c>(e: &mut Emit<'c>, u: &CallSite, args: &[Operand<'c>]) -> Oper
                 let state = e.scalar_home();
                 let start = e.int(0);
                 e.store(state, 0, 8, start);
-                let step = |e: &mut Emit<'c>, from: PointerValue<'c>, offset: u32| {
+                let step = |e: &mut Builder<'_, 'c>, from: PointerValue<'c>, offset: u32| {
                     let c = e.load(from, offset, BYTE);
                     let now = e.load(state, 0, U64);
                     let cell = e.or(e.shl(now, e.int(8)), c);

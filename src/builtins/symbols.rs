@@ -1,7 +1,7 @@
 //! Addresses that are shown by name.
 
 use super::{Accepts, Builtin, Decoder, Lower, Param, Returns};
-use crate::emit::{Emit, IntValue, Operand};
+use crate::emit::{Builder, IntValue, Operand};
 use crate::probes::{ArgRef, ContextFeatures, Env};
 use crate::types::{Deferred, Space, Type};
 use crate::value::{Frame, Value};
@@ -87,7 +87,7 @@ pub(super) fn is_of_user(tag: &Deferred) -> bool {
 }
 
 /// An address in one of the two forms, whichever `ty` is.
-pub fn operand<'c>(e: &mut Emit<'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'c> {
+pub fn operand<'c>(e: &mut Builder<'_, 'c>, addr: IntValue<'c>, ty: &Type) -> Operand<'c> {
     let at = e.alloc(ty.size());
     e.store(at, 0, 8, addr);
     if ty.size() > 8 {

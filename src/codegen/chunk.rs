@@ -34,6 +34,11 @@ const FRAMES: u32 = 6;
 
 const U64: Int = Int { bytes: 8, signed: false };
 
+/// Is it to be cut?
+pub(super) fn is_long(body: &[Stmt]) -> bool {
+    weight(body) >= LONG
+}
+
 /// How the body under construction is cut.
 pub(super) struct Chunks {
     /// Weight of a piece.
@@ -50,20 +55,18 @@ pub(super) struct Chunks {
 impl<'c> Gen<'_, 'c> {
     /// Decides whether a probe's body is to be cut.
     pub(super) fn cut(&mut self, probe: &hir::Probe) {
-        let all = weight(&probe.body);
-        let piece = PIECE.max(all / MOST_PIECES);
-        let chunks = |deepest| Chunks { piece, count: 0, within: 0, deepest, value: None };
-        self.chunks =
-            (all >= LONG).then(|| chunks(DEEPEST.min(FRAMES.saturating_sub(nesting(&probe.body, &probe.functions, &mut BTreeMap::new())))));
-        self.e.long = self.chunks.is_some();
-        if self.chunks.is_some() {
-            self.e.spare_stack(STACK);
+        if !is_long(&probe.body) {
+            return;
         }
+        let piece = PIECE.max(weight(&probe.body) / MOST_PIECES);
+        let deepest = DEEPEST.min(FRAMES.saturating_sub(nesting(&probe.body, &probe.functions, &mut BTreeMap::new())));
+        self.body.chunks = Some(Chunks { piece, count: 0, within: 0, deepest, value: None });
+        self.e.spare_stack(STACK);
     }
 
     /// How many of these statements to take together: 1 where they need not be cut, or where the first is long by itself.
     pub(super) fn piece(&self, stmts: &[Stmt]) -> usize {
-        let Some(chunks) = &self.chunks else { return 1 };
+        let Some(chunks) = &self.body.chunks else { return 1 };
         if chunks.within >= chunks.deepest || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
             return 1;
         }
@@ -83,16 +86,19 @@ impl<'c> Gen<'_, 'c> {
 
     /// Makes a function of these, and calls it.
     pub(super) fn chunk(&mut self, stmts: &[Stmt]) {
-        let Some(chunks) = &mut self.chunks else { return self.statements(stmts) };
+        let Some(chunks) = &mut self.body.chunks else { return self.statements(stmts) };
         chunks.count += 1;
         chunks.within += 1;
         let name = format!("piece_{}_{}", self.program, chunks.count);
-        let chunk = self.e.begin_chunk(&name);
-        self.e.spare_stack(STACK);
-        let (loops, depth) = self.own_loops(stmts);
-        self.statements(stmts);
-        (self.loops, self.depth) = (loops, depth);
-        if let Some(chunks) = &mut self.chunks {
+        let mut chunk = self.e.begin_chunk(&name);
+        chunk.builder = self.emit_into(chunk.builder, |g, _| {
+            g.e.spare_stack(STACK);
+            let around = (g.body.loops.take(), std::mem::take(&mut g.body.depth));
+            g.own_loops(stmts);
+            g.statements(stmts);
+            (g.body.loops, g.body.depth) = around;
+        });
+        if let Some(chunks) = &mut self.body.chunks {
             chunks.within -= 1;
         }
         let how = self.e.end_chunk(chunk, 0);
@@ -107,7 +113,7 @@ impl<'c> Gen<'_, 'c> {
         }
         let left = self.e.cmp(Cmp::Ne, how, self.e.int(0));
         let branch = self.e.begin_if(left);
-        let value = self.chunks.as_ref().and_then(|c| c.value);
+        let value = self.body.chunks.as_ref().and_then(|c| c.value);
         for (possible, code) in [(ways.breaks, BREAK), (ways.continues, CONTINUE)] {
             if possible {
                 let is = self.e.cmp(Cmp::Eq, how, self.e.int(code));
@@ -133,7 +139,7 @@ impl<'c> Gen<'_, 'c> {
 
     /// Is a jump that leaves the function one that leaves a piece?
     pub(super) fn leaves_chunk(&self) -> bool {
-        self.depth == 0 && self.chunks.as_ref().is_some_and(|c| c.within > 0)
+        self.body.depth == 0 && self.body.chunks.as_ref().is_some_and(|c| c.within > 0)
     }
 
     /// `break` or `continue` of a loop around the piece.
@@ -146,9 +152,9 @@ impl<'c> Gen<'_, 'c> {
     pub(super) fn return_from_chunk(&mut self, value: Option<IntValue<'c>>) {
         let code = match value {
             Some(value) => {
-                let known = self.chunks.as_ref().and_then(|c| c.value);
+                let known = self.body.chunks.as_ref().and_then(|c| c.value);
                 let offset = known.unwrap_or_else(|| self.e.alloc_scratch(8));
-                if let Some(c) = &mut self.chunks {
+                if let Some(c) = &mut self.body.chunks {
                     c.value = Some(offset);
                 }
                 let at = self.e.scratch_at(offset);

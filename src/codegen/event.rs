@@ -18,9 +18,9 @@ const HEAD: u32 = 8;
 
 impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn event(&mut self, call: &hir::Call, event: &builtins::Event) {
-        if let Some(how) = builtins::in_kernel(call.row).filter(|_| self.site.is_some_and(|s| s.attach.pinned())) {
+        if let Some(how) = builtins::in_kernel(call.row).filter(|_| self.site.attach.pinned()) {
             let args = self.args(call);
-            if let Some(sequence) = crate::probes::iter::sequence(&mut self.e, self.env.sys) {
+            if let Some(sequence) = crate::probes::iter::sequence(&mut self.e, self.cx.env.sys) {
                 (how.emit)(&mut self.e, sequence, &call.to_use(None), &args);
             }
             return;
@@ -58,7 +58,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                             _ => EventArg::Map(*m),
                         }),
                         CallArg::Element(m, key) => {
-                            let ty = self.script.maps[*m].key.clone().unwrap_or(Type::Void);
+                            let ty = self.cx.script.maps[*m].key.clone().unwrap_or(Type::Void);
                             let op = self.expr(key);
                             let offset = layout.place(&ty);
                             layout.fields.push(RecordField { offset, value: op, ty, var: false, length: None });
@@ -80,7 +80,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             };
             self.e.end_run(status);
         }
-        let (pos, line) = place(self.sources, &self.lines, call.span);
+        let (pos, line) = place(self.cx.sources, &self.cx.lines, call.span);
         let literals = (0..call.args.len()).map(|i| call.literal(i)).collect();
         let builtin = call.row.name.into();
         self.events.push((index, Event { builtin, pos, line, literals, args: layout.args }));
@@ -92,10 +92,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Only the bytes of a string that is sent matter: what is behind its NUL need not be zero.
     fn traveling(&mut self, e: &Expr) -> Operand<'c> {
         let direct = matches!(&e.kind, ExprKind::Call(_)) && travels_in_part(&e.ty);
-        let pad = std::mem::replace(&mut self.e.pad, !direct);
-        let op = self.expr(e);
-        self.e.pad = pad;
-        op
+        self.scoped(|s| s.pad = !direct, |g| g.expr(e))
     }
 }
 

@@ -4,7 +4,7 @@ use super::Gen;
 use super::function::MOST_FRAMES;
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
-use crate::emit::{Cmp, Helper, IntValue, Operand, PointerValue, Repr};
+use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, PointerValue, Repr};
 use crate::probes::ContextFeatures;
 use crate::sema::hir::{self, CallArg, Expr, ExprKind};
 use crate::syntax::ast::{BinOp, UnOp};
@@ -22,13 +22,8 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// Evaluates an expression.
     pub(super) fn expr(&mut self, e: &Expr) -> Operand<'c> {
         // what fails here is told with this place, and not with the whole statement's
-        let around = self.e.span;
-        if e.span.start < e.span.end {
-            self.e.span = e.span;
-        }
-        let made = self.expr_here(e);
-        self.e.span = around;
-        made
+        let span = if e.span.start < e.span.end { e.span } else { self.e.scope.span };
+        self.scoped(|s| s.span = span, |g| g.expr_here(e))
     }
 
     fn expr_here(&mut self, e: &Expr) -> Operand<'c> {
@@ -179,7 +174,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             },
             Repr::Reg(addr) => {
                 let at = self.e.add(addr, self.e.int(field.offset.into()));
-                let space = self.e.space;
+                let space = self.e.program.space;
                 return self.lvalue(at, space, &field.ty);
             }
             Repr::None => self.e.int(0),
@@ -216,25 +211,21 @@ impl<'a, 'c> Gen<'a, 'c> {
         let outside = self.e.cmp(Cmp::Uge, i, self.e.int(len.into()));
         // Outside nothing: 0, and of what lies in memory the first element. Strings end anywhere, so nobody is told.
         let told = matches!(array.ty, Type::Array(..));
-        let spot = self.e.span;
-        self.at(whole.span);
-        let branch = self.e.begin_choose(outside);
-        if told {
-            self.e.problem("Array access out of bounds. This can lead to unexpected results.");
-        }
-        let zero = self.e.int(0);
-        if ty.is_scalar() {
-            self.e.choose_else(&branch, zero);
-            let found = self.element_at(&array, i, step, ty);
-            let found = self.e.scalar(&found);
-            let found = self.e.end_choose(branch, found);
-            self.at(spot);
-            return Operand::reg(ty.clone(), found);
-        }
-        self.e.choose_else(&branch, zero);
-        let at = self.e.end_choose(branch, i);
-        self.at(spot);
-        self.element_at(&array, at, step, ty)
+        let found = self.located(whole.span, |g| {
+            let branch = g.e.begin_choose(outside);
+            if told {
+                g.e.problem("Array access out of bounds. This can lead to unexpected results.");
+            }
+            let zero = g.e.int(0);
+            g.e.choose_else(&branch, zero);
+            if ty.is_scalar() {
+                let found = g.element_at(&array, i, step, ty);
+                let found = g.e.scalar(&found);
+                return g.e.end_choose(branch, found);
+            }
+            g.e.end_choose(branch, i)
+        });
+        if ty.is_scalar() { Operand::reg(ty.clone(), found) } else { self.element_at(&array, found, step, ty) }
     }
 
     /// The element of this number.
@@ -288,18 +279,18 @@ impl<'a, 'c> Gen<'a, 'c> {
             BinOp::Div | BinOp::Mod if divisor_known => self.e.div(x, y, signed, op == BinOp::Mod),
             BinOp::Div | BinOp::Mod => {
                 let none = self.e.cmp(Cmp::Eq, y, self.e.int(0));
-                let spot = self.e.span;
-                self.at(whole.span);
-                let quotient = self.e.choose(
-                    none,
-                    |e| {
-                        e.problem("Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.");
-                        e.int(1)
-                    },
-                    |e| e.div(x, y, signed, op == BinOp::Mod),
-                );
-                self.at(spot);
-                quotient
+                self.located(whole.span, |g| {
+                    g.e.choose(
+                        none,
+                        |e| {
+                            e.problem(
+                                "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result.",
+                            );
+                            e.int(1)
+                        },
+                        |e| e.div(x, y, signed, op == BinOp::Mod),
+                    )
+                })
             }
             BinOp::Shl => self.e.shl(x, y),
             BinOp::Shr => self.e.shr(x, y, signed_of(a)),
@@ -463,25 +454,24 @@ impl<'a, 'c> Gen<'a, 'c> {
     // --- maps ---------------------------------------------------------------------------------------------------
 
     fn read_map(&mut self, map: MapId, key: Option<&Expr>, place: Span) -> Operand<'c> {
-        let ty = self.script.maps[map].value.clone();
+        let ty = self.cx.script.maps[map].value.clone();
         let at = self.map_key(map, key);
         let handle = self.e.script_map(map);
         let slot = self.e.lookup(handle, at);
         if let Some(int) = ty.as_int() {
-            let missing = self.e.warning_level >= 2;
-            let spot = self.e.span;
-            self.at(place);
-            let v = self.e.if_found(
-                slot,
-                |e| e.load(slot, 0, int),
-                |e| {
-                    if missing {
-                        e.failed(Helper::MapLookupElem);
-                    }
-                    e.int(0)
-                },
-            );
-            self.at(spot);
+            let missing = self.e.warning_level() >= 2;
+            let v = self.located(place, |g| {
+                g.e.if_found(
+                    slot,
+                    |e| e.load(slot, 0, int),
+                    |e| {
+                        if missing {
+                            e.failed(Helper::MapLookupElem);
+                        }
+                        e.int(0)
+                    },
+                )
+            });
             return Operand::reg(ty, v);
         }
         let size = ty.size();
@@ -498,7 +488,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// The same with the key in memory.
     pub(super) fn read_aggregate_at(&mut self, map: MapId, at: PointerValue<'c>, ty: &Type) -> Operand<'c> {
-        let Type::Agg(agg) = self.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
+        let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("only an aggregation is read so") };
         let row = crate::builtins::find(&agg.function).map(|b| &b.lower);
         let Some(Lower::Aggregate(row)) = row else { crate::bug!("{} is an aggregation", agg.function) };
         let Some(read) = row.read else { crate::bug!("{} cannot be read", agg.function) };
@@ -509,7 +499,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.store(*home, 0, 8, first);
         }
         let value = Type::Agg(agg);
-        let step = |e: &mut crate::emit::Emit<'c>, slot: PointerValue<'c>| {
+        let step = |e: &mut Builder<'_, 'c>, slot: PointerValue<'c>| {
             let now = homes.map(|h| Operand::u64(e.load(h, 0, U64)));
             let next = (read.step)(e, now, Operand::mem(value.clone(), slot));
             for (home, v) in homes.iter().zip(&next) {
@@ -530,7 +520,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 });
             }
             None => {
-                let cpus = self.env.sys.possible_cpus();
+                let cpus = self.cx.env.sys.possible_cpus();
                 self.e.count(cpus.into(), |e, cpu| {
                     let slot = e.call_ptr(Helper::MapLookupPercpuElem, &[handle.into(), at.into(), cpu.into()]);
                     let there = e.not_null(slot);
@@ -552,7 +542,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn step_map(&mut self, map: MapId, key: Option<&Expr>, by: i64, post: bool, ty: &Type) -> Operand<'c> {
-        let stored = self.script.maps[map].value.clone();
+        let stored = self.cx.script.maps[map].value.clone();
         let int = stored.as_int().unwrap_or(U64);
         let at = self.map_key(map, key);
         let change = self.e.begin_change(map);
@@ -582,11 +572,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.at(call.span);
         match &call.row.lower {
             Lower::Code(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
-                let trusts = std::mem::replace(&mut self.e.trusts, call.row.needs.has(ContextFeatures::TRUSTED));
-                let args = self.args(call);
-                self.e.trusts = trusts;
-                self.e.deep = self.frames() + 2 > MOST_FRAMES;
-                emit(&mut self.e, &call.to_use(None), &args)
+                let args = self.scoped(|s| s.trusts = call.row.needs.has(ContextFeatures::TRUSTED), |g| g.args(call));
+                let deep = self.frames() + 2 > MOST_FRAMES;
+                self.e.scoped(|s| s.deep = deep, |e| emit(e, &call.to_use(None), &args))
             }
             Lower::Event(event) => {
                 self.event(call, event);
@@ -605,7 +593,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             .map(|a| match a {
                 CallArg::Value(e) => self.expr(e),
                 CallArg::Element(map, key) => {
-                    let ty = self.script.maps[*map].key.clone();
+                    let ty = self.cx.script.maps[*map].key.clone();
                     let op = self.expr(key);
                     let ptr = self.e.key(Some(&op), ty.as_ref());
                     Operand::mem(ty.unwrap_or(Type::Void), ptr)

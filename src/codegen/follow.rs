@@ -1,23 +1,21 @@
 //! Programs that are none of the script's: they keep track of the processes that are followed.
 
-use super::Gen;
+use super::ScriptCx;
 use crate::emit::TaskOffsets;
 use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
-impl Gen<'_, '_> {
+impl ScriptCx<'_, '_> {
     /// Where the script asks for it, the programs that follow processes, each with its raw tracepoint.
-    pub(super) fn followers(&mut self) -> Vec<(String, String)> {
-        if !self.e.asks_followed() {
+    pub(super) fn followers(&self) -> Vec<(String, String)> {
+        if !self.cx.asks_followed() {
             return Vec::new();
         }
         let Some(of) = offsets(self.env.sys) else { return Vec::new() };
-        self.e.warning_level = self.env.settings.warning_level;
-        self.e.by_hand = false;
         let named = |tracepoint: &str| (format!("follow_{tracepoint}"), tracepoint.to_owned());
         let (fork, exit) = (named("sched_process_fork"), named("sched_process_exit"));
-        self.e.follow_fork(&fork.0, of);
-        self.e.follow_exit(&exit.0, of);
+        self.cx.follow_fork(&fork.0, of);
+        self.cx.follow_exit(&exit.0, of);
         vec![fork, exit]
     }
 }

@@ -36,9 +36,9 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// How many functions deep what is under construction is at most. It is not known from where functions and pieces are
     /// called: then as if all loops were nested in one another, and all functions called from one another.
     pub(super) fn frames(&self) -> u32 {
-        let pieces = self.chunks.as_ref().map_or(0, |c| c.within);
-        if self.within.is_none() && pieces == 0 {
-            return 1 + self.depth;
+        let pieces = self.body.chunks.as_ref().map_or(0, |c| c.within);
+        if self.body.within.is_none() && pieces == 0 {
+            return 1 + self.body.depth;
         }
         1 + pieces + self.most_frames
     }
@@ -107,42 +107,36 @@ impl<'a, 'c> Gen<'a, 'c> {
                 given
             })
             .collect();
-        let (outer, numbers) = self.e.begin_subprogram(&name, registers);
-        let span = self.e.span;
-        let vars = std::mem::take(&mut self.vars);
-        let types = std::mem::take(&mut self.var_types);
-        let (loops, turns) = (self.loops.take(), self.turns.take());
-        let depth = std::mem::take(&mut self.depth);
-        let chunks = self.chunks.take();
-        let room = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
-        let mut params = Vec::new();
-        for (v, given) in f.vars.iter().zip(&in_register) {
-            params.push(if *given { None } else { Some(self.e.alloc_scratch(room(&v.ty))) });
-        }
-        let result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| self.e.alloc_scratch(room(&f.returns)));
-        let within = self.within.replace(CurrentFunction { name, returns: f.returns.clone(), result });
-        self.at(f.span);
-        if f.stops {
-            // the frame has the word that says so
-            self.e.alloc_scratch(8);
-        }
-        self.home_vars(&f.vars, &f.body, &params);
-        let homes: Vec<usize> = in_register.iter().enumerate().filter(|(_, given)| **given).map(|(i, _)| i).collect();
-        for (i, v) in homes.into_iter().zip(numbers) {
-            let at = self.home(i);
-            self.e.store(at, 0, 8, v);
-        }
-        self.block(&f.body);
-        let code = self.e.end_subprogram(outer);
-        (self.vars, self.var_types, self.loops, self.depth, self.within, self.chunks) = (vars, types, loops, depth, within, chunks);
-        self.turns = turns;
-        self.e.span = span;
-        Made { code, params, result }
+        let (builder, numbers) = self.e.begin_subprogram(&name, registers);
+        let around = std::mem::take(&mut self.body);
+        let (mut params, mut result) = (Vec::new(), None);
+        let builder = self.emit_into(builder, |g, _| {
+            let room = |ty: &Type| ty.size().max(8) + u32::from(matches!(ty, Type::Str(_)));
+            for (v, given) in f.vars.iter().zip(&in_register) {
+                params.push(if *given { None } else { Some(g.e.alloc_scratch(room(&v.ty))) });
+            }
+            result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| g.e.alloc_scratch(room(&f.returns)));
+            g.body.within = Some(CurrentFunction { name, returns: f.returns.clone(), result });
+            g.at(f.span);
+            if f.stops {
+                // the frame has the word that says so
+                g.e.alloc_scratch(8);
+            }
+            g.home_vars(&f.vars, &f.body, &params);
+            let homes: Vec<usize> = in_register.iter().enumerate().filter(|(_, given)| **given).map(|(i, _)| i).collect();
+            for (i, v) in homes.into_iter().zip(numbers) {
+                let at = g.home(i);
+                g.e.store(at, 0, 8, v);
+            }
+            g.block(&f.body);
+        });
+        self.body = around;
+        Made { code: builder.end_subprogram(), params, result }
     }
 
     /// What `return` gives: a number, or nothing once the value lies where the caller looks for it.
     pub(super) fn result(&mut self, op: &Operand<'c>) -> Option<IntValue<'c>> {
-        let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.within.clone() else { return Some(self.e.scalar(op)) };
+        let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.body.within.clone() else { return Some(self.e.scalar(op)) };
         let at = self.e.place(offset);
         self.e.put(at, 8, op, &returns);
         None
@@ -150,7 +144,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Leaves the program, from within functions too.
     pub(super) fn stop(&mut self) {
-        if self.within.is_some() {
+        if self.body.within.is_some() {
             let at = self.e.scratch_at(0);
             let one = self.e.int(1);
             self.e.store(at, 0, 8, one);

@@ -22,12 +22,10 @@ mod session;
 mod stmt;
 mod storage;
 
-use std::collections::BTreeSet;
-
 use crate::builtins;
 use crate::diag::{Diagnostic, Lines, Source, Span};
-use crate::emit::{Context, Dumps, Emit, EmitError, Helper, Problem, Room, Slots};
-use crate::probes::Env;
+use crate::emit::{Builder, CodegenCx, CodegenOptions, Context, Dumps, EmitError, Helper, Problem, Room, Scope, TargetFeatures};
+use crate::probes::{Env, ProbeSite};
 use crate::sema::hir;
 use crate::settings::{Mechanism, Settings};
 use crate::system::kernel::object_limits::{Limited, MOST_MAPS, MOST_STACK, limited};
@@ -36,7 +34,7 @@ use crate::types::Type;
 use crate::value::Pos;
 pub use lower::lower;
 
-use artifact::{Artifact, Event, Hits, Manifest};
+use artifact::{Artifact, Event, Hits, Manifest, Program};
 
 /// A compiled script and what was asked to be kept on the way.
 #[derive(Debug)]
@@ -60,15 +58,57 @@ const NEWER: [(Helper, Feature, &str); 3] = [
     (Helper::KtimeGetTaiNs, Feature::Tai, "Linux 6.1 has it; `nsecs(sw_tai)` works on every kernel"),
 ];
 
-/// The compiler at work on one script.
-struct Gen<'a, 'c> {
-    e: Emit<'c>,
+/// The script that is compiled: what all of its programs are made from.
+struct ScriptCx<'a, 'c> {
+    cx: CodegenCx<'c>,
     script: &'a hir::Script,
     sources: &'a [Source],
     lines: Vec<Lines>,
     env: Env<'a>,
+    hits: HitBytes,
+}
+
+/// Bytes that say which probes were hit.
+struct HitBytes {
+    /// By probe: the first byte, and how many sites have one each. None where nobody asks.
+    of: Vec<Option<(u32, Option<u32>)>>,
+    /// How many there are.
+    total: u32,
+}
+
+/// A program that is made, and what is known of it then.
+struct CompiledProgram {
+    program: Program,
+    /// Its records, by index.
+    events: Vec<(u32, Event)>,
+    /// The bytes that it sets; the index of the program is filled in at the end.
+    hits: Vec<Hits>,
+}
+
+/// The compiler at work on one program.
+struct Gen<'a, 'c> {
+    cx: &'a ScriptCx<'a, 'c>,
+    e: Builder<'a, 'c>,
     /// By index.
     events: Vec<(u32, Event)>,
+    /// Number of the program.
+    program: usize,
+    /// So many functions its loops and functions become.
+    most_frames: u32,
+    site: &'a ProbeSite,
+    /// What the program returns where the script does not say.
+    default: u64,
+    /// What the statement under construction takes of a map.
+    taking: Option<double_buffer::Taken>,
+    /// The functions of the probe, and what has been made of them.
+    functions: &'a [hir::Function],
+    made: Vec<Option<function::Made<'c>>>,
+    body: Body<'c>,
+}
+
+/// The body under construction: the probe's own, or a function's.
+#[derive(Default)]
+struct Body<'c> {
     vars: Vec<stmt::Home<'c>>,
     var_types: Vec<Type>,
     loops: Option<stmt::Loops<'c>>,
@@ -76,28 +116,9 @@ struct Gen<'a, 'c> {
     turns: Option<u32>,
     /// How many loops' functions deep.
     depth: u32,
-    /// By probe: the first byte that says that it was hit, and how many sites have one each. How many bytes there are, and
-    /// which functions set them.
-    hits: Vec<Option<(u32, Option<u32>)>>,
-    hits_total: u32,
-    hit_by: Vec<(String, u32, bool, usize)>,
-    /// Functions that are halves of a session: their own name, the program's, and which of its sites is their first.
-    halves: Vec<(String, String, usize)>,
-    /// Number of the program under construction.
-    program: usize,
-    /// So many functions its loops and functions become.
-    most_frames: u32,
-    site: Option<&'a crate::probes::ProbeSite>,
-    /// What the program returns where the script does not say.
-    default: u64,
-    /// What the statement under construction takes of a map.
-    taking: Option<double_buffer::Taken>,
     /// Set for a long body, which is cut into functions.
     chunks: Option<chunk::Chunks>,
-    /// The functions of the probe under construction, and what has been made of them.
-    functions: &'a [hir::Function],
-    made: Vec<Option<function::Made<'c>>>,
-    /// Where the function under construction leaves its result; none in a program's own body.
+    /// Where a function leaves its result; none in a program's own body.
     within: Option<function::CurrentFunction>,
 }
 
@@ -177,102 +198,93 @@ fn compile_within(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
-    let cx = Context::create();
-    let mut e = Emit::new(&cx, sources, sys.has(Feature::CpuV4), &settings.license);
-    e.fetches = sys.has(Feature::Fetch);
-    e.checks_recursion = !sys.has(Feature::RecursionCheck);
-    e.allocates = sys.has(Feature::AllocatesAnywhere);
-    e.loops = sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop);
-    e.namespace = sys.pid_namespace();
-    e.may_sleep = sys.has(Feature::SleepingUprobes);
-    e.on_stack_limit = settings.on_stack_limit.clamp(8, 64) as u32;
-    e.room = room;
-    e.lacks = NEWER.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect();
-    e.warning_level = settings.warning_level;
-    e.counts_unread = settings.counts_unread;
-    e.follows = settings.follows();
-    e.max_stacks = settings.max_stacks;
-    e.probes = script.probes.len() as u32;
-    for (i, m) in script.maps.iter().enumerate() {
-        let (def, slots) = storage::of(m, sys);
-        e.declare_script_map(i, def, slots);
-    }
-    if settings.shares_maps {
-        for ty in script.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
-            builtins::declare_stacks(&mut e, ty);
-        }
-    }
-    let doubles = if settings.shares_maps { BTreeSet::new() } else { double_buffer::maps(script) };
-    for id in doubles {
-        if let Some(m) = script.maps.get(id) {
-            e.double_script_map(id, storage::of(m, sys).0);
-        }
-    }
-    let mut g = Gen {
-        e,
-        script,
-        sources,
-        lines: sources.iter().map(Lines::new).collect(),
-        env: Env { sys, settings },
-        events: Vec::new(),
-        vars: Vec::new(),
-        var_types: Vec::new(),
-        loops: None,
-        turns: None,
-        depth: 0,
-        hits: Vec::new(),
-        hits_total: 0,
-        hit_by: Vec::new(),
-        halves: Vec::new(),
-        program: 0,
-        most_frames: 0,
-        site: None,
-        default: 0,
-        taking: None,
-        chunks: None,
-        functions: &[],
-        made: Vec::new(),
-        within: None,
-    };
-    let programs = g.programs();
-    let followers = g.followers();
-    let Gen { e, mut events, lines, hit_by, halves, .. } = g;
-    let hits = hit_by.iter().filter_map(|(function, first, each, sites)| {
-        let half = halves.iter().find(|(half, ..)| half == function);
-        let (function, from) = half.map_or((function, 0), |(_, whole, from)| (whole, *from));
-        let program = programs.iter().position(|p| p.function == *function)?;
-        Some(Hits { program, first: *first, each: *each, sites: (from, *sites) })
+    let context = Context::create();
+    let env = Env { sys, settings };
+    let cx = CodegenCx::new(&context, sources, target_features(script, &env), codegen_options(room, script, &env));
+    declare_maps(&cx, script, &env);
+    let lines = sources.iter().map(Lines::new).collect();
+    let hits = session::number_hits(&script.probes, settings.verbose);
+    let script_cx = ScriptCx { cx, script, sources, lines, env, hits };
+    let made = script_cx.programs();
+    let followers = script_cx.followers();
+    let ScriptCx { cx, lines, .. } = script_cx;
+    let stacks = cx.stack_limits();
+    let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
+        name: m.name.clone(),
+        key: m.key.clone(),
+        value: m.value.clone(),
+        double: cx.double(id),
+        slots: cx.slots(id),
     });
-    let hits = hits.collect();
-    let stacks = e.stacks.iter().copied().collect();
-    let kept: Vec<(Option<u32>, Option<Slots>)> = (0..script.maps.len()).map(|id| (e.double(id), e.slots(id))).collect();
-    let built = e.build(dumps)?;
+    let maps = maps.collect();
+    let built = cx.build(dumps)?;
     let problem = |p: Problem| {
         let (pos, line) = place(sources, &lines, p.span);
         artifact::Problem { helper: p.helper.map(Into::into), text: p.text, pos, line }
     };
     let problems = built.problems.into_iter().map(problem).collect();
+    let (mut programs, mut events, mut hits) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, made) in made.into_iter().enumerate() {
+        programs.push(made.program);
+        events.extend(made.events);
+        hits.extend(made.hits.into_iter().map(|h| Hits { program: index, ..h }));
+    }
     events.sort_by_key(|(i, _)| *i);
-    let map = |(m, (double, slots)): (&hir::Map, (Option<u32>, Option<Slots>))| artifact::Map {
-        name: m.name.clone(),
-        key: m.key.clone(),
-        value: m.value.clone(),
-        double,
-        slots,
-    };
-    let maps = script.maps.iter().zip(kept).map(map).collect();
-    let manifest = Manifest {
-        hits,
-        programs,
-        maps,
-        probes: script.probes.len(),
-        events: events.into_iter().map(|(_, e)| e).collect(),
-        problems,
-        followers,
-        stacks,
-    };
+    let events = events.into_iter().map(|(_, e)| e).collect();
+    let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
     let artifact = Artifact { elf: built.elf, manifest };
     Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, turns: 1 })
+}
+
+/// What the kernel has of what code depends on.
+fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
+    let (sys, settings) = (env.sys, env.settings);
+    let first_sites = || script.probes.iter().filter_map(|p| p.sites.first());
+    let in_user_space = first_sites().any(|s| s.kind.program(s, env).row().in_user_space);
+    TargetFeatures {
+        v4: sys.has(Feature::CpuV4),
+        fetches: sys.has(Feature::Fetch),
+        checks_recursion: !sys.has(Feature::RecursionCheck),
+        lacks: NEWER.iter().filter(|(_, feature, _)| !sys.has(*feature)).map(|(helper, _, help)| (*helper, *help)).collect(),
+        allocates: sys.has(Feature::AllocatesAnywhere),
+        loops: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
+        may_sleep: sys.has(Feature::SleepingUprobes),
+        shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
+    }
+}
+
+/// What the run asks of the code.
+fn codegen_options(room: Room, script: &hir::Script, env: &Env) -> CodegenOptions {
+    let settings = env.settings;
+    CodegenOptions {
+        license: settings.license.clone(),
+        namespace: env.sys.pid_namespace(),
+        on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
+        room,
+        warning_level: settings.warning_level,
+        counts_unread: settings.counts_unread,
+        follows: settings.follows(),
+        probes: script.probes.len() as u32,
+        max_stacks: settings.max_stacks,
+    }
+}
+
+fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
+    for (i, m) in script.maps.iter().enumerate() {
+        let (def, slots) = storage::of(m, env.sys);
+        cx.declare_script_map(i, def, slots);
+    }
+    if env.settings.shares_maps {
+        for ty in script.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
+            builtins::declare_stacks(cx, ty);
+        }
+        return;
+    }
+    for id in double_buffer::maps(script) {
+        if let Some(m) = script.maps.get(id) {
+            cx.double_script_map(id, storage::of(m, env.sys).0);
+        }
+    }
 }
 
 /// A span as messages name it, and the text of its line.
@@ -288,14 +300,39 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
     }
 }
 
-impl Gen<'_, '_> {
+impl<'a, 'c> Gen<'a, 'c> {
     /// What is emitted next comes from here.
     fn at(&mut self, span: Span) {
         let index = usize::from(span.source);
-        if let (Some(s), Some(lines)) = (self.sources.get(index), self.lines.get(index)) {
-            self.e.span = span;
+        if let (Some(s), Some(lines)) = (self.cx.sources.get(index), self.cx.lines.get(index)) {
+            self.e.scope.span = span;
             let (line, col) = lines.line_col(s, span.start);
             self.e.at(span.source, line, col);
         }
+    }
+
+    /// Has `body` emit what comes from somewhere else than what is around it.
+    fn located<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> T) -> T {
+        let around = self.e.scope.span;
+        self.at(span);
+        let made = body(self);
+        self.at(around);
+        made
+    }
+
+    /// [`Builder::scoped`] with the compiler at hand.
+    fn scoped<T>(&mut self, change: impl FnOnce(&mut Scope), body: impl FnOnce(&mut Self) -> T) -> T {
+        let around = self.e.scope;
+        change(&mut self.e.scope);
+        let made = body(self);
+        self.e.scope = around;
+        made
+    }
+
+    /// Has `body` emit into another function; gives that function back.
+    fn emit_into(&mut self, function: Builder<'a, 'c>, body: impl FnOnce(&mut Self, &Builder<'a, 'c>)) -> Builder<'a, 'c> {
+        let around = std::mem::replace(&mut self.e, function);
+        body(self, &around);
+        std::mem::replace(&mut self.e, around)
     }
 }

@@ -1,10 +1,9 @@
 //! A program: which site fired, whether it is one we are asked about, and the body.
 
-use super::Gen;
-use super::artifact::{Program, Site};
-use super::place;
-use crate::emit::{Cmp, Helper, Operand, ProgramType, Repr, Section};
-use crate::probes::{Attach, lsm, syscall};
+use super::artifact::{Hits, Program, Site};
+use super::{Body, CompiledProgram, Gen, ScriptCx, place};
+use crate::emit::{Cmp, Helper, Operand, ProgramCx, ProgramType, Repr, Section};
+use crate::probes::{Attach, ProbeSite, lsm, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
 use crate::system::machine::registers::ORIG_AX;
@@ -16,57 +15,62 @@ const SYSCALLS: usize = 1024;
 /// Cgroups that may be above one of which it is not known.
 const MOST_CGROUPS: u32 = 16;
 
-impl<'a, 'c> Gen<'a, 'c> {
+impl ScriptCx<'_, '_> {
     /// `part`: not a program by itself, but a function of one.
-    pub(super) fn program(&mut self, index: usize, probe: &'a hir::Probe, part: bool) -> Program {
+    pub(super) fn program(&self, index: usize, probe: &hir::Probe, part: bool) -> CompiledProgram {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
-        self.site = Some(first);
-        self.program = index;
-        self.e.probe = index as u32;
-        self.most_frames = super::function::most_frames(probe);
-        self.functions = &probe.functions;
-        self.made = (0..probe.functions.len()).map(|_| None).collect();
         let ty = first.kind.program(first, &self.env);
         let function = format!("{}_{index}", first.kind.probetype());
         let names: Vec<String> = probe.sites.iter().map(|s| s.name.clone()).collect();
-        if ty.row().in_user_space {
-            self.e.shared_stacks = self.env.sys.has(Feature::SharedStacks);
-        }
-        match part {
-            true => self.e.begin_part(&function, &names),
-            false => self.e.begin_program(&function, section(ty, &first.attach), &names),
-        }
-        self.e.at_entry = probe.sites.iter().all(|s| self.is_entry(&s.attach));
-        self.e.space = match first.kind.context(first, &self.env) {
-            Ok(c) => c.space.unwrap_or(Space::Unknown),
-            Err(_) => Space::Unknown,
+        let options = self.program_options(index, probe, first);
+        let e = match part {
+            true => self.cx.begin_part(&function, &names, options),
+            false => self.cx.begin_program(&function, section(ty, &first.attach), &names, options),
         };
-        self.e.by_hand = matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal);
-        // who reads a pinned program's output does not read its records
-        let warning_level = self.e.warning_level;
-        if first.attach.pinned() {
-            self.e.warning_level = 0;
-        }
-        self.at(first.span);
-        self.only_our_syscalls(probe);
-        self.only_our_pid(&first.attach);
-        self.only_followed(&first.attach);
-        self.not_own(&first.attach);
-        self.only_our_cgroup(&first.attach);
-        self.only_during_the_run(&first.attach);
-        first.kind.enter(&mut self.e, first, &self.env);
-        self.note_hit(index, &function);
-        self.e.allow_scratch_here();
-        self.default = ty.row().returns;
-        self.body(probe);
-        self.e.end_program(self.default);
-        self.e.warning_level = warning_level;
+        let mut g = Gen {
+            cx: self,
+            e,
+            events: Vec::new(),
+            program: index,
+            most_frames: super::function::most_frames(probe),
+            site: first,
+            default: ty.row().returns,
+            taking: None,
+            functions: &probe.functions,
+            made: (0..probe.functions.len()).map(|_| None).collect(),
+            body: Body::default(),
+        };
+        g.at(first.span);
+        g.filters(probe);
+        first.kind.enter(&mut g.e, first, &self.env);
+        let hits = g.note_hit(probe);
+        g.e.allow_scratch_here();
+        g.body(probe);
+        let Gen { e, events, .. } = g;
+        e.end_program(ty.row().returns);
         let sites = probe.sites.iter().map(|s| Site {
             name: s.name.clone(),
             attach: s.attach.clone(),
             pos: place(self.sources, &self.lines, s.span).0,
         });
-        Program { function, ty, sites: sites.collect(), lowered: probe.lowered, why: probe.why.clone().into_owned(), probes: vec![index] }
+        let sites = sites.collect();
+        let (lowered, why) = (probe.lowered, probe.why.clone().into_owned());
+        let program = Program { function, ty, sites, lowered, why, probes: vec![index] };
+        CompiledProgram { program, events, hits: hits.into_iter().collect() }
+    }
+
+    fn program_options(&self, index: usize, probe: &hir::Probe, first: &ProbeSite) -> ProgramCx {
+        let space = first.kind.context(first, &self.env).ok().and_then(|c| c.space);
+        ProgramCx {
+            probe: index as u32,
+            space: space.unwrap_or_default(),
+            at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
+            by_hand: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
+            long: super::chunk::is_long(&probe.body),
+            // who reads a pinned program's output does not read its records
+            quiet: first.attach.pinned(),
+            ..ProgramCx::default()
+        }
     }
 
     /// Is this the first instruction of a function?
@@ -74,18 +78,27 @@ impl<'a, 'c> Gen<'a, 'c> {
         let Attach::Uprobe { path, offset, function, ret: false, .. } = attach else { return false };
         self.env.sys.binary(path).is_ok_and(|b| b.functions_named(function).any(|f| f.offset == *offset))
     }
+}
+
+impl<'a, 'c> Gen<'a, 'c> {
+    /// Leaves where the event is none that was asked for.
+    fn filters(&mut self, probe: &hir::Probe) {
+        let attach = &self.site.attach;
+        self.only_our_syscalls(probe);
+        self.only_our_pid(attach);
+        self.only_followed(attach);
+        self.not_own(attach);
+        self.only_our_cgroup(attach);
+        self.only_during_the_run(attach);
+    }
 
     /// The predicate runs before scratch memory is taken: most runs end there.
     fn body(&mut self, probe: &'a hir::Probe) {
-        self.vars = Vec::new();
-        self.loops = None;
         self.cut(probe);
         match probe.body.as_slice() {
             [hir::Stmt { kind: hir::StmtKind::If { cond, then, otherwise }, .. }] if otherwise.is_empty() && !sets_vars(cond) => {
                 self.at(cond.span);
-                let mark = self.e.mark();
-                let c = self.condition(cond);
-                self.e.release(mark);
+                let c = self.temporarily(|g| g.condition(cond));
                 let no = self.e.cmp(Cmp::Eq, c, self.e.int(0));
                 self.e.if_(no, |e| e.ret(None));
                 self.e.allow_scratch_here();
@@ -137,20 +150,19 @@ impl<'a, 'c> Gen<'a, 'c> {
                 self.e.set_site(site);
             }
         }
-        syscall::leave_compat_calls(&mut self.e, &self.env);
+        syscall::leave_compat_calls(&mut self.e, &self.cx.env);
     }
 
     /// Remembers that it was hit, where that may be told at the end.
-    fn note_hit(&mut self, index: usize, function: &str) {
-        let (total, Some((first, sites))) = (self.hits_total, self.hits.get(index).copied().flatten()) else { return };
-        self.e.hit(total, first, sites);
-        let many = self.script.probes.get(index).map_or(0, |p| p.sites.len());
-        self.hit_by.push((function.to_owned(), first, sites.is_some(), many));
+    fn note_hit(&mut self, probe: &hir::Probe) -> Option<Hits> {
+        let (first, sites) = self.cx.hits.of.get(self.program).copied().flatten()?;
+        self.e.hit(self.cx.hits.total, first, sites);
+        Some(Hits { program: self.program, first, each: sites.is_some(), sites: (0, probe.sites.len()) })
     }
 
     /// `-p` for what cannot be attached to a process.
     fn only_our_pid(&mut self, attach: &Attach) {
-        let Some(pid) = self.env.settings.only_pid() else { return };
+        let Some(pid) = self.cx.env.settings.only_pid() else { return };
         if attach.traits().pid {
             let both = self.e.own_ids();
             let tgid = self.e.shr(both, self.e.int(32), false);
@@ -161,7 +173,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// `--follow`
     fn only_followed(&mut self, attach: &Attach) {
-        if self.env.settings.follow && attach.traits().task {
+        if self.cx.env.settings.follow && attach.traits().task {
             let followed = self.e.followed();
             let other = self.e.cmp(Cmp::Eq, followed, self.e.int(0));
             self.e.if_(other, |e| e.ret(None));
@@ -170,7 +182,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Events of rbt itself: see [`crate::probes::Traits::own`].
     fn not_own(&mut self, attach: &Attach) {
-        let settings = self.env.settings;
+        let settings = self.cx.env.settings;
         if attach.traits().own && !settings.trace_self && settings.only_pid().is_none() && !settings.follow {
             self.e.leave_own();
         }
@@ -179,14 +191,14 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator looks at the task that it is
     /// at, not at who reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
-        let Some(within) = self.env.settings.cgroup else { return };
+        let Some(within) = self.cx.env.settings.cgroup else { return };
         if !attach.traits().task {
             return;
         }
         // the helper came to all these programs with Linux 5.14
-        if let (false, Some(level)) = (self.env.sys.has(Feature::AncestorCgroup), within.level) {
+        if let (false, Some(level)) = (self.cx.env.sys.has(Feature::AncestorCgroup), within.level) {
             let task = self.e.call(Helper::GetCurrentTask, &[]);
-            if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.env.sys) {
+            if crate::probes::iter::leave_other_cgroups(&mut self.e, task, within.id, level, self.cx.env.sys) {
                 return;
             }
         }
@@ -211,8 +223,8 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Something that the probe kind loads.
     pub(super) fn context(&mut self, which: &crate::probes::ArgRef, ty: &Type) -> Operand<'c> {
-        let Some(site) = self.site else { crate::bug!("no probe is being compiled") };
-        let op = site.kind.load(&mut self.e, site, &self.env, which, ty);
+        let site = self.site;
+        let op = site.kind.load(&mut self.e, site, &self.cx.env, which, ty);
         match (ty, op.repr) {
             // an address that is shown by name
             (Type::Deferred(_), Repr::Reg(addr)) => crate::builtins::symbols::operand(&mut self.e, addr, ty),

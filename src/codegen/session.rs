@@ -1,8 +1,8 @@
 //! Which probes share a program for their functions' entries and returns, where the kernel has such programs.
 
-use super::Gen;
-use super::artifact::Program;
-use crate::emit::{ProgramType, Section};
+use super::artifact::{Hits, Program};
+use super::{CompiledProgram, HitBytes, ScriptCx};
+use crate::emit::{ProgramType, Section, Session};
 use crate::probes::{ArgRef, Attach, ContextFeatures, Unhit};
 use crate::sema::hir;
 use crate::settings::Mechanism;
@@ -14,71 +14,67 @@ use crate::types::Type;
 /// The kernel's function that tells a return from an entry (kernel/trace/bpf_trace.c).
 const IS_RETURN: &str = "bpf_session_is_return";
 
-impl Gen<'_, '_> {
+/// Which probes say that they were hit, and by which bytes: one for each site where these stand at different places in the
+/// script.
+pub(super) fn number_hits(probes: &[hir::Probe], verbose: bool) -> HitBytes {
+    let mut total = 0;
+    let mut of = Vec::new();
+    for probe in probes {
+        let wanted = probe.sites.iter().all(|s| match s.attach.traits().unhit {
+            Unhit::Always => true,
+            Unhit::Verbose => verbose,
+            Unhit::Never => false,
+        });
+        let several = probe.sites.windows(2).any(|pair| matches!(pair, [a, b] if a.span != b.span));
+        let sites = several.then_some(probe.sites.len() as u32);
+        of.push(wanted.then_some((total, sites)));
+        total += if wanted { sites.unwrap_or(1) } else { 0 };
+    }
+    HitBytes { of, total }
+}
+
+impl ScriptCx<'_, '_> {
     /// All programs of the script.
-    pub(super) fn programs(&mut self) -> Vec<Program> {
-        let script = self.script;
-        self.number_hits(&script.probes);
-        let pairs = self.pairs(&script.probes);
+    pub(super) fn programs(&self) -> Vec<CompiledProgram> {
+        let probes = &self.script.probes;
+        let pairs = self.pairs(probes);
         let asks = || self.env.sys.prototype(Some(KERNEL), IS_RETURN).is_some_and(|p| !p.params.is_empty());
         let of_context = pairs.iter().any(Option::is_some) && asks();
         let mut programs = Vec::new();
-        for (i, probe) in script.probes.iter().enumerate() {
+        for (i, probe) in probes.iter().enumerate() {
             if pairs.contains(&Some(i)) {
                 continue; // made with its entry
             }
-            match pairs.get(i).copied().flatten().and_then(|j| Some((j, script.probes.get(j)?))) {
+            programs.push(match pairs.get(i).copied().flatten().and_then(|j| Some((j, probes.get(j)?))) {
                 None if probe.sites.iter().any(|s| matches!(s.attach, Attach::Trial { bench: true })) => {
-                    let mut program = self.program(i, probe, true);
-                    let part = std::mem::replace(&mut program.function, format!("bench_of_{i}"));
-                    self.e.bench(&program.function, Section::of(ProgramType::RawTracepoint), &part);
-                    programs.push(program);
+                    let mut made = self.program(i, probe, true);
+                    let part = std::mem::replace(&mut made.program.function, format!("bench_of_{i}"));
+                    self.cx.bench(&made.program.function, Section::of(ProgramType::RawTracepoint), &part);
+                    made
                 }
-                None => programs.push(self.program(i, probe, false)),
+                None => self.program(i, probe, false),
                 Some((j, ret)) => {
                     let (entry, ret) = (self.program(i, probe, true), self.program(j, ret, true));
-                    let function = format!("session_{i}");
-                    self.halves.push((entry.function.clone(), function.clone(), 0));
-                    self.halves.push((ret.function.clone(), function.clone(), entry.sites.len()));
-                    self.e.session(
-                        &function,
-                        Section::of(ProgramType::KprobeSession),
-                        [&entry.function, &ret.function],
-                        IS_RETURN,
-                        of_context,
-                    );
-                    let sites = entry.sites.into_iter().chain(ret.sites).collect();
-                    programs.push(Program {
-                        function,
-                        ty: ProgramType::KprobeSession,
-                        sites,
-                        lowered: None,
-                        why: String::new(),
-                        probes: vec![i, j],
-                    });
+                    self.session(format!("session_{i}"), (entry, ret), of_context)
                 }
-            }
+            });
         }
         programs
     }
 
-    /// Which probes say that they were hit, and by which bytes: one for each site where these stand at different places in the
-    /// script.
-    fn number_hits(&mut self, probes: &[hir::Probe]) {
-        let verbose = self.env.settings.verbose;
-        let mut total = 0;
-        for probe in probes {
-            let wanted = probe.sites.iter().all(|s| match s.attach.traits().unhit {
-                Unhit::Always => true,
-                Unhit::Verbose => verbose,
-                Unhit::Never => false,
-            });
-            let several = probe.sites.windows(2).any(|pair| matches!(pair, [a, b] if a.span != b.span));
-            let sites = several.then_some(probe.sites.len() as u32);
-            self.hits.push(wanted.then_some((total, sites)));
-            total += if wanted { sites.unwrap_or(1) } else { 0 };
-        }
-        self.hits_total = total;
+    /// One program of two parts.
+    fn session(&self, function: String, (entry, ret): (CompiledProgram, CompiledProgram), of_context: bool) -> CompiledProgram {
+        let ty = ProgramType::KprobeSession;
+        let parts = [entry.program.function.as_str(), ret.program.function.as_str()];
+        self.cx.session(Session { name: &function, section: Section::of(ty), parts, ask: IS_RETURN, of_context });
+        let from = entry.program.sites.len();
+        let later = ret.hits.into_iter().map(|h| Hits { sites: (from + h.sites.0, h.sites.1), ..h });
+        let hits = entry.hits.into_iter().chain(later).collect();
+        let events = entry.events.into_iter().chain(ret.events).collect();
+        let sites = entry.program.sites.into_iter().chain(ret.program.sites).collect();
+        let probes = entry.program.probes.into_iter().chain(ret.program.probes).collect();
+        let program = Program { function, ty, sites, lowered: None, why: String::new(), probes };
+        CompiledProgram { program, events, hits }
     }
 
     /// For each probe, the one on the returns of just its functions.

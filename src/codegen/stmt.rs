@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
-use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, Outer, PointerValue, WALKED_TURNS};
+use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, PointerValue, WALKED_TURNS};
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
@@ -18,7 +18,7 @@ pub(super) enum Home<'c> {
     Scratch(u32),
 }
 
-/// What the body of a loop needs of the program around it, on that program's stack: what [`crate::emit::Emit::lend`]
+/// What the body of a loop needs of the program around it, on that program's stack: what [`crate::emit::Builder::lend`]
 /// writes, then these.
 pub(super) struct Loops<'c> {
     at: PointerValue<'c>,
@@ -43,31 +43,31 @@ const I64: Int = Int { bytes: 8, signed: true };
 impl<'a, 'c> Gen<'a, 'c> {
     /// Gives each variable a home that lasts as long as the program; the first ones may be `given` one, in scratch memory.
     pub(super) fn home_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
-        self.var_types = vars.iter().map(|v| v.ty.clone()).collect();
+        self.body.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
         self.expect_loops(loops);
         if has_while(body) {
             let (offset, zero) = (self.e.alloc_scratch(8), self.e.int(0));
             let turns = self.e.scratch_at(offset);
             self.e.store(turns, 0, 8, zero);
-            self.turns = Some(offset);
+            self.body.turns = Some(offset);
         }
         let mut scalars = 0;
         for (i, v) in vars.iter().enumerate() {
             if let Some(Some(offset)) = given.get(i) {
-                self.vars.push(Home::Scratch(*offset));
+                self.body.vars.push(Home::Scratch(*offset));
                 continue;
             }
             scalars += u32::from(v.ty.is_scalar());
             let size = v.ty.size().max(8) + if matches!(v.ty, Type::Str(_)) { 1 } else { 0 };
-            let home = match (self.chunks.is_some() || inside.contains(&i), v.ty.is_scalar()) {
+            let home = match (self.body.chunks.is_some() || inside.contains(&i), v.ty.is_scalar()) {
                 (true, _) => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) if scalars > IN_REGISTERS => Home::Scratch(self.e.alloc_scratch(size)),
                 (false, true) => Home::At(self.e.scalar_home()),
                 (false, false) => Home::At(self.e.alloc(size)),
             };
-            self.vars.push(home);
-            if v.ty.is_scalar() || size <= self.e.on_stack_limit {
+            self.body.vars.push(home);
+            if v.ty.is_scalar() || size <= self.e.options.on_stack_limit {
                 let at = self.home(i);
                 self.e.zero(at, size.next_multiple_of(8), 8);
             }
@@ -80,27 +80,25 @@ impl<'a, 'c> Gen<'a, 'c> {
             let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
             let zero = self.e.int(0);
             self.e.store(at, RETURNED, 8, zero);
-            self.loops = Some(Loops { at, count: 0 });
+            self.body.loops = Some(Loops { at, count: 0 });
         }
     }
 
-    /// The same in a function of its own; gives what to put back.
-    pub(super) fn own_loops(&mut self, stmts: &[Stmt]) -> (Option<Loops<'c>>, u32) {
-        let before = (self.loops.take(), std::mem::take(&mut self.depth));
+    /// The same for those of some statements.
+    pub(super) fn own_loops(&mut self, stmts: &[Stmt]) {
         self.expect_loops(loops_in(stmts).0);
-        before
     }
 
     /// The address of a variable's home, here.
     pub(super) fn home(&mut self, var: hir::VarId) -> PointerValue<'c> {
-        match self.vars[var] {
+        match self.body.vars[var] {
             Home::At(at) => self.e.rematerialize(at),
             Home::Scratch(offset) => self.e.place(offset),
         }
     }
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) {
-        if self.chunks.is_none() {
+        if self.body.chunks.is_none() {
             return self.statements(stmts);
         }
         // what is done as one stays together
@@ -130,10 +128,10 @@ impl<'a, 'c> Gen<'a, 'c> {
                 continue;
             }
             self.taking = part.copied();
-            let mark = self.e.mark();
-            self.at(s.span);
-            self.stmt(s);
-            self.e.release(mark);
+            self.temporarily(|g| {
+                g.at(s.span);
+                g.stmt(s);
+            });
         }
     }
 
@@ -208,14 +206,14 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Leaves the probe or function, from within loops too.
     pub(super) fn leave(&mut self, value: Option<IntValue<'c>>) {
-        let ignored = self.within.is_none() && self.site.is_some_and(|s| s.kind.program(s, &self.env).row().returns_fixed);
+        let ignored = self.body.within.is_none() && self.site.kind.program(self.site, &self.cx.env).row().returns_fixed;
         let value = value.filter(|_| !ignored);
-        match (&self.loops, self.depth) {
+        match (&self.body.loops, self.body.depth) {
             (Some(l), 1..) => {
                 let at = l.at;
                 let one = self.e.int(1);
                 self.e.store(at, RETURNED, 8, one);
-                let default = if self.within.is_none() { self.default } else { 0 };
+                let default = if self.body.within.is_none() { self.default } else { 0 };
                 let value = value.unwrap_or(self.e.int(default));
                 self.e.store(at, RETURN_VALUE, 8, value);
                 self.e.ret(Some(one));
@@ -227,7 +225,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// `for $v : first..end`; the kernel refuses more than [`MOST_TURNS`] and one: it then makes these, which is told.
     fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
-        let number = FIRST_NUMBERS + 8 * self.depth.min(DEEPEST - 1);
+        let number = FIRST_NUMBERS + 8 * self.body.depth.min(DEEPEST - 1);
         let name = self.loop_name();
         let at = self.lent();
         self.e.store(at, number, 8, first);
@@ -237,22 +235,19 @@ impl<'a, 'c> Gen<'a, 'c> {
         let most = self.e.int(MOST_TURNS + 1);
         let beyond = self.e.cmp(Cmp::Ugt, times, most);
         let times = self.e.select(beyond, most, times);
-        self.e.lend(at);
-        let (outer, params) = self.e.begin_callback(&name, &[true, false]);
-        let saved = self.enter(&outer, params.get(1));
-        if let Some(BasicValue::IntValue(i)) = params.first() {
-            let at = self.lent();
-            let first = self.e.load(at, number, I64);
-            let i = self.e.add(first, *i);
-            let home = self.home(var);
-            self.e.store(home, 0, 8, i);
-        }
-        self.block(body);
-        let callback = self.exit_loop(outer, saved);
-        let at = self.lent();
+        let callback = self.loop_function(&name, &[true, false], |g, params| {
+            if let Some(BasicValue::IntValue(i)) = params.first() {
+                let at = g.lent();
+                let first = g.e.load(at, number, I64);
+                let i = g.e.add(first, *i);
+                let home = g.home(var);
+                g.e.store(home, 0, 8, i);
+            }
+            g.block(body);
+        });
         // of zero turns that it can see, the kernel drops the callback and then misses it: it is not to see the number
         // (where it walks the turns, it had better)
-        let times = match self.e.loops {
+        let times = match self.e.target.loops {
             true => {
                 let offset = self.e.alloc_scratch(8);
                 let kept = self.e.scratch_at(offset);
@@ -264,7 +259,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         };
         let r = self.e.bpf_loop(times, callback, at);
         self.at(span);
-        if self.e.loops {
+        if self.e.target.loops {
             self.e.check(Helper::Loop, r, 1);
             self.e.if_(beyond, |e| {
                 let all = e.cmp(Cmp::Eq, r, e.int(MOST_TURNS + 1));
@@ -281,37 +276,31 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.lent();
-        self.e.lend(at);
-        let turns = match self.turns {
-            Some(turns) => turns,
-            None => crate::bug!("loops were counted"),
-        };
-        let (outer, params) = self.e.begin_callback(&name, &[true, false]);
-        let saved = self.enter(&outer, params.get(1));
-        let counter = self.e.scratch_at(turns);
-        let turn = self.e.load(counter, 0, I64);
-        let turn = self.e.add(turn, self.e.int(1));
-        self.e.store(counter, 0, 8, turn);
-        let endless = self.e.cmp(Cmp::Sgt, turn, self.e.int(MOST_TURNS));
-        self.e.if_(endless, |e| {
-            let first = e.cmp(Cmp::Eq, turn, e.int(MOST_TURNS + 1));
-            e.if_(first, |e| e.problem("`while` stopped after 8388607 iterations"));
-            let stop = e.int(1);
-            e.ret(Some(stop));
+        let callback = self.loop_function(&name, &[true, false], |g, _| {
+            let Some(turns) = g.body.turns else { crate::bug!("loops were counted") };
+            let counter = g.e.scratch_at(turns);
+            let turn = g.e.load(counter, 0, I64);
+            let turn = g.e.add(turn, g.e.int(1));
+            g.e.store(counter, 0, 8, turn);
+            let endless = g.e.cmp(Cmp::Sgt, turn, g.e.int(MOST_TURNS));
+            g.e.if_(endless, |e| {
+                let first = e.cmp(Cmp::Eq, turn, e.int(MOST_TURNS + 1));
+                e.if_(first, |e| e.problem("`while` stopped after 8388607 iterations"));
+                let stop = e.int(1);
+                e.ret(Some(stop));
+            });
+            let go_on = g.condition(cond);
+            let over = g.e.cmp(Cmp::Eq, go_on, g.e.int(0));
+            g.e.if_(over, |e| {
+                let stop = e.int(1);
+                e.ret(Some(stop));
+            });
+            g.block(body);
         });
-        let go_on = self.condition(cond);
-        let over = self.e.cmp(Cmp::Eq, go_on, self.e.int(0));
-        self.e.if_(over, |e| {
-            let stop = e.int(1);
-            e.ret(Some(stop));
-        });
-        self.block(body);
-        let callback = self.exit_loop(outer, saved);
-        let at = self.lent();
         // one more than there may be, so that it is noticed
         let most = self.e.int(MOST_TURNS + 1);
         let r = self.e.bpf_loop(most, callback, at);
-        if self.e.loops {
+        if self.e.target.loops {
             self.e.check(Helper::Loop, r, 1);
         } else {
             self.left_early(r, most, "while");
@@ -334,10 +323,21 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn each(&mut self, var: hir::VarId, map: MapId, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.lent();
-        self.e.lend(at);
-        let (outer, params) = self.e.begin_callback(&name, &[false; 4]);
-        let saved = self.enter(&outer, params.get(3));
-        let (Type::Tuple(types), Some(key)) = (self.var_type(var), self.script.maps[map].key.clone()) else {
+        let callback = self.loop_function(&name, &[false; 4], |g, params| {
+            g.home_element(var, map, params);
+            g.block(body);
+        });
+        let r = self.e.over_script_map(map, |e, handle| {
+            let none = e.int(0);
+            e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), at.into(), none.into()])
+        });
+        self.e.check(Helper::ForEachMapElem, r, 1);
+        self.after_loop();
+    }
+
+    /// Has a loop's variable be the key and the value that the helper hands out.
+    fn home_element(&mut self, var: hir::VarId, map: MapId, params: &[BasicValue<'c>]) {
+        let (Type::Tuple(types), Some(key)) = (self.var_type(var), self.cx.script.maps[map].key.clone()) else {
             crate::bug!("a loop over a map has a tuple for its variable")
         };
         if let (Some(BasicValue::PointerValue(k)), Some(BasicValue::PointerValue(v)), [key_ty, value_ty]) =
@@ -347,7 +347,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             let home = self.home(var);
             let from = self.e.element(*k, 0, &key);
             self.e.put(home, 8, &from, key_ty);
-            let ty = self.script.maps[map].value.clone();
+            let ty = self.cx.script.maps[map].value.clone();
             // the helper hands out this CPU's part only
             let aggregate = matches!(ty, Type::Agg(_));
             let value = if aggregate { self.read_aggregate_at(map, *k, value_ty) } else { self.e.element(*v, 0, &ty) };
@@ -356,23 +356,14 @@ impl<'a, 'c> Gen<'a, 'c> {
             let to = self.e.offset(home, offset);
             self.e.put(to, crate::emit::align_at(offset), &value, value_ty);
         }
-        self.block(body);
-        let callback = self.exit_loop(outer, saved);
-        let at = self.lent();
-        let r = self.e.over_script_map(map, |e, handle| {
-            let none = e.int(0);
-            e.call(Helper::ForEachMapElem, &[handle.into(), callback.into(), at.into(), none.into()])
-        });
-        self.e.check(Helper::ForEachMapElem, r, 1);
-        self.after_loop();
     }
 
     fn loop_name(&mut self) -> String {
-        match &mut self.loops {
+        match &mut self.body.loops {
             Some(l) => {
                 l.count += 1;
-                let within = self.within.as_ref().map_or("", |w| &w.name);
-                let chunk = self.chunks.as_ref().map_or(0, |c| c.count);
+                let within = self.body.within.as_ref().map_or("", |w| &w.name);
+                let chunk = self.body.chunks.as_ref().map_or(0, |c| c.count);
                 format!("loop_{}_{within}_{chunk}_{}", self.program, l.count)
             }
             None => crate::bug!("loops were counted"),
@@ -381,38 +372,35 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// What was lent to the loops, as seen from here.
     fn lent(&self) -> PointerValue<'c> {
-        match &self.loops {
+        match &self.body.loops {
             Some(l) => l.at,
             None => crate::bug!("loops were counted"),
         }
     }
 
-    /// Steps into a loop's function; gives what to restore.
-    fn enter(&mut self, outer: &Outer<'c>, lent: Option<&BasicValue<'c>>) -> PointerValue<'c> {
-        let saved = self.lent();
-        if let (Some(BasicValue::PointerValue(at)), Some(l)) = (lent, &mut self.loops) {
-            l.at = *at;
+    /// A function for a helper to call, whose body is a loop's: its last parameter is what was lent to it.
+    fn loop_function(&mut self, name: &str, numbers: &[bool], body: impl FnOnce(&mut Self, &[BasicValue<'c>])) -> PointerValue<'c> {
+        let outside = self.lent();
+        self.e.lend(outside);
+        let (builder, params) = self.e.begin_callback(name, numbers);
+        let builder = self.emit_into(builder, |g, around| {
+            if let (Some(BasicValue::PointerValue(at)), Some(l)) = (params.last(), &mut g.body.loops) {
+                l.at = *at;
+            }
+            let at = g.lent();
+            g.e.borrow(around, at);
+            g.body.depth += 1;
+            if let Some(interrupted) = g.e.interrupted() {
+                g.if_else(interrupted, |g| g.leave(None), |_| ());
+            }
+            body(g, &params);
+            g.body.depth -= 1;
+        });
+        if let Some(l) = &mut self.body.loops {
+            l.at = outside;
         }
-        let at = self.lent();
-        self.e.borrow(outer, at);
-        self.depth += 1;
-        if let Some(interrupted) = self.e.interrupted() {
-            let branch = self.e.begin_if(interrupted);
-            self.leave(None);
-            self.e.else_(&branch);
-            self.e.end_if(branch);
-        }
-        saved
-    }
-
-    fn exit_loop(&mut self, outer: Outer<'c>, saved: PointerValue<'c>) -> PointerValue<'c> {
-        self.depth -= 1;
         let go_on = self.e.int(0);
-        let callback = self.e.end_callback(outer, go_on);
-        if let Some(l) = &mut self.loops {
-            l.at = saved;
-        }
-        callback
+        self.e.end_callback(builder, go_on)
     }
 
     /// A `return` in the loop's body leaves what is around it, too.
@@ -421,7 +409,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         let returned = self.e.load(at, RETURNED, I64);
         let value = self.e.load(at, RETURN_VALUE, I64);
         let branch = self.e.begin_if(returned);
-        if self.depth > 0 {
+        if self.body.depth > 0 {
             let one = self.e.int(1);
             self.e.ret(Some(one));
         } else {
@@ -432,13 +420,13 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn var_type(&self, var: hir::VarId) -> Type {
-        self.var_types.get(var).cloned().unwrap_or(Type::Void)
+        self.body.var_types.get(var).cloned().unwrap_or(Type::Void)
     }
 
     /// A plain map's element. One word that is there already is overwritten in place; anything else is replaced whole, so
     /// that no reader sees half of it.
     fn set_map(&mut self, map: MapId, key: Option<&Expr>, value: &Expr) {
-        let ty = self.script.maps[map].value.clone();
+        let ty = self.cx.script.maps[map].value.clone();
         let op = self.expr(value);
         let at = self.map_key(map, key);
         let change = self.e.begin_change(map);
@@ -488,11 +476,11 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     fn aggregate(&mut self, map: MapId, key: Option<&Expr>, call: &hir::Call) {
         let Lower::Aggregate(row) = &call.row.lower else { crate::bug!("{} is an aggregation", call.row.name) };
-        let Type::Agg(agg) = self.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
+        let Type::Agg(agg) = self.cx.script.maps[map].value.clone() else { crate::bug!("an aggregation's map holds one") };
         let args = self.args(call);
         let at = self.map_key(map, key);
         // a full map is told with the place of the call
-        self.e.span = call.span;
+        self.e.scope.span = call.span;
         let change = self.e.begin_change(map);
         // that of a map without keys is always there
         let size = self.e.script_map_def(map).value_size;
@@ -509,12 +497,20 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// A map's key in memory.
     pub(super) fn map_key(&mut self, map: MapId, key: Option<&Expr>) -> PointerValue<'c> {
-        let ty = self.script.maps[map].key.clone();
+        let ty = self.cx.script.maps[map].key.clone();
         let op = key.map(|k| self.expr(k));
         self.e.key(op.as_ref(), ty.as_ref())
     }
 
-    /// [`Emit::if_else`](crate::emit::Emit::if_else) with the compiler at hand on both sides.
+    /// [`Builder::temporarily`](crate::emit::Builder::temporarily) with the compiler at hand.
+    pub(super) fn temporarily<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        let mark = self.e.mark();
+        let made = body(self);
+        self.e.release(&mark);
+        made
+    }
+
+    /// [`Builder::if_else`](crate::emit::Builder::if_else) with the compiler at hand on both sides.
     pub(super) fn if_else(&mut self, cond: IntValue<'c>, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
         let branch = self.e.begin_if(cond);
         then(self);

@@ -3,10 +3,10 @@
 use inkwell::intrinsics::Intrinsic;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue};
 
-use super::{Cmp, Emit, ok};
+use super::{Builder, Cmp, ok};
 use crate::bug;
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// The low `bytes` (2, 4 or 8) in reverse order, the rest zero.
     pub fn swap_bytes(&self, value: IntValue<'c>, bytes: u8) -> IntValue<'c> {
         let narrow = self.narrow(value, bytes);

@@ -4,13 +4,12 @@
 //! before the call, and found there after it. The verifier walks it anew from each call, so it knows what the frame is.
 //! LLVM may put a small one in place of its call.
 
-use inkwell::debug_info::AsDIScope;
 use inkwell::module::Linkage;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
-use super::callback::Seen;
+use super::callback::{Finished, Seen};
 use super::mem::U64;
-use super::{Emit, Operand, Outer, ok};
+use super::{Builder, Cmp, Operand, ok};
 use crate::bug;
 use crate::types::Type;
 
@@ -29,41 +28,36 @@ pub struct Subprogram<'c> {
     frame: u32,
 }
 
-impl<'c> Emit<'c> {
-    /// Starts a subprogram that gets so many numbers (at most [`IN_NUMBERS`]): what follows is its body.
-    pub fn begin_subprogram(&mut self, name: &str, numbers: usize) -> (Outer<'c>, Vec<IntValue<'c>>) {
+impl<'a, 'c> Builder<'a, 'c> {
+    /// Starts a subprogram that gets so many numbers (at most [`IN_NUMBERS`]); gives it with these.
+    pub fn begin_subprogram(&self, name: &str, numbers: usize) -> (Self, Vec<IntValue<'c>>) {
         let mut kinds = vec![false, false];
         kinds.resize(2 + numbers, true);
-        let outer = self.begin_inner(name, &kinds, Seen::WithCaller);
-        let params = self.fun_ref().function.get_params();
+        let mut inner = self.begin_inner(name, &kinds, Seen::WithCaller);
+        let params = inner.fun.function.get_params();
         let (Some(BasicValueEnum::PointerValue(frame)), Some(BasicValueEnum::PointerValue(ctx))) = (params.first(), params.get(1)) else {
             bug!("a subprogram gets a frame and the context")
         };
-        let home = self.fun_ref().slot;
-        ok(self.b.build_store(home, *frame));
-        if let Some(of) = &outer.fun {
-            let (sites, frames) = (of.sites.clone(), of.own_frames);
-            let many = sites.len() > 1;
-            let budget = self.room.temporaries;
-            let f = self.fun();
-            (f.sites, f.own_frames, f.context) = (sites, frames, Some(*ctx));
-            (f.scratch_top, f.scratch_max) = (FRAME_HEAD, FRAME_HEAD);
-            f.stack_bytes = budget.saturating_sub(STACK);
-            if many {
-                let at = self.scratch_at(0);
-                let site = self.load(at, 8, U64);
-                self.fun().site = Some(site);
-            }
+        let home = inner.fun.slot;
+        ok(inner.b.build_store(home, *frame));
+        let (of, f) = (&self.fun, &mut inner.fun);
+        (f.sites, f.own_frames, f.context) = (of.sites.clone(), of.own_frames, Some(*ctx));
+        f.temporaries.start_above(FRAME_HEAD);
+        f.temporaries.set_stack_used(self.options.room.temporaries.saturating_sub(STACK));
+        if of.sites.len() > 1 {
+            let at = inner.scratch_at(0);
+            let site = inner.load(at, 8, U64);
+            inner.fun.site = Some(site);
         }
         let numbers = params.iter().skip(2).filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None });
-        (outer, numbers.collect())
+        (inner, numbers.collect())
     }
 
     /// Ends it.
-    pub fn end_subprogram(&mut self, outer: Outer<'c>) -> Subprogram<'c> {
+    pub fn end_subprogram(self) -> Subprogram<'c> {
         let none = self.int(0);
-        let (function, max, used) = self.end_inner(outer, none, false);
-        Subprogram { function, frame: if used { max } else { 0 } }
+        let Finished { function, scratch } = self.end_inner(none, false);
+        Subprogram { function, frame: scratch.unwrap_or(0) }
     }
 
     /// Memory for the frame of a call: its offset in the scratch memory, if one is needed.
@@ -72,7 +66,7 @@ impl<'c> Emit<'c> {
             return None;
         }
         let frame = self.alloc_scratch(of.frame);
-        let many = self.fun_ref().sites.len() > 1;
+        let many = self.fun.sites.len() > 1;
         if many {
             let site = self.site();
             let at = self.scratch_at(frame);
@@ -84,7 +78,7 @@ impl<'c> Emit<'c> {
     /// A place in scratch memory that is made anew wherever it is used.
     pub fn place(&mut self, offset: u32) -> PointerValue<'c> {
         let at = self.scratch_at(offset);
-        self.fun().places.insert(at, offset);
+        self.fun.temporaries.set_place(at, offset);
         at
     }
 
@@ -108,21 +102,19 @@ impl<'c> Emit<'c> {
     /// stand in many places. `body` makes it at its first call; it has no scratch memory and no context.
     pub(super) fn outlined(&mut self, name: &str, args: &[IntValue<'c>], body: impl FnOnce(&mut Self, &[IntValue<'c>])) {
         // one within another takes no frame of its own: there are few
-        if self.outlining {
+        if self.scope.outlining {
             return body(self, args);
         }
         let function = match self.module.get_function(name) {
             Some(f) => f,
             None => {
-                self.outlining = true;
-                let outer = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
-                let params = self.fun_ref().function.get_params();
+                let mut inner = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
+                let params = inner.fun.function.get_params();
                 let numbers: Vec<IntValue<'c>> =
                     params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
-                body(self, &numbers);
-                self.outlining = false;
-                let none = self.int(0);
-                self.end_inner(outer, none, false).0
+                inner.scoped(|s| s.outlining = true, |e| body(e, &numbers));
+                let none = inner.int(0);
+                inner.end_inner(none, false).function
             }
         };
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|n| BasicMetadataValueEnum::from(*n)).collect();
@@ -141,26 +133,26 @@ impl<'c> Emit<'c> {
         let function = match self.module.get_function(name) {
             Some(f) => f,
             None => {
-                let types = args.map(|(_, size)| self.bytes_at(size));
+                let types = args.map(|(_, size)| self.debug.bytes_at(size));
                 // pointers for such functions came with atomics that fetch, in Linux 5.12
-                let seen = if self.fetches { Seen::OfMemory(types) } else { Seen::WithCaller };
-                let outer = self.begin_inner(name, &[false, false], seen);
-                let params = self.fun_ref().function.get_params();
+                let seen = if self.target.fetches { Seen::OfMemory(types) } else { Seen::WithCaller };
+                let mut inner = self.begin_inner(name, &[false, false], seen);
+                let params = inner.fun.function.get_params();
                 let (Some(BasicValueEnum::PointerValue(a)), Some(BasicValueEnum::PointerValue(b))) = (params.first(), params.get(1)) else {
                     bug!("it gets two pointers")
                 };
                 let (a, b) = (*a, *b);
                 // which the verifier takes for possible
                 for p in [a, b] {
-                    let there = self.not_null(p);
-                    let none = self.cmp(super::Cmp::Eq, there, self.int(0));
-                    self.if_(none, |e| {
+                    let there = inner.not_null(p);
+                    let none = inner.cmp(Cmp::Eq, there, inner.int(0));
+                    inner.if_(none, |e| {
                         let zero = e.int(0);
                         e.ret(Some(zero));
                     });
                 }
-                let value = body(self, a, b);
-                self.end_inner(outer, value, false).0
+                let value = body(&mut inner, a, b);
+                inner.end_inner(value, false).function
             }
         };
         let args = args.map(|(p, _)| BasicMetadataValueEnum::from(p));
@@ -186,20 +178,16 @@ impl<'c> Emit<'c> {
                 let function = self.module.add_function(name, ty, Some(Linkage::Internal));
                 let scope = self.describe_function(function, name, true, &[]);
                 self.never_inline(function);
-                let (here, place) = (self.here(), self.b.get_current_debug_location());
-                let start = self.cx.append_basic_block(function, "body");
-                self.b.position_at_end(start);
-                let at = self.di.create_debug_location(self.cx, 1, 1, scope.as_debug_info_scope(), None);
-                self.b.set_current_debug_location(at);
+                let start = self.llcx.append_basic_block(function, "body");
+                let b = self.llcx.create_builder();
+                b.position_at_end(start);
+                b.set_current_debug_location(self.debug.start_of(scope));
+                let around = std::mem::replace(&mut self.b, b);
                 if let Some(BasicValueEnum::PointerValue(arg)) = function.get_first_param() {
                     let result = body(self, arg);
                     ok(self.b.build_return(Some(&result)));
                 }
-                self.b.position_at_end(here);
-                match place {
-                    Some(place) => self.b.set_current_debug_location(place),
-                    None => self.b.unset_current_debug_location(),
-                }
+                self.b = around;
                 function
             }
         };

@@ -1,30 +1,20 @@
 //! Functions that a helper calls back.
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
-
-use inkwell::basic_block::BasicBlock;
-use inkwell::debug_info::{DILocation, DIType};
+use inkwell::debug_info::DIType;
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 
+use super::builder::{Blocks, FunctionCx};
 use super::mem::U64;
-use super::{Cmp, Emit, Fun, ok};
+use super::temporaries::Temporaries;
+use super::{Builder, Cmp, Helper, ok};
 
 /// Most turns of a loop where the kernel has nothing that makes them (`bpf_loop`, Linux 5.17): the verifier walks each.
 pub const WALKED_TURNS: u64 = 512;
 
-/// Bytes that [`Emit::lend`] writes.
+/// Bytes that [`Builder::lend`] writes.
 pub const LENT: u32 = 24;
-
-/// The function under construction when a callback was begun.
-pub struct Outer<'c> {
-    pub(super) fun: Option<Fun<'c>>,
-    pub(super) start: BasicBlock<'c>,
-    block: Option<BasicBlock<'c>>,
-    place: Option<DILocation<'c>>,
-}
 
 /// How the verifier looks at a function.
 #[derive(Clone, Copy)]
@@ -39,7 +29,14 @@ pub(super) enum Seen<'c> {
     OfMemory([DIType<'c>; 2]),
 }
 
-impl<'c> Emit<'c> {
+/// A function that is done.
+pub(super) struct Finished<'c> {
+    pub function: FunctionValue<'c>,
+    /// How far it uses scratch memory, if it does.
+    pub scratch: Option<u32>,
+}
+
+impl<'a, 'c> Builder<'a, 'c> {
     /// A function for a helper to call: its parameters are numbers (true) or pointers. `body` gets them and gives what it
     /// returns. In it there is no scratch memory, no context and no way out of the program.
     pub fn callback(
@@ -51,24 +48,24 @@ impl<'c> Emit<'c> {
         if let Some(f) = self.module.get_function(name) {
             return f.as_global_value().as_pointer_value();
         }
-        let (outer, params) = self.begin_callback(name, numbers);
-        let value = body(self, &params);
-        self.end_callback(outer, value)
+        let (mut inner, params) = self.begin_callback(name, numbers);
+        let value = body(&mut inner, &params);
+        self.end_callback(inner, value)
     }
 
-    /// Starts a function for a helper to call: what follows is its body.
-    pub fn begin_callback(&mut self, name: &str, numbers: &[bool]) -> (Outer<'c>, Vec<BasicValueEnum<'c>>) {
-        let outer = self.begin_inner(name, numbers, Seen::WithCaller);
-        let params = self.fun_ref().function.get_params();
-        (outer, params)
+    /// Starts a function for a helper to call; gives it with its parameters.
+    pub fn begin_callback(&self, name: &str, numbers: &[bool]) -> (Self, Vec<BasicValueEnum<'c>>) {
+        let inner = self.begin_inner(name, numbers, Seen::WithCaller);
+        let params = inner.fun.function.get_params();
+        (inner, params)
     }
 
     /// Calls a function of a number and a pointer with each of 0 .. `times` until it gives 1, as `bpf_loop` does; gives the
     /// number of calls.
     pub fn bpf_loop(&mut self, times: IntValue<'c>, callback: PointerValue<'c>, at: PointerValue<'c>) -> IntValue<'c> {
-        if self.loops {
+        if self.target.loops {
             let none = self.int(0);
-            return self.call(super::Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
+            return self.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
         let most = self.int(WALKED_TURNS);
@@ -97,21 +94,20 @@ impl<'c> Emit<'c> {
         self.load_volatile(made, U64)
     }
 
-    /// A function within the module, at whose end the one under construction now goes on.
-    pub(super) fn begin_inner(&mut self, name: &str, numbers: &[bool], seen: Seen<'c>) -> Outer<'c> {
+    /// Starts another function, which is made for this one: of its program, and with what holds here.
+    pub(super) fn begin_inner(&self, name: &str, numbers: &[bool], seen: Seen<'c>) -> Self {
         let types: Vec<BasicMetadataTypeEnum> = numbers.iter().map(|n| if *n { self.i64t().into() } else { self.ptrt().into() }).collect();
         let linkage = match seen {
             Seen::WithCaller => Linkage::Internal,
             Seen::ByItself | Seen::WithContext(_) | Seen::OfMemory(_) => Linkage::External,
         };
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(linkage));
-        let (block, place) = (self.b.get_insert_block(), self.b.get_current_debug_location());
         let scope = match seen {
             // without its parameters: the kernel would want names for them
             Seen::WithCaller => self.describe_function(function, name, true, &[]),
             Seen::ByItself => {
                 self.never_inline(function);
-                let types = vec![self.long(); numbers.len()];
+                let types = vec![self.debug.long(); numbers.len()];
                 self.describe_function(function, name, false, &types)
             }
             Seen::OfMemory(types) => {
@@ -120,94 +116,58 @@ impl<'c> Emit<'c> {
             }
             Seen::WithContext(context) => {
                 self.never_inline(function);
-                let mut types = vec![self.long(); numbers.len()];
+                let mut types = vec![self.debug.long(); numbers.len()];
                 if let Some(first) = types.first_mut() {
                     *first = context;
                 }
                 self.describe_function(function, name, false, &types)
             }
         };
-        let entry = self.cx.append_basic_block(function, "entry");
-        let start = self.cx.append_basic_block(function, "body");
-        let exit = self.cx.append_basic_block(function, "exit");
-        self.b.unset_current_debug_location();
-        self.b.position_at_end(entry);
-        let result = ok(self.b.build_alloca(self.i64t(), "result"));
+        let entry = self.llcx.append_basic_block(function, "entry");
+        let start = self.llcx.append_basic_block(function, "body");
+        let exit = self.llcx.append_basic_block(function, "exit");
+        let b = self.llcx.create_builder();
+        b.position_at_end(entry);
+        let result = ok(b.build_alloca(self.i64t(), "result"));
         // a return without a value sets R0 as well: the verifier follows it, though the caller never looks
-        let zero = self.int(0);
-        ok(self.b.build_store(result, zero));
-        let slot = ok(self.b.build_alloca(self.ptrt(), "slot"));
-        let fun = Fun {
-            function,
-            scope,
-            scopes: BTreeMap::new(),
-            entry,
-            exit,
-            result,
-            acquire: (entry, start),
-            slot,
-            scratch_used: false,
-            scratch_top: 8,
-            scratch_max: 8,
-            stack: Vec::new(),
-            stack_bytes: self.room.temporaries,
-            places: HashMap::new(),
-            skewed: HashMap::new(),
-            kept: HashMap::new(),
-            once: vec![HashMap::new()],
-            loops: Vec::new(),
-            sites: Vec::new(),
-            site: None,
-            context: None,
-            used_context: Cell::new(false),
-            own_frames: 0,
-            section: None,
-            can_sleep: false,
-            sleeps: false,
-        };
-        let outer = self.fun.replace(fun);
-        self.b.position_at_end(start);
-        self.at(0, 1, 1);
-        Outer { fun: outer, start, block, place }
+        ok(b.build_store(result, self.int(0)));
+        let slot = ok(b.build_alloca(self.ptrt(), "slot"));
+        b.position_at_end(start);
+        let blocks = Blocks { entry, exit, result, slot, acquire: (entry, start) };
+        let temporaries = Temporaries::new(self.options.room.temporaries);
+        let fun = FunctionCx::new(function, scope, blocks, temporaries);
+        let mut inner = Builder { cx: self.cx, b, program: self.program, fun, scope: self.scope };
+        inner.at(0, 1, 1);
+        inner
     }
 
     /// Ends it; the function's address, as a helper takes it. What it returns is 0 or 1, and the verifier must see that: it
     /// refuses a callback that may give more (`check_func_call` and `prepare_func_exit` of kernel/bpf/verifier.c), and LLVM,
     /// which knows the range of a condition's byte, returns the byte as it is.
-    pub fn end_callback(&mut self, outer: Outer<'c>, value: IntValue<'c>) -> PointerValue<'c> {
-        let (function, max, used) = self.end_inner(outer, value, true);
-        if let (true, Some(f)) = (used, &mut self.fun) {
-            f.scratch_used = true;
-            f.scratch_max = f.scratch_max.max(max);
+    pub fn end_callback(&mut self, inner: Self, value: IntValue<'c>) -> PointerValue<'c> {
+        let Finished { function, scratch } = inner.end_inner(value, true);
+        if let Some(max) = scratch {
+            self.fun.temporaries.share_scratch(max);
         }
         function.as_global_value().as_pointer_value()
     }
 
-    /// Ends it; gives it, how much scratch memory it takes, and whether it takes any.
-    /// With `one_bit`, what it returns is cut to its lowest bit where LLVM cannot take that back.
-    pub(super) fn end_inner(&mut self, outer: Outer<'c>, value: IntValue<'c>, one_bit: bool) -> (FunctionValue<'c>, u32, bool) {
-        let f = self.fun_ref();
-        let (function, entry, exit, result, max, used) = (f.function, f.entry, f.exit, f.result, f.scratch_max, f.scratch_used);
+    /// Ends it. With `one_bit`, what it returns is cut to its lowest bit where LLVM cannot take that back.
+    pub(super) fn end_inner(mut self, value: IntValue<'c>, one_bit: bool) -> Finished<'c> {
+        let FunctionCx { function, entry, exit, result, acquire: (_, start), .. } = self.fun;
         self.ret(Some(value));
         ok(self.b.build_unconditional_branch(exit)); // the block after a return needs an end, too
         self.b.position_at_end(entry);
-        ok(self.b.build_unconditional_branch(outer.start));
+        ok(self.b.build_unconditional_branch(start));
         self.b.position_at_end(exit);
         let value = ok(self.b.build_load(self.i64t(), result, "")).into_int_value();
         let value = if one_bit { self.and(self.opaque(value), self.int(1)) } else { value };
         ok(self.b.build_return(Some(&value)));
-        self.fun = outer.fun;
-        if let Some(b) = outer.block {
-            self.b.position_at_end(b);
-        }
-        match outer.place {
-            Some(p) => self.b.set_current_debug_location(p),
-            None => self.b.unset_current_debug_location(),
-        }
-        (function, max, used)
+        let temporaries = &self.fun.temporaries;
+        Finished { function, scratch: temporaries.scratch_used.then_some(temporaries.scratch_max) }
     }
 
-    /// Writes down what a callback needs of the program that it is called from: see [`Emit::borrow`]. `at` has
+    /// Writes down what a callback needs of the program that it is called from: see [`Builder::borrow`]. `at` has
     /// [`LENT`] bytes of stack.
     pub fn lend(&mut self, at: PointerValue<'c>) {
         let slot = self.scratch_at(0);
@@ -219,20 +179,17 @@ impl<'c> Emit<'c> {
     }
 
     /// In a callback: the scratch memory, context and site of the program, and room above what `outer` has in use.
-    pub fn borrow(&mut self, outer: &Outer<'c>, at: PointerValue<'c>) {
+    pub fn borrow(&mut self, outer: &Self, at: PointerValue<'c>) {
         let slot = self.load_ptr(at, 0);
-        let home = self.fun_ref().slot;
+        let home = self.fun.slot;
         ok(self.b.build_store(home, slot));
         let context = self.load_ptr(at, 8);
-        let site = self.load(at, 16, super::mem::U64);
-        if let Some(of) = &outer.fun {
-            let (top, sites, frames) = (of.scratch_top, of.sites.clone(), of.own_frames);
-            let f = self.fun();
-            (f.scratch_top, f.scratch_max, f.sites, f.own_frames) = (top, top, sites, frames);
-            f.scratch_used = true;
-            f.context = Some(context);
-            f.site = Some(site);
-        }
+        let site = self.load(at, 16, U64);
+        let (of, f) = (&outer.fun, &mut self.fun);
+        f.temporaries.start_above(of.temporaries.scratch_top());
+        f.temporaries.scratch_used = true;
+        (f.sites, f.own_frames) = (of.sites.clone(), of.own_frames);
+        (f.context, f.site) = (Some(context), Some(site));
     }
 
     /// Stack for what a callback of ours is handed: 24 bytes, which are free again once the helper has returned;
@@ -247,7 +204,7 @@ impl<'c> Emit<'c> {
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {
             if let Some(BasicValueEnum::PointerValue(at)) = params.get(3) {
                 let total = e.load_ptr(*at, 0);
-                let now = e.load(total, 0, super::mem::U64);
+                let now = e.load(total, 0, U64);
                 let more = e.add(now, e.int(1));
                 e.store(total, 0, 8, more);
             }
@@ -259,8 +216,8 @@ impl<'c> Emit<'c> {
         self.store(total, 0, 8, zero);
         let at = self.handed();
         self.store_ptr(at, 0, total);
-        self.call(super::Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
+        self.call(Helper::ForEachMapElem, &[map.into(), each.into(), at.into(), zero.into()]);
         let total = self.scratch_at(offset);
-        self.load(total, 0, super::mem::U64)
+        self.load(total, 0, U64)
     }
 }

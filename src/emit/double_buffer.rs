@@ -9,7 +9,7 @@ use inkwell::values::{IntValue, PointerValue};
 use inkwell::{AtomicOrdering, AtomicRMWBinOp};
 
 use super::shared::{MOMENTS, State};
-use super::{Cmp, Emit, MapDef, ok};
+use super::{Builder, Cmp, CodegenCx, MapDef, ok};
 use crate::types::Int;
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -21,23 +21,25 @@ pub struct Change<'c> {
     announced: Option<PointerValue<'c>>,
 }
 
-impl<'c> Emit<'c> {
+impl CodegenCx<'_> {
     /// Declares the second of the script's map of this number; false where there are as many as can be.
-    pub fn double_script_map(&mut self, id: usize, def: MapDef) -> bool {
-        let n = self.doubles.len();
+    pub fn double_script_map(&self, id: usize, def: MapDef) -> bool {
+        let n = self.doubles.borrow().len();
         if n >= MOMENTS {
             return false;
         }
         self.declare_map(&second(id), def);
-        self.doubles.insert(id, n as u32);
+        self.doubles.borrow_mut().insert(id, n as u32);
         true
     }
 
     /// Which of those that are there twice it is.
     pub fn double(&self, id: usize) -> Option<u32> {
-        self.doubles.get(&id).copied()
+        self.doubles.borrow().get(&id).copied()
     }
+}
 
+impl<'c> Builder<'_, 'c> {
     /// The script's map of this number; of one that is there twice, the one that is written to now.
     pub fn script_map(&mut self, id: usize) -> PointerValue<'c> {
         match self.double(id) {
@@ -49,9 +51,9 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// The script's map of this number, to change an element of it. [`Emit::end_change`] must follow on every way.
+    /// The script's map of this number, to change an element of it. [`Builder::end_change`] must follow on every way.
     pub fn begin_change(&mut self, id: usize) -> Change<'c> {
-        let (Some(n), true) = (self.double(id), self.announces) else {
+        let (Some(n), true) = (self.double(id), self.program.sleeps_on(self)) else {
             return Change { map: self.script_map(id), announced: None };
         };
         // Announced and then found outdated: taken back, and announced anew. The bit is turned over once in tens of
@@ -75,7 +77,7 @@ impl<'c> Emit<'c> {
         Change { map: self.one_of(id, bit), announced: Some(counter) }
     }
 
-    /// Ends what [`Emit::begin_change`] began.
+    /// Ends what [`Builder::begin_change`] began.
     pub fn end_change(&mut self, change: Change<'c>) {
         if let Some(counter) = change.announced {
             self.take_back(counter);
@@ -97,9 +99,7 @@ impl<'c> Emit<'c> {
                 self.else_(&branch);
             }
             let map = self.map(name);
-            self.apart = true;
-            let r = call(self, map);
-            self.apart = false;
+            let r = self.scoped(|s| s.apart = true, |e| call(e, map));
             self.store(home, 0, 8, r);
         }
         self.end_if(branch);
@@ -144,7 +144,7 @@ impl<'c> Emit<'c> {
     /// Adds, in order with all around it.
     fn ordered_add(&mut self, counter: PointerValue<'c>, more: u64) {
         let more = self.int(more);
-        if !self.fetches {
+        if !self.target.fetches {
             self.atomic_add(counter, more);
             return;
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::{Cmp, Emit, ok};
+use super::{Builder, Cmp, ok};
 use crate::bug;
 
 /// Where `break` and `continue` lead.
@@ -35,7 +35,7 @@ pub struct Turn<'c> {
     done: BasicBlock<'c>,
 }
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     pub(super) fn here(&self) -> BasicBlock<'c> {
         match self.b.get_insert_block() {
             Some(b) => b,
@@ -43,9 +43,9 @@ impl<'c> Emit<'c> {
         }
     }
 
-    pub(super) fn new_block(&mut self, name: &str) -> BasicBlock<'c> {
-        let function = self.fun_ref().function;
-        self.cx.append_basic_block(function, name)
+    pub(super) fn new_block(&self, name: &str) -> BasicBlock<'c> {
+        let function = self.fun.function;
+        self.llcx.append_basic_block(function, name)
     }
 
     fn go(&mut self, to: BasicBlock<'c>) {
@@ -62,21 +62,21 @@ impl<'c> Emit<'c> {
         let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
         self.branch(cond, yes, no);
         self.b.position_at_end(yes);
-        self.fun().once.push(HashMap::new());
+        self.fun.once.push(HashMap::new());
         Branch { no, end, yes_value: std::cell::Cell::new(None) }
     }
 
     /// What follows is the other side.
     pub fn else_(&mut self, branch: &Branch<'c>) {
-        self.fun().once.pop();
+        self.fun.once.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.no);
-        self.fun().once.push(HashMap::new());
+        self.fun.once.push(HashMap::new());
     }
 
     /// Both sides are done.
     pub fn end_if(&mut self, branch: Branch<'c>) {
-        self.fun().once.pop();
+        self.fun.once.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.end);
     }
@@ -152,7 +152,7 @@ impl<'c> Emit<'c> {
 
     /// Leaves the program.
     pub fn ret(&mut self, value: Option<IntValue<'c>>) {
-        let f = self.fun_ref();
+        let f = &self.fun;
         let (result, exit) = (f.result, f.exit);
         if let Some(v) = value {
             ok(self.b.build_store(result, v));
@@ -173,7 +173,7 @@ impl<'c> Emit<'c> {
             Turn { head: self.new_block("head"), work: self.new_block("loop"), next: self.new_block("next"), done: self.new_block("done") };
         self.go(turn.head);
         self.b.position_at_end(turn.head);
-        self.fun().once.push(HashMap::new());
+        self.fun.once.push(HashMap::new());
         turn
     }
 
@@ -181,14 +181,14 @@ impl<'c> Emit<'c> {
     pub fn loop_body(&mut self, turn: &Turn<'c>, cond: IntValue<'c>) {
         self.branch(cond, turn.work, turn.done);
         self.b.position_at_end(turn.work);
-        let f = self.fun();
+        let f = &mut self.fun;
         f.loops.push(Loop { next: turn.next, done: turn.done });
         f.once.push(HashMap::new());
     }
 
     /// The body is done; what follows is the step to the next turn.
     pub fn loop_step(&mut self, turn: &Turn<'c>) {
-        let f = self.fun();
+        let f = &mut self.fun;
         f.once.pop();
         f.loops.pop();
         self.go(turn.next);
@@ -198,7 +198,7 @@ impl<'c> Emit<'c> {
     /// The loop is done.
     pub fn end_loop(&mut self, turn: Turn<'c>) {
         self.go(turn.head);
-        self.fun().once.pop();
+        self.fun.once.pop();
         self.b.position_at_end(turn.done);
     }
 
@@ -210,14 +210,14 @@ impl<'c> Emit<'c> {
     /// What follows is one copy of the body.
     pub fn begin_copy(&mut self, copies: &Copies<'c>) {
         let next = self.new_block("next");
-        let f = self.fun();
+        let f = &mut self.fun;
         f.loops.push(Loop { next, done: copies.done });
         f.once.push(HashMap::new());
     }
 
     /// The copy is done.
     pub fn end_copy(&mut self) {
-        let f = self.fun();
+        let f = &mut self.fun;
         f.once.pop();
         if let Some(l) = f.loops.pop() {
             self.go(l.next);
@@ -272,12 +272,12 @@ impl<'c> Emit<'c> {
 
     /// Is there a loop to leave within this function?
     pub fn in_loop(&self) -> bool {
-        !self.fun_ref().loops.is_empty()
+        !self.fun.loops.is_empty()
     }
 
     /// Leaves the innermost loop.
     pub fn break_(&mut self) {
-        if let Some(l) = self.fun_ref().loops.last().copied() {
+        if let Some(l) = self.fun.loops.last().copied() {
             self.go(l.done);
             self.dead_end();
         }
@@ -285,7 +285,7 @@ impl<'c> Emit<'c> {
 
     /// Goes on with the innermost loop's next turn.
     pub fn continue_(&mut self) {
-        if let Some(l) = self.fun_ref().loops.last().copied() {
+        if let Some(l) = self.fun.loops.last().copied() {
             self.go(l.next);
             self.dead_end();
         }
@@ -316,23 +316,23 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// Memory that no [`Emit::release`] gives back, for what is the same wherever in the program it is computed: it has one
+    /// Memory that no [`Builder::release`] gives back, for what is the same wherever in the program it is computed: it has one
     /// place, though branches may each fill it. At most 32 bytes.
     pub fn alloc_known(&mut self, name: &str, size: u32) -> PointerValue<'c> {
-        if let Some(at) = self.fun_ref().kept.get(name) {
+        if let Some(at) = self.fun.temporaries.kept.get(name) {
             return *at;
         }
         let at = self.alloc_kept(size);
-        self.fun().kept.insert(name.to_string(), at);
+        self.fun.temporaries.kept.insert(name.to_string(), at);
         at
     }
 
     fn known(&self, name: &str) -> Option<BasicValueEnum<'c>> {
-        self.fun_ref().once.iter().rev().find_map(|scope| scope.get(name).copied())
+        self.fun.once.iter().rev().find_map(|scope| scope.get(name).copied())
     }
 
     fn keep(&mut self, name: &str, value: BasicValueEnum<'c>) {
-        if let Some(scope) = self.fun().once.last_mut() {
+        if let Some(scope) = self.fun.once.last_mut() {
             scope.insert(name.into(), value);
         }
     }

@@ -5,7 +5,7 @@
 use inkwell::values::IntValue;
 
 use super::shared::{FOLLOWED, MOST_FOLLOWED, OF_NAMESPACE, Start};
-use super::{Cmp, Emit, Helper, MapDef, MapKind, NO_PREALLOC, ProgramType, Section};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section};
 use crate::types::{Int, Space};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -22,7 +22,64 @@ pub struct TaskOffsets {
     pub live: u32,
 }
 
-impl<'c> Emit<'c> {
+impl<'c> CodegenCx<'c> {
+    /// Does anybody ask?
+    pub fn asks_followed(&self) -> bool {
+        self.maps.borrow().contains_key(FOLLOWED)
+    }
+
+    /// The program of the tracepoint `sched_process_fork`, whose arguments are the parent and the child.
+    pub fn follow_fork(&self, name: &str, of: TaskOffsets) {
+        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let (parent, child) = (e.load_ctx(0, U64), e.load_ctx(8, U64));
+        let parent = e.member(parent, of.tgid);
+        let followed = e.is_followed(parent);
+        let followed = e.or_first(followed);
+        e.if_(followed, |e| {
+            let child = e.member(child, of.tgid);
+            // a new thread has the process's
+            let other = e.cmp(Cmp::Ne, child, parent);
+            e.if_(other, |e| {
+                let (map, key, value) = (e.followed_map(), e.alloc(8), e.alloc(8));
+                let one = e.int(1);
+                e.store(key, 0, 4, child);
+                e.store(value, 0, 8, one);
+                let r = e.update(map, key, value);
+                let failed = e.cmp(Cmp::Slt, r, e.int(0));
+                e.if_(failed, |e| e.problem("a new process is not followed, because there are too many"));
+            });
+        });
+        e.end_program(0);
+    }
+
+    /// The program of the tracepoint `sched_process_exit`, whose argument is the task.
+    pub fn follow_exit(&self, name: &str, of: TaskOffsets) {
+        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let task = e.load_ctx(0, U64);
+        let at = e.add(task, e.int(of.signal.into()));
+        let signal = e.read_int(Space::Kernel, at, U64);
+        let live = e.member(signal, of.live);
+        // other threads go on
+        let more = e.cmp(Cmp::Ne, live, e.int(0));
+        e.if_(more, |e| e.ret(None));
+        let tgid = e.member(task, of.tgid);
+        let (map, key) = (e.followed_map(), e.alloc(8));
+        e.store(key, 0, 4, tgid);
+        e.delete(map, key);
+        if let Some(id) = e.id_of_there() {
+            e.store(key, 0, 4, id);
+            e.delete(map, key);
+        }
+        e.end_program(0);
+    }
+
+    fn followed_map(&self) -> inkwell::values::PointerValue<'c> {
+        let flags = if self.target.allocates { NO_PREALLOC } else { 0 };
+        self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MOST_FOLLOWED, flags })
+    }
+}
+
+impl<'c> Builder<'_, 'c> {
     /// The current process's id as the kernel numbers it, whatever namespace rbt is in.
     pub fn tgid(&mut self) -> IntValue<'c> {
         let both = self.once("pid_tgid", |e| e.call(Helper::GetCurrentPidTgid, &[]));
@@ -39,7 +96,7 @@ impl<'c> Emit<'c> {
 
     /// Is the current process one of those that are followed? Where there are none, all are.
     pub fn followed(&mut self) -> IntValue<'c> {
-        if !self.follows {
+        if !self.options.follows {
             return self.int(1);
         }
         self.once("followed", |e| {
@@ -47,56 +104,6 @@ impl<'c> Emit<'c> {
             let followed = e.is_followed(tgid);
             e.or_first(followed)
         })
-    }
-
-    /// Does anybody ask?
-    pub fn asks_followed(&self) -> bool {
-        self.maps.contains_key(FOLLOWED)
-    }
-
-    /// The program of the tracepoint `sched_process_fork`, whose arguments are the parent and the child.
-    pub fn follow_fork(&mut self, name: &str, of: TaskOffsets) {
-        self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[]);
-        let (parent, child) = (self.load_ctx(0, U64), self.load_ctx(8, U64));
-        let parent = self.member(parent, of.tgid);
-        let followed = self.is_followed(parent);
-        let followed = self.or_first(followed);
-        self.if_(followed, |e| {
-            let child = e.member(child, of.tgid);
-            // a new thread has the process's
-            let other = e.cmp(Cmp::Ne, child, parent);
-            e.if_(other, |e| {
-                let (map, key, value) = (e.followed_map(), e.alloc(8), e.alloc(8));
-                let one = e.int(1);
-                e.store(key, 0, 4, child);
-                e.store(value, 0, 8, one);
-                let r = e.update(map, key, value);
-                let failed = e.cmp(Cmp::Slt, r, e.int(0));
-                e.if_(failed, |e| e.problem("a new process is not followed, because there are too many"));
-            });
-        });
-        self.end_program(0);
-    }
-
-    /// The program of the tracepoint `sched_process_exit`, whose argument is the task.
-    pub fn follow_exit(&mut self, name: &str, of: TaskOffsets) {
-        self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[]);
-        let task = self.load_ctx(0, U64);
-        let at = self.add(task, self.int(of.signal.into()));
-        let signal = self.read_int(Space::Kernel, at, U64);
-        let live = self.member(signal, of.live);
-        // other threads go on
-        let more = self.cmp(Cmp::Ne, live, self.int(0));
-        self.if_(more, |e| e.ret(None));
-        let tgid = self.member(task, of.tgid);
-        let (map, key) = (self.followed_map(), self.alloc(8));
-        self.store(key, 0, 4, tgid);
-        self.delete(map, key);
-        if let Some(id) = self.id_of_there() {
-            self.store(key, 0, 4, id);
-            self.delete(map, key);
-        }
-        self.end_program(0);
     }
 
     fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
@@ -114,7 +121,7 @@ impl<'c> Emit<'c> {
 
     /// In a pid namespace, the current process's key by its number there.
     fn id_of_there(&mut self) -> Option<IntValue<'c>> {
-        self.namespace?;
+        self.options.namespace?;
         let ids = self.own_ids();
         let tgid = self.shr(ids, self.int(32), false);
         Some(self.or(tgid, self.int(OF_NAMESPACE.into())))
@@ -125,10 +132,5 @@ impl<'c> Emit<'c> {
         self.store(key, 0, 4, tgid);
         let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         self.not_null(found)
-    }
-
-    fn followed_map(&mut self) -> inkwell::values::PointerValue<'c> {
-        let flags = if self.allocates { NO_PREALLOC } else { 0 };
-        self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MOST_FOLLOWED, flags })
     }
 }

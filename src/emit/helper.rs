@@ -4,7 +4,7 @@ use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue, PointerValue};
 
-use super::{Emit, ok};
+use super::{Builder, ok};
 use crate::bug;
 use crate::diag::Diagnostic;
 
@@ -76,7 +76,7 @@ helpers! {
     KtimeGetTaiNs = 208, "ktime_get_tai_ns";
 }
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// Calls a helper that returns a number.
     pub fn call(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
         let BasicValueEnum::IntValue(v) = self.call_any(helper, args, false) else {
@@ -94,18 +94,18 @@ impl<'c> Emit<'c> {
     }
 
     fn call_any(&mut self, helper: Helper, args: &[BasicMetadataValueEnum<'c>], pointer: bool) -> BasicValueEnum<'c> {
-        if let Some((_, help)) = self.lacks.iter().find(|(h, _)| *h == helper) {
+        if let Some((_, help)) = self.target.lacks.iter().find(|(h, _)| *h == helper) {
             let message = format!("this needs the helper `bpf_{}`, which this kernel lacks", helper.name());
-            self.lacking.push(Diagnostic::error("no-helper", self.span, message).help(*help));
+            self.lacking.borrow_mut().push(Diagnostic::error("no-helper", self.scope.span, message).help(*help));
         }
         let types: Vec<BasicMetadataTypeEnum> =
             args.iter().map(|a| if a.is_pointer_value() { self.ptrt().into() } else { self.i64t().into() }).collect();
         let ty = if pointer { self.ptrt().fn_type(&types, false) } else { self.i64t().fn_type(&types, false) };
         let target = self.i64t().const_int(helper as u64, false).const_to_pointer(self.ptrt());
         let call = ok(self.b.build_indirect_call(ty, target, args, ""));
-        if self.apart {
+        if self.scope.apart {
             let kind = Attribute::get_named_enum_kind_id("nomerge");
-            call.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(kind, 0));
+            call.add_attribute(AttributeLoc::Function, self.llcx.create_enum_attribute(kind, 0));
         }
         match call.try_as_basic_value().basic() {
             Some(v) => v,

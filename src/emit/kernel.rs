@@ -1,12 +1,11 @@
 //! Calls of the kernel's own functions (kfuncs), which libbpf finds by name in the kernel's BTF.
 
-use inkwell::debug_info::{AsDIScope, DIType};
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;
+use inkwell::values::ValueKind;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};
-use inkwell::{AddressSpace, values::ValueKind};
 
-use super::{Emit, ok};
+use super::{Builder, CodegenCx, ok};
 use crate::bug;
 
 /// A parameter or result as BTF has it; the kinds must agree with the kernel's.
@@ -22,7 +21,7 @@ pub enum KernelType {
     Anything,
 }
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// Calls a function that returns a pointer. Whether the program may was asked before.
     pub fn call_kernel_ptr(&mut self, name: &str, types: &[KernelType], args: &[BasicMetadataValueEnum<'c>]) -> PointerValue<'c> {
         match self.kernel_call(name, types, args) {
@@ -55,8 +54,10 @@ impl<'c> Emit<'c> {
             ValueKind::Instruction(_) => None,
         }
     }
+}
 
-    fn declare_kernel_function(&mut self, name: &str, types: &[KernelType]) -> FunctionValue<'c> {
+impl<'c> CodegenCx<'c> {
+    fn declare_kernel_function(&self, name: &str, types: &[KernelType]) -> FunctionValue<'c> {
         let (result, params) = match types {
             [result, params @ ..] => (*result, params),
             [] => (KernelType::Nothing, types),
@@ -64,30 +65,13 @@ impl<'c> Emit<'c> {
         let llvm: Vec<BasicMetadataTypeEnum> =
             params.iter().map(|t| if *t == KernelType::Number { self.i64t().into() } else { self.ptrt().into() }).collect();
         let ty = match result {
-            KernelType::Nothing => self.cx.void_type().fn_type(&llvm, false),
+            KernelType::Nothing => self.llcx.void_type().fn_type(&llvm, false),
             KernelType::Number => self.i64t().fn_type(&llvm, false),
             KernelType::Struct(_) | KernelType::Anything => self.ptrt().fn_type(&llvm, false),
         };
         let function = self.module.add_function(name, ty, Some(Linkage::External));
         function.set_section(Some(".ksyms"));
-        let described: Vec<DIType> = params.iter().filter_map(|t| self.kernel_type(*t)).collect();
-        let ty = self.di.create_subroutine_type(self.file(), self.kernel_type(result), &described, 0);
-        let unit = self.unit.as_debug_info_scope();
-        let scope = self.di.create_function(unit, name, None, self.file(), 1, ty, false, false, 1, 0, true);
-        function.set_subprogram(scope);
+        self.debug.describe_kernel_function(function, name, result, params);
         function
-    }
-
-    fn kernel_type(&self, ty: KernelType) -> Option<DIType<'c>> {
-        let name = match ty {
-            KernelType::Nothing => return None,
-            KernelType::Number => return Some(self.long()),
-            KernelType::Anything => return Some(self.void_pointer()),
-            KernelType::Struct(name) => name,
-        };
-        // by name alone: libbpf and the kernel look at no more
-        let scope = self.unit.as_debug_info_scope();
-        let target = self.di.create_struct_type(scope, name, self.file(), 1, 0, 8, 0, None, &[], 0, None, "");
-        Some(self.di.create_pointer_type("", target.as_type(), 64, 64, AddressSpace::default()).as_type())
     }
 }

@@ -5,8 +5,8 @@ use inkwell::values::{IntValue, PointerValue};
 
 use serde::{Deserialize, Serialize};
 
-use super::shared::SCRATCH;
-use super::{Emit, Helper, Operand};
+use super::shared::{SCRATCH, stacks_name};
+use super::{Builder, CodegenCx, Helper, Operand};
 use crate::types::Type;
 
 /// Kinds of map. Numbers: `enum bpf_map_type` of `include/uapi/linux/bpf.h`.
@@ -77,34 +77,68 @@ pub const MARK: u32 = 8;
 /// Elements are allocated as they come: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
 
-impl<'c> Emit<'c> {
+impl<'c> CodegenCx<'c> {
     /// Declares a map; its name is what the loader finds it by.
-    pub fn declare_map(&mut self, name: &str, def: MapDef) -> PointerValue<'c> {
-        if let Some((g, _)) = self.maps.get(name) {
+    pub fn declare_map(&self, name: &str, def: MapDef) -> PointerValue<'c> {
+        if let Some((g, _)) = self.maps.borrow().get(name) {
             return g.as_pointer_value();
         }
         let ptr = self.ptrt();
-        let ty = self.cx.struct_type(&[ptr.into(); 5], false);
+        let ty = self.llcx.struct_type(&[ptr.into(); 5], false);
         let g = self.module.add_global(ty, None, name);
         g.set_linkage(Linkage::External);
         g.set_section(Some(".maps"));
         g.set_alignment(8);
         g.set_initializer(&ty.const_zero());
-        self.maps.insert(name.into(), (g, def));
+        self.maps.borrow_mut().insert(name.into(), (g, def));
         g.as_pointer_value()
     }
 
+    /// Declares the map that keeps stacks of so many frames.
+    pub fn declare_stacks(&self, limit: u32, def: MapDef) -> PointerValue<'c> {
+        self.stacks.borrow_mut().insert(limit);
+        self.declare_map(&stacks_name(limit), def)
+    }
+
+    /// How many frames the stacks have that are kept: a map for each.
+    pub fn stack_limits(&self) -> Vec<u32> {
+        self.stacks.borrow().iter().copied().collect()
+    }
+
     /// Declares the script's map of this number.
-    pub fn declare_script_map(&mut self, id: usize, def: MapDef, slots: Option<Slots>) {
+    pub fn declare_script_map(&self, id: usize, def: MapDef, slots: Option<Slots>) {
         self.declare_map(&format!("map_{id}"), def);
-        self.slots.extend(slots.map(|s| (id, s)));
+        self.slots.borrow_mut().extend(slots.map(|s| (id, s)));
     }
 
     /// The slots of the elements of the script's map of this number, if they have any.
     pub fn slots(&self, id: usize) -> Option<Slots> {
-        self.slots.get(&id).copied()
+        self.slots.borrow().get(&id).copied()
     }
 
+    /// A map declared before.
+    pub fn map(&self, name: &str) -> PointerValue<'c> {
+        match self.maps.borrow().get(name) {
+            Some((g, _)) => g.as_pointer_value(),
+            None => crate::bug!("map {name} is not declared"),
+        }
+    }
+
+    /// How the script's map of this number is defined.
+    pub fn script_map_def(&self, id: usize) -> MapDef {
+        match self.maps.borrow().get(&format!("map_{id}")) {
+            Some((_, def)) => *def,
+            None => crate::bug!("map_{id} is not declared"),
+        }
+    }
+
+    pub(super) fn scratch_map(&self) -> PointerValue<'c> {
+        // value_size is known when all programs are done: see `object.rs`
+        self.declare_map(SCRATCH, MapDef { kind: MapKind::Array, key_size: 4, value_size: 0, max_entries: 1, flags: 0 })
+    }
+}
+
+impl<'c> Builder<'_, 'c> {
     /// Of an element of the script's map of this number, which is there, the memory that this processor adds to.
     pub fn own_slot(&mut self, id: usize, element: PointerValue<'c>) -> PointerValue<'c> {
         let Some(slots) = self.slots(id) else { return element };
@@ -126,26 +160,10 @@ impl<'c> Emit<'c> {
         }
     }
 
-    /// A map declared before.
-    pub fn map(&self, name: &str) -> PointerValue<'c> {
-        match self.maps.get(name) {
-            Some((g, _)) => g.as_pointer_value(),
-            None => crate::bug!("map {name} is not declared"),
-        }
-    }
-
-    /// How the script's map of this number is defined.
-    pub fn script_map_def(&self, id: usize) -> MapDef {
-        match self.maps.get(&format!("map_{id}")) {
-            Some((_, def)) => *def,
-            None => crate::bug!("map_{id} is not declared"),
-        }
-    }
-
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
         // which of two maps it is, only the place of the call knows
-        if !self.long || !map.is_const() {
+        if !self.program.long || !map.is_const() {
             return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         }
         // the kernel puts several instructions in place of each such call, and moves all that are behind it every time
@@ -231,10 +249,5 @@ impl<'c> Emit<'c> {
 
     fn kept_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
         super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
-    }
-
-    pub(super) fn scratch_map(&mut self) -> PointerValue<'c> {
-        // value_size is known when all programs are done: see `object.rs`
-        self.declare_map(SCRATCH, MapDef { kind: MapKind::Array, key_size: 4, value_size: 0, max_entries: 1, flags: 0 })
     }
 }

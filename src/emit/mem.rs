@@ -5,7 +5,7 @@ use inkwell::AtomicRMWBinOp;
 use inkwell::values::{BasicValue, BasicValueEnum, IntValue, PointerValue};
 
 use super::shared::{BUSY_SECTION, MOST_CPUS, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State};
-use super::{Cmp, Emit, Helper, Operand, Repr, ok};
+use super::{Builder, Cmp, Helper, Mark, Operand, Repr, ok};
 use crate::bug;
 use crate::types::{Int, Space, Type};
 
@@ -16,45 +16,34 @@ const INLINE_OPS: u32 = 16;
 
 pub(super) const U64: Int = Int { bytes: 8, signed: false };
 
-/// What was allocated up to some point: see [`Emit::release`].
-pub struct Mark {
-    scratch_top: u32,
-    stack: Vec<bool>,
-}
-
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     // --- allocation ---------------------------------------------------------------------------------------------
 
     /// Memory of `size` bytes, aligned to eight, not initialized: on the stack when small, else in the scratch arena.
     pub fn alloc(&mut self, size: u32) -> PointerValue<'c> {
         let size = size.max(1).next_multiple_of(8);
-        if size <= self.on_stack_limit.next_multiple_of(8) {
+        if size <= self.options.on_stack_limit.next_multiple_of(8) {
             let class = size.next_power_of_two();
-            if let Some(s) = self.fun().stack.iter_mut().find(|s| s.1 == class && !s.2) {
-                s.2 = true;
-                return s.0;
+            if let Some(at) = self.fun.temporaries.reuse(class) {
+                return at;
             }
-            if self.fun_ref().stack_bytes + class <= self.room.temporaries {
+            if self.fun.temporaries.fits(class, self.options.room.temporaries) {
                 let ptr = self.in_entry(|e| {
                     let ty = e.i64t().array_type(class / 8);
                     ok(e.b.build_alloca(ty, ""))
                 });
-                let f = self.fun();
-                f.stack_bytes += class;
-                f.stack.push((ptr, class, true));
+                self.fun.temporaries.add(ptr, class);
                 return ptr;
             }
         }
         let offset = self.alloc_scratch(size);
-        let at = self.scratch_at(offset);
-        self.fun().places.insert(at, offset);
-        at
+        self.place(offset)
     }
 
     /// The same address, made anew where it is used: one that is kept from where it was allocated takes eight bytes of
     /// stack, and LLVM does not compute an address twice.
     pub fn rematerialize(&mut self, ptr: PointerValue<'c>) -> PointerValue<'c> {
-        match self.fun_ref().places.get(&ptr).copied() {
+        match self.fun.temporaries.place_of(ptr) {
             Some(offset) => self.place(offset),
             None => ptr,
         }
@@ -67,28 +56,21 @@ impl<'c> Emit<'c> {
             return op;
         }
         let offset = self.alloc_scratch(8);
-        let at = self.scratch_at(offset);
-        self.fun().places.insert(at, offset);
+        let at = self.place(offset);
         let bytes = op.ty.as_int().map_or(8, |i| i.bytes);
         self.store(at, 0, bytes, v);
         Operand::mem(op.ty, at)
     }
 
-    /// Scratch memory for as long as the program runs: its offset, for [`Emit::scratch_at`].
+    /// Scratch memory for as long as the program runs: its offset, for [`Builder::scratch_at`].
     pub fn alloc_scratch(&mut self, size: u32) -> u32 {
-        let f = self.fun();
-        let offset = f.scratch_top;
-        f.scratch_used = true;
-        f.scratch_top += size.max(1).next_multiple_of(8);
-        f.scratch_max = f.scratch_max.max(f.scratch_top);
-        offset
+        self.fun.temporaries.scratch(size)
     }
 
     /// The address of an offset of the scratch memory, here.
     pub fn scratch_at(&mut self, offset: u32) -> PointerValue<'c> {
-        let f = self.fun();
-        f.scratch_used = true;
-        let slot = f.slot;
+        self.fun.temporaries.scratch_used = true;
+        let slot = self.fun.slot;
         let base = ok(self.b.build_load(self.ptrt(), slot, "scratch"));
         if let Some(load) = base.as_instruction_value()
             && load.set_volatile(true).is_err()
@@ -100,30 +82,32 @@ impl<'c> Emit<'c> {
 
     /// What is allocated now.
     pub fn mark(&self) -> Mark {
-        let f = self.fun_ref();
-        Mark { scratch_top: f.scratch_top, stack: f.stack.iter().map(|s| s.2).collect() }
+        self.fun.temporaries.mark()
     }
 
     /// Gives back all that was allocated since the mark.
-    pub fn release(&mut self, mark: Mark) {
-        let f = self.fun();
-        f.scratch_top = mark.scratch_top;
-        for (i, s) in f.stack.iter_mut().enumerate() {
-            s.2 = mark.stack.get(i).copied().unwrap_or(false);
-        }
+    pub fn release(&mut self, mark: &Mark) {
+        self.fun.temporaries.release(mark);
+    }
+
+    /// Has `body` build code whose temporaries are free again after it.
+    pub fn temporarily<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        let mark = self.mark();
+        let made = body(self);
+        self.release(&mark);
+        made
     }
 
     /// Leaves only so much stack to temporaries from here on: functions that are called need some, too.
     pub fn spare_stack(&mut self, bytes: u32) {
-        let budget = self.room.temporaries;
-        let f = self.fun();
-        f.stack_bytes = f.stack_bytes.max(budget.saturating_sub(bytes));
+        let budget = self.options.room.temporaries;
+        self.fun.temporaries.use_stack_up_to(budget.saturating_sub(bytes));
     }
 
-    /// Memory that no [`Emit::release`] gives back: see [`Emit::alloc_known`] too. At most 32 bytes.
+    /// Memory that no [`Builder::release`] gives back: see [`Builder::alloc_known`] too. At most 32 bytes.
     pub fn alloc_kept(&mut self, size: u32) -> PointerValue<'c> {
         let words = size.max(1).div_ceil(8);
-        self.fun().stack_bytes += words * 8;
+        self.fun.temporaries.use_stack(words * 8);
         self.in_entry(|e| {
             let ty = e.i64t().array_type(words);
             ok(e.b.build_alloca(ty, ""))
@@ -142,7 +126,7 @@ impl<'c> Emit<'c> {
     /// Allocas stand in the entry block, or the back end calls them dynamic and gives up.
     fn in_entry<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let here = self.here();
-        let entry = self.fun_ref().entry;
+        let entry = self.fun.entry;
         self.b.position_at_end(entry);
         let value = f(self);
         self.b.position_at_end(here);
@@ -156,7 +140,7 @@ impl<'c> Emit<'c> {
         let key = self.entry_alloca_in_entry_tail();
         let cpu = self.call(Helper::GetSmpProcessorId, &[]);
         let first = self.mul(cpu, self.int(SCRATCH_SLOTS.into()));
-        let (exit, slot) = (self.fun_ref().exit, self.fun_ref().slot);
+        let (exit, slot) = (self.fun.exit, self.fun.slot);
         for i in 0..SCRATCH_SLOTS {
             let index = self.add(first, self.int(i.into()));
             self.store(key, 0, 4, index);
@@ -165,9 +149,9 @@ impl<'c> Emit<'c> {
             let found = ok(self.b.build_is_not_null(elem, ""));
             ok(self.b.build_conditional_branch(found, there, next));
             self.b.position_at_end(there);
-            // its number, from 1, says that it is taken: see [`Emit::slot_number`]
+            // its number, from 1, says that it is taken: see [`Builder::slot_number`]
             let taken = self.add(index, self.int(1));
-            if self.fetches {
+            if self.target.fetches {
                 let old = ok(self.b.build_atomicrmw(AtomicRMWBinOp::Xchg, elem, taken, AtomicOrdering::SequentiallyConsistent));
                 let free = self.cmp_bit(Cmp::Eq, old, self.int(0));
                 ok(self.b.build_conditional_branch(free, got, next));
@@ -217,7 +201,7 @@ impl<'c> Emit<'c> {
     /// The entry block already ends in a branch here, so the key's alloca goes before it.
     fn entry_alloca_in_entry_tail(&mut self) -> PointerValue<'c> {
         let here = self.here();
-        let entry = self.fun_ref().entry;
+        let entry = self.fun.entry;
         match entry.get_first_instruction() {
             Some(first) => self.b.position_before(&first),
             None => self.b.position_at_end(entry),
@@ -228,7 +212,7 @@ impl<'c> Emit<'c> {
     }
 
     pub(super) fn release_scratch(&mut self) {
-        let slot = self.fun_ref().slot;
+        let slot = self.fun.slot;
         let base = ok(self.b.build_load(self.ptrt(), slot, "")).into_pointer_value();
         let taken = self.not_null(base);
         let zero = self.int(0);
@@ -255,7 +239,7 @@ impl<'c> Emit<'c> {
     /// `ptr` plus a bounded register.
     pub fn offset_by(&self, ptr: PointerValue<'c>, by: IntValue<'c>) -> PointerValue<'c> {
         // SAFETY: a GEP only computes; whether the address may be used is the verifier's to say
-        ok(unsafe { self.b.build_gep(self.cx.i8_type(), ptr, &[by], "") })
+        ok(unsafe { self.b.build_gep(self.llcx.i8_type(), ptr, &[by], "") })
     }
 
     /// An integer from memory, extended.
@@ -280,7 +264,7 @@ impl<'c> Emit<'c> {
     /// verifier lets nothing be loaded.
     fn own_ctx(&self) -> PointerValue<'c> {
         let ty = self.ptrt().fn_type(&[self.ptrt().into()], false);
-        let asm = self.cx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
+        let asm = self.llcx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
         let call = ok(self.b.build_indirect_call(ty, asm, &[self.ctx().into()], ""));
         match call.try_as_basic_value().basic() {
             Some(BasicValueEnum::PointerValue(p)) => p,
@@ -331,12 +315,12 @@ impl<'c> Emit<'c> {
     /// `*ptr += value` for all CPUs to see.
     pub fn atomic_add(&self, ptr: PointerValue<'c>, value: IntValue<'c>) {
         // of a 0 that it can see, LLVM makes another operation, which came with those that fetch
-        let value = if self.fetches { value } else { self.opaque(value) };
+        let value = if self.target.fetches { value } else { self.opaque(value) };
         ok(self.b.build_atomicrmw(AtomicRMWBinOp::Add, ptr, value, AtomicOrdering::Monotonic));
     }
 
     /// Puts `new` where `old` is; the value is what was there. For kernels whose atomic instructions say that: see
-    /// [`Emit::fetches`].
+    /// [`TargetFeatures::fetches`](super::TargetFeatures).
     pub fn compare_exchange(&self, ptr: PointerValue<'c>, old: IntValue<'c>, new: IntValue<'c>) -> IntValue<'c> {
         let order = AtomicOrdering::SequentiallyConsistent;
         let both = ok(self.b.build_cmpxchg(ptr, old, new, order, order));
@@ -349,7 +333,7 @@ impl<'c> Emit<'c> {
             return;
         }
         if size / align.max(1) <= INLINE_OPS {
-            let byte = self.cx.i8_type().const_zero();
+            let byte = self.llcx.i8_type().const_zero();
             ok(self.b.build_memset(ptr, align, byte, self.int(size.into())));
         } else {
             // a failed read zeroes its destination: kernel/trace/bpf_trace.c, bpf_probe_read_kernel_common()
@@ -396,7 +380,7 @@ impl<'c> Emit<'c> {
 
     /// Is this a program that may sleep? Asked where it matters: the program is made one that does.
     fn may_sleep(&mut self) -> bool {
-        let f = self.fun();
+        let f = &mut self.fun;
         f.sleeps |= f.can_sleep;
         f.can_sleep
     }
@@ -427,8 +411,8 @@ impl<'c> Emit<'c> {
             (Repr::At(addr, space), _) => (addr, space),
             (Repr::Mem(ptr, _), _) => (self.addr(ptr), Space::Bpf),
             (Repr::Reg(v), Type::Ptr(_, space)) if *space != Space::Unknown => (v, *space),
-            (Repr::Reg(v), _) => (v, self.space),
-            (Repr::None, _) => (self.int(0), self.space),
+            (Repr::Reg(v), _) => (v, self.program.space),
+            (Repr::None, _) => (self.int(0), self.program.space),
         }
     }
 
@@ -451,13 +435,13 @@ impl<'c> Emit<'c> {
             self.choose(
                 failed,
                 |e| {
-                    let mark = e.mark();
-                    let byte = e.alloc(8);
-                    let one = e.int(1);
-                    let next_page = e.add(e.or(addr, e.int(PAGE - 1)), one);
-                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), addr.into()]);
-                    e.call(Helper::CopyFromUser, &[byte.into(), one.into(), next_page.into()]);
-                    e.release(mark);
+                    e.temporarily(|e| {
+                        let byte = e.alloc(8);
+                        let one = e.int(1);
+                        let next_page = e.add(e.or(addr, e.int(PAGE - 1)), one);
+                        e.call(Helper::CopyFromUser, &[byte.into(), one.into(), addr.into()]);
+                        e.call(Helper::CopyFromUser, &[byte.into(), one.into(), next_page.into()]);
+                    });
                     e.call(helper, &[to.into(), cap.into(), addr.into()])
                 },
                 |_| r,
@@ -471,25 +455,24 @@ impl<'c> Emit<'c> {
 
     /// Reads an integer.
     pub fn read_int(&mut self, space: Space, addr: IntValue<'c>, int: Int) -> IntValue<'c> {
-        let mark = self.mark();
-        let tmp = self.alloc(8);
-        self.read(space, tmp, int.bytes.into(), addr);
-        let v = self.load(tmp, 0, int);
-        self.release(mark);
-        v
+        self.temporarily(|e| {
+            let tmp = e.alloc(8);
+            e.read(space, tmp, int.bytes.into(), addr);
+            e.load(tmp, 0, int)
+        })
     }
 
     /// A string at `addr`, into memory of `cap` bytes and one for the NUL, all zero behind it: good as a key.
     pub fn read_string(&mut self, space: Space, addr: IntValue<'c>, cap: u32) -> Operand<'c> {
         let to = self.alloc(cap + 1);
-        if self.pad {
+        if self.scope.pad {
             self.zero(to, (cap + 1).next_multiple_of(8), 8);
         }
         let len = self.read_str(space, to, cap + 1, addr);
         Operand { ty: Type::Str(cap), repr: Repr::Mem(to, Some(len)) }
     }
 
-    /// Reads the text in an array of `cap` bytes and nothing behind it: as [`Emit::read_str`], and `cap + 1` where it has no
+    /// Reads the text in an array of `cap` bytes and nothing behind it: as [`Builder::read_str`], and `cap + 1` where it has no
     /// NUL. Of `asked` bytes, NUL included, where the script says so. `to` has room for `cap` bytes; a NUL behind them is
     /// the caller's.
     pub fn read_text(
@@ -528,7 +511,7 @@ impl<'c> Emit<'c> {
     /// The text in an array of `cap` bytes, in memory of one more for a NUL, all zero behind it: good as a key.
     pub fn array_text(&mut self, space: Space, addr: IntValue<'c>, cap: u32, asked: Option<IntValue<'c>>) -> Operand<'c> {
         let to = self.alloc(cap + 1);
-        if self.pad {
+        if self.scope.pad {
             self.zero(to, (cap + 1).next_multiple_of(8), 8);
         } else {
             // a length of 0 reads nothing
@@ -633,9 +616,7 @@ impl<'c> Emit<'c> {
             None => {
                 let at = self.offset(ptr, offset);
                 let align = common_align(offset, self.aligned(ptr));
-                if align < 8 {
-                    self.fun().skewed.insert(at, align);
-                }
+                self.fun.temporaries.set_alignment(at, align);
                 Operand::mem(ty.clone(), at)
             }
         }
@@ -643,18 +624,18 @@ impl<'c> Emit<'c> {
 
     /// What an address is known to be a multiple of: on the stack, a word must not be read at an odd place.
     pub(super) fn aligned(&self, ptr: PointerValue<'c>) -> u32 {
-        self.fun_ref().skewed.get(&ptr).copied().unwrap_or(8)
+        self.fun.temporaries.alignment(ptr)
     }
 
     /// Is it known to lie in scratch memory?
     pub(super) fn is_scratch(&self, ptr: PointerValue<'c>) -> bool {
-        self.fun_ref().places.contains_key(&ptr)
+        self.fun.temporaries.place_of(ptr).is_some()
     }
 
     // --- what is shared with the loader and the reader ----------------------------------------------------------
 
     /// The address of a member of [`State`].
-    pub fn state(&mut self, offset: usize) -> PointerValue<'c> {
+    pub fn state(&self, offset: usize) -> PointerValue<'c> {
         let g = self.data_global("state", STATE_SECTION, std::mem::size_of::<State>() as u32);
         self.offset(g, offset as u32)
     }
@@ -662,7 +643,7 @@ impl<'c> Emit<'c> {
     /// Not zero when the loops of programs are to end ([`State::interrupted`]). None where the verifier walks each turn: what has few turns
     /// is soon over, and the verifier would have two ways to walk from each.
     pub fn interrupted(&mut self) -> Option<IntValue<'c>> {
-        let flag = self.loops.then(|| self.state(std::mem::offset_of!(State, interrupted)))?;
+        let flag = self.target.loops.then(|| self.state(std::mem::offset_of!(State, interrupted)))?;
         Some(self.load(flag, 0, U64))
     }
 

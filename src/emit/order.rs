@@ -2,13 +2,13 @@
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::{Cmp, Emit};
+use super::{Builder, Cmp};
 use crate::types::Int;
 
 const BYTE: Int = Int { bytes: 1, signed: false };
 const U64: Int = Int { bytes: 8, signed: false };
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// -1, 0 or 1 as the first byte that differs among `n` is less in `a`, there is none, or it is greater.
     pub fn order_bytes(&mut self, a: PointerValue<'c>, b: PointerValue<'c>, n: u32) -> IntValue<'c> {
         self.once_for_all("order", a, b, n, |e, a, b| e.order_bytes_here(a, b, n))
@@ -33,7 +33,7 @@ impl<'c> Emit<'c> {
             let difference = e.load(difference, 0, U64);
             e.cmp(Cmp::Eq, difference, none)
         };
-        if self.deep {
+        if self.scope.deep {
             return body(self, a, b);
         }
         self.of_memory(&format!("same_words_{words}"), [(a, words * 8), (b, words * 8)], body)
@@ -49,7 +49,7 @@ impl<'c> Emit<'c> {
             let differs = e.xor(wa, wb);
             e.if_(differs, |e| {
                 // the first byte is the lowest: turned round, words compare as their bytes do
-                let turn = |e: &Emit<'c>, w| if int.bytes == 1 { w } else { e.swap_bytes(w, int.bytes) };
+                let turn = |e: &Builder<'_, 'c>, w| if int.bytes == 1 { w } else { e.swap_bytes(w, int.bytes) };
                 let less = e.cmp(Cmp::Ult, turn(e, wa), turn(e, wb));
                 let order = e.select(less, e.int(u64::MAX), e.int(1));
                 e.store(result, 0, 8, order);
@@ -62,14 +62,14 @@ impl<'c> Emit<'c> {
     /// Where one string begins in another, both in memory of these capacities: counted from 1, 0 when it does not.
     pub fn find_text(&mut self, text: PointerValue<'c>, cap: u32, wanted: PointerValue<'c>, wanted_cap: u32) -> IntValue<'c> {
         let text = self.rematerialize(text);
-        if self.deep || !self.is_scratch(text) {
+        if self.scope.deep || !self.is_scratch(text) {
             return self.find_text_here(text, cap, wanted, wanted_cap);
         }
         // what is looked for is mostly a literal: one function for all of about the same length
         let (wanted, room) = if self.is_scratch(wanted) {
             (self.rematerialize(wanted), wanted_cap)
         } else {
-            let room = wanted_cap.next_power_of_two().max(self.on_stack_limit + 1);
+            let room = wanted_cap.next_power_of_two().max(self.options.on_stack_limit + 1);
             let at = self.alloc(room);
             self.copy(at, wanted, wanted_cap, 1);
             (self.rematerialize(at), room)

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use inkwell::values::IntValue;
 
 use super::shared::{FAILURES_SECTION, Failures, Start};
-use super::{Cmp, Emit, Helper};
+use super::{Builder, Cmp, Helper};
 use crate::diag::Span;
 use crate::types::Int;
 
@@ -21,43 +21,48 @@ pub struct Problem {
     pub span: Span,
 }
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
+    /// Which failures are to be reported here: see [`CodegenOptions`](super::CodegenOptions).
+    pub fn warning_level(&self) -> u8 {
+        if self.program.quiet { 0 } else { self.options.warning_level }
+    }
+
     /// Reports a helper that returned an error, when failures of this level are asked for: 1 for those that lose
     /// something, 2 for reads that fall back to zero.
     pub fn check(&mut self, helper: Helper, returned: IntValue<'c>, level: u8) {
-        if level >= 2 && self.counts_unread {
+        if level >= 2 && self.options.counts_unread {
             let failed = self.cmp(Cmp::Slt, returned, self.int(0));
             self.if_(failed, Self::count_unread);
         }
-        if level > self.warning_level {
+        if level > self.warning_level() {
             return;
         }
         let failed = self.cmp(Cmp::Slt, returned, self.int(0));
-        self.problems.push(Problem { helper: Some(helper.name()), text: String::new(), span: self.span });
+        self.problems.borrow_mut().push(Problem { helper: Some(helper.name()), text: String::new(), span: self.scope.span });
         self.if_(failed, |e| e.report(returned));
     }
 
     /// Reports a helper that found nothing.
     pub fn failed(&mut self, helper: Helper) {
-        self.problems.push(Problem { helper: Some(helper.name()), text: String::new(), span: self.span });
+        self.problems.borrow_mut().push(Problem { helper: Some(helper.name()), text: String::new(), span: self.scope.span });
         let zero = self.int(0);
         self.report(zero);
     }
 
     /// Reports a failure that has a text.
     pub fn problem(&mut self, text: &str) {
-        if self.warning_level == 0 {
+        if self.warning_level() == 0 {
             return;
         }
-        self.problems.push(Problem { helper: None, text: text.into(), span: self.span });
+        self.problems.borrow_mut().push(Problem { helper: None, text: text.into(), span: self.scope.span });
         let zero = self.int(0);
         self.report(zero);
     }
 
     /// Counts the latest of `problems` on this CPU, and keeps what the helper returned.
     fn report(&mut self, returned: IntValue<'c>) {
-        let problem = self.int(self.problems.len() as u64 - 1);
-        let name = if self.overlaps { "count_failure_atomic" } else { "count_failure" };
+        let problem = self.int(self.problems.borrow().len() as u64 - 1);
+        let name = if self.program.overlaps() { "count_failure_atomic" } else { "count_failure" };
         self.outlined(name, &[problem, returned], |e, args| {
             let (Some(&problem), Some(&returned)) = (args.first(), args.get(1)) else { return };
             const SIZE: u64 = size_of::<Failures>() as u64;
@@ -78,7 +83,7 @@ impl<'c> Emit<'c> {
                     let at = e.rematerialize(at);
                     e.store(at, offset_of!(Failures, returned) as u32, 8, returned);
                     let one = e.int(1);
-                    if e.overlaps {
+                    if e.program.overlaps() {
                         return e.atomic_add(at, one);
                     }
                     let now = e.load(at, 0, Int { bytes: 8, signed: false });

@@ -3,7 +3,7 @@
 use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{RING, State};
-use super::{Cmp, Emit, Helper, MapDef, MapKind, Operand, Repr};
+use super::{Builder, Cmp, Helper, MapDef, MapKind, Operand, Repr};
 use crate::types::{Int, Type};
 
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP` of `include/uapi/linux/bpf.h`.
@@ -20,7 +20,7 @@ pub struct RecordField<'c> {
     pub ty: Type,
     /// The bytes come after the fixed part: at `offset` are `u32` offset and `u32` length.
     pub var: bool,
-    /// Where in scratch memory the value's length waits, if it does: see [`Emit::spill_length`].
+    /// Where in scratch memory the value's length waits, if it does: see [`Builder::spill_length`].
     pub length: Option<u32>,
 }
 
@@ -30,20 +30,14 @@ fn var_room(ty: &Type) -> u32 {
     (ty.size() + 1).next_power_of_two()
 }
 
-impl<'c> Emit<'c> {
-    /// The next record's index.
-    pub fn new_event(&mut self) -> u32 {
-        self.next_event += 1;
-        self.next_event - 1
-    }
-
-    fn ring(&mut self) -> PointerValue<'c> {
+impl<'c> Builder<'_, 'c> {
+    fn ring(&self) -> PointerValue<'c> {
         self.declare_map(RING, MapDef { kind: MapKind::Ringbuf, key_size: 0, value_size: 0, max_entries: 4096, flags: 0 })
     }
 
     /// Writes a record of `size` fixed bytes and what varies.
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
-        if !self.by_hand {
+        if !self.program.by_hand {
             return self.write_record(event, size, fields);
         }
         let said = self.state(std::mem::offset_of!(State, ended));
@@ -60,7 +54,7 @@ impl<'c> Emit<'c> {
         let no_wakeup = self.int(NO_WAKEUP);
         if fields.iter().any(|f| f.var) {
             let room: u32 = fields.iter().filter(|f| f.var).map(|f| var_room(&f.ty)).sum();
-            let rec = self.alloc((size + room).max(self.on_stack_limit + 1));
+            let rec = self.alloc((size + room).max(self.options.on_stack_limit + 1));
             self.head(rec, event);
             let mut end = self.int(size.into());
             for f in fields {

@@ -1,39 +1,46 @@
 //! One program for a function's entry and its return: a function for each, and one that calls the right one.
 
-use inkwell::attributes::{Attribute, AttributeLoc};
-
 use super::kernel::KernelType;
-use super::{Cmp, Emit, Section, ok};
+use super::{Builder, Cmp, CodegenCx, ProgramCx, Section, ok};
 use crate::bug;
 
-impl<'c> Emit<'c> {
-    /// A program that calls one of two functions made by [`Emit::begin_part`]: the second where the kernel's
-    /// function of this name says so, which may want the context.
-    pub fn session(&mut self, name: &str, section: Section, parts: [&str; 2], ask: &str, of_context: bool) {
-        self.begin_program(name, section, &[]);
+/// A program of two parts, made by [`CodegenCx::begin_part`].
+pub struct Session<'s> {
+    /// Its name.
+    pub name: &'s str,
+    /// What it is loaded as.
+    pub section: Section,
+    /// The parts: for the entry and for the return.
+    pub parts: [&'s str; 2],
+    /// The kernel's function that tells a return.
+    pub ask: &'s str,
+    /// That function wants the context.
+    pub of_context: bool,
+}
+
+impl CodegenCx<'_> {
+    /// Makes the program that calls one part or the other.
+    pub fn session(&self, session: Session) {
+        let Session { name, section, parts, ask, of_context } = session;
+        let mut e = self.begin_program(name, section, &[], ProgramCx::default());
         let second = if of_context {
-            let ctx = self.ctx();
-            self.call_kernel_number(ask, &[KernelType::Number, KernelType::Anything], &[ctx.into()])
+            let ctx = e.ctx();
+            e.call_kernel_number(ask, &[KernelType::Number, KernelType::Anything], &[ctx.into()])
         } else {
-            self.call_kernel_number(ask, &[KernelType::Number], &[])
+            e.call_kernel_number(ask, &[KernelType::Number], &[])
         };
         // a bool, of which the lowest byte counts
-        let second = self.cmp(Cmp::Ne, self.and(second, self.int(0xff)), self.int(0));
-        let [entry, ret] = parts.map(str::to_owned);
-        self.if_else(second, |e| e.call_part(&ret), |e| e.call_part(&entry));
-        self.end_program(0);
+        let second = e.cmp(Cmp::Ne, e.and(second, e.int(0xff)), e.int(0));
+        let [entry, ret] = parts;
+        e.if_else(second, |e| e.call_part(ret), |e| e.call_part(entry));
+        e.end_program(0);
     }
+}
 
+impl Builder<'_, '_> {
     fn call_part(&mut self, name: &str) {
         let Some(function) = self.module.get_function(name) else { bug!("there is a function {name}") };
         let ctx = self.ctx();
         ok(self.b.build_call(function, &[ctx.into()], ""));
-    }
-
-    /// Keeps the function under construction from being made part of its caller, whose stack has no room for two.
-    pub(super) fn keep_apart(&self) {
-        let kind = Attribute::get_named_enum_kind_id("noinline");
-        let function = self.fun_ref().function;
-        function.add_attribute(AttributeLoc::Function, self.cx.create_enum_attribute(kind, 0));
     }
 }

@@ -6,12 +6,12 @@ use inkwell::values::IntValue;
 
 use super::mem::U64;
 use super::shared::{Start, State, TALLIES_SECTION, Tally};
-use super::{Cmp, Emit, Helper};
+use super::{Builder, Cmp, Helper};
 
 /// `E2BIG` of errno(3): what a hash map that is full returns (`kernel/bpf/hashtab.c`).
 const FULL: i64 = -7;
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// Counts a record that is to be sent.
     pub(super) fn count_sent(&mut self) {
         self.tally(offset_of!(Tally, sent));
@@ -31,7 +31,7 @@ impl<'c> Emit<'c> {
     pub fn refused(&mut self, returned: IntValue<'c>) {
         let failed = self.cmp(Cmp::Slt, returned, self.int(0));
         self.if_(failed, |e| {
-            let name = format!("count_refused_{}", e.probe);
+            let name = format!("count_refused_{}", e.program.probe);
             e.outlined(&name, &[returned], |e, args| {
                 let Some(&returned) = args.first() else { return };
                 let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
@@ -46,7 +46,7 @@ impl<'c> Emit<'c> {
         self.if_else(
             failed,
             |e| {
-                let name = format!("count_unkept_{}", e.probe);
+                let name = format!("count_unkept_{}", e.program.probe);
                 e.outlined(&name, &[returned], |e, args| {
                     let Some(&returned) = args.first() else { return };
                     let full = e.cmp(Cmp::Eq, returned, e.int(FULL as u64));
@@ -73,13 +73,13 @@ impl<'c> Emit<'c> {
 
     /// The same in a function of its own, for what seldom happens.
     fn count_aside(&mut self, name: &str, what: usize) {
-        let name = format!("count_{name}_{}", self.probe);
+        let name = format!("count_{name}_{}", self.program.probe);
         self.outlined(&name, &[], |e, _| e.tally(what));
     }
 
     /// Adds one to a member of this probe's [`Tally`] on this CPU.
     fn tally(&mut self, what: usize) {
-        let probes = self.probes.max(self.probe + 1);
+        let probes = self.options.probes.max(self.program.probe + 1);
         let of_cpu = probes * size_of::<Tally>() as u32;
         let all = self.data_global("tallies", TALLIES_SECTION, of_cpu);
         let cpu = self.call(Helper::GetSmpProcessorId, &[]);
@@ -88,9 +88,9 @@ impl<'c> Emit<'c> {
         let known = self.cmp(Cmp::Ult, cpu, cpus);
         self.if_(known, |e| {
             let at = e.offset_by(all, e.mul(cpu, e.int(of_cpu.into())));
-            let at = e.offset(at, e.probe * size_of::<Tally>() as u32 + what as u32);
+            let at = e.offset(at, e.program.probe * size_of::<Tally>() as u32 + what as u32);
             let one = e.int(1);
-            if e.overlaps {
+            if e.program.overlaps() {
                 return e.atomic_add(at, one);
             }
             // some 20 ns less

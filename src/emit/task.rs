@@ -2,16 +2,16 @@
 
 use inkwell::values::IntValue;
 
-use super::{Emit, Helper};
+use super::{Builder, Helper};
 use crate::types::Int;
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-impl<'c> Emit<'c> {
+impl<'c> Builder<'_, 'c> {
     /// The current task's ids as rbt and its user know them, in the pid namespace that rbt is in: process id << 32 | thread id.
     /// 0 for a task that is not directly in it.
     pub fn own_ids(&mut self) -> IntValue<'c> {
-        self.ids_in(self.namespace)
+        self.ids_in(self.options.namespace)
     }
 
     /// The same in this namespace (device and inode), or in the initial one.

@@ -3,25 +3,10 @@
 use inkwell::values::{IntValue, PointerValue};
 
 use super::mem::U64;
-use super::{Cmp, Emit};
+use super::{Builder, Cmp};
 use crate::types::Int;
 
-impl<'c> Emit<'c> {
-    /// Constant bytes in read-only memory, NUL included by the caller.
-    pub fn text(&mut self, bytes: &[u8]) -> PointerValue<'c> {
-        if let Some(g) = self.texts.get(bytes) {
-            return g.as_pointer_value();
-        }
-        let value = self.cx.const_string(bytes, false);
-        let g = self.module.add_global(value.get_type(), None, &format!("text_{}", self.texts.len()));
-        g.set_initializer(&value);
-        g.set_constant(true);
-        g.set_alignment(8);
-        g.set_section(Some(".rodata.text"));
-        self.texts.insert(bytes.to_vec(), g);
-        g.as_pointer_value()
-    }
-
+impl<'c> Builder<'_, 'c> {
     /// Does memory start with these bytes? Compared in words.
     pub fn starts_with(&mut self, ptr: PointerValue<'c>, bytes: &[u8]) -> IntValue<'c> {
         let mut at = 0;

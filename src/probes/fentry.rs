@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::kernel::{self, Named};
 use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, IntValue, Operand};
+use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::Functions;
 use crate::system::kernel::trampolines::{self, Refusal};
@@ -252,7 +252,7 @@ impl ProbeKind for Fentry {
         ProgramType::Tracing
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
             ArgRef::Named(f) => word(e, f.field.offset, &f.field.ty, env),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| word(e, f.field.offset, &f.field.ty, env)),
@@ -289,7 +289,7 @@ impl ProbeKind for Fentry {
 }
 
 /// The function's address.
-pub(super) fn function<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env) -> IntValue<'c> {
+pub(super) fn function<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env) -> IntValue<'c> {
     // the helper came with cookies, in Linux 5.15
     if env.sys.has(Feature::PerfCookie) {
         let ctx = e.ctx();
@@ -303,8 +303,8 @@ pub(super) fn function<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env) -> Int
 }
 
 /// A word of the context as a value of this type; a struct by value is read where it lies.
-pub(super) fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type, env: &Env) -> Operand<'c> {
-    let from_memory = |e: &mut Emit<'c>| {
+pub(super) fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32, ty: &Type, env: &Env) -> Operand<'c> {
+    let from_memory = |e: &mut Builder<'_, 'c>| {
         let ctx = e.addr(e.ctx());
         e.add(ctx, e.int(offset.into()))
     };
@@ -317,7 +317,7 @@ pub(super) fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type, env: &Env) -> O
         Some(int) => {
             let v = number(e, offset);
             // what leads to something is that for the verifier, who lets nobody calculate with it
-            let v = if matches!(ty, Type::Ptr(..)) && !e.trusts { e.mere_number(v) } else { v };
+            let v = if matches!(ty, Type::Ptr(..)) && !e.scope.trusts { e.mere_number(v) } else { v };
             Operand::reg(ty.clone(), e.fit(v, int))
         }
         None => Operand::at(ty.clone(), from_memory(e), Space::Kernel),
@@ -325,6 +325,6 @@ pub(super) fn word<'c>(e: &mut Emit<'c>, offset: u32, ty: &Type, env: &Env) -> O
 }
 
 /// A word of the context.
-pub(super) fn number<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+pub(super) fn number<'c>(e: &mut Builder<'_, 'c>, offset: u32) -> IntValue<'c> {
     e.once(&format!("word{offset}"), |e| e.load_ctx(offset, U64))
 }

@@ -12,7 +12,7 @@ use super::{
     ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, matches, missing,
 };
 use crate::diag::Diagnostic;
-use crate::emit::{Cmp, Emit, Helper, IntValue, Operand};
+use crate::emit::{Builder, Cmp, Helper, IntValue, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::{Missing, TargetInfo, TypeName};
 use crate::types::{Int, Space, Type};
@@ -172,7 +172,7 @@ impl ProbeKind for Iter {
     }
 
     /// Leaves when there is no object, or one of another process. The verifier knows from then on that there is one.
-    fn enter(&self, e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
+    fn enter(&self, e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
         let (name, pin) = named(site);
         if pin.is_none() {
             e.leave_when_ended();
@@ -193,11 +193,11 @@ impl ProbeKind for Iter {
         }
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
-        let field = |e: &mut Emit<'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        let field = |e: &mut Builder<'_, 'c>, f: &ContextField| match (&f.field.ty, f.field.ty.as_int()) {
             (Type::Ptr(..), _) => {
                 let object = word(e, f.field.offset);
-                let object = if e.trusts { object } else { e.mere_number(object) };
+                let object = if e.scope.trusts { object } else { e.mere_number(object) };
                 Operand::reg(f.field.ty.clone(), object)
             }
             (_, Some(int)) => Operand::reg(f.field.ty.clone(), e.load_ctx(f.field.offset, int)),
@@ -224,7 +224,7 @@ impl ProbeKind for Iter {
 }
 
 /// Leaves when a task is not one that is asked about: of another process, or outside the cgroup.
-fn only_wanted<'c>(e: &mut Emit<'c>, task: IntValue<'c>, env: &Env) {
+fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
     if let (Some(pid), Some(tgid)) = (env.settings.pid, member(env.sys, "task_struct", "tgid")) {
         let tgid = read(e, task, tgid, U32);
         let other = e.cmp(Cmp::Ne, tgid, e.int(pid.into()));
@@ -237,7 +237,7 @@ fn only_wanted<'c>(e: &mut Emit<'c>, task: IntValue<'c>, env: &Env) {
 
 /// Leaves when a task is neither in the cgroup of this id, which is so many below the root, nor below it. False where the
 /// kernel's types do not tell the way there.
-pub fn leave_other_cgroups<'c>(e: &mut Emit<'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
+pub fn leave_other_cgroups<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut own = task;
     for offset in path.own {
@@ -256,7 +256,7 @@ pub fn leave_other_cgroups<'c>(e: &mut Emit<'c>, task: IntValue<'c>, id: u64, le
 }
 
 /// A member of something in the kernel's memory.
-fn read<'c>(e: &mut Emit<'c>, base: IntValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
+fn read<'c>(e: &mut Builder<'_, 'c>, base: IntValue<'c>, offset: u32, int: Int) -> IntValue<'c> {
     let at = e.add(base, e.int(offset.into()));
     e.read_int(Space::Kernel, at, int)
 }
@@ -303,12 +303,12 @@ fn names(env: &Env) -> Vec<String> {
 }
 
 /// A pointer of the context: read once, so that the verifier remembers that it is not null.
-fn word<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32) -> IntValue<'c> {
     e.once(&format!("object{offset}"), |e| e.load_ctx(offset, U64))
 }
 
 /// What the iterator's output goes to: a `struct seq_file *`.
-pub fn sequence<'c>(e: &mut Emit<'c>, sys: &dyn TargetInfo) -> Option<IntValue<'c>> {
+pub fn sequence<'c>(e: &mut Builder<'_, 'c>, sys: &dyn TargetInfo) -> Option<IntValue<'c>> {
     let Some(Type::Struct(meta)) = sys.type_named(TypeName::Struct, "bpf_iter_meta") else { return None };
     let seq = sys.member(&meta, "seq")?.offset;
     Some(e.once("sequence", |e| {

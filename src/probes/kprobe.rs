@@ -13,7 +13,7 @@ use super::{
     ProgramType, missing,
 };
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
@@ -235,7 +235,7 @@ impl ProbeKind for Kprobe {
         }
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
         match which {
             ArgRef::Index(n) => Operand::reg(ty.clone(), argument(e, *n, by_trampoline)),
@@ -349,7 +349,7 @@ fn arguments(params: Vec<(String, Type)>) -> Vec<Rc<ContextField>> {
 }
 
 /// The n-th word of the arguments.
-fn argument<'c>(e: &mut Emit<'c>, n: u32, by_trampoline: bool) -> crate::emit::IntValue<'c> {
+fn argument<'c>(e: &mut Builder<'_, 'c>, n: u32, by_trampoline: bool) -> crate::emit::IntValue<'c> {
     if by_trampoline {
         // the verifier may know it for a pointer, with which nobody calculates
         return e.once(&format!("arg{n}"), |e| {
@@ -368,7 +368,7 @@ fn argument<'c>(e: &mut Emit<'c>, n: u32, by_trampoline: bool) -> crate::emit::I
     })
 }
 
-fn field<'c>(e: &mut Emit<'c>, f: &ContextField, by_trampoline: bool) -> Operand<'c> {
+fn field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField, by_trampoline: bool) -> Operand<'c> {
     let v = argument(e, f.field.offset / 8, by_trampoline);
     match f.field.ty.as_int() {
         Some(int) => Operand::reg(f.field.ty.clone(), e.fit(v, int)),

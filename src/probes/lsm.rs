@@ -7,7 +7,7 @@
 use super::fentry::word;
 use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::{Diagnostic, nearest};
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::{Missing, matches};
@@ -107,7 +107,7 @@ impl ProbeKind for Lsm {
         ProgramType::Lsm
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
             ArgRef::Named(f) => word(e, f.field.offset, &f.field.ty, env),
             ArgRef::All => super::load_all(e, &self.context(site, env), ty, |e, f| word(e, f.field.offset, &f.field.ty, env)),

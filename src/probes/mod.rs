@@ -24,7 +24,7 @@ use std::borrow::Cow;
 
 use crate::diag::{Diagnostic, Span};
 pub use crate::emit::ProgramType;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::settings::{Mechanism, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::binary::instructions::Placed;
@@ -269,9 +269,9 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
     /// Emits what a program does before all else: leaving where this is none of what it is asked about.
-    fn enter(&self, _e: &mut Emit<'_>, _site: &ProbeSite, _env: &Env) {}
+    fn enter(&self, _e: &mut Builder<'_, '_>, _site: &ProbeSite, _env: &Env) {}
     /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
     /// Why none of this kind can be attached, where that is so.
     fn unavailable(&self, _env: &Env) -> Option<String> {
         None
@@ -356,7 +356,7 @@ fn on_a_binary(env: &Env) -> ProgramType {
 }
 
 /// What a perf event's program offers: its context, which starts with the registers.
-fn perf_context<'c>(e: &mut Emit<'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c> {
+fn perf_context<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, which: &ArgRef, ty: &Type) -> Operand<'c> {
     match which {
         ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
         ArgRef::Index(_) | ArgRef::Retval | ArgRef::Func | ArgRef::All | ArgRef::Named(_) => {
@@ -399,10 +399,10 @@ fn missing(span: Span, m: Missing) -> Diagnostic {
 
 /// `args` as a whole: a record of all fields, each loaded by its kind's own means. `ty` is the record.
 fn load_all<'c>(
-    e: &mut Emit<'c>,
+    e: &mut Builder<'_, 'c>,
     context: &Result<Context, Diagnostic>,
     ty: &Type,
-    load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
+    load: impl FnMut(&mut Builder<'_, 'c>, &ContextField) -> Operand<'c>,
 ) -> Operand<'c> {
     let fields = context.as_ref().map(|c| c.fields.as_slice()).unwrap_or_default();
     load_fields(e, fields, ty, load)
@@ -410,10 +410,10 @@ fn load_all<'c>(
 
 /// See [`load_all`].
 fn load_fields<'c>(
-    e: &mut Emit<'c>,
+    e: &mut Builder<'_, 'c>,
     fields: &[std::rc::Rc<ContextField>],
     ty: &Type,
-    mut load: impl FnMut(&mut Emit<'c>, &ContextField) -> Operand<'c>,
+    mut load: impl FnMut(&mut Builder<'_, 'c>, &ContextField) -> Operand<'c>,
 ) -> Operand<'c> {
     let Type::Record(record) = ty else { return Operand::void() };
     let to = e.alloc(record.size);

@@ -6,7 +6,7 @@ use super::{
     ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, matches, missing,
 };
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Missing;
 use crate::types::{Int, Space, Type};
@@ -89,8 +89,8 @@ impl ProbeKind for RawTracepoint {
         ProgramType::RawTracepoint
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
-        let arg = |e: &mut Emit<'c>, n: u32, ty: &Type| {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+        let arg = |e: &mut Builder<'_, 'c>, n: u32, ty: &Type| {
             let v = e.once(&format!("arg{n}"), |e| e.load_ctx(n * 8, U64));
             match ty.as_int() {
                 Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),

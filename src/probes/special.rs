@@ -3,7 +3,7 @@
 
 use super::{ArgRef, Attach, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Missing;
 use crate::types::Type;
@@ -88,7 +88,7 @@ impl ProbeKind for Special {
         ProgramType::RawTracepoint
     }
 
-    fn load<'c>(&self, _e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, _e: &mut Builder<'_, 'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
         crate::bug!("{} offers no {which:?}", self.name())
     }
 

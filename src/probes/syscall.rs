@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 
 use super::{Attach, BodyNeeds, ContextFeatures, ContextField, Env, Lowering, ProbeSite};
-use crate::emit::{Emit, Helper, IntValue, Operand};
+use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::noreturn;
@@ -193,7 +193,7 @@ fn by_trampolines(calls: &[SystemCall], asks: &BodyNeeds, env: &Env) -> Option<L
 }
 
 /// Leaves a program that runs for calls of 32-bit programs too.
-pub fn leave_foreign_calls(e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
+pub fn leave_foreign_calls(e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
     if let Attach::Trampoline { function, .. } = &site.attach
         && function.starts_with(FUNCTION_WITHOUT_ARGUMENTS)
     {
@@ -203,7 +203,7 @@ pub fn leave_foreign_calls(e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
 
 /// Leaves the program in a 32-bit system call: its number means another one, and the kernel's own tracepoints leave it out too
 /// (`ARCH_TRACE_IGNORE_COMPAT_SYSCALLS`).
-pub fn leave_compat_calls(e: &mut Emit<'_>, env: &Env) {
+pub fn leave_compat_calls(e: &mut Builder<'_, '_>, env: &Env) {
     let Some(status) = compat_status_offset(env) else { return };
     let int = Int { bytes: 4, signed: false };
     // a kernel that takes CPU v4 (6.6) lets a typed task be read without a helper, which takes 8 ns
@@ -227,7 +227,7 @@ fn compat_status_offset(env: &Env) -> Option<u32> {
 }
 
 /// Loads a field of a system call's record, which a trampoline and the raw program find in the registers.
-pub fn load_field<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Option<Operand<'c>> {
+pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Option<Operand<'c>> {
     let event = site.name.rsplit(':').next().unwrap_or("");
     let call = of(CATEGORY, event)?;
     let by_trampoline = matches!(site.attach, Attach::Trampoline { .. });
@@ -251,7 +251,7 @@ pub fn load_field<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, f: &Context
 }
 
 /// A register of the caller's, in the `struct pt_regs` that both mechanisms pass first.
-fn register<'c>(e: &mut Emit<'c>, name: &str, offset: u32, typed: bool) -> IntValue<'c> {
+fn register<'c>(e: &mut Builder<'_, 'c>, name: &str, offset: u32, typed: bool) -> IntValue<'c> {
     e.once(name, |e| {
         if typed {
             let regs = e.load_ctx_pointer(0);

@@ -4,7 +4,7 @@
 
 use super::{ArgRef, Attach, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, SamplePeriod, matches};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Missing;
 use crate::types::Type;
@@ -92,7 +92,7 @@ impl ProbeKind for Timer {
         ProgramType::PerfEvent
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, _env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         super::perf_context(e, site, which, ty)
     }
 

@@ -9,7 +9,7 @@ use super::{
     ProgramType, matches, missing, parts, syscall,
 };
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand, Repr};
+use crate::emit::{Builder, Operand, Repr};
 use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::{DataLoc, Feature, Missing};
@@ -148,11 +148,11 @@ impl ProbeKind for Tracepoint {
         }
     }
 
-    fn enter(&self, e: &mut Emit<'_>, site: &ProbeSite, env: &Env) {
+    fn enter(&self, e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
         syscall::leave_foreign_calls(e, site, env);
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
             ArgRef::Named(f) if matches!(site.attach, Attach::RawTracepoint { .. }) => {
                 let raw = env.sys.raw_tracepoint(Self::names_of(site).1).unwrap_or_default();
@@ -196,13 +196,13 @@ fn raw_argument(raw: &[(String, Type)], f: &ContextField) -> Option<u32> {
     (same && f.field.bits.is_none() && f.place == FieldLocation::Record).then_some(at as u32)
 }
 
-fn load<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Operand<'c> {
+fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &ContextField) -> Operand<'c> {
     syscall::load_field(e, site, env, f).unwrap_or_else(|| load_field(e, f))
 }
 
-fn load_field<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
+fn load_field<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
-    let by_value = |e: &mut Emit<'c>, v| match ty.as_int() {
+    let by_value = |e: &mut Builder<'_, 'c>, v| match ty.as_int() {
         Some(int) => Operand::reg(ty.clone(), e.fit(v, int)),
         None => Operand::at(ty.clone(), v, Space::Kernel),
     };

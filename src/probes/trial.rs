@@ -2,7 +2,7 @@
 
 use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, missing, parts};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::settings::Mode;
 use crate::syntax::ast::AttachPoint;
 use crate::system::{Feature, Missing};
@@ -71,7 +71,7 @@ impl ProbeKind for Trial {
         ProgramType::RawTracepoint
     }
 
-    fn load<'c>(&self, _e: &mut Emit<'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, _e: &mut Builder<'_, 'c>, _site: &ProbeSite, _env: &Env, which: &ArgRef, _ty: &Type) -> Operand<'c> {
         crate::bug!("{} offers no {which:?}", self.name())
     }
 

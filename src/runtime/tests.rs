@@ -10,7 +10,7 @@ use crate::builtins::Lit;
 use crate::codegen::artifact::{Event, EventArg, Map, Program, Site};
 use crate::diag::Source;
 use crate::emit::Section;
-use crate::emit::{Context, Dumps, Emit, Helper, MapDef, MapKind};
+use crate::emit::{Builder, CodegenCx, CodegenOptions, Context, Dumps, Helper, MapDef, MapKind, ProgramCx, TargetFeatures};
 use crate::host::Reader;
 use crate::probes::{ProgramType, SamplePeriod};
 use crate::render::{Rendered, Renderer};
@@ -72,13 +72,13 @@ fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
 }
 
 /// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
-fn send(e: &mut Emit, event: u32) {
+fn send(e: &mut Builder, event: u32) {
     let value = crate::emit::Operand::u64(e.int(7));
     e.record(event, 16, &[crate::emit::RecordField { offset: 8, value, ty: Type::U64, var: false, length: None }]);
 }
 
 /// Adds one to element `key` of script map 0 (a hash of u64 to u64).
-fn count(e: &mut Emit, key: u64) {
+fn count(e: &mut Builder, key: u64) {
     let map = e.declare_map("map_0", COUNTS);
     let at = e.alloc(8);
     let key = e.int(key);
@@ -107,7 +107,7 @@ fn counts() -> Map {
 }
 
 /// Only for our own process: others may do as they like.
-fn ours(e: &mut Emit, then: impl FnOnce(&mut Emit)) {
+fn ours(e: &mut Builder, then: impl FnOnce(&mut Builder)) {
     let id = e.call(Helper::GetCurrentPidTgid, &[]);
     let tgid = e.shr(id, e.int(32), false);
     let mine = e.cmp(crate::emit::Cmp::Eq, tgid, e.int(std::process::id().into()));
@@ -125,12 +125,12 @@ fn says(text: &str) -> Event {
 }
 
 macro_rules! object {
-    ($e:ident, $body:block) => {{
-        let cx = Context::create();
+    ($cx:ident, $body:block) => {{
+        let context = Context::create();
         let source = Source { name: "t.bt".into(), text: "one\ntwo\nthree\n".into() };
-        let mut $e = Emit::new(&cx, std::slice::from_ref(&source), false, "GPL");
+        let $cx = CodegenCx::new(&context, std::slice::from_ref(&source), TargetFeatures::default(), CodegenOptions::default());
         $body
-        $e.build(Dumps::default()).unwrap_or_else(|e| panic!("{:?}", e.messages)).elf
+        $cx.build(Dumps::default()).unwrap_or_else(|e| panic!("{:?}", e.messages)).elf
     }};
 }
 
@@ -159,9 +159,9 @@ fn begin_and_end_in_order() {
     if skipped() {
         return;
     }
-    let elf = object!(e, {
+    let elf = object!(cx, {
         for (i, name) in ["b0", "b1", "e0"].into_iter().enumerate() {
-            e.begin_program(name, Section::of(ProgramType::RawTracepoint), &[name.into()]);
+            let mut e = cx.begin_program(name, Section::of(ProgramType::RawTracepoint), &[name.into()], ProgramCx::default());
             send(&mut e, i as u32);
             e.end_program(0);
         }
@@ -190,7 +190,7 @@ fn every_mechanism_counts_and_leaves() {
     }
     let sys = Live::new();
     let multi = sys.has(crate::system::Feature::UprobeMulti);
-    let elf = object!(e, {
+    let elf = object!(cx, {
         let all = [
             ("tp", ProgramType::Tracepoint, 1),
             ("raw", ProgramType::RawTracepoint, 2),
@@ -199,14 +199,14 @@ fn every_mechanism_counts_and_leaves() {
             ("m", ProgramType::UprobeMulti, 6),
         ];
         for (name, ty, key) in all {
-            e.begin_program(name, Section::of(ty), &[name.into()]);
+            let mut e = cx.begin_program(name, Section::of(ty), &[name.into()], ProgramCx::default());
             ours(&mut e, |e| count(e, key));
             e.end_program(0);
         }
-        e.begin_program("t", Section::of(ProgramType::PerfEvent), &["t".into()]);
+        let mut e = cx.begin_program("t", Section::of(ProgramType::PerfEvent), &["t".into()], ProgramCx::default());
         count(&mut e, 7);
         e.end_program(0);
-        e.begin_program("tick", Section::of(ProgramType::PerfEvent), &["tick".into()]);
+        let mut e = cx.begin_program("tick", Section::of(ProgramType::PerfEvent), &["tick".into()], ProgramCx::default());
         send(&mut e, 0);
         e.end_program(0);
     });
@@ -331,9 +331,9 @@ fn order_of_declaration() {
         cases.push((ProgramType::UprobeMulti, uprobe));
     }
     for (ty, attach) in cases {
-        let elf = object!(e, {
+        let elf = object!(cx, {
             for i in 0..3u32 {
-                e.begin_program(&format!("p{i}"), Section::of(ty), &["p".into()]);
+                let mut e = cx.begin_program(&format!("p{i}"), Section::of(ty), &["p".into()], ProgramCx::default());
                 ours(&mut e, |e| send(e, i));
                 e.end_program(0);
             }
@@ -368,8 +368,8 @@ fn refused_programs_name_their_line() {
     if skipped() {
         return;
     }
-    let elf = object!(e, {
-        e.begin_program("bad", Section::of(ProgramType::RawTracepoint), &["bad".into()]);
+    let elf = object!(cx, {
+        let mut e = cx.begin_program("bad", Section::of(ProgramType::RawTracepoint), &["bad".into()], ProgramCx::default());
         e.at(0, 2, 5);
         let map = e.declare_map("map_0", COUNTS);
         let key = e.alloc(8);
@@ -404,10 +404,10 @@ fn failures_to_attach_name_the_probe() {
     if skipped() {
         return;
     }
-    let elf = object!(e, {
-        e.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()]);
+    let elf = object!(cx, {
+        let e = cx.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
         e.end_program(0);
-        e.begin_program("b", Section::of(ProgramType::RawTracepoint), &["b".into()]);
+        let e = cx.begin_program("b", Section::of(ProgramType::RawTracepoint), &["b".into()], ProgramCx::default());
         e.end_program(0);
     });
     let manifest = Manifest {
@@ -434,8 +434,8 @@ fn nothing_is_lost_in_silence() {
     if skipped() {
         return;
     }
-    let elf = object!(e, {
-        e.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()]);
+    let elf = object!(cx, {
+        let mut e = cx.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
         ours(&mut e, |e| {
             count(e, 1);
             send(e, 0);
@@ -503,8 +503,8 @@ fn a_slow_record_has_none_lost() {
     if skipped() {
         return;
     }
-    let elf = object!(e, {
-        e.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()]);
+    let elf = object!(cx, {
+        let mut e = cx.begin_program("p", Section::of(ProgramType::RawTracepoint), &["p".into()], ProgramCx::default());
         ours(&mut e, |e| send(e, 0));
         e.end_program(0);
     });

@@ -145,7 +145,7 @@ pub enum Feature {
     Override,
     /// Maps' keys have [`SHORT_KEY`] bytes at most (until Linux 5.11).
     ShortKeys,
-    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Emit::keep_own_stack`.
+    /// Programs may be given a stack per CPU by the JIT, whatever their type: see `Builder::keep_own_stack`.
     SharedStacks,
     /// `BPF_LINK_TYPE_KPROBE_MULTI`.
     KprobeMulti,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Helper, IntValue, Operand, PointerValue};
+use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
 use crate::system::machine::registers::{ARGS, AX, GO_ARGS, IP, SP};
 use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::mangled};
@@ -88,7 +88,7 @@ fn abi(site: &ProbeSite) -> Abi {
 }
 
 /// An argument by its number.
-fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
+fn numbered<'c>(e: &mut Builder<'_, 'c>, n: u32, abi: Abi) -> IntValue<'c> {
     let registers: &[u32] = match abi {
         Abi::SystemV => &ARGS,
         Abi::Go => &GO_ARGS,
@@ -105,7 +105,7 @@ fn numbered<'c>(e: &mut Emit<'c>, n: u32, abi: Abi) -> IntValue<'c> {
 }
 
 /// An argument by its name.
-fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
+fn argument<'c>(e: &mut Builder<'_, 'c>, f: &ContextField) -> Operand<'c> {
     let ty = f.field.ty.clone();
     match &f.place {
         FieldLocation::Argument(place) => match (place.pieces.as_slice(), ty.as_int()) {
@@ -145,12 +145,12 @@ fn argument<'c>(e: &mut Emit<'c>, f: &ContextField) -> Operand<'c> {
 }
 
 /// A register of the context, whole.
-fn register<'c>(e: &mut Emit<'c>, offset: u32) -> IntValue<'c> {
+fn register<'c>(e: &mut Builder<'_, 'c>, offset: u32) -> IntValue<'c> {
     e.once(&format!("register {offset}"), |e| e.load_ctx(offset, U64))
 }
 
 /// The address of a piece in memory, `skip` bytes into it.
-fn address<'c>(e: &mut Emit<'c>, register_at: u32, by: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
+fn address<'c>(e: &mut Builder<'_, 'c>, register_at: u32, by: i64, then: Option<i64>, skip: u32) -> IntValue<'c> {
     let base = register(e, register_at);
     let into = |by: i64| by.wrapping_add(skip.into()) as u64;
     match then {
@@ -164,7 +164,7 @@ fn address<'c>(e: &mut Emit<'c>, register_at: u32, by: i64, then: Option<i64>, s
 }
 
 /// An integer that begins `skip` bytes into a piece.
-fn piece<'c>(e: &mut Emit<'c>, from: Source, skip: u32, int: Int) -> IntValue<'c> {
+fn piece<'c>(e: &mut Builder<'_, 'c>, from: Source, skip: u32, int: Int) -> IntValue<'c> {
     match from {
         Source::Register { register: r, above } => {
             let whole = register(e, r);
@@ -181,7 +181,7 @@ fn piece<'c>(e: &mut Emit<'c>, from: Source, skip: u32, int: Int) -> IntValue<'c
 }
 
 /// Puts a piece where a value is put together: in parts that are at multiples of their size there.
-fn put_piece<'c>(e: &mut Emit<'c>, to: PointerValue<'c>, at: u32, size: u32, from: Source) {
+fn put_piece<'c>(e: &mut Builder<'_, 'c>, to: PointerValue<'c>, at: u32, size: u32, from: Source) {
     let mut done = 0;
     while done < size {
         let here = at + done;
@@ -306,7 +306,7 @@ impl ProbeKind for Uprobe {
         super::on_a_binary(env)
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
             ArgRef::Index(n) => numbered(e, *n, abi(site)),
             ArgRef::Retval => e.once("retval", |e| e.load_ctx(AX, U64)),

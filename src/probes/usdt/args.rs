@@ -10,7 +10,7 @@
 //! | `8f@%xmm0` | floating point: no BPF program can read it |
 
 use super::super::{Attach, Env, ProbeSite};
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::system::Binary;
 use crate::system::machine::registers::{IP, REGISTERS};
 use crate::types::{Int, Space, Type};
@@ -143,7 +143,7 @@ fn address(binary: &Binary, symbol: &str) -> Option<u64> {
 }
 
 /// The n-th argument's value.
-pub fn load<'c>(e: &mut Emit<'c>, site: &ProbeSite, env: &Env, n: u32, ty: &Type) -> Operand<'c> {
+pub fn load<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, n: u32, ty: &Type) -> Operand<'c> {
     let Attach::Usdt { path, addr, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
     let Some(Arg { int: Some(int), at, .. }) = parse(args).into_iter().nth(n as usize) else {
         crate::bug!("{} has no argument {n}", site.name)

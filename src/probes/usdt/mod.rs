@@ -8,7 +8,7 @@ mod args;
 use super::uprobe::as_asked;
 use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, matches, missing};
 use crate::diag::Diagnostic;
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::{Marker, Missing};
 use crate::types::{Space, Type};
@@ -113,7 +113,7 @@ impl ProbeKind for Usdt {
         super::on_a_binary(env)
     }
 
-    fn load<'c>(&self, e: &mut Emit<'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
+    fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         match which {
             ArgRef::Index(n) => args::load(e, site, env, *n, ty),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),

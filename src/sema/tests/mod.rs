@@ -8,7 +8,7 @@ use super::dump::dump;
 use super::{Tables, check_with};
 use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, KernelRead, Lit, Lower, Param, Returns};
 use crate::diag::{Diagnostic, Diagnostics, Source};
-use crate::emit::{Emit, Operand};
+use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
 use crate::settings::Settings;
 use crate::syntax::ast::AttachPoint;
@@ -19,14 +19,14 @@ use crate::value::Value;
 mod promise;
 mod random;
 
-fn code<'c>(_: &mut Emit<'c>, _: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
+fn code<'c>(_: &mut Builder<'_, 'c>, _: &CallSite, _: &[Operand<'c>]) -> Operand<'c> {
     unreachable!("nothing is emitted in these tests")
 }
-fn update<'c>(_: &mut Emit<'c>, _: &CallSite, _: Operand<'c>, _: &[Operand<'c>]) {}
-fn step<'c>(_: &mut Emit<'c>, acc: [Operand<'c>; 2], _: Operand<'c>) -> [Operand<'c>; 2] {
+fn update<'c>(_: &mut Builder<'_, 'c>, _: &CallSite, _: Operand<'c>, _: &[Operand<'c>]) {}
+fn step<'c>(_: &mut Builder<'_, 'c>, acc: [Operand<'c>; 2], _: Operand<'c>) -> [Operand<'c>; 2] {
     acc
 }
-fn finish<'c>(_: &mut Emit<'c>, [a, _]: [Operand<'c>; 2]) -> Operand<'c> {
+fn finish<'c>(_: &mut Builder<'_, 'c>, [a, _]: [Operand<'c>; 2]) -> Operand<'c> {
     a
 }
 
@@ -217,7 +217,7 @@ impl ProbeKind for Kind {
     fn program(&self, _: &ProbeSite, _: &Env) -> ProgramType {
         ProgramType::RawTracepoint
     }
-    fn load<'c>(&self, _: &mut Emit<'c>, _: &ProbeSite, _: &Env, _: &ArgRef, _: &Type) -> Operand<'c> {
+    fn load<'c>(&self, _: &mut Builder<'_, 'c>, _: &ProbeSite, _: &Env, _: &ArgRef, _: &Type) -> Operand<'c> {
         unreachable!("nothing is emitted in these tests")
     }
     fn list(&self, _: &[String], _: &Env, _: &mut dyn FnMut(&str)) -> Result<(), crate::system::Missing> {

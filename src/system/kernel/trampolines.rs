@@ -59,7 +59,7 @@ const ROWS: &[&str] = &[
     "preempt_count_sub",
     // the time that a program takes, where the kernel counts it (kernel.bpf_stats_enabled)
     "sched_clock",
-    // what programs call to see whether they run already, where the kernel does not look: see `Emit::enter_alone`
+    // what programs call to see whether they run already, where the kernel does not look: see `Builder::enter_alone`
     "bpf_get_smp_processor_id",
 ];
 

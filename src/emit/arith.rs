@@ -1,0 +1,172 @@
+//! Constants, arithmetic and comparisons in registers.
+
+use inkwell::IntPredicate;
+use inkwell::types::IntType;
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+
+use super::{Builder, Cmp, Operand, Repr, ok};
+use crate::bug;
+use crate::types::Int;
+
+impl<'c> Builder<'_, 'c> {
+    /// A comparison, as a bool in a register (0 or 1).
+    pub fn cmp(&self, op: Cmp, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let bit = self.cmp_bit(op, a, b);
+        ok(self.b.build_int_z_extend(bit, self.i64t(), ""))
+    }
+
+    pub(super) fn cmp_bit(&self, op: Cmp, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let p = match op {
+            Cmp::Eq => IntPredicate::EQ,
+            Cmp::Ne => IntPredicate::NE,
+            Cmp::Ult => IntPredicate::ULT,
+            Cmp::Ule => IntPredicate::ULE,
+            Cmp::Ugt => IntPredicate::UGT,
+            Cmp::Uge => IntPredicate::UGE,
+            Cmp::Slt => IntPredicate::SLT,
+            Cmp::Sle => IntPredicate::SLE,
+            Cmp::Sgt => IntPredicate::SGT,
+            Cmp::Sge => IntPredicate::SGE,
+        };
+        ok(self.b.build_int_compare(p, a, b, ""))
+    }
+
+    /// `a + b`
+    pub fn add(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_int_add(a, b, ""))
+    }
+
+    /// `a - b`
+    pub fn sub(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_int_sub(a, b, ""))
+    }
+
+    /// `a * b`
+    pub fn mul(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_int_mul(a, b, ""))
+    }
+
+    /// `a & b`
+    pub fn and(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_and(a, b, ""))
+    }
+
+    /// `a | b`
+    pub fn or(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_or(a, b, ""))
+    }
+
+    /// `a ^ b`
+    pub fn xor(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_xor(a, b, ""))
+    }
+
+    /// `a << b`; BPF uses the low six bits of `b`, and so does this (LLVM alone leaves more undefined).
+    pub fn shl(&self, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let b = self.and(b, self.int(63));
+        ok(self.b.build_left_shift(a, b, ""))
+    }
+
+    /// `a >> b`, of a signed value or not; low six bits of `b`.
+    pub fn shr(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool) -> IntValue<'c> {
+        let b = self.and(b, self.int(63));
+        ok(self.b.build_right_shift(a, b, signed, ""))
+    }
+
+    /// `a / b` or `a % b`; of a zero `b`, LLVM leaves it undefined: the caller has seen to that.
+    /// Signed division is built from unsigned, truncating toward zero, where the CPU version lacks it or the divisor may be -1: of the
+    /// least number divided by -1, LLVM's `sdiv` is undefined and some kernels trap. Here it is itself, and the remainder 0.
+    pub fn div(&self, a: IntValue<'c>, b: IntValue<'c>, signed: bool, remainder: bool) -> IntValue<'c> {
+        // Of `a * b / a != b` and `-1 / a < b` LLVM makes a multiplication of 128 bits, which BPF does not have.
+        let a = if remainder || (a.is_const() && b.is_const()) { a } else { self.opaque(a) };
+        let has_sdiv = self.target.v4 && b.get_sign_extended_constant().is_some_and(|n| n != 0 && n != -1);
+        match (signed, remainder) {
+            (false, false) => ok(self.b.build_int_unsigned_div(a, b, "")),
+            (false, true) => ok(self.b.build_int_unsigned_rem(a, b, "")),
+            (true, false) if has_sdiv => ok(self.b.build_int_signed_div(a, b, "")),
+            (true, true) if has_sdiv => ok(self.b.build_int_signed_rem(a, b, "")),
+            (true, _) => {
+                let (sa, sb) = (self.shr(a, self.int(63), true), self.shr(b, self.int(63), true));
+                let magnitude = |v, s| self.sub(self.xor(v, s), s);
+                let (ua, ub) = (magnitude(a, sa), magnitude(b, sb));
+                if remainder {
+                    magnitude(ok(self.b.build_int_unsigned_rem(ua, ub, "")), sa)
+                } else {
+                    magnitude(ok(self.b.build_int_unsigned_div(ua, ub, "")), self.xor(sa, sb))
+                }
+            }
+        }
+    }
+
+    /// `c != 0 ? a : b`, both already computed.
+    pub fn select(&self, c: IntValue<'c>, a: IntValue<'c>, b: IntValue<'c>) -> IntValue<'c> {
+        let bit = self.cmp_bit(Cmp::Ne, c, self.int(0));
+        let BasicValueEnum::IntValue(v) = ok(self.b.build_select(bit, a, b, "")) else {
+            bug!("a select of integers is one");
+        };
+        v
+    }
+
+    /// Cuts a value to a width and extends it again by the sign: what a cast does.
+    pub fn fit(&self, value: IntValue<'c>, int: Int) -> IntValue<'c> {
+        if int.bytes >= 8 {
+            return value;
+        }
+        let narrow = self.narrow(value, int.bytes);
+        let wide = self.i64t();
+        if int.signed { ok(self.b.build_int_s_extend(narrow, wide, "")) } else { ok(self.b.build_int_z_extend(narrow, wide, "")) }
+    }
+
+    pub(super) fn narrow(&self, value: IntValue<'c>, bytes: u8) -> IntValue<'c> {
+        match bytes {
+            8 => value,
+            n => ok(self.b.build_int_truncate(value, self.width(n), "")),
+        }
+    }
+
+    pub(super) fn width(&self, bytes: u8) -> IntType<'c> {
+        match bytes {
+            1 => self.llcx.i8_type(),
+            2 => self.llcx.i16_type(),
+            4 => self.llcx.i32_type(),
+            _ => self.llcx.i64_type(),
+        }
+    }
+
+    /// Hides a value's origin from LLVM, so that a bound put on it afterwards is kept where the verifier sees it.
+    pub fn opaque(&self, value: IntValue<'c>) -> IntValue<'c> {
+        let ty = self.i64t().fn_type(&[self.i64t().into()], false);
+        let asm = self.llcx.create_inline_asm(ty, String::new(), "=r,0".into(), true, false, None, false);
+        let call = ok(self.b.build_indirect_call(ty, asm, &[value.into()], ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("an asm of i64 gives i64"),
+        }
+    }
+
+    /// An address as a number like others, so that the verifier lets the program calculate with it: it takes what comes out
+    /// of a change of the bytes' order for any number (`check_alu_op` of kernel/bpf/verifier.c). What it leads to can then be
+    /// had through helpers alone.
+    pub fn mere_number(&self, addr: IntValue<'c>) -> IntValue<'c> {
+        let hidden = self.opaque(self.swap_bytes(addr, 8));
+        self.swap_bytes(hidden, 8)
+    }
+
+    /// A pointer's address as a number.
+    pub fn addr(&self, ptr: PointerValue<'c>) -> IntValue<'c> {
+        ok(self.b.build_ptr_to_int(ptr, self.i64t(), ""))
+    }
+
+    /// The number in a scalar operand.
+    pub fn scalar(&self, op: &Operand<'c>) -> IntValue<'c> {
+        match op.repr {
+            Repr::Reg(v) => v,
+            Repr::Mem(ptr, _) => match op.ty.as_int() {
+                Some(int) => self.load(ptr, 0, int),
+                None => self.addr(ptr),
+            },
+            Repr::At(addr, _) => addr,
+            Repr::None => self.int(0),
+        }
+    }
+}

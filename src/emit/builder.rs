@@ -1,0 +1,380 @@
+//! The function under construction: where it begins and ends, and what holds while a part of it is built.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
+use std::rc::Rc;
+
+use inkwell::basic_block::BasicBlock;
+use inkwell::builder::Builder as LlvmBuilder;
+use inkwell::debug_info::{DIScope, DISubprogram};
+use inkwell::module::Linkage;
+use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
+
+use super::temporaries::Temporaries;
+use super::{CodegenCx, Helper, MapDef, MapKind, ProgramRow, ProgramType, Section, flow, ok, shared};
+use crate::bug;
+use crate::diag::Span;
+use crate::types::Space;
+
+/// Builds a function of the module, and those within it that helpers and others call.
+pub struct Builder<'a, 'c> {
+    pub(super) cx: &'a CodegenCx<'c>,
+    pub(super) b: LlvmBuilder<'c>,
+    /// The program that the function is, or is part of.
+    pub program: ProgramCx,
+    pub(super) fun: FunctionCx<'c>,
+    /// What holds here.
+    pub scope: Scope,
+}
+
+impl<'c> Deref for Builder<'_, 'c> {
+    type Target = CodegenCx<'c>;
+
+    fn deref(&self) -> &CodegenCx<'c> {
+        self.cx
+    }
+}
+
+/// What is fixed for a program, and for all functions that are made for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgramCx {
+    /// Number of the probe: for what is counted of each.
+    pub probe: u32,
+    /// What pointers from this probe lead into when nothing else says.
+    pub space: Space,
+    /// All its sites are at functions' first instructions, where the stack pointer leads to the return address.
+    pub at_entry: bool,
+    /// It is run by hand, at the begin or the end: it sends nothing once a program has asked for the end of the run.
+    pub by_hand: bool,
+    /// It is long: what stands in many places becomes a function.
+    pub long: bool,
+    /// Nobody reads what it reports.
+    pub quiet: bool,
+    /// Its type, which the builder fills in; none for a part of a program.
+    pub ty: Option<ProgramType>,
+}
+
+/// What holds for what is built now, and not for what comes after: see [`Builder::scoped`].
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// Where the code comes from: byte offsets in the script.
+    pub span: Span,
+    /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
+    pub pad: bool,
+    /// Pointers are wanted as the verifier knows them, not as numbers to calculate with.
+    pub trusts: bool,
+    /// So deep in functions that one more calls no other: the kernel calls eight at most.
+    pub deep: bool,
+    /// Helpers' calls are not to be merged with equal ones.
+    pub(super) apart: bool,
+    /// Within [`Builder::outlined`].
+    pub(super) outlining: bool,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self { span: Span::default(), pad: true, trusts: false, deep: false, apart: false, outlining: false }
+    }
+}
+
+/// The function's own state.
+pub(super) struct FunctionCx<'c> {
+    pub function: FunctionValue<'c>,
+    pub scope: DISubprogram<'c>,
+    /// The same in another file, by source.
+    pub scopes: BTreeMap<u16, DIScope<'c>>,
+    /// Holds the allocas; branches to the body at the end.
+    pub entry: BasicBlock<'c>,
+    pub exit: BasicBlock<'c>,
+    pub result: PointerValue<'c>,
+    /// Where the scratch slot is taken, when one is needed: an empty block and the block after it.
+    pub acquire: (BasicBlock<'c>, BasicBlock<'c>),
+    /// The slot's address, or null.
+    pub slot: PointerValue<'c>,
+    pub temporaries: Temporaries<'c>,
+    /// Values already computed, by scope.
+    pub once: Vec<HashMap<String, BasicValueEnum<'c>>>,
+    pub loops: Vec<flow::Loop<'c>>,
+    /// The names of the program's sites, and the register that says which one fired.
+    pub sites: Rc<[String]>,
+    pub site: Option<IntValue<'c>>,
+    /// The program's context, where it is not the function's own parameter.
+    pub context: Option<PointerValue<'c>>,
+    /// Something asked for the context.
+    pub used_context: Cell<bool>,
+    /// See [`Builder::own_frames`].
+    pub own_frames: u64,
+    /// The program that it is, or is of; none for functions that several programs call.
+    pub section: Option<Section>,
+    /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
+    pub can_sleep: bool,
+    pub sleeps: bool,
+}
+
+impl<'c> FunctionCx<'c> {
+    /// A function that has these blocks, and none of a program's members.
+    pub fn new(function: FunctionValue<'c>, scope: DISubprogram<'c>, blocks: Blocks<'c>, temporaries: Temporaries<'c>) -> Self {
+        let Blocks { entry, exit, result, slot, acquire } = blocks;
+        Self {
+            function,
+            scope,
+            scopes: BTreeMap::new(),
+            entry,
+            exit,
+            result,
+            acquire,
+            slot,
+            temporaries,
+            once: vec![HashMap::new()],
+            loops: Vec::new(),
+            sites: Rc::default(),
+            site: None,
+            context: None,
+            used_context: Cell::new(false),
+            own_frames: 0,
+            section: None,
+            can_sleep: false,
+            sleeps: false,
+        }
+    }
+}
+
+/// What every function starts with.
+pub(super) struct Blocks<'c> {
+    pub entry: BasicBlock<'c>,
+    pub exit: BasicBlock<'c>,
+    pub result: PointerValue<'c>,
+    pub slot: PointerValue<'c>,
+    pub acquire: (BasicBlock<'c>, BasicBlock<'c>),
+}
+
+impl<'c> CodegenCx<'c> {
+    /// Starts a program; `sites` are the values that `probe` may have in it.
+    pub fn begin_program(&self, name: &str, section: Section, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
+        self.begin(name, Some(section), sites, program)
+    }
+
+    /// Starts a function that a program of several parts calls: see [`CodegenCx::session`]. It ends as a program does.
+    pub fn begin_part(&self, name: &str, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
+        let e = self.begin(name, None, sites, program);
+        // of two parts, the caller's stack has no room
+        self.never_inline(e.fun.function);
+        e
+    }
+
+    fn begin(&self, name: &str, section: Option<Section>, sites: &[String], program: ProgramCx) -> Builder<'_, 'c> {
+        let ty = self.i64t().fn_type(&[self.ptrt().into()], false);
+        let linkage = if section.is_some() { Linkage::External } else { Linkage::Internal };
+        let function = self.module.add_function(name, ty, Some(linkage));
+        function.set_section(section.as_ref().map(|s| s.name(false)).as_deref());
+        let scope = self.describe_function(function, name, section.is_none(), &[]);
+        let entry = self.llcx.append_basic_block(function, "entry");
+        let acquire = self.llcx.append_basic_block(function, "acquire");
+        let body = self.llcx.append_basic_block(function, "body");
+        let exit = self.llcx.append_basic_block(function, "exit");
+        let b = self.llcx.create_builder();
+        b.position_at_end(entry);
+        let result = ok(b.build_alloca(self.i64t(), "result"));
+        let slot = ok(b.build_alloca(self.ptrt(), "slot"));
+        b.position_at_end(body);
+        let blocks = Blocks { entry, exit, result, slot, acquire: (acquire, body) };
+        let program = ProgramCx { ty: section.as_ref().map(|s| s.ty), ..program };
+        let fun = FunctionCx {
+            sites: sites.into(),
+            own_frames: program.row().map_or(0, |row| row.own_frames),
+            can_sleep: program.sleeps_on(self),
+            section,
+            ..FunctionCx::new(function, scope, blocks, Temporaries::new(0))
+        };
+        let mut e = Builder { cx: self, b, program, fun, scope: Scope::default() };
+        e.at(0, 1, 1);
+        if program.row().is_some_and(|row| row.in_user_space) && self.target.shared_stacks {
+            e.keep_own_stack();
+        }
+        e
+    }
+}
+
+impl ProgramCx {
+    fn row(&self) -> Option<&'static ProgramRow> {
+        self.ty.map(ProgramType::row)
+    }
+
+    /// It may run on a CPU where it has begun and has not ended: its task was preempted, and another came by. The kernel
+    /// counts others as missed (`recursion_misses`) rather than let them.
+    pub(super) fn overlaps(&self) -> bool {
+        self.row().is_some_and(|row| row.overlaps)
+    }
+
+    /// It may sleep on such a kernel: see `double_buffer.rs`.
+    pub(super) fn sleeps_on(&self, cx: &CodegenCx) -> bool {
+        self.row().is_some_and(|row| row.in_user_space) && cx.target.may_sleep && !cx.target.shared_stacks
+    }
+}
+
+impl<'c> Builder<'_, 'c> {
+    /// Has `body` build code of which something else holds than of what is around it.
+    pub fn scoped<T>(&mut self, change: impl FnOnce(&mut Scope), body: impl FnOnce(&mut Self) -> T) -> T {
+        let around = self.scope;
+        change(&mut self.scope);
+        let made = body(self);
+        self.scope = around;
+        made
+    }
+
+    /// What is built from here on comes from this line and column, from 1, of the source of this index.
+    pub fn at(&mut self, source: u16, line: u32, column: u32) {
+        let here = self.cx.debug.location(&mut self.fun, source, line, column);
+        self.b.set_current_debug_location(here);
+    }
+
+    /// Has the program run on the task's own stack. Since Linux 6.13 the JIT may give a program one stack per CPU instead
+    /// (kernel/bpf/verifier.c, `bpf_enable_priv_stack`), on the ground that no program of its type runs twice at a time on a
+    /// CPU. A uprobe's does, when its task sleeps or is preempted and another comes to the same place: the two then write
+    /// over each other's stack, and the kernel crashes. Programs with a tail call are left out of this; so here is one
+    /// that never happens.
+    fn keep_own_stack(&mut self) {
+        let never = self.start(std::mem::offset_of!(shared::Start, never));
+        // programs that share such a map must be attached in the same way
+        let name = if self.row().is_some_and(|row| row.multi) { "none_multi" } else { "none" };
+        let programs = self.declare_map(name, MapDef { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags: 0 });
+        self.if_(never, |e| {
+            let (ctx, first) = (e.ctx(), e.int(0));
+            e.call(Helper::TailCall, &[ctx.into(), programs.into(), first.into()]);
+        });
+    }
+
+    /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.
+    pub fn allow_scratch_here(&mut self) {
+        if self.fun.temporaries.scratch_used {
+            return;
+        }
+        // the old place is passed through
+        let (old, after) = self.fun.acquire;
+        let here = self.here();
+        let acquire = self.new_block("acquire");
+        let next = self.new_block("work");
+        self.b.position_at_end(old);
+        ok(self.b.build_unconditional_branch(after));
+        self.b.position_at_end(here);
+        ok(self.b.build_unconditional_branch(acquire));
+        self.fun.acquire = (acquire, next);
+        self.b.position_at_end(next);
+    }
+
+    /// Ends the program; `default` is what it returns when the script does not say.
+    pub fn end_program(mut self, default: u64) {
+        let exit = self.fun.exit;
+        ok(self.b.build_unconditional_branch(exit));
+        let f = &self.fun;
+        let (entry, result, slot, used) = (f.entry, f.result, f.slot, f.temporaries.scratch_used);
+        let (acquire, after) = f.acquire;
+        self.b.position_at_end(entry);
+        let zero = self.int(default);
+        ok(self.b.build_store(result, zero));
+        ok(self.b.build_store(slot, self.ptrt().const_null()));
+        let busy = (self.target.checks_recursion && self.in_trampoline()).then(|| self.enter_alone());
+        let sleeps = self.fun.sleeps;
+        if sleeps {
+            self.count_sleeper(1);
+        }
+        let first = self.first_acquire();
+        ok(self.b.build_unconditional_branch(first));
+        self.b.position_at_end(acquire);
+        if used {
+            self.acquire_scratch(after);
+        } else {
+            ok(self.b.build_unconditional_branch(after));
+        }
+        self.b.position_at_end(exit);
+        if used {
+            self.release_scratch();
+        }
+        if let Some(busy) = busy {
+            let free = self.int(0);
+            self.store_volatile(busy, free);
+        }
+        if sleeps {
+            self.count_sleeper(u64::MAX);
+        }
+        let value = ok(self.b.build_load(self.i64t(), result, "result"));
+        ok(self.b.build_return(Some(&value)));
+        if used {
+            let size = self.fun.temporaries.scratch_max.next_multiple_of(8);
+            self.scratch_size.set(self.scratch_size.get().max(size));
+        }
+        let FunctionCx { function, section, sleeps, .. } = self.fun;
+        if sleeps {
+            function.set_section(section.map(|s| s.name(true)).as_deref());
+        }
+    }
+
+    fn first_acquire(&self) -> BasicBlock<'c> {
+        match self.fun.entry.get_next_basic_block() {
+            Some(b) => b,
+            None => bug!("a program has an acquire block after its entry"),
+        }
+    }
+
+    /// The program's context: its only parameter.
+    pub fn ctx(&self) -> PointerValue<'c> {
+        self.fun.used_context.set(true);
+        if let Some(context) = self.fun.context {
+            return context;
+        }
+        match self.fun.function.get_first_param() {
+            Some(BasicValueEnum::PointerValue(p)) => p,
+            _ => bug!("a program's parameter is a pointer"),
+        }
+    }
+
+    /// Is this a program that a trampoline calls?
+    pub fn in_trampoline(&self) -> bool {
+        self.row().is_some_and(|row| row.by_trampoline)
+    }
+
+    /// Does `bpf_get_func_ip` tell it the traced function, of a trampoline?
+    pub fn knows_function(&self) -> bool {
+        self.row().is_some_and(|row| row.knows_function)
+    }
+
+    /// What is known of the type of the program under construction.
+    pub(super) fn row(&self) -> Option<&'static ProgramRow> {
+        self.fun.section.as_ref().map(|s| s.ty.row())
+    }
+
+    /// Is this a program that a raw tracepoint calls?
+    pub fn in_raw_tracepoint(&self) -> bool {
+        self.own_frames() > 0 && !self.in_trampoline()
+    }
+
+    /// With so many frames of its own does a kernel stack start that is taken here.
+    pub fn own_frames(&self) -> u64 {
+        self.fun.own_frames
+    }
+
+    /// The values that `probe` may have here.
+    pub fn site_names(&self) -> &[String] {
+        &self.fun.sites
+    }
+
+    /// Says which site fired, where the program found out by itself.
+    pub fn set_site(&mut self, index: IntValue<'c>) {
+        self.fun.site = Some(index);
+    }
+
+    /// Index of the site that fired: 0 where there is one only; the link's cookie where the program has not said.
+    pub fn site(&mut self) -> IntValue<'c> {
+        if self.fun.sites.len() < 2 {
+            return self.int(0);
+        }
+        if let Some(site) = self.fun.site {
+            return site;
+        }
+        self.once("site", |e| {
+            let ctx = e.ctx();
+            e.call(Helper::GetAttachCookie, &[ctx.into()])
+        })
+    }
+}

@@ -1,0 +1,268 @@
+//! Debug information: the places in the script, and the types by which the kernel and libbpf know functions, data and maps
+//! (LLVM makes BTF of them).
+
+use inkwell::AddressSpace;
+use inkwell::context::Context;
+use inkwell::debug_info::{
+    AsDIScope, DICompileUnit, DIFile, DILocation, DIScope, DISubprogram, DIType, DWARFEmissionKind, DWARFSourceLanguage, DebugInfoBuilder,
+};
+use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::module::Module;
+use inkwell::values::{AsValueRef, FunctionValue, GlobalValue};
+use llvm_sys::core::LLVMValueAsMetadata;
+use llvm_sys::debuginfo::{
+    LLVMDIBuilderCreateLexicalBlockFile, LLVMDIBuilderCreatePointerType, LLVMDIBuilderCreateReplaceableCompositeType,
+    LLVMMetadataReplaceAllUsesWith,
+};
+
+use super::builder::FunctionCx;
+use super::{KernelType, MapDef};
+use crate::bug;
+use crate::diag::{Source, short_names};
+
+/// Of a longer script the object has the lines' numbers only, not their text.
+const MOST_LINES: usize = 3000;
+
+/// The file of the debug information, with the script's text inside: otherwise LLVM opens a file of that name to print
+/// source lines. LLVM 19's C API cannot say this, its IR can.
+fn source_file<'c>(cx: &'c Context, name: &str, source: &Source) -> Option<DIFile<'c>> {
+    let escape = |text: &str| {
+        let mut out = String::with_capacity(text.len() + 16);
+        for b in text.bytes() {
+            match b {
+                b' '..=b'~' if b != b'"' && b != b'\\' => out.push(char::from(b)),
+                _ => out.push_str(&format!("\\{b:02X}")),
+            }
+        }
+        out
+    };
+    // LLVM's table of strings is searched from its start for each line (BTFStringTable::addString)
+    let text = if source.text.lines().nth(MOST_LINES).is_some() { "\n" } else { source.text.as_str() };
+    let ir = format!("!f = !{{!0}}\n!0 = !DIFile(filename: \"{}\", directory: \"\", source: \"{}\")\n", escape(name), escape(text));
+    let mut bytes = ir.into_bytes();
+    bytes.push(0);
+    let buffer = MemoryBuffer::create_from_memory_range_copy(&bytes, "source");
+    let module = cx.create_module_from_ir(buffer).ok()?;
+    let node = *module.get_global_metadata("f").first()?;
+    // SAFETY: the node belongs to the context, and DIFile is a transparent wrapper of a metadata reference (inkwell 0.11)
+    unsafe {
+        let md = LLVMValueAsMetadata(node.as_value_ref());
+        Some(std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIFile<'c>>(md))
+    }
+}
+
+/// A scope's part that is in another file: what was imported.
+fn in_file<'c>(di: &DebugInfoBuilder<'c>, scope: DIScope<'c>, file: DIFile<'c>) -> DIScope<'c> {
+    // SAFETY: both belong to the builder's module, and DIScope is a transparent wrapper of a metadata reference (inkwell 0.11)
+    unsafe {
+        let md = LLVMDIBuilderCreateLexicalBlockFile(di.as_mut_ptr(), scope.as_mut_ptr(), file.as_mut_ptr(), 0);
+        std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIScope<'c>>(md)
+    }
+}
+
+/// The module's debug information.
+pub(super) struct DebugInfo<'c> {
+    cx: &'c Context,
+    di: DebugInfoBuilder<'c>,
+    unit: DICompileUnit<'c>,
+    /// One for each of the script's sources.
+    files: Vec<DIFile<'c>>,
+}
+
+impl<'c> DebugInfo<'c> {
+    /// That of a module for these sources.
+    pub fn new(cx: &'c Context, module: &Module<'c>, sources: &[Source]) -> Self {
+        let (di, unit) = module.create_debug_info_builder(
+            true,
+            DWARFSourceLanguage::C,
+            sources.first().map_or(crate::diag::PROGRAM_NAME, |s| &s.name),
+            "",
+            "rbt",
+            true,
+            "",
+            0,
+            "",
+            DWARFEmissionKind::Full,
+            0,
+            false,
+            false,
+            "",
+            "",
+        );
+        let files = sources
+            .iter()
+            .zip(short_names(sources))
+            .map(|(s, name)| source_file(cx, &name, s).unwrap_or_else(|| unit.get_file()))
+            .collect();
+        Self { cx, di, unit, files }
+    }
+
+    /// All of it is there.
+    pub fn finalize(&self) {
+        self.di.finalize();
+    }
+
+    /// Line and column, from 1, of the source of this index, within a function.
+    pub fn location(&self, of: &mut FunctionCx<'c>, source: u16, line: u32, column: u32) -> DILocation<'c> {
+        let own = of.scope.as_debug_info_scope();
+        let scope = match self.files.get(usize::from(source)) {
+            Some(file) if source > 0 => *of.scopes.entry(source).or_insert_with(|| in_file(&self.di, own, *file)),
+            _ => own,
+        };
+        self.di.create_debug_location(self.cx, line, column, scope, None)
+    }
+
+    /// A function's first line.
+    pub fn start_of(&self, function: DISubprogram<'c>) -> DILocation<'c> {
+        self.di.create_debug_location(self.cx, 1, 1, function.as_debug_info_scope(), None)
+    }
+
+    /// The script's own file.
+    fn file(&self) -> DIFile<'c> {
+        self.files.first().copied().unwrap_or_else(|| self.unit.get_file())
+    }
+
+    /// Says what a function is: one of such parameters, that gives a number. The kernel does not ask for the parameters of
+    /// programs and of functions that it looks at with their callers, so they are left out.
+    pub fn describe_function(&self, function: FunctionValue<'c>, name: &str, internal: bool, params: &[DIType<'c>]) -> DISubprogram<'c> {
+        let long = self.long();
+        let ty = self.di.create_subroutine_type(self.file(), Some(long), params, 0);
+        let scope = self.di.create_function(self.unit.as_debug_info_scope(), name, None, self.file(), 1, ty, internal, true, 1, 0, true);
+        for (i, ty) in (0..).zip(params) {
+            // the kernel wants names for them in BTF
+            let (name, file) = (format!("arg{i}"), self.file());
+            self.di.create_parameter_variable(scope.as_debug_info_scope(), &name, i + 1, file, 1, *ty, true, 0);
+        }
+        function.set_subprogram(scope);
+        scope
+    }
+
+    /// Says what a function of the kernel's own is.
+    pub fn describe_kernel_function(&self, function: FunctionValue<'c>, name: &str, result: KernelType, params: &[KernelType]) {
+        let described: Vec<DIType> = params.iter().filter_map(|t| self.kernel_type(*t)).collect();
+        let ty = self.di.create_subroutine_type(self.file(), self.kernel_type(result), &described, 0);
+        let unit = self.unit.as_debug_info_scope();
+        let scope = self.di.create_function(unit, name, None, self.file(), 1, ty, false, false, 1, 0, true);
+        function.set_subprogram(scope);
+    }
+
+    fn kernel_type(&self, ty: KernelType) -> Option<DIType<'c>> {
+        let name = match ty {
+            KernelType::Nothing => return None,
+            KernelType::Number => return Some(self.long()),
+            KernelType::Anything => return Some(self.void_pointer()),
+            KernelType::Struct(name) => name,
+        };
+        // by name alone: libbpf and the kernel look at no more
+        let scope = self.unit.as_debug_info_scope();
+        let target = self.di.create_struct_type(scope, name, self.file(), 1, 0, 8, 0, None, &[], 0, None, "");
+        Some(self.di.create_pointer_type("", target.as_type(), 64, 64, AddressSpace::default()).as_type())
+    }
+
+    /// `void *`: a pointer to no type.
+    fn void_pointer(&self) -> DIType<'c> {
+        // SAFETY: no pointee means void; the name has no bytes; DIType as below
+        unsafe {
+            let md = LLVMDIBuilderCreatePointerType(self.di.as_mut_ptr(), std::ptr::null_mut(), 64, 64, 0, c"".as_ptr(), 0);
+            std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIType<'c>>(md)
+        }
+    }
+
+    /// A type that is decided later: see [`DebugInfo::decide`].
+    pub fn undecided(&self) -> DIType<'c> {
+        const DW_TAG_STRUCTURE_TYPE: u32 = 0x13;
+        let (name, file) = ("undecided", self.file());
+        // SAFETY: the strings are read with their lengths; DIType is a transparent wrapper of a metadata reference (inkwell 0.11)
+        unsafe {
+            let md = LLVMDIBuilderCreateReplaceableCompositeType(
+                self.di.as_mut_ptr(),
+                DW_TAG_STRUCTURE_TYPE,
+                name.as_ptr().cast(),
+                name.len(),
+                self.unit.as_debug_info_scope().as_mut_ptr(),
+                file.as_mut_ptr(),
+                1,
+                0,
+                64,
+                64,
+                0,
+                name.as_ptr().cast(),
+                0,
+            );
+            std::mem::transmute::<llvm_sys::prelude::LLVMMetadataRef, DIType<'c>>(md)
+        }
+    }
+
+    /// Decides it: a number, or a pointer to a struct of this name.
+    pub fn decide(&self, undecided: DIType<'c>, pointer_to: Option<&str>) {
+        let ty = match pointer_to {
+            Some(name) => {
+                let scope = self.unit.as_debug_info_scope();
+                let ty = self.di.create_struct_type(scope, name, self.file(), 0, 0, 8, 0, None, &[], 0, None, "").as_type();
+                self.di.create_pointer_type("", ty, 64, 64, AddressSpace::default()).as_type()
+            }
+            None => self.long(),
+        };
+        // SAFETY: the first is a temporary node that nothing else replaces, and is gone after this
+        unsafe { LLVMMetadataReplaceAllUsesWith(undecided.as_mut_ptr(), ty.as_mut_ptr()) }
+    }
+
+    fn basic(&self, name: &str, bits: u64) -> DIType<'c> {
+        const DW_ATE_SIGNED: u32 = 5;
+        match self.di.create_basic_type(name, bits, DW_ATE_SIGNED, 0) {
+            Ok(t) => t.as_type(),
+            Err(e) => bug!("a basic type: {e}"),
+        }
+    }
+
+    /// A pointer to so many bytes.
+    pub fn bytes_at(&self, size: u32) -> DIType<'c> {
+        let of =
+            self.di.create_array_type(self.basic("char", 8), u64::from(size) * 8, 8, std::slice::from_ref(&(0..i64::from(size)))).as_type();
+        self.di.create_pointer_type("", of, 64, 64, AddressSpace::default()).as_type()
+    }
+
+    pub fn long(&self) -> DIType<'c> {
+        self.basic("long", 64)
+    }
+
+    /// Says what a module's data is: words. libbpf lets only what BTF describes be mapped.
+    pub fn describe_data(&self, name: &str, global: GlobalValue<'c>, size: u32) {
+        let words = i64::from(size.div_ceil(8));
+        let shape = self.di.create_array_type(self.long(), words as u64 * 64, 64, std::slice::from_ref(&(0..words))).as_type();
+        let scope = self.unit.as_debug_info_scope();
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file(), 0, shape, false, None, None, 64);
+        global.set_metadata(var.as_metadata_value(self.cx), 0);
+    }
+
+    /// A map's definition as libbpf reads it: an anonymous struct whose members are pointers to arrays of as many
+    /// elements as the number says (`__uint` of libbpf's `bpf_helpers.h`).
+    pub fn describe_map(&self, name: &str, global: GlobalValue<'c>, def: MapDef) {
+        let int = self.basic("int", 32);
+        let scope = self.unit.as_debug_info_scope();
+        let number = |n: u32| {
+            let array = self.di.create_array_type(int, u64::from(n) * 32, 32, std::slice::from_ref(&(0..i64::from(n)))).as_type();
+            self.di.create_pointer_type("", array, 64, 64, AddressSpace::default()).as_type()
+        };
+        let ring = def.key_size == 0;
+        let all = [
+            ("type", def.kind as u32, true),
+            ("key_size", def.key_size, !ring),
+            ("value_size", def.value_size, !ring),
+            ("max_entries", def.max_entries, true),
+            ("map_flags", def.flags, def.flags != 0),
+        ];
+        let members: Vec<DIType> = all
+            .iter()
+            .filter(|(_, _, wanted)| *wanted)
+            .enumerate()
+            .map(|(i, (name, n, _))| {
+                self.di.create_member_type(scope, name, self.file(), 0, 64, 64, i as u64 * 64, 0, number(*n)).as_type()
+            })
+            .collect();
+        let bits = members.len() as u64 * 64;
+        let ty = self.di.create_struct_type(scope, "", self.file(), 0, bits, 64, 0, None, &members, 0, None, "").as_type();
+        let var = self.di.create_global_variable_expression(scope, name, "", self.file(), 0, ty, false, None, None, 64);
+        global.set_metadata(var.as_metadata_value(self.cx), 0);
+    }
+}

@@ -1,0 +1,216 @@
+//! The module under construction, and what is fixed for all of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use inkwell::AddressSpace;
+use inkwell::attributes::{Attribute, AttributeLoc};
+use inkwell::context::Context;
+use inkwell::debug_info::{DISubprogram, DIType};
+use inkwell::module::{Linkage, Module};
+use inkwell::targets::TargetMachine;
+use inkwell::types::{IntType, PointerType};
+use inkwell::values::{FunctionValue, GlobalValue, IntValue, PointerValue};
+
+use super::debug_info::DebugInfo;
+use super::{Errors, Helper, MapDef, Problem, Slots};
+use crate::diag::Diagnostic;
+
+/// What the kernel that the programs are for has, as far as their code depends on it.
+#[derive(Clone, Debug)]
+pub struct TargetFeatures {
+    /// It takes instructions of BPF's CPU version 4.
+    pub v4: bool,
+    /// Its atomic instructions give back what was there: see `acquire_scratch`.
+    pub fetches: bool,
+    /// Its trampolines do not keep a program from calling itself, so programs do: see `enter_alone`.
+    pub checks_recursion: bool,
+    /// Helpers that it has not, each with what would have it.
+    pub lacks: Vec<(Helper, &'static str)>,
+    /// Maps may get memory for elements wherever a program runs.
+    pub allocates: bool,
+    /// It makes a loop's turns: see [`Builder::bpf_loop`](super::Builder::bpf_loop).
+    pub loops: bool,
+    /// It lets programs in user space sleep.
+    pub may_sleep: bool,
+    /// It may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
+    pub shared_stacks: bool,
+}
+
+impl Default for TargetFeatures {
+    fn default() -> Self {
+        Self {
+            v4: false,
+            fetches: true,
+            checks_recursion: false,
+            lacks: Vec::new(),
+            allocates: true,
+            loops: true,
+            may_sleep: true,
+            shared_stacks: true,
+        }
+    }
+}
+
+/// What is done to keep a program within its 512 bytes of stack. How much LLVM spills is known only when the object is made:
+/// a program that turns out to take too much is compiled again with less room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that the temporaries of a function may take; others lie in the scratch arena.
+    pub temporaries: u32,
+    /// LLVM is not to keep values for reuse, which it would have to spill: the code is longer, and takes less stack.
+    pub lean: bool,
+}
+
+/// What the run asks of the code.
+#[derive(Clone, Debug)]
+pub struct CodegenOptions {
+    /// The license that the kernel is told.
+    pub license: String,
+    /// The pid namespace in which process ids are meant, by device and inode: see [`Builder::own_ids`](super::Builder::own_ids).
+    pub namespace: Option<(u64, u64)>,
+    /// Values over so many bytes live in the scratch arena.
+    pub on_stack_limit: u32,
+    /// How the stack is shared between temporaries and what LLVM spills.
+    pub room: Room,
+    /// Helper failures to report: 0 none, 1 those that lose something, 2 all.
+    pub warning_level: u8,
+    /// Reads of memory that fail are counted.
+    pub counts_unread: bool,
+    /// There are processes to follow.
+    pub follows: bool,
+    /// How many probes there are: for what is counted of each.
+    pub probes: u32,
+    /// Stacks that a table holds; 0: as many as are cheap.
+    pub max_stacks: u64,
+}
+
+impl Default for CodegenOptions {
+    fn default() -> Self {
+        Self {
+            license: "GPL".into(),
+            namespace: None,
+            on_stack_limit: 32,
+            room: Room { temporaries: 256, lean: false },
+            warning_level: 1,
+            counts_unread: false,
+            follows: false,
+            probes: 0,
+            max_stacks: 0,
+        }
+    }
+}
+
+/// The module under construction. Functions are built by a [`Builder`](super::Builder) each, which share it.
+pub struct CodegenCx<'c> {
+    pub(super) llcx: &'c Context,
+    pub(super) machine: TargetMachine,
+    pub(super) module: Module<'c>,
+    pub(super) debug: DebugInfo<'c>,
+    /// What LLVM's back end complains of. A box, since LLVM is given its address.
+    pub(super) errors: Box<Errors>,
+    /// What the kernel has.
+    pub target: TargetFeatures,
+    /// What the run asks for.
+    pub options: CodegenOptions,
+    pub(super) maps: RefCell<BTreeMap<String, (GlobalValue<'c>, MapDef)>>,
+    pub(super) data: RefCell<BTreeMap<String, GlobalValue<'c>>>,
+    pub(super) texts: RefCell<HashMap<Vec<u8>, GlobalValue<'c>>>,
+    /// By number of the script's map.
+    pub(super) slots: RefCell<BTreeMap<usize, Slots>>,
+    /// The script's maps that are there twice, and their bits.
+    pub(super) doubles: RefCell<BTreeMap<usize, u32>>,
+    /// Limits of the stack maps asked for.
+    pub(super) stacks: RefCell<BTreeSet<u32>>,
+    /// The most that a program takes of a slot of the scratch arena.
+    pub(super) scratch_size: Cell<u32>,
+    pub(super) problems: RefCell<Vec<Problem>>,
+    /// Calls of helpers that the kernel has not.
+    pub(super) lacking: RefCell<Vec<Diagnostic>>,
+    pub(super) next_event: Cell<u32>,
+}
+
+impl<'c> CodegenCx<'c> {
+    pub(super) fn i64t(&self) -> IntType<'c> {
+        self.llcx.i64_type()
+    }
+
+    pub(super) fn ptrt(&self) -> PointerType<'c> {
+        self.llcx.ptr_type(AddressSpace::default())
+    }
+
+    /// A constant.
+    pub fn int(&self, value: u64) -> IntValue<'c> {
+        self.i64t().const_int(value, false)
+    }
+
+    /// The null pointer.
+    pub fn null(&self) -> PointerValue<'c> {
+        self.ptrt().const_null()
+    }
+
+    /// The next record's index.
+    pub fn new_event(&self) -> u32 {
+        self.next_event.replace(self.next_event.get() + 1)
+    }
+
+    /// Constant bytes in read-only memory, NUL included by the caller.
+    pub fn text(&self, bytes: &[u8]) -> PointerValue<'c> {
+        let mut texts = self.texts.borrow_mut();
+        if let Some(g) = texts.get(bytes) {
+            return g.as_pointer_value();
+        }
+        let value = self.llcx.const_string(bytes, false);
+        let g = self.module.add_global(value.get_type(), None, &format!("text_{}", texts.len()));
+        g.set_initializer(&value);
+        g.set_constant(true);
+        g.set_alignment(8);
+        g.set_section(Some(".rodata.text"));
+        texts.insert(bytes.to_vec(), g);
+        g.as_pointer_value()
+    }
+
+    /// Global data in a section of its own, which libbpf makes a map of: the loader or the reader changes it, so LLVM must
+    /// not believe its first value.
+    pub(super) fn data_global(&self, name: &str, section: &str, size: u32) -> PointerValue<'c> {
+        if let Some(g) = self.data.borrow().get(name) {
+            return g.as_pointer_value();
+        }
+        let ty = self.i64t().array_type(size.div_ceil(8));
+        let g = self.module.add_global(ty, None, name);
+        g.set_initializer(&ty.const_zero());
+        g.set_section(Some(section));
+        g.set_alignment(8);
+        g.set_externally_initialized(true);
+        g.set_linkage(Linkage::External);
+        if section.starts_with(".rodata") {
+            g.set_constant(true);
+        }
+        self.debug.describe_data(name, g, size);
+        self.data.borrow_mut().insert(name.into(), g);
+        g.as_pointer_value()
+    }
+
+    /// Says what a function is: see [`DebugInfo::describe_function`].
+    pub(super) fn describe_function(
+        &self,
+        function: FunctionValue<'c>,
+        name: &str,
+        internal: bool,
+        params: &[DIType<'c>],
+    ) -> DISubprogram<'c> {
+        let scope = self.debug.describe_function(function, name, internal, params);
+        self.attribute(function, "nounwind");
+        scope
+    }
+
+    /// The function stays one.
+    pub(super) fn never_inline(&self, function: FunctionValue<'c>) {
+        self.attribute(function, "noinline");
+    }
+
+    fn attribute(&self, function: FunctionValue<'c>, name: &str) {
+        let kind = Attribute::get_named_enum_kind_id(name);
+        function.add_attribute(AttributeLoc::Function, self.llcx.create_enum_attribute(kind, 0));
+    }
+}
