@@ -151,7 +151,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          functions with `fn`. Importing `stdlib` or its parts is allowed and unnecessary.",
     ),
     ("dw_ustack", "rbt rejects it, because it unwinds user stacks by frame pointers only."),
-    ("typeinfo", "The type of an aggregation is that of signed numbers even if the numbers are unsigned: sum_t, not usum_t."),
     ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),
     (
         "-lv",

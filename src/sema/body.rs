@@ -32,6 +32,8 @@ pub struct VarState {
     pub opaque: Option<Type>,
     /// Something is assigned to it, be its type known or not.
     pub set: bool,
+    /// Where it is declared without a value.
+    pub empty: Option<Span>,
 }
 
 impl VarState {
@@ -189,6 +191,12 @@ impl<'a> BodyChecker<'a> {
 
     /// Its variables, what is known of them, what is wrong, and options of the script.
     pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
+        for (id, var) in self.vars.clone().into_iter().enumerate() {
+            // one that is read has been told of already
+            if let Some(span) = var.empty.filter(|_| !var.set && self.assigned.get(id) == Some(&false)) {
+                self.warn("unset-variable", span, format!("`{}` is never assigned", var.name));
+            }
+        }
         let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
         vars.append(&mut self.hidden);
         (vars, self.vars, self.diags, self.options)
@@ -261,7 +269,7 @@ impl<'a> BodyChecker<'a> {
     /// A new variable in the innermost scope.
     pub fn declare(&mut self, name: &str, fixed: Option<Type>) -> VarId {
         let id = self.vars.len();
-        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false });
+        self.vars.push(VarState { name: format!("${name}"), merged: Merged::default(), fixed, opaque: None, set: false, empty: None });
         self.assigned.push(false);
         if self.frame.usage.is_none() {
             self.own.insert(name.to_string());

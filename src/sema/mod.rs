@@ -52,7 +52,7 @@
 //! | `recursion` | a macro or function that uses itself |
 //! | `redeclared` | a name is taken |
 //! | `too-deep` | loops within each other beyond what the kernel calls |
-//! | `sign-change` | (warning) an integer given to a variable or map of the other sign |
+//! | `sign-change` | (warning) an integer given to a variable or map of the other sign, or an unsigned one compared with a negative number |
 //! | `too-large` | a block that macros make too long, or a tuple of too many values |
 //! | `too-long` | a literal string over the limit |
 //! | `too-many-probes` | wildcards expand to more than the limit |
@@ -70,7 +70,7 @@
 //! | `unknown-type` | no such type |
 //! | `unreachable` | (warning) code that is never reached |
 //! | `unsafe` | needs `--unsafe` |
-//! | `unset-variable` | (warning) a declared variable read before it is set |
+//! | `unset-variable` | (warning) a declared variable read before it is set, or never set |
 //! | `unsettled` | types that grow with every use |
 //! | `unstable` | use of something that may still change: a warning, or an error where a setting says so |
 //! | `unsupported` | part of the language that this version does not have |

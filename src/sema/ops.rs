@@ -104,6 +104,12 @@ impl BodyChecker<'_> {
             (Type::Ptr(..), Type::Int(_)) | (Type::Int(_), Type::Ptr(..)) => bool_of(cast(a, &Type::U64), cast(b, &Type::U64)),
             (x, y) if x.is_scalar() && y.is_scalar() && !matches!((x, y), (Type::Ptr(..), _) | (_, Type::Ptr(..))) => {
                 let ty = if x == y && *x == Type::Bool { Type::Bool } else { self.wide(&a, &b, false) };
+                let negative = |e: &Expr| fold::constant(e).is_some_and(|n| n < 0);
+                let large = |e: &Expr| e.ty == Type::U64 && fold::constant(e).is_none();
+                if (large(&a) && negative(&b)) || (negative(&a) && large(&b)) {
+                    let message = "a uint64 is compared with a negative number as int64: from 2^63 upward it is negative there";
+                    self.report(Diagnostic::warning("sign-change", span, message).help("a cast says what is meant: `(int64)x`"));
+                }
                 bool_of(cast(a, &ty), cast(b, &ty))
             }
             (Type::Str(_), Type::Str(_)) if !order => bool_of(a, b),

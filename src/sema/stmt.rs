@@ -312,6 +312,7 @@ impl BodyChecker<'_> {
         let id = self.declare(&var.name, declared.clone().filter(|_| !open));
         if let Some(v) = self.vars.get_mut(id) {
             v.opaque.clone_from(&opaque);
+            v.empty = Some(span).filter(|_| value.is_none());
         }
         let declared = declared.filter(|_| opaque.is_none());
         if let (Some(ty), Some(v)) = (&declared, self.vars.get_mut(id)) {

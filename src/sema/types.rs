@@ -450,10 +450,19 @@ impl BodyChecker<'_> {
         let parts = [
             ("btf_id", fold::typed(0, Type::U64, span)),
             ("base_type", fold::string(base_type(&ty).as_bytes(), span)),
-            ("full_type", fold::string(full_type(&ty).as_bytes(), span)),
+            ("full_type", fold::string(self.full_type(&ty).as_bytes(), span)),
         ];
         let ty = record_of(parts.iter().map(|(n, e)| (n.to_string(), e.ty.clone())).collect());
         Expr { kind: ExprKind::Tuple(parts.into_iter().map(|(_, e)| e).collect()), ty, span }
+    }
+
+    /// An aggregation of unsigned numbers is told apart where its result shows the sign: `usum_t`.
+    fn full_type(&self, ty: &Type) -> String {
+        let unsigned = ty.aggregation().filter(|agg| !agg.signed && agg.params.is_empty()).is_some_and(|agg| {
+            let Some(Lower::Aggregate(row)) = (self.env.tables.row)(&agg.function).map(|r| &r.lower) else { return false };
+            (row.merge)(agg, &[]) != (row.merge)(&Agg { signed: true, ..agg.clone() }, &[])
+        });
+        format!("{}{}", if unsigned { "u" } else { "" }, full_type(ty))
     }
 
     fn find_type(&self, name: &str) -> Option<Type> {

@@ -149,7 +149,7 @@ pub(super) const CODES: &[Code] = &[
     error("unsafe", "the function changes the system, and needs --unsafe")
         .remedy("run with --unsafe if you mean it")
         .example(r#"begin { system("ls"); }"#, r#"begin { print("ls"); }"#),
-    warning("unset-variable", "a variable is read before it is assigned; it is zero")
+    warning("unset-variable", "a variable is read before it is assigned, and is zero; or it is never assigned")
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),
     error("unsettled", "a type depends on itself").remedy("a tuple may not contain itself"),
     error("unstable", "the feature is unstable and needs its setting; a warning if the setting is `warn`")

@@ -366,11 +366,19 @@ fn maps_and_aggregations() {
 }
 
 #[test]
+fn comparisons_of_other_signs() {
+    assert_eq!(codes("begin { $a = nsecs; if ($a > -1) { exit(); } }"), ["sign-change"]);
+    assert!(codes("begin { $a = nsecs; if ($a > 1 || (int64)$a > -1 || pid > -1) { exit(); } }").is_empty());
+}
+
+#[test]
 fn variables_have_scopes() {
     assert_eq!(codes("begin { $x = $y; }"), ["undefined-variable"]);
     assert_eq!(codes("begin { if (pid) { $x = 1; } print($x); }"), ["deprecated"]);
     assert_eq!(codes("begin { $x = 1; let $x = 2; }"), ["redeclared"]);
     assert_eq!(codes("begin { let $x; print($x); }"), ["unset-variable"]);
+    assert_eq!(codes("begin { let $x; if (pid) { let $y; $x = 1; } }"), ["unset-variable"]);
+    assert!(codes("begin { let $x; $x = 1; let $y; if (pid) { $y = 1; } }").is_empty());
     assert_eq!(codes("begin { let $x: uint8 = 300; }"), ["out-of-range"]);
     assert_eq!(codes("begin { $x = 1; $x = comm; }"), ["type-conflict"]);
     holds("begin { let $x; if (pid) { $x = 1; } print($x); }", &["$x = zero"]);
