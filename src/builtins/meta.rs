@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Source("macro assert(cond, msg) { if (!cond) { errorf(\"%s\", msg); exit(1); } }"),
+        lower: Lower::Source("macro assert(cond, msg) { if (!cond) { errorf(\"assert failed: %s\", msg); exit(1); } }"),
         doc: "Ends the run with an error message and status 1 if the condition is false.",
         example: "begin { assert(ncpus > 0, \"no processor\"); }",
     },

@@ -54,16 +54,9 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          (BTF) in the script.",
     ),
     (
-        "C: kernel headers",
-        "Headers need not be installed, because types come from BTF. A missing header is an error only if the script uses a \
-         name from it.",
-    ),
-    ("C: #define with parameters", "It works if its text is an expression. bpftrace rejects it."),
-    (
         "variables: read outside the block that assigns them",
         "Such a variable belongs to the whole probe, with a warning, as before bpftrace 0.22. Later versions reject it.",
     ),
-    ("C: typedefs", "A script may contain typedefs, and its structs may use the language's own integer types, such as uint32."),
 ];
 
 /// Something that is not understood, at its place.

@@ -3,20 +3,10 @@
 /// A topic, and how rbt differs.
 pub const DIFFERENCES: &[(&str, &str)] = &[
     (
-        "printf: precision",
-        "Precision works as in C: %.5s prints at most five bytes, %.3d at least three digits, and %.4r at most four bytes of a \
-         buffer. bpftrace ignores precision.",
-    ),
-    (
-        "printf: flags",
-        "Flags work as in C. They may appear in any order, and the space flag puts a space before a number without a sign. \
-         Zeros that pad a number follow its sign, and the minus flag overrides them.",
-    ),
-    ("printf: *", "A width or precision of * is an error. bpftrace accepts it without an argument and ignores it."),
-    (
-        "literals",
-        "Suffixes of integers may be uppercase (1UL), and several digits may precede an exponent (12e3). bpftrace requires \
-         lowercase suffixes and a single digit.",
+        "printf",
+        "Precision and flags work as in C: %.5s prints at most five bytes, %.3d at least three digits, and %-05d no zeros on \
+         the right. bpftrace ignores precision and the space flag, and pads with zeros before the sign and on the right. A width \
+         of * is an error; bpftrace ignores it.",
     ),
     (
         "integers: division",
@@ -74,28 +64,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "The comparison is false if the literal is longer than the array of characters. bpftrace compares only as many bytes as \
          both have.",
     ),
-    ("if", "No condition needs parentheses. bpftrace requires them around all but the simplest ones."),
-    ("macros", "A macro may use the script's maps. In bpftrace, it may use only those that are its arguments."),
-    (
-        "maps: declared kinds",
-        "Maps declared as hash or lruhash may also hold aggregations, which rbt keeps per CPU as always. bpftrace requires \
-         percpuhash for them.",
-    ),
-    ("maps: ctx", "ctx may be a key or a value. It is an address."),
-    (
-        "constants",
-        "Constants of the kernel's interface (SIGKILL, O_CREAT, AF_INET, EPERM, TASK_RUNNING) need no header, unless the script \
-         uses the name for something else. `rbt help SIGKILL` explains one.",
-    ),
     ("has_cpid", "It is true if rbt runs a command (-c). In bpftrace, it is true if there is no command."),
     ("signal()", "All names work with and without SIG. bpftrace does not know STOP and SEGV without it."),
     ("unwatch()", "It does nothing, because watchpoints on arguments no longer exist."),
     ("ctx: perf events", "ctx has the kernel's own layout. .regs, .sample_period and .addr read as in bpftrace, also through a variable."),
-    (
-        "settings: lazy_symbolication",
-        "It has no effect. rbt records the mappings of processes while they live, so it finds symbols after they end as well.",
-    ),
-    ("settings: use_blazesym", "It has no effect, because rbt has only one symbolizer."),
     ("JSON: strings", "Strings are UTF-8. U+FFFD replaces each sequence of bytes that is not."),
     (
         "JSON: map keys",
@@ -112,11 +84,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "They sort by value, like those of 8 bytes. bpftrace prints them in the kernel's order, which changes from run to run. \
          This includes literals, which have such types.",
     ),
-    (
-        "lhist: last bucket",
-        "The last bucket starts where the last whole step ends. If the steps do not divide the range, that is below max, and \
-         values between there and max count in the last bucket.",
-    ),
     ("tseries: top and div", "print() applies both: it limits the number of keys and divides the values. bpftrace ignores them."),
     (
         "tseries: many intervals",
@@ -124,8 +91,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          memory of the kernel limits the number of intervals, to 262144 or more.",
     ),
     ("system()", "rbt prints the output of a command even if the command fails. bpftrace discards it."),
-    ("tuples", "Strings in tuples print without quotes, as in bpftrace (its documentation shows quotes). So do statistics and stacks."),
-    ("printf: %f", "rbt prints decimals, also of quotients and averages. bpftrace rejects %f, and lacks %T and %B."),
     (
         "print and clear, print and zero",
         "In one block, both calls act on the same contents of the map, so no update is lost. bpftrace loses updates between the \
@@ -136,15 +101,6 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "The run ends for all probes at once, and only `end` runs afterward. In bpftrace, other probes continue until user \
          space has read the event, even after an exit() in `begin`.",
     ),
-    (
-        "maps: sizes",
-        "The size in `let @m = hash(n)` may be any constant expression, including C constants, macros without parameters, and \
-         operators.",
-    ),
-    ("comptime", "`probe` is a constant. rbt evaluates it for each probe that shares a block."),
-    ("argN", "argN is a uint64, as in bpftrace (its documentation says int64)."),
-    ("interval", "-p does not limit interval probes to a process, as in bpftrace (its documentation says that it does)."),
-    ("wildcards", "The only wildcard is `*`, as in bpftrace (its documentation mentions `?`)."),
     (
         "import",
         "rbt imports .bt files, .h files, and directories of them. It rejects C sources and BPF objects (.bpf.c, .bpf.o); write \
@@ -158,6 +114,18 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          structs and 64-bit enums. Types with the same name keep it; bpftrace numbers them, as in `console___2`. Variable \
          arguments print as `...`, in bpftrace as `void`.",
     ),
-    ("printf", "The number of arguments is not limited. bpftrace accepts 127."),
-    ("print of a missing element", "It prints the zero value of the type, for aggregations as well."),
+    (
+        "settings: use_blazesym, lazy_symbolication",
+        "They have no effect. rbt has one symbolizer, and it records the mappings of processes while they live, so it finds \
+         symbols after they end as well.",
+    ),
+    (
+        "what rbt accepts",
+        "rbt accepts scripts that bpftrace rejects: conditions of `if` without parentheses, uppercase suffixes (1UL) and several \
+         digits before an exponent (12e3), macros that use the script's maps, aggregations in maps declared as hash or lruhash, \
+         ctx as a key of a map, constant expressions as sizes of maps, %f, %T and %B in printf(), which also takes more than \
+         127 arguments, and constants of the kernel's interface without a header (SIGKILL, O_CREAT, AF_INET, EPERM, \
+         TASK_RUNNING). In C parts, it accepts typedefs, the language's own integer types, #define with parameters whose text \
+         is an expression, and headers that are not installed, unless the script uses a name that only they define.",
+    ),
 ];
