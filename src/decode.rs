@@ -1,7 +1,7 @@
-//! Bytes of a record or a map to a [`Value`], by [`Type`].
+//! Decodes the bytes of a record or a map to a [`Value`], by [`Type`].
 //!
-//! Input that is too short counts as followed by zeros: a record comes from outside this process, so nothing about its
-//! length is taken for granted.
+//! Missing bytes at the end of the input count as zeros: a record comes from outside this process, so its length is not
+//! trusted.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Why the command stops: a message, the remedy and the exit status. Errors in a script are [`crate::diag::Diagnostics`].
+//! Failures that end the command: a message, a remedy and the exit status. Errors in a script are [`crate::diag::Diagnostics`].
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the user-side end of a builtin may do. The running session implements it; tests use a fake.
+//! The interface that the user-space part of a builtin uses. The running session implements it; tests use a fake.
 
 use crate::settings::Settings;
 use crate::value::{Frame, MapView, Output, Value};

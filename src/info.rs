@@ -1,4 +1,4 @@
-//! `rbt info`: what this machine and this build can do. Reads and asks only; works without root as far as answers go.
+//! `rbt info`: the features of this machine and this build. It only reads, and works without root as far as possible.
 
 #![allow(unsafe_code)] // getrlimit
 

@@ -1,6 +1,6 @@
-//! Files that others name or may have made, read within bounds: none of them has rbt wait for ever, or fills memory.
+//! Bounded reads of files from untrusted sources: none of them can block rbt forever or exhaust memory.
 //!
-//! Files of the kernel's (/proc, /sys, tracefs) are read as they are.
+//! Files of the kernel (/proc, /sys, tracefs) are read without these bounds.
 #![allow(unsafe_code)] // poll(2), fcntl(2), geteuid(2)
 
 use std::fs::{File, Metadata, OpenOptions};

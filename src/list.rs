@@ -1,4 +1,4 @@
-//! `rbt -l`: probes and types by name. Each line is written as it is found.
+//! `rbt -l`: lists probes and types by name, and writes each line as it finds it.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What the command says besides the output of a script: reports to standard error, texts to standard output, files.
+//! Output of the command other than that of a script: reports on standard error, texts on standard output, files.
 
 use std::io::{self, Write};
 use std::path::Path;

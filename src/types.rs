@@ -1,7 +1,7 @@
-//! The shapes a value can have, and how each lies in memory on both sides of a record.
+//! The types of values, and their layout on both sides of a record.
 //!
-//! A [`Type`] is closed: every stage matches all of it. What is decoded late (symbols, stacks, addresses) is one
-//! member, [`Type::Deferred`], whose rows live in the `builtins` table.
+//! A [`Type`] is closed: every stage matches all of it. All deferred values (symbols, stacks, addresses) are one member,
+//! [`Type::Deferred`], whose rows are in the `builtins` table.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! A value in user space, decoded from a record or a map and ready to be shown.
+//! A value in user space, decoded from a record or a map, ready for rendering.
 //!
-//! [`Value`] is closed: each renderer matches all of it. [`Output`] is all that can be said to the reader of a run.
+//! [`Value`] is closed: each renderer matches all of it. [`Output`] is everything that a run can report.
 
 use serde::{Deserialize, Serialize};
 

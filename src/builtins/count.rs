@@ -1,4 +1,4 @@
-//! Aggregations that keep one or two numbers per processor, and what others share with them.
+//! Aggregations that keep one or two numbers per CPU, and code shared by all aggregations.
 
 use super::{Accepts, Aggregate, Builtin, CallInfo, KernelRead, Lower, Monotonicity, Param, Returns, Sharing};
 use crate::diag::Diagnostic;

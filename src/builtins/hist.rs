@@ -1,4 +1,4 @@
-//! Histograms: which bucket a value falls into, on both sides.
+//! Histograms: the bucket of a value, in the kernel and in user space.
 
 use super::count::{has_sign, literal, number, pointer, row};
 use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};

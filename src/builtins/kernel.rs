@@ -1,4 +1,4 @@
-//! What only probes on the kernel's functions can do.
+//! Builtins for probes on kernel functions only.
 
 use super::{Accepts, Builtin, CallInfo, Lower, Param, Returns};
 use crate::diag::Diagnostic;

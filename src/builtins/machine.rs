@@ -1,4 +1,4 @@
-//! The machine: processors, memory nodes, chance.
+//! The machine: CPUs, memory nodes, random numbers.
 
 use super::{Builtin, Lit, Lower, Returns};
 use crate::emit::{Helper, Operand};

@@ -1,4 +1,4 @@
-//! Whole maps and their elements.
+//! Maps and their elements.
 
 use super::{Accepts, Arg, Builtin, CallSite, Event, EventSpec, Handler, Lower, MapAction, MapId, Param, Returns, stacks};
 use crate::diag::Diagnostic;

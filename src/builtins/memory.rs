@@ -1,4 +1,4 @@
-//! Addresses and what is in registers.
+//! Addresses and registers.
 
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;

@@ -1,4 +1,4 @@
-//! What is known while the script is checked: types, constants, and what the kernel offers. Nothing of it is left to run.
+//! Builtins that the checker evaluates: types, constants, and features of the kernel. They produce no code.
 
 use super::print::FORMAT;
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};

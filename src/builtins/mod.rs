@@ -1,7 +1,7 @@
-//! Builtins: variables, functions and aggregations are one open set, and this is its table.
+//! The table of builtins: variables, functions and aggregations.
 //!
-//! A row says what a builtin takes, what it gives, and has both ends of its life: the code it becomes in the kernel
-//! and what user space does with what comes back. A row's file spells the name; nothing else does.
+//! A row has the parameters and the result of a builtin, the code that runs in the kernel, and the user-space code that handles
+//! its records and values. The file of a row spells its name; no other file does.
 
 mod cgroup;
 mod control;

@@ -1,4 +1,4 @@
-//! Numbers of the system's interface by name: errors, signals, system calls. The names are constants in the program.
+//! Names of numbers: errors, signals, system calls. The names are constants in the program.
 
 use super::{Accepts, Builtin, CallSite, Decoder, Lower, Param, Returns, control};
 use crate::diag::Diagnostic;

@@ -1,4 +1,4 @@
-//! What a script lets its user choose: named options after `--`, and the settings that the run has.
+//! Options of a script: named options after `--`, and the settings of the run.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Packets, written to a capture file.
+//! Writes packets to a capture file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,8 +1,8 @@
-//! Percentiles of bounded error: a histogram whose buckets are narrow everywhere.
+//! Percentiles with bounded error: a histogram whose buckets are narrow everywhere.
 //!
-//! A bucket is one sixteenth of its power of two wide, and what it holds is shown as its middle: at most half a bucket
-//! off, 1/32 of the value. Below 32 each value has a bucket of its own. Count, average, total, least and greatest are
-//! exact. (Gil Tene's HDR histogram and DTrace's llquantize keep such buckets too.)
+//! A bucket is 1/16 of its power of two wide, and its values print as the middle of the bucket, so they are off by at most half
+//! a bucket, which is 1/32 of the value. Below 32 each value has its own bucket. Count, average, total, minimum and maximum are
+//! exact. (Gil Tene's HDR histogram and DTrace's llquantize use such buckets as well.)
 
 use super::count::{has_sign, number, pointer, row, stats_of};
 use super::{Accepts, Aggregate, Builtin, Monotonicity, Param, Sharing};

@@ -1,4 +1,4 @@
-//! What a script says.
+//! Output of a script.
 
 use super::{Accepts, Arg, Builtin, CallInfo, CallSite, Event, EventSpec, Handler, InKernel, Lower, MapAction, Param, Returns};
 use crate::diag::Diagnostic;

@@ -1,4 +1,4 @@
-//! What the probe itself offers.
+//! Information about the probe itself.
 
 use super::{Builtin, CallInfo, Lit, Lower, Returns, memory};
 use crate::emit::Operand;

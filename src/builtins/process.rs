@@ -1,4 +1,4 @@
-//! Who runs: processes, threads, users.
+//! Processes, threads and users.
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lit, Lower, Param, Returns, meta};
 use crate::diag::Diagnostic;

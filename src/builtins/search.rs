@@ -1,4 +1,4 @@
-//! Text searched and joined, bytes compared.
+//! Searches and joins strings, and compares bytes.
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Lower, Param, Returns};
 use crate::diag::Diagnostic;

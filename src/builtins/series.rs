@@ -1,4 +1,4 @@
-//! What happened over time: one number for each of the last intervals.
+//! Time series: one number for each of the last intervals.
 
 use std::collections::BTreeMap;
 

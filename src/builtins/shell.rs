@@ -1,4 +1,4 @@
-//! Files and commands, at the user's end.
+//! Files and commands in user space.
 
 use std::cell::Cell;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Call stacks: hashed in the kernel, kept once each, named when they are shown.
+//! Call stacks: the kernel hashes them and stores each once, and user space resolves symbols when it prints them.
 
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;

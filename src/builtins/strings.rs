@@ -1,4 +1,4 @@
-//! Text and bytes: read, measured, compared, searched.
+//! Strings and bytes: reading, measuring, comparing, searching.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,4 +1,4 @@
-//! Addresses that are shown by name.
+//! Addresses that print as symbols.
 
 use super::{Accepts, Builtin, Decoder, Lower, Param, Returns};
 use crate::emit::{Builder, IntValue, Operand};

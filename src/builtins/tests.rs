@@ -1,4 +1,4 @@
-//! Rows as users meet them: handlers and decoders with a host that takes notes, and the table as a whole.
+//! Handlers and decoders with a host that records their calls, and tests of the whole table.
 
 use super::*;
 use crate::host::Reader;

@@ -1,4 +1,4 @@
-//! Clocks, and moments as text.
+//! Clocks, and formatting of times.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

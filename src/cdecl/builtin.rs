@@ -1,4 +1,4 @@
-//! What a C compiler brings along: its macros, and the headers that are its own rather than the platform's.
+//! The macros and headers that are part of a C compiler rather than of the platform.
 
 /// Where the compiler's own headers are said to be.
 pub const FOLDER: &str = "/built-in";

@@ -1,4 +1,4 @@
-//! What `#` lines do.
+//! Preprocessor directives.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Macros: names to what they stand for.
+//! Macro expansion.
 
 use super::lex::{Kind, Lexer, Token};
 use super::preprocess::{Define, Flow, NESTED, Preprocessor, TOKENS};

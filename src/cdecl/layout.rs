@@ -1,5 +1,5 @@
-//! Where the members of a struct lie: the platform's C ABI (System V for x86-64 and for AArch64, which agree on all that
-//! is here), with GCC's `packed` and `aligned` attributes and `#pragma pack`.
+//! The layout of structs: the platform's C ABI (System V for x86-64 and AArch64, which agree on everything used here), with
+//! GCC's `packed` and `aligned` attributes and `#pragma pack`.
 
 use super::lex::Sym;
 use super::types::{Member, Ty, Types};

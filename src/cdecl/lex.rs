@@ -1,4 +1,4 @@
-//! C text to tokens. Texts are kept once and stand in tokens by number, so that a token is small and equal words compare fast.
+//! Tokens of C text. Each text is stored once, and tokens refer to it by number, so that tokens are small and fast to compare.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

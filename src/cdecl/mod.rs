@@ -1,19 +1,19 @@
 //! The C part of a script: `struct`, `union`, `enum`, `typedef`, `#define`, `#if` and `#include`, without a C compiler.
 //!
 //! ```text
-//! script's C part ─preprocess─▶ tokens ─parse─▶ Types (+ layout) ─overlay─▶ a System that knows them
+//! script's C part ─preprocess─▶ tokens ─parse─▶ Types (+ layout) ─overlay─▶ a TargetInfo that knows them
 //!        headers ──┘ (search)      (lex)   (number: constant expressions)
 //! ```
 //!
-//! [`Declarations`] is a [`TargetInfo`] in front of another: what the script and its headers declare counts first, for the rest the
-//! other is asked. So the check of a script need not know where a type comes from.
+//! [`Declarations`] is a [`TargetInfo`] in front of another one: declarations of the script and its headers take precedence,
+//! and all other questions go to the target behind it. So the checker need not know where a type comes from.
 //!
-//! The kernel's own headers are not read where BTF describes the kernel's types: BTF is what this kernel was built with. They
-//! are read, if there are any, when a name is asked for that neither the script, other headers nor BTF know.
+//! rbt does not read the kernel's headers for types that BTF describes, because BTF is what this kernel was built with. It
+//! reads them, if they are installed, when the script uses a name that neither the script, other headers nor BTF define.
 //!
-//! Both halves are written here because no crate serves: those that parse C want text that is preprocessed already and stop at
-//! the first declaration they do not understand, and headers are full of such; here it costs that declaration alone. And
-//! reading headers must not take longer than compiling the script: a hundred kilobytes take about a millisecond.
+//! Existing crates do not fit: those that parse C need preprocessed text, and stop at the first declaration that they do not
+//! support, of which headers have many. This parser skips such a declaration. It is also fast enough: a hundred kilobytes take
+//! about a millisecond, less than compiling the script.
 
 mod builtin;
 mod directive;

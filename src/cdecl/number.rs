@@ -1,4 +1,4 @@
-//! Constant expressions of C: in `#if`, in the length of an array, in an enum's variant, behind a macro's name.
+//! Constant expressions of C: in `#if`, in array lengths, in enum values, in macros.
 
 use super::lex::{Kind, Names, Token};
 use super::parse::Parser;

@@ -1,4 +1,4 @@
-//! A script's declarations as a [`TargetInfo`]: what they do not say is asked of the system behind them.
+//! A script's declarations as a [`TargetInfo`] in front of the target's own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

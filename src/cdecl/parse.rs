@@ -1,7 +1,7 @@
-//! Declarations: tokens without macros to [`Types`].
+//! The parser: tokens after macro expansion to [`Types`].
 //!
-//! Of all that C can declare, types and enums' constants are kept. Functions and variables are passed over. What is not
-//! understood costs one declaration: it is noted, and reading goes on behind it.
+//! It keeps types and the constants of enums, and skips functions and variables. If it does not understand a declaration, it
+//! notes that and continues after it.
 
 use super::Fault;
 use super::layout::Attrs;

@@ -1,7 +1,7 @@
-//! The C preprocessor: files to tokens, with all that `#` lines ask for.
+//! The C preprocessor: files to tokens.
 //!
-//! A macro is not expanded within its own expansion (C's "blue paint"); a marker behind the expansion frees it again.
-//! Work is bounded: files within one another, tokens in all, arguments within arguments.
+//! A macro is not expanded within its own expansion (C's "blue paint"); a marker after the expansion enables it again. The work
+//! is bounded: nested files, the number of tokens, nested arguments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

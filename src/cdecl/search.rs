@@ -1,5 +1,4 @@
-//! Where headers are: the folders of the script, of the user, of the kernel and of the platform, in the order that a C compiler
-//! would search them.
+//! Finds headers in the directories of the script, the user, the kernel and the platform, in the order of a C compiler.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Structs, unions and enums, and the attributes that say how they lie in memory.
+//! Structs, unions and enums, and the attributes that determine their layout.
 
 use super::layout::{Attrs, Declared, lay_out};
 use super::lex::{Kind, LexPosition, Sym, Token};

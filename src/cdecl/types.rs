@@ -1,4 +1,4 @@
-//! What C text declares: structs, unions, enums and typedefs, and how each lies in memory.
+//! The declared types: structs, unions, enums and typedefs, with their layout.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

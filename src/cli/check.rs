@@ -1,4 +1,4 @@
-//! `rbt check`: its options.
+//! The options of `rbt check`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Completions for shells, from the definition of the options.
+//! Shell completions, generated from the definitions of the options.
 
 use std::io::Write;
 

@@ -1,7 +1,7 @@
-//! The command line: raw options by clap, then resolved ones.
+//! The command line: clap parses raw options, and this module resolves them.
 //!
-//! What follows the script is the script's, but for our own options, so the arguments are split before clap sees them:
-//! see `split`.
+//! Arguments after the script belong to the script, except for rbt's own options, so the arguments are split before clap sees
+//! them: see `split`.
 
 pub mod check;
 mod completions;

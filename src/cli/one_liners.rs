@@ -1,4 +1,4 @@
-//! `rbt one-liners`: the tools, listed or printed.
+//! `rbt one-liners`: lists the tools or prints one.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

@@ -1,4 +1,4 @@
-//! Which arguments are ours, and which the script's.
+//! Splits the arguments into rbt's and the script's.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! The end of the long help, and errors about unknown words.
+//! The end of the long help, and errors about unknown options.
 
 use crate::failure::Failure;
 

@@ -1,4 +1,4 @@
-//! Values of single options: what they may be, and what is said of others.
+//! Parses and checks the values of single options.
 
 #![allow(unsafe_code)] // fcntl
 

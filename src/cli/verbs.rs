@@ -1,4 +1,4 @@
-//! `rbt VERB …`: the verb's own options beside rbt's.
+//! `rbt VERB …`: the verb's own options, in addition to rbt's.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

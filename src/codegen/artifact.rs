@@ -1,4 +1,4 @@
-//! What a compiled script is: an ELF object, and all that is needed to run it and to read what it says.
+//! A compiled script: an ELF object, and everything needed to run it and to interpret its records.
 
 use serde::{Deserialize, Serialize};
 

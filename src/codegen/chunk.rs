@@ -1,8 +1,8 @@
-//! Long bodies: cut into pieces, each a function that the verifier looks at by itself.
+//! Splits long bodies into chunks, which are functions that the verifier checks separately.
 //!
-//! In one piece, a program of thousands of statements takes the verifier time that grows with the square of their number, and
-//! has more conditions in a row than it follows (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). A piece shares nothing with the rest but
-//! scratch memory, where all variables of such a program live.
+//! For a program in one piece, the verifier's time grows with the square of the number of statements, and thousands of
+//! statements have more conditions in a row than it follows (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`). Chunks share only scratch memory,
+//! where all variables of such a program live.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Where a script shows a map and empties it: `print(@m); clear(@m);`. Both are done when their record is read, and what
-//! programs write in between would be lost. So the two become one, and the map is there twice (`emit/double_buffer.rs`).
+//! Finds places where a script prints a map and then empties it: `print(@m); clear(@m);`. User space does both when it reads
+//! the records, so updates in between would be lost. Therefore the two become one operation on a map with two copies
+//! (`emit/double_buffer.rs`).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Records of asynchronous builtins: literals stay in the manifest, values travel.
+//! Records of asynchronous builtins: literals stay in the manifest, and only values are sent.
 
 use super::artifact::{Event, EventArg};
 use super::{Gen, place};

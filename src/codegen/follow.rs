@@ -1,4 +1,4 @@
-//! Programs that are none of the script's: they keep track of the processes that are followed.
+//! rbt's own programs, which track the followed processes.
 
 use super::ScriptCx;
 use crate::emit::TaskOffsets;

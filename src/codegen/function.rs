@@ -1,7 +1,7 @@
-//! The script's functions: a subprogram for each that a program calls, made at its first call.
+//! The script's functions: a program has a subprogram for each function that it calls, generated at the first call.
 //!
-//! Numbers are given in registers as far as those go; what is not a number, and more numbers, lie in the frame, and so does a
-//! result that is not a number.
+//! Numbers are passed in registers as far as those suffice. Further numbers and all other values, including results that are
+//! not numbers, are in the frame.
 
 use super::Gen;
 use crate::emit::{IN_NUMBERS, IntValue, Operand, Subprogram};

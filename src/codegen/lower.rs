@@ -1,8 +1,9 @@
-//! Puts probes on the cheapest mechanism that means the same: their kinds know which ([`ProbeKind::lower`]).
+//! Lowers probes: chooses the cheapest mechanism with the same meaning, which the kind of the probe knows
+//! ([`ProbeKind::lower`]).
 //!
-//! The script sees no difference, and the order of the probes at one place is kept: all of them change, or none. Whether the
-//! kernel agrees is seen when they are attached: then [`Program::lowered`](super::artifact::Program::lowered) says what to do
-//! without.
+//! The script sees no difference, and probes on the same target keep their order: all of them are lowered, or none. Whether the
+//! kernel accepts the mechanism is known only when the probes are attached; if it does not,
+//! [`Program::lowered`](super::artifact::Program::lowered) has the alternative.
 //!
 //! [`ProbeKind::lower`]: crate::probes::ProbeKind::lower
 

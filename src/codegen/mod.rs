@@ -1,12 +1,11 @@
 //! Compiles a checked script: [`hir`] to [`artifact::Artifact`].
 //!
-//! - `probe.rs`: a program and what decides whether its body runs
-//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions that it calls; `chunk.rs`: long
-//!   bodies in pieces
-//! - `event.rs`: what is told to user space
-//! - `lower.rs`: the mechanism that serves each probe; `paired.rs`: exits that follow an entry
+//! - `probe.rs`: a program, and the conditions for running its body
+//! - `stmt.rs`, `expr.rs`: the body; `function.rs`: the script's functions; `chunk.rs`: chunks of long bodies
+//! - `event.rs`: records for user space
+//! - `lower.rs`: the mechanism of each probe; `paired.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
-//! - `double_buffer.rs`: where a map is shown and emptied at once
+//! - `double_buffer.rs`: maps that are printed and emptied at once
 
 pub mod artifact;
 mod chunk;

@@ -1,15 +1,17 @@
-//! Exits of system calls whose probe runs only for calls whose entry the script has seen: the idiom of every latency script.
+//! Exits of system calls whose probe runs only for calls whose entry the script has seen. This is the usual form of latency
+//! scripts:
 //!
 //! ```text
 //! tracepoint:syscalls:sys_enter_read          { @start[tid] = nsecs; }
 //! tracepoint:syscalls:sys_exit_read /@start[tid]/ { …; delete(@start, tid); }
 //! ```
 //!
-//! The exit of a call that a filter refused, or of a child that a `fork` made, fires too, but finds no element. So the function
-//! that serves the call, which knows of neither, serves the probe as well. For that an element must never stay behind:
+//! The exit also fires for a call that a filter rejected and for the child of a `fork`, but then the map has no element. So the
+//! function of the call, where a trampoline cannot see these exits, can serve the probe as well. This requires that no element
+//! stays behind:
 //!
 //! - every probe that writes the map is on entries of calls whose exits are probed;
-//! - the exit's predicate asks for nothing but the element, and its body always deletes it.
+//! - the exit's predicate tests only the element, and its body always deletes it.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape
 

@@ -1,4 +1,4 @@
-//! A program: which site fired, whether it is one we are asked about, and the body.
+//! A program: determines which site fired, applies filters, and runs the body.
 
 use super::artifact::{Hits, Program, Site};
 use super::{Body, CompiledProgram, Gen, ScriptCx, place};

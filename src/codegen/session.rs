@@ -1,4 +1,4 @@
-//! Which probes share a program for their functions' entries and returns, where the kernel has such programs.
+//! Finds probes on entries and returns of the same functions, which share a session program if the kernel supports it.
 
 use super::artifact::{Hits, Program};
 use super::{CompiledProgram, HitBytes, ScriptCx};

@@ -1,4 +1,4 @@
-//! What an object asks of a kernel, and whether that has it.
+//! The BPF features that an object needs, compared with those of a kernel.
 
 use crate::codegen::artifact::{Artifact, Program, Site};
 use crate::emit::{MapKind, helper_name};

@@ -1,4 +1,4 @@
-//! What a script uses, as another kernel has it: what changed, and how. What no longer checks is told with what it was.
+//! Compares a script's use of types between two kernels.
 
 use crate::diag::remedy;
 use crate::system::{TargetInfo, TypeName};

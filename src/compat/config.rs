@@ -1,7 +1,7 @@
-//! `rbt-check.toml`: what is checked against, and what is meant to differ, for many scripts at once.
+//! `rbt-check.toml`: the kernels to check against, and exceptions for several scripts.
 //!
 //! ```text
-//! against = ["kernels"]            # as --against; paths count from the file
+//! against = ["kernels"]            # like --against; relative to this file
 //! deny = "warnings"
 //!
 //! [[script]]

@@ -1,4 +1,4 @@
-//! One script on one kernel: the stages in their order, as far as an object, and what is found on the way.
+//! Checks one script against one kernel: runs the stages up to an object, and collects the findings.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What is meant to differ: `// check:` comments, which mean the same as tables of `rbt-check.toml`.
+//! Exceptions: `// check:` comments, which mean the same as tables of `rbt-check.toml`.
 
 use crate::diag::{Source, Span, codes, nearest};
 use crate::probes;

@@ -1,4 +1,4 @@
-//! Which kernels scripts are checked against: files that describe one, and this machine's own.
+//! The kernels to check against: snapshots, and the running kernel.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Places in scripts, as reports have them.
+//! Locations in scripts, for reports.
 
 use crate::diag::{Source, Span};
 use crate::verdict::SourceLocation;

@@ -1,10 +1,10 @@
-//! `rbt check`: what becomes of scripts on kernels, without running or (but for `--load`) loading them.
+//! `rbt check`: checks scripts against kernels without running or (except for `--load`) loading them.
 //!
-//! - `subjects`: which scripts; `kernels`: which kernels; `exceptions`, `config`: what is meant to differ
-//! - `examine`: one script on one kernel: the stages as far as compiling, and what the object then asks of the kernel (`asks`)
-//! - `uses`: what a script uses of the kernel's types; `compare`: how that differs from the first kernel's
+//! - `subjects`: the scripts; `kernels`: the kernels; `exceptions`, `config`: exceptions
+//! - `examine`: one script on one kernel: the stages up to compiling, and the features that the object needs (`asks`)
+//! - `uses`: the kernel types that a script uses; `compare`: how they differ from the baseline kernel
 //!
-//! The findings that are not diagnostics are rows of [`verdict::RULES`].
+//! Findings that are not diagnostics are rows of [`verdict::RULES`].
 
 mod asks;
 mod compare;

@@ -1,4 +1,4 @@
-//! Which scripts are meant: files, all of a folder, what a pattern matches, saved ones by name.
+//! The scripts to check: files, directories, patterns, and names of tools.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

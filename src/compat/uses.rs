@@ -1,4 +1,4 @@
-//! What a script uses of the kernel's types, and where: to be compared with another kernel's.
+//! The kernel types that a script uses, and where, for comparison with another kernel.
 
 use std::collections::BTreeSet;
 

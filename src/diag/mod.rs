@@ -1,4 +1,4 @@
-//! A diagnostic is data with a stable code; its text is made in one renderer.
+//! Diagnostics: data with a stable code, which one renderer turns into text.
 
 pub mod codes;
 mod render;

@@ -1,4 +1,4 @@
-//! Diagnostics as text: the message, the source line, and a caret under what it is about.
+//! Diagnostics as text: the message, the source line, and a caret under the relevant part.
 //!
 //! ```text
 //! error[unknown-field] stdin:1:18: no field `filenam`

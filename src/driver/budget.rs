@@ -1,4 +1,4 @@
-//! `--expect`: a run, and the verdict on what its maps came to.
+//! Runs with expectations (`--expect`), and their verdicts.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;

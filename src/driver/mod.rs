@@ -1,7 +1,7 @@
-//! From arguments to an exit status: the stages in their order, and what is said about them on the way.
+//! From arguments to an exit status: calls the stages in order and reports their results.
 //!
-//! Three kinds of failure come together here: diagnostics (the script is wrong; status 1), [`Failure`] (the machine will
-//! not, or the options are wrong; 1 or 255) and a panic (we are wrong; 2).
+//! Three kinds of failure end here: diagnostics (the script is wrong; status 1), [`Failure`] (the machine refuses, or the
+//! options are wrong; 1 or 255), and panics (rbt is wrong; 2).
 
 use std::ffi::OsString;
 use std::io;

@@ -1,4 +1,4 @@
-//! A panic is an error of ours: it is told as such, and ends the process with status 2.
+//! Reports a panic as an internal error, and ends the process with status 2.
 
 use std::io::Write;
 

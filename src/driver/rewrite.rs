@@ -1,4 +1,4 @@
-//! `rbt fmt`: scripts are read, put in canonical form, and written, shown or compared.
+//! `rbt fmt`: reads scripts, formats them, and writes, prints or compares the result.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

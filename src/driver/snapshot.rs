@@ -1,4 +1,4 @@
-//! `rbt snapshot`: what a kernel offers, from the machine into a file, and from the file to a reader.
+//! `rbt snapshot`: writes snapshots and shows their contents.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Room for the calls of this program: a script may nest deeply, and so may debug information.
+//! Raises the stack limit, because scripts and debug information may nest deeply.
 
 #![allow(unsafe_code)] // getrlimit(2), setrlimit(2)
 

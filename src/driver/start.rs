@@ -1,4 +1,4 @@
-//! The last stages: load, attach, run; and what the machine has against it, in terms of the script.
+//! The last stages: load, attach and run. Errors of the kernel are explained in terms of the script.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};

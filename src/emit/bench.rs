@@ -1,4 +1,4 @@
-//! A program that is run over and over, for its time to be told.
+//! A program that runs another one repeatedly, to measure its run time.
 
 use inkwell::values::BasicValueEnum;
 

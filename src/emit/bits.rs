@@ -1,4 +1,4 @@
-//! Bits of registers, and bounds that the verifier can follow.
+//! Bit operations on registers, and bounds that the verifier can track.
 
 use inkwell::intrinsics::Intrinsic;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, IntValue};

@@ -1,8 +1,8 @@
-//! Functions that programs call: BPF subprograms.
+//! BPF subprograms: functions that programs call.
 //!
-//! One gets a frame in its caller's scratch memory, the program's context and a few numbers; all else is put into the frame
-//! before the call, and found there after it. The verifier walks it anew from each call, so it knows what the frame is.
-//! LLVM may put a small one in place of its call.
+//! A subprogram receives a frame in the scratch memory of its caller, the program's context, and a few numbers. The caller
+//! writes all other arguments to the frame and reads results from it. The verifier checks a subprogram again at each call, so
+//! it knows the frame. LLVM may inline a small one.
 
 use inkwell::module::Linkage;
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue};

@@ -1,4 +1,4 @@
-//! Functions that a helper calls back.
+//! Functions that BPF helpers call back.
 
 use inkwell::debug_info::DIType;
 use inkwell::module::Linkage;

@@ -1,8 +1,8 @@
-//! Pieces of a long program: functions that the verifier looks at by themselves, so that a program of n times the length
-//! takes it n times as long, and no piece has more conditions than it can bear.
+//! Chunks of long programs: global functions, which the verifier checks separately. So the time of verification grows linearly
+//! with the length of a program, and no chunk has too many conditions.
 //!
-//! A piece works in the program's scratch memory, which it finds again by the slot's number: of a pointer the verifier would
-//! forget in whose memory it leads. What it returns is a number that the caller acts upon.
+//! A chunk works in the program's scratch memory and finds it by the number of the slot, because the verifier does not track a
+//! pointer across the call. It returns a number that tells the caller how to continue.
 
 use inkwell::GlobalVisibility;
 use inkwell::debug_info::DIType;

@@ -1,9 +1,9 @@
-//! Maps that are there twice, so that one consistent moment of them can be taken while programs go on writing.
+//! Maps with two copies, so that the reader sees one consistent moment while programs continue to write.
 //!
-//! A bit of [`State::generations`] says which of the two is written to. The reader turns the bit over, waits until every
-//! program that may have seen it as it was is done, and then has the other map for itself: no update is lost, and none is
-//! seen twice. What runs under the kernel's RCU lock is waited for by the kernel; a program that may sleep does not, so it
-//! announces a change before it makes it ([`State::changing`]).
+//! A bit of [`State::generations`] selects the copy that programs write to. The reader flips the bit, waits until all programs
+//! that may have seen the old value have ended, and then has the other copy for itself: no update is lost, and none appears
+//! twice. The kernel waits for programs under the RCU lock. A sleepable program is not under that lock, so it announces a
+//! change before making it ([`State::changing`]).
 
 use inkwell::values::{IntValue, PointerValue};
 use inkwell::{AtomicOrdering, AtomicRMWBinOp};

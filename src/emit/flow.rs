@@ -1,4 +1,4 @@
-//! Branches, loops, and what is computed once.
+//! Branches, loops, and values that are computed once.
 
 use std::collections::HashMap;
 

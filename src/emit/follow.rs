@@ -1,6 +1,6 @@
-//! Which processes are followed: the one that `-c` started or `-p` names, and all that it starts, directly or not. They are in
-//! a map by their ids, which the fork of one of them adds to and the exit of its last thread takes from. So it makes no
-//! difference who their parent is by now.
+//! The followed processes: the command of `-c` or the process of `-p`, and their descendants. A map has their IDs. The fork of
+//! a followed process adds to it, and the exit of the last thread removes from it, so a later change of parents makes no
+//! difference.
 
 use inkwell::values::IntValue;
 

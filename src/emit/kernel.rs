@@ -1,4 +1,4 @@
-//! Calls of the kernel's own functions (kfuncs), which libbpf finds by name in the kernel's BTF.
+//! Calls of kernel functions (kfuncs), which libbpf finds by name in the kernel's BTF.
 
 use inkwell::module::Linkage;
 use inkwell::types::BasicMetadataTypeEnum;

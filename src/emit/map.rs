@@ -1,4 +1,4 @@
-//! Maps: declared once in the object, used by name.
+//! Maps: declared once in the object, and used by name.
 
 use inkwell::module::Linkage;
 use inkwell::values::{IntValue, PointerValue};

@@ -1,4 +1,4 @@
-//! Memory: where temporaries live, loads and stores, reading other address spaces.
+//! Memory: temporaries, loads and stores, and reads from other address spaces.
 
 use inkwell::AtomicOrdering;
 use inkwell::AtomicRMWBinOp;

@@ -1,19 +1,20 @@
-//! BPF code in our words: the only user of inkwell and LLVM.
+//! Emits BPF code: the only user of inkwell and LLVM.
 //!
-//! [`CodegenCx`] is the module: what is fixed for it (the kernel's [`TargetFeatures`] and the run's [`CodegenOptions`]) and
-//! what functions share. A [`Builder`] builds one function, and lives as long as that is under construction; it reaches the
-//! module through `Deref`. It has the [`ProgramCx`] of the program that the function is for, which never changes, and the
-//! [`Scope`] of the code that is built now, which only [`Builder::scoped`] changes. A function within another (a callback, a
-//! piece) has a builder of its own. Its methods name BPF and memory ideas, never a builtin. Scalars are 64-bit registers,
-//! extended by their type's sign; everything else is memory.
+//! [`CodegenCx`] is the module: its fixed properties (the kernel's [`TargetFeatures`] and the run's [`CodegenOptions`]) and the
+//! state that its functions share. A [`Builder`] builds one function, lives as long as that function is under construction, and
+//! reaches the module through `Deref`. It has the [`ProgramCx`] of the function's program, which never changes, and the
+//! [`Scope`] of the current code, which only [`Builder::scoped`] changes. A function within another (a callback, a chunk) has a
+//! separate builder. Methods of a builder name concepts of BPF and memory, never a builtin. Scalars are 64-bit registers,
+//! extended by the sign of their type; everything else is memory.
 //!
-//! - `module.rs`: the module; `object.rs`: its beginning, and the ELF object at its end; `debug_info.rs`: lines and BTF
-//! - `builder.rs`: programs, and the state of functions; `temporaries.rs`: where their temporaries are
-//! - `arith.rs`: arithmetic; `bits.rs`: bits and bounds; `flow.rs`: branches, loops, what is computed once
-//! - `mem.rs`: allocation off the 512-byte stack, loads, stores; `text.rs`: strings; `order.rs`: memory compared and searched
-//! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: what is counted; `helper.rs`: kernel helpers; `kernel.rs`: its functions
+//! - `module.rs`: the module; `object.rs`: its initialization, and the ELF object; `debug_info.rs`: lines and BTF
+//! - `builder.rs`: programs, and the state of functions; `temporaries.rs`: their temporaries
+//! - `arith.rs`: arithmetic; `bits.rs`: bits and bounds; `flow.rs`: branches, loops, values computed once
+//! - `mem.rs`: allocation outside of the 512-byte stack, loads, stores; `text.rs`: strings; `order.rs`: comparing and searching
+//!   memory
+//! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: counters; `helper.rs`: kernel helpers; `kernel.rs`: kernel functions
 //! - `task.rs`: the current task
-//! - `callback.rs`: functions that helpers call; `call.rs`: functions that programs call; `chunk.rs`: pieces of long programs
+//! - `callback.rs`: functions that helpers call; `call.rs`: functions that programs call; `chunk.rs`: chunks of long programs
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
 

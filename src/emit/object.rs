@@ -1,4 +1,4 @@
-//! The module's beginning and end: what it is for, and the ELF object that is made of it.
+//! The start and the end of a module: its target, and the ELF object made from it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_void};

@@ -1,4 +1,4 @@
-//! Memory compared, searched and joined.
+//! Compares, searches and joins memory.
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 

@@ -1,5 +1,5 @@
-//! Failures that must not be silent. They are counted where they happen and never take room in the ring, so that a failure
-//! that happens a million times a second costs the script's own records nothing.
+//! Failures that must not be silent. Programs count them in place and never send them through the ring buffer, so frequent
+//! failures do not displace the script's own records.
 
 use std::mem::offset_of;
 

@@ -1,4 +1,4 @@
-//! Types of programs, as rows: what the kernel and libbpf want to know of each, and what its code must mind. A new type is a
+//! Program types as rows: what the kernel and libbpf need to know about each, and the constraints on its code. A new type is a
 //! variant and its row.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Records: what programs tell user space.
+//! Records, which programs send to user space.
 
 use inkwell::values::{IntValue, PointerValue};
 

@@ -1,4 +1,4 @@
-//! One program for a function's entry and its return: a function for each, and one that calls the right one.
+//! Session programs, which serve the entry and the return of a function: a function for each, and one that calls the right one.
 
 use super::kernel::KernelType;
 use super::{Builder, Cmp, CodegenCx, ProgramCx, Section, ok};

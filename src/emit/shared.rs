@@ -1,4 +1,4 @@
-//! What running programs share with the loader and with the reader of their records.
+//! Memory that running programs share with the loader and the reader of their records.
 
 /// The object's ring buffer; absent when no record is ever written.
 pub const RING: &str = "ring";

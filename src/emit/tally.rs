@@ -1,4 +1,4 @@
-//! What each probe did and could not do is counted where it happens.
+//! Counters of each probe: what it did and what it failed to do.
 
 use std::mem::offset_of;
 

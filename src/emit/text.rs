@@ -1,4 +1,4 @@
-//! Bytes and strings in memory: written, measured, compared.
+//! Bytes and strings in memory: writing, measuring, comparing.
 
 use inkwell::values::{IntValue, PointerValue};
 

@@ -1,4 +1,4 @@
-//! Names and types of an expectation, against the script's maps.
+//! Checks the names and types of an expectation against the script's maps.
 
 use super::eval::Eval;
 use super::functions::{FUNCTIONS, Takes, find};

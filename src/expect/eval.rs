@@ -1,4 +1,4 @@
-//! An expectation's value over the maps that a run has left.
+//! Evaluates an expectation over the final maps of a run.
 
 use super::range::{Range, Undefined};
 use super::value::{Element, Val, Wanted, seen};

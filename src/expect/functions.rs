@@ -1,7 +1,7 @@
-//! What an expectation may call.
+//! The functions of expectations.
 //!
-//! Each takes a map, all of its elements, or one element `@m[key]`. Of nothing at all there is no least, greatest or average
-//! value and no percentile: an expectation that asks for one is not met.
+//! Each takes a map (all of its elements) or one element `@m[key]`. An empty map has no minimum, maximum, average or
+//! percentile: an expectation that needs one is not met.
 
 use super::range::Range;
 use super::value::{Element, Val, Wanted, more};

@@ -1,4 +1,4 @@
-//! From an expectation and what a run has left to an outcome, in words.
+//! Turns an expectation and the results of a run into an outcome with its explanation.
 
 use std::time::Instant;
 

@@ -1,16 +1,15 @@
-//! Expectations (`--expect`): what is to hold of a run's maps when it is over.
+//! Expectations (`--expect`): conditions on a run's maps at its end.
 //!
-//! An expectation is an expression of the script language, read by its grammar, and evaluated here, in user space, over the
-//! maps as the run left them ([`Last`](crate::value::Last)). Before anything runs, [`check()`] holds it against the script's maps:
-//! names, keys, types.
+//! An expectation is an expression of the script language, parsed by its grammar. rbt evaluates it in user space over the final
+//! maps ([`Last`](crate::value::Last)). Before the run, [`check()`] compares it with the script's maps: names, keys, types.
 //!
 //! - `check`: from [`ast`](crate::syntax::ast) to a typed `Expr`
-//! - `functions`: what an expectation may call, a table ([`FUNCTIONS`])
-//! - `eval`: to a value; `range`: numbers of which bounds are known
-//! - `judge`: to an [`Outcome`](crate::verdict::Outcome), in words
+//! - `functions`: the table of functions ([`FUNCTIONS`])
+//! - `eval`: evaluation; `range`: numbers with known bounds
+//! - `judge`: to an [`Outcome`](crate::verdict::Outcome), with its explanation
 //!
-//! A number is a range, since some are known by their bounds only: the percentile of a histogram lies somewhere in a bucket, and
-//! where events were lost a count can only have been greater. Truth is then true, false or open.
+//! A number is a range, because for some numbers only bounds are known: the percentile of a histogram is somewhere in a bucket,
+//! and if events were lost, the true count may be greater. The result is then true, false or undecided.
 
 mod check;
 mod eval;

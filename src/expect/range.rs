@@ -1,4 +1,4 @@
-//! Numbers of which bounds are known.
+//! Numbers with known bounds.
 
 use crate::syntax::ast::BinOp;
 

@@ -1,4 +1,4 @@
-//! Expectations over maps made by hand.
+//! Expectations over hand-made maps.
 
 use super::*;
 use crate::diag::Source;

@@ -1,4 +1,4 @@
-//! What expectations compute with: values, elements of maps, and how much a loss of events leaves open.
+//! The values of expectations: numbers, elements of maps, and the uncertainty that lost events cause.
 
 use super::range::Range;
 use super::{Constant, Shape};

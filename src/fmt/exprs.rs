@@ -1,4 +1,4 @@
-//! Items of expressions and types.
+//! Layout items of expressions and types.
 
 use super::items::{Items, REST};
 use super::layout::{How, Item};

@@ -1,4 +1,4 @@
-//! The words of a script in a row, with the places where lines may or must end.
+//! Layout items: the words of a script in order, with the places where lines may or must break.
 
 #![allow(clippy::wildcard_enum_match_arm)] // the grammar says which shapes may stand inside another
 

@@ -1,6 +1,6 @@
-//! Items in a row to lines of bounded width: a pretty printer after Oppen ("Prettyprinting", 1980), to which comments were added.
+//! Turns items into lines of bounded width: a pretty printer after Oppen ("Prettyprinting", 1980), with comments.
 //!
-//! Nothing here knows the language, but for the semicolon and the comma that a comment behind a word lets pass.
+//! It does not know the language, except that a comment after a word may follow a semicolon or comma.
 
 use std::borrow::Cow;
 

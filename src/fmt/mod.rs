@@ -1,12 +1,12 @@
-//! A script's text in its canonical form: `rbt fmt`.
+//! `rbt fmt`: a script in canonical form.
 //!
-//! `tokens` takes the text apart by the grammar's shapes and gives each word its comments; `items` and `exprs` say where lines may or must end;
-//! `layout` makes lines of it. Names, numbers, strings, attach points and the C part stay as they are. What is not here: reading
-//! and writing of files (`driver::rewrite`).
+//! `tokens` splits the text by the shapes of the grammar and attaches comments to words; `items` and `exprs` determine where
+//! lines may or must break; `layout` produces the lines. Names, numbers, strings, attach points and the C part do not change.
+//! `driver::rewrite` reads and writes files.
 //!
-//! The form: an indent of two spaces, a statement a line, lines of up to [`WIDTH`] characters where they can be broken, one empty
-//! line around probes, macros and functions, attach points one per line. A shape of the grammar that this module does not know is
-//! kept as it is; a test names it.
+//! The form: an indent of two spaces, one statement per line, lines of up to [`WIDTH`] characters where they can be broken, one
+//! empty line between probes, macros and functions, and one attach point per line. A shape of the grammar that this module does
+//! not know stays unchanged; a test reports it.
 
 use crate::syntax::shape::{Node, Rule};
 

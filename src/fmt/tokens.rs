@@ -1,7 +1,7 @@
-//! The script's words with the comments between them, in the shapes of the grammar.
+//! The words of a script in the shapes of the grammar, with their comments.
 //!
-//! A comment belongs to the word before it where it ends that word's line, else to the word that follows. The layout keeps these
-//! places, so that reading what was written gives each comment the same place again: this is what makes formatting idempotent.
+//! A comment that ends a line belongs to the word before it, and any other comment to the next word. The layout keeps these
+//! places, so formatting the result again attaches each comment to the same word. This makes formatting idempotent.
 
 #![allow(clippy::wildcard_enum_match_arm)] // few of the grammar's shapes are laid out in a way of their own
 

@@ -1,4 +1,4 @@
-//! The arguments of a script: slips among them, and `--help`.
+//! The arguments of a script: misplaced options among them, and `--help`.
 
 use super::Frontend;
 use crate::cli::{self, Program, Run};

@@ -1,4 +1,4 @@
-//! An entry of the prompt: a piece of a script, checked and compiled among those that are there already.
+//! Checks and compiles an entry of the prompt, which can use the definitions and maps of earlier entries.
 
 use std::io::Write;
 

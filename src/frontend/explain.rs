@@ -1,4 +1,4 @@
-//! Errors of LLVM and of the kernel, in terms of the script.
+//! Explains errors of LLVM and of the kernel in terms of the script.
 
 use std::io::{self, Write};
 

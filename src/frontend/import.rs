@@ -1,8 +1,8 @@
-//! `import "x";`: reads what a script names, and what that names, into one tree.
+//! `import "x";`: reads imported files, and the files that they import, into one tree.
 //!
-//! A path counts from the script that names it, and each file is taken once, so that scripts may import each other. What is
-//! imported comes before what imports it, so its `begin` probes run first. Who can write to such a file can make a privileged
-//! run do anything, so one that everybody can write to is refused.
+//! A path is relative to the importing script. Each file is imported once, so scripts may import each other. Imported
+//! definitions precede those of the importing script, so their `begin` probes run first. Whoever can write to an imported file
+//! controls a privileged run, so rbt rejects files that everybody can write to.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

@@ -1,5 +1,5 @@
-//! The stages up to a checked script, as the command line, the prompt and `rbt check` share them: read, parse, import,
-//! apply the settings, check; and errors of the later stages, explained at their places in the script.
+//! The stages up to a checked script, shared by the command line, the prompt and `rbt check`: read, parse, import, apply the
+//! settings, check. It also explains errors of later stages at their places in the script.
 
 use std::path::Path;
 use std::time::Instant;

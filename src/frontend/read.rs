@@ -1,4 +1,4 @@
-//! Reading the text of a script.
+//! Reads the text of a script.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the command line requires of the machine: privileges, a process, a cgroup.
+//! Checks what the command line requires of the machine: privileges, a process, a cgroup.
 
 use crate::cli::Run;
 use crate::failure::Failure;

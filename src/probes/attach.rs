@@ -1,4 +1,4 @@
-//! How probes are attached: the mechanisms, and what holds for each.
+//! The mechanisms of attaching, with their properties.
 
 use serde::{Deserialize, Serialize};
 

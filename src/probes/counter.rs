@@ -1,4 +1,4 @@
-//! `software` and `hardware`: one in so many of the events that the kernel or the processor counts.
+//! `software` and `hardware`: every Nth event that the kernel or the CPU counts.
 //!
 //! Names, numbers and usual counts: `enum perf_sw_ids` and `enum perf_hw_id` of include/uapi/linux/perf_event.h.
 

@@ -1,7 +1,7 @@
-//! `fentry` and `fexit`: functions of the kernel, with typed arguments, by a trampoline instead of a breakpoint.
+//! `fentry` and `fexit`: kernel functions with typed arguments, traced by a trampoline instead of a breakpoint.
 //!
-//! The context is an array of 64-bit words: the arguments, then (at the exit) what the function returns
-//! (kernel/bpf/btf.c, `btf_ctx_access`; arch/x86/net/bpf_jit_comp.c, `__arch_prepare_bpf_trampoline`).
+//! The context is an array of 64-bit words: the arguments, then (at the exit) the return value (kernel/bpf/btf.c,
+//! `btf_ctx_access`; arch/x86/net/bpf_jit_comp.c, `__arch_prepare_bpf_trampoline`).
 
 use std::rc::Rc;
 

@@ -1,9 +1,10 @@
-//! `iter`: goes once through all of the kernel's tasks, files, sockets, maps and the like.
+//! `iter`: visits all tasks, files, sockets, maps or other objects of the kernel once.
 //!
-//! The kernel calls the program for each object, with a `struct bpf_iter__NAME` of BTF as its context, and a last time without
-//! any (kernel/bpf/bpf_iter.c). Reading the iterator's file is what makes it go on; what the program writes there is what the
-//! reader gets. Of a run's own iterators that is a byte for each object, which bounds how far the kernel goes before the
-//! records are looked at: none is lost. A pinned one outlives the run, and its `printf` writes to whoever reads the file.
+//! The kernel calls the program for each object, with BTF's `struct bpf_iter__NAME` as its context, and once more without an
+//! object at the end (kernel/bpf/bpf_iter.c). Reading the file of the iterator drives it, and the reader receives what the
+//! program writes. For iterators of a run, that is a byte for each object, which limits how far the kernel proceeds before rbt
+//! processes the records, so none is lost. A pinned iterator outlives the run, and its `printf` writes to whoever reads the
+//! file.
 
 use std::path::PathBuf;
 use std::rc::Rc;

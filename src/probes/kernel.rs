@@ -1,5 +1,4 @@
-//! What probes on the kernel's functions have in common: how they are written, and what is wrong with a name that cannot be
-//! traced.
+//! Code shared by probes on kernel functions: their syntax, and errors for functions that cannot be traced.
 
 use super::{Env, ProbeKind, missing};
 use crate::diag::{Diagnostic, nearest};

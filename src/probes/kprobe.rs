@@ -1,7 +1,7 @@
-//! `kprobe` and `kretprobe`: functions of the kernel.
+//! `kprobe` and `kretprobe`: kernel functions.
 //!
 //! Registers and their places in the context: x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h) and its calling
-//! convention (System V ABI). Names and types of arguments come from BTF, where it describes the function.
+//! convention (System V ABI). Names and types of arguments come from BTF if it describes the function.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

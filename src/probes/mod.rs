@@ -1,4 +1,4 @@
-//! Probe kinds: where programs run. One row per kind; a row's file spells the kind's names.
+//! Probe kinds: one row per kind. The file of a row spells the names of its kind.
 
 mod attach;
 mod counter;

@@ -1,4 +1,4 @@
-//! `rawtracepoint`: the same events with the arguments the kernel passes itself, typed through BTF.
+//! `rawtracepoint`: the kernel's events with the arguments of the tracepoint's call, typed by BTF.
 
 use std::rc::Rc;
 

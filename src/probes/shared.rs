@@ -1,4 +1,4 @@
-//! Which sites may share a program.
+//! Determines which sites may share a program.
 
 use super::{Attach, Env, ProbeSite, syscall};
 use crate::system::Feature;

@@ -1,5 +1,5 @@
-//! `begin` and `end`: run once, in this process, before everything is attached and after all is detached; and `self`: run by
-//! this process when somebody asks for it.
+//! `begin` and `end`, which run once in this process, before everything is attached and after everything is detached; and
+//! `self`, which this process runs on a signal.
 
 use super::{ArgRef, Attach, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, no_parts};
 use crate::diag::Diagnostic;

@@ -1,13 +1,13 @@
-//! System calls' tracepoints (`tracepoint:syscalls:…`): what may serve one, and which of it is cheapest for the machine.
+//! Tracepoints of system calls (`tracepoint:syscalls:…`): the mechanisms that can serve one, and their costs for the machine.
 //!
-//! | mechanism | a traced call pays | every other call pays |
+//! | mechanism | cost for a traced call | cost for every other call |
 //! |---|---|---|
-//! | trampoline on the call's own function (`__x64_sys_X`) | little | nothing |
-//! | perf tracepoint, which the kernel looks up by the call's number | much | the slow path of entry |
-//! | raw tracepoint that all calls share | little | the slow path, and a run of the program |
+//! | trampoline on the call's own function (`__x64_sys_X`) | low | none |
+//! | perf tracepoint, which the kernel looks up by the call's number | high | the slow path of entry |
+//! | raw tracepoint that all calls share | low | the slow path, and a run of the program |
 //!
-//! So a trampoline is taken where it means the same; else the perf tracepoint, unless so many of the machine's calls are
-//! traced that the raw program, run for all of them, costs less in sum.
+//! So rbt uses a trampoline if it means the same, and otherwise the perf tracepoint, unless so many of the machine's calls are
+//! traced that the raw program costs less overall.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! `tracepoint`: the kernel's stable events, with the fields of their records.
 //!
-//! What serves the events of system calls: see [`super::syscall`].
+//! [`super::syscall`] has the mechanisms for system calls.
 
 use std::rc::Rc;
 

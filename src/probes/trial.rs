@@ -1,4 +1,4 @@
-//! `test` and `bench`: what a script's own tests are, and how long its parts take; run with `--test` and `--bench` alone.
+//! `test` and `bench`: a script's tests and benchmarks, which only `--test` and `--bench` run.
 
 use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, missing, parts};
 use crate::diag::Diagnostic;

@@ -1,6 +1,6 @@
-//! `watchpoint`: a place in memory is read, written or executed, by the processor's own breakpoints.
+//! `watchpoint`: reads, writes or execution of memory, detected by the CPU's breakpoints.
 //!
-//! Source: perf_event_open(2), `PERF_TYPE_BREAKPOINT`; what each processor can do: arch/*/kernel/hw_breakpoint.c.
+//! Source: perf_event_open(2), `PERF_TYPE_BREAKPOINT`; capabilities of each architecture: arch/*/kernel/hw_breakpoint.c.
 
 use super::{ArgRef, Attach, Context, ContextFeatures, Env, Info, ProbeKind, ProbeSite, ProgramType, missing};
 use crate::diag::Diagnostic;

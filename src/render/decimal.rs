@@ -1,5 +1,5 @@
-//! Fractions of integers in decimal: exact, whatever their size. The kernel's side of a run knows integers only; where a
-//! fraction is to be shown, its two integers come here.
+//! Exact decimal fractions of integers of any size. Programs in the kernel compute with integers only, so a fraction arrives
+//! here as two integers.
 
 /// A fraction: numerator and denominator.
 pub type Fraction = (i128, i128);

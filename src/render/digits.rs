@@ -1,4 +1,4 @@
-//! Integers to digits without the formatting machinery: `printf` may run a million times a second.
+//! Formats integers without Rust's formatting machinery, because `printf` may run a million times a second.
 
 /// Appends in decimal.
 pub fn decimal(to: &mut Vec<u8>, value: u64) {

@@ -1,8 +1,8 @@
-//! `-f folded`: a line for each key of a map, the parts of the key with semicolons between them, outermost first, and the
-//! number: what flamegraph.pl, inferno and speedscope read.
+//! `-f folded`: a line for each key of a map, which has the parts of the key, outermost first and separated by semicolons, and
+//! the value. flamegraph.pl, inferno and speedscope read this format.
 //!
-//! Whatever the order of the key, what is no stack comes first, then the process's stack, then the kernel's, as the calls went.
-//! Lines that are the same (frames have no offsets here) are one. All else goes to standard error.
+//! Parts that are not stacks come first, then the user stack, then the kernel stack, whatever the order of the key. Equal lines
+//! (frames have no offsets here) are merged. All other output goes to standard error.
 
 use std::collections::BTreeMap;
 

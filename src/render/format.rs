@@ -1,8 +1,8 @@
-//! `printf`'s format strings: parsed once, then applied to each event's arguments.
+//! `printf`'s format strings: parsed once, then applied to the arguments of each event.
 //!
-//! As in C, an integer conversion without a length modifier shows the low 32 bits of its argument. Differences from C, beside
-//! the conversions `r`, `rx`, `rh`, `gr`, `T` and `B`: `%p` of zero is `0`; the `0` flag fills any conversion. Differences
-//! from bpftrace: [`super::DIFFERENCES`].
+//! As in C, an integer conversion without a length modifier prints the low 32 bits of its argument. Differences from C, apart
+//! from the conversions `r`, `rx`, `rh`, `gr`, `T` and `B`: `%p` of zero is `0`, and the `0` flag pads any conversion.
+//! [`super::DIFFERENCES`] lists differences from bpftrace.
 
 use crate::types::Type;
 use crate::value::Value;

@@ -1,4 +1,4 @@
-//! Flags of an allocation (`gfp_t`) by name, for `%gr`.
+//! Names of allocation flags (`gfp_t`), for `%gr`.
 
 use super::digits::address;
 

@@ -1,4 +1,4 @@
-//! A histogram's buckets as rows: bounds from index and scale, labels, bars.
+//! Rows of a histogram: bounds of a bucket from its index and scale, labels, bars.
 
 use crate::value::{Hist, Scale};
 

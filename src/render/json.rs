@@ -1,7 +1,7 @@
-//! `-f json`: one object per line, on the output alone.
+//! `-f json`: one object per line, on standard output or in the output file only.
 //!
-//! Strings are JSON and so Unicode: bytes that are not UTF-8 become U+FFFD. (A buffer, as an array of numbers, keeps
-//! every byte.) A number that a double cannot hold exactly goes as a string; a pointer stays a number.
+//! Strings are JSON and therefore Unicode: U+FFFD replaces bytes that are not UTF-8. (A buffer is an array of numbers and keeps
+//! every byte.) A number that a double cannot represent exactly is a string; a pointer remains a number.
 
 use crate::diag::misleads;
 use crate::failure::strerror;

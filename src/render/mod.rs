@@ -1,8 +1,7 @@
-//! How [`Output`] looks: one row per format.
+//! Renders [`Output`]: one row per format.
 //!
-//! Here also is what both sides of a record share about text: `printf`'s format strings ([`mod@format`]) and the
-//! calendar ([`time`]). Symbols, addresses and names are not decoded here: they come as [`Value::Text`] and
-//! [`Value::Stack`].
+//! This module also has what both sides of a record share about text: `printf`'s format strings ([`mod@format`]) and the
+//! calendar ([`time`]). It does not decode symbols, addresses and names, which arrive as [`Value::Text`] and [`Value::Stack`].
 
 use crate::host::Reader;
 use crate::value::{Hist, MapView, Output, Value};

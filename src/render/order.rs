@@ -1,4 +1,4 @@
-//! The order of a map's entries, and what `print()` may be told about their numbers.
+//! The order of a map's entries, and the arguments of `print()` that change their numbers.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

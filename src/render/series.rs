@@ -1,4 +1,4 @@
-//! A time series as a graph over time: a line per interval, downwards.
+//! A time series as a graph with one line per interval.
 
 use super::time::strftime;
 use crate::value::{Series, Value};

@@ -1,4 +1,4 @@
-//! A stack's text: a newline, then a line per frame, leaf first.
+//! The text of a stack: a newline, then a line per frame, leaf first.
 
 use crate::value::{Frame, Stack, StackMode};
 

@@ -1,4 +1,4 @@
-//! A map in aligned columns: a line per entry, a column per part of the key, then the value or each of its fields.
+//! A map in aligned columns: a line per entry, with a column for each part of the key and for each field of the value.
 
 use super::order::{arrange, divide, with_unit};
 use super::spell;

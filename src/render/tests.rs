@@ -1,4 +1,4 @@
-//! Records in, both formats out: sections of the language's output, row by row.
+//! Renders records in both formats and compares the results with sections of the language's documentation.
 
 use crate::value::{Counts, Frame, Hist, MapView, Output, Pos, Scale, Show, Stack, StackMode, Stats, Value};
 

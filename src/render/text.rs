@@ -1,4 +1,4 @@
-//! `-f text`: lines for people.
+//! `-f text`: the output for people.
 
 use crate::diag::{plain, uncommanded_line};
 use crate::host::Reader;

@@ -1,4 +1,4 @@
-//! A moment as text.
+//! Formats points in time.
 #![allow(unsafe_code)] // the C library's calendar: it alone knows every conversion of strftime, locale and time zone
 
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! Entries that run: each a program of its own, on a thread of its own, beside the others.
+//! Running entries: each is a separate program on a separate thread.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};

@@ -1,5 +1,6 @@
-//! Signals. Ctrl-C while no line is being typed is noted, so that it ends what is waited for and not the prompt; while a line
-//! is typed it is a key like others. SIGTERM, and SIGHUP when the terminal is closed, have the prompt leave as Ctrl-D does.
+//! Signals. Ctrl-C while no line is being edited is recorded, so that it ends the current operation instead of the prompt.
+//! While a line is being edited, it is a key like any other. SIGTERM, and SIGHUP when the terminal closes, leave the prompt
+//! like Ctrl-D.
 #![allow(unsafe_code)] // sigaction(2), poll(2)
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
-//! The line that is typed: completion, hints, colors, and whether it is whole.
+//! The edited line: completion, hints, colors, and whether the entry is complete.
 //!
-//! Names come from the tables, the machine and the checker: a member's candidates are those of the type that the checker
+//! Names come from the tables, the machine and the checker: candidates for a member are those of the type that the checker
 //! gives the expression before it.
 
 use std::borrow::Cow;

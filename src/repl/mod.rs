@@ -1,8 +1,8 @@
-//! The prompt: probes are added, watched and dropped one at a time, while the others go on.
+//! The prompt: you add, watch and drop probes one at a time while the others continue.
 //!
-//! Each entry is a program of its own, on a thread of its own (`entries`), and its maps are handed on to those that come
-//! after it: by name, with the types that they have. What entries say appears above the line that is being typed
-//! (`printer`). Completion and hints (`line`) ask the tables and the checker that everything else asks.
+//! Each entry is a separate program on a separate thread (`entries`), and passes its maps to later entries, by name and with
+//! their types. Output of entries appears above the edited line (`printer`). Completion and hints (`line`) use the same tables
+//! and checker as everything else.
 
 use std::cell::RefCell;
 use std::fs::File;

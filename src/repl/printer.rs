@@ -1,7 +1,7 @@
-//! Where entries say what they have to say: above the line that is being typed, or plainly when none is.
+//! Prints the output of entries above the edited line, or directly if no line is being edited.
 //!
-//! One thread hands texts to the line editor, since the editor takes one at a time and may be away. Entries wait where
-//! more is to be shown than [`MOST`]; what their programs say meanwhile fills their rings, and what is lost there is told.
+//! One thread passes texts to the line editor, because the editor accepts one at a time and may be absent. Entries wait while
+//! more than [`MOST`] is pending. Meanwhile their records fill the ring buffers, and rbt reports what is lost there.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! A line as far as it is typed: what the cursor is on. It knows signs, not words: those are looked up in the tables.
+//! Scans an incomplete line to find what is at the cursor. It knows characters, not words; the tables know those.
 
 use crate::system::TypeName;
 

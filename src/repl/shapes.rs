@@ -1,4 +1,4 @@
-//! Types as the prompt shows them: of maps, of what an entry prints.
+//! Types as the prompt shows them, of maps and of printed values.
 
 use crate::sema::hir::{self, CallArg, ExprKind, Node};
 use crate::system::{TargetInfo, TypeName};

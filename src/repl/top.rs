@@ -1,4 +1,4 @@
-//! A map that is shown anew every second, until a key is pressed.
+//! Prints a map every second until a key is pressed.
 #![allow(unsafe_code)] // termios(3), read(2)
 
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! Attaching: a program's site to a link, one function per mechanism.
+//! Attaches the sites of a program: one function per mechanism.
 //!
-//! Links are made by the bare system calls, not by libbpf: libbpf wants a mounted tracefs, and one call per offset.
-//! Sites of a shared program are told apart by the link's cookie, which is the site's index.
+//! rbt creates links by system calls instead of libbpf, because libbpf requires a mounted tracefs and one call per offset.
+//! Programs that several sites share distinguish them by the link's cookie, which is the index of the site.
 #![allow(unsafe_code)] // bpf(2) and perf ioctls
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Programs that are run by hand, once; and one of them, which tells this process's id as programs see it.
+//! Runs programs once, without an event. One such program reports the ID of this process as BPF programs see it.
 #![allow(unsafe_code)] // bpf_prog_load()
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -1,9 +1,9 @@
-//! The program that `-c` names: forked before the probes are attached, let go once they are.
+//! The command of `-c`: forked before rbt attaches the probes, and started afterward.
 //!
-//! Not here: what its exit means for the run.
+//! `run` decides what the end of the command means for the run.
 //!
-//! Unsafe: `fork` and what may be called after it. Between `fork` and `execve` the child only makes system calls, since a
-//! lock that another thread held at the fork (malloc's, say) is never released in the child (signal-safety(7)).
+//! Unsafe: `fork`, and the calls after it. Between `fork` and `execve` the child only makes system calls, because a lock that
+//! another thread held at the fork (such as malloc's) is never released in the child (signal-safety(7)).
 #![allow(unsafe_code)] // see above
 
 use std::ffi::{CStr, CString};

@@ -1,15 +1,14 @@
-//! Emptying the ring on a thread of its own, so that no event is lost while another is slow to be done: names of addresses
-//! that debug information is read for, a map of a million elements, a pipe whose reader takes its time.
+//! Empties the ring buffer on a separate thread, so that slow processing of one event does not cause the loss of others:
+//! symbols from debug information, a map with a million elements, a pipe with a slow reader.
 //!
-//! What is taken from the ring waits in memory, in its order, up to a limit; beyond it the ring fills up, and its programs
-//! count what they lose.
+//! Records wait in memory, in order, up to a limit. Beyond it the ring buffer fills up, and programs count the records that
+//! they lose.
 //!
-//! Waking up. A program wakes us only when `State::reader_sleeps` is set, and clears it (`artifact::State`). So a burst
-//! costs one wake-up: after a drain that found something we pause for [`PAUSE`] and look again, and only when a look
-//! finds nothing do we set the flag, look once more (a record may have come between the look and the flag) and block. No
-//! wake-up is lost: a program commits its record before it looks at the flag, we set the flag before we look at the
-//! ring, and poll(2) itself looks at the ring before it sleeps. Should a kick find no room in the ring, [`NAP`] bounds
-//! the wait.
+//! Wakeups: A program wakes the thread only if `State::reader_sleeps` is set, and clears it (`artifact::State`), so a burst of
+//! records causes one wakeup. After a drain that found records, the thread pauses for [`PAUSE`] and drains again. Only if it
+//! finds nothing does it set the flag, check once more (a record may have arrived before the flag was set), and block. No
+//! wakeup is lost: a program commits its record before it reads the flag, the thread sets the flag before it reads the ring,
+//! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, [`NAP`] bounds the wait.
 #![allow(unsafe_code)] // eventfd(2)
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! What is at hand while records are rendered: the loaded script, symbols, the renderer and the outputs.
+//! The context for rendering records: the loaded script, symbols, the renderer and the outputs.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What programs cost: the kernel's own count (`BPF_ENABLE_STATS`, Linux 5.8).
+//! The cost of programs, as the kernel measures it (`BPF_ENABLE_STATS`, Linux 5.8).
 #![allow(unsafe_code)] // bpf(2)
 
 use std::io;

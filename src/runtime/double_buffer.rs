@@ -1,4 +1,4 @@
-//! One moment of a map that is there twice: see `emit/double_buffer.rs` for the programs' side.
+//! User space's side of double-buffered maps; `emit/double_buffer.rs` describes the scheme.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! What processes had mapped before recording began: of those that end before their stacks are printed, nothing else tells.
+//! Mappings of processes from before the recording began. They are needed for processes that end before rbt prints their
+//! stacks.
 //!
-//! A thread of its own reads `/proc/PID/maps` of all processes, the youngest first, while the script is loaded and attached:
-//! 0.1 ms each. Whatever ends sooner than its turn comes is lost.
+//! A thread reads `/proc/PID/maps` of all processes, the youngest first, while the script is loaded and attached. Each takes
+//! 0.1 ms. If a process ends before its turn, its mappings are lost.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

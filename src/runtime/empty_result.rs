@@ -1,4 +1,4 @@
-//! Did anything come of a run that somebody looks for?
+//! Detects a run of a tool with filters whose result is empty.
 
 use super::shared::Shared;
 use crate::codegen::artifact::Manifest;

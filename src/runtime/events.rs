@@ -1,4 +1,4 @@
-//! Records to actions: which call site wrote it, what it sent, and the user-side end of that builtin.
+//! Dispatches records: finds the call site of each and runs the user-space part of its builtin.
 
 use anyhow::Context;
 

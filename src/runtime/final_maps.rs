@@ -1,4 +1,4 @@
-//! Maps that somebody wants to see when the run is over, though the script may empty them before.
+//! Keeps the contents of maps for expectations, even if the script empties the maps at the end.
 
 use anyhow::Context;
 

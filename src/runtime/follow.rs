@@ -1,4 +1,4 @@
-//! Which processes are followed from the start: see `emit/follow.rs` for the kernel's side.
+//! The processes that rbt follows from the start; `emit/follow.rs` is the kernel's side.
 #![allow(unsafe_code)] // bpf(2)
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Waiting for programs that are at work on other CPUs.
+//! Waits for programs that are running on other CPUs.
 #![allow(unsafe_code)] // bpf(2)
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Iterators: a link is made for the sort of object, and each reader of it goes through all objects once.
+//! Iterators: a link is created for a kind of object, and each read of it visits all objects once.
 //!
 //! Source: `struct bpf_link_info`'s `iter` and `union bpf_iter_link_info` of include/uapi/linux/bpf.h; kernel/bpf/bpf_iter.c.
 #![allow(unsafe_code)] // bpf(2)

@@ -1,7 +1,7 @@
-//! From an object's bytes to loaded programs and maps.
+//! Loads an object: from its bytes to programs and maps.
 //!
-//! libbpf is not let to print: what it says is kept, for `-v` and for the error. A program's verifier log is asked for
-//! only after it was refused: libbpf loads once without a log, then again with the buffer that it was given.
+//! rbt captures the messages of libbpf for `-v` and for errors. libbpf loads a program without a verifier log first, and
+//! repeats the load with a log buffer if the kernel rejects it.
 #![allow(unsafe_code)] // libbpf's C API, and memory shared with programs
 
 use std::cell::RefCell;

@@ -1,6 +1,6 @@
-//! What file is behind a process's address, also when the process is gone.
+//! Finds the file behind an address of a process, even after the process has ended.
 //!
-//! From `/proc/PID/maps` while it is alive, and from the kernel's records of what was mapped ([`mmap_events`]).
+//! The sources are `/proc/PID/maps` while the process lives, and the kernel's records of mappings ([`mmap_events`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::{self, File};

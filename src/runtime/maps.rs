@@ -1,4 +1,4 @@
-//! Maps of the script, read and changed from outside.
+//! Reads and changes the script's maps from user space.
 #![allow(unsafe_code)] // bpf(2), batches of entries
 
 use std::ffi::c_void;

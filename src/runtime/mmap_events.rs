@@ -1,10 +1,10 @@
-//! The kernel's own account of which process mapped which file where: perf's side-band records.
+//! The kernel's records of file mappings of processes: perf's side-band events.
 //!
-//! A process that has exited has no `/proc/PID/maps` any more, nor has a descriptor of that file that was opened before
-//! (it reads as empty). Looking at intervals misses what is mapped in between, and holding the process at its exit takes
-//! ptrace, which it could see and which other tracers exclude. The records miss nothing, hold nobody up and need no end:
-//! a dummy software event per CPU, whose ring the kernel fills as executable mappings are made, in exec, by ld.so, by
-//! `dlopen` in any thread. Formats: `linux/perf_event.h`, perf_event_open(2).
+//! A process that has ended has no `/proc/PID/maps`, and a descriptor of that file opened earlier reads as empty. Polling
+//! misses mappings, and stopping the process at its exit needs ptrace, which the process could detect and which excludes other
+//! tracers. The records are complete, and they do not delay the process: rbt opens a dummy software event per CPU, and the
+//! kernel writes a record to its ring for each executable mapping, whether exec, ld.so or `dlopen` creates it. Formats:
+//! `linux/perf_event.h`, perf_event_open(2).
 //!
 //! Unsafe: the system call, and the rings, which the kernel writes.
 #![allow(unsafe_code)] // see above

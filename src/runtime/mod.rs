@@ -1,19 +1,21 @@
-//! Running a program on this machine: load, attach, read what it says, end.
+//! Runs a program on this machine: load, attach, read records, end.
 //!
-//! A run goes: load → `begin` → attach → [`Output::Attached`](crate::value::Output) → start the `-c` child → read records
-//! until something ends it → stop → `end` → read what is left → totals → maps. What ends it: `exit()`, a signal, the child's
-//! or `-p`'s end, a closed pipe, or nothing to wait for.
+//! The order of a run is: load, `begin`, attach, [`Output::Attached`](crate::value::Output), start the `-c` command, read
+//! records until the run ends, stop, `end`, read the remaining records, totals, maps. A run ends by `exit()`, a signal, the end
+//! of the command or of the process of `-p`, a closed pipe, or when there is nothing to wait for.
 //!
-//! Stopping is not detaching: all programs return at once when `State::stopped` is set, and the slow part of detaching is
-//! left to a process of its own (`sweep`) after everything is said. So `end` programs must not look at that flag.
+//! Stopping is not detaching: all programs return at once when `State::stopped` is set, and a separate process does the slow
+//! detaching (`sweep`) after all output is written. Therefore `end` programs must not check that flag.
 //!
-//! - `load`: object to maps and programs; `refused`: the verifier's log; `unloadable`: what cannot be traced; `unhit`: what never fired; `replaced_files`: files that were replaced meanwhile; `privileges`: what is not permitted
-//! - `attach`, `perf`, `sweep`: to and from the kernel's hooks
-//! - `ring`, `collect`, `source`, `events`: records to actions, those that wait in between kept in memory; `maps`: the script's maps; `final_maps`: those that are wanted at the end; `stacks`: frames by their ids
-//! - `shared`, `problems`: what programs count, and what they failed to do; `grace`: waiting for those at work
-//! - `run`: the loop; `signals`: what the user says meanwhile; `remote`: what another thread says in their place
-//! - `iter`: going through the kernel's objects; `trials`: a script's tests and benchmarks
-//! - `child`: the `-c` program; `follow`: what it starts; `symbolize` and its files: names of addresses
+//! - `load`: object to maps and programs; `refused`: the verifier's log; `unloadable`: targets that cannot be traced; `unhit`:
+//!   probes without hits; `replaced_files`: files that were replaced during the run; `privileges`: missing privileges
+//! - `attach`, `perf`, `sweep`: attaching and detaching
+//! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
+//!   script's maps; `final_maps`: contents for expectations; `stacks`: frames by stack ID
+//! - `shared`, `problems`: counters and failures of programs; `grace`: waiting for running programs
+//! - `run`: the loop; `signals`: signals from the user; `remote`: requests from another thread
+//! - `iter`: iterators over kernel objects; `trials`: a script's tests and benchmarks
+//! - `child`: the command of `-c`; `follow`: its descendants; `symbolize` and its files: symbols
 
 use std::collections::BTreeSet;
 use std::fs::File;

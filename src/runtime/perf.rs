@@ -1,4 +1,4 @@
-//! perf_event_open(2), as far as probes sit on it.
+//! The parts of perf_event_open(2) that probes need.
 #![allow(unsafe_code)] // perf_event_open(2) and its ioctls
 
 use crate::probes::{NO_KPROBES, SamplePeriod};

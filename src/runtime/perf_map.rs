@@ -1,5 +1,5 @@
-//! Names of code that a just-in-time compiler made: `/tmp/perf-PID.map`, one `START SIZE NAME` a line, both in hex
-//! (Linux `tools/perf/Documentation/jit-interface.txt`).
+//! Symbols of just-in-time compiled code: `/tmp/perf-PID.map` has a line `START SIZE NAME` per function, with numbers in
+//! hexadecimal (Linux `tools/perf/Documentation/jit-interface.txt`).
 #![allow(unsafe_code)] // geteuid(2)
 
 use std::fs::{self, File, Metadata};

@@ -1,4 +1,4 @@
-//! Waiting for descriptors.
+//! Waits for file descriptors.
 #![allow(unsafe_code)] // poll(2)
 
 use std::io;

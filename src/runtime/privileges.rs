@@ -1,4 +1,4 @@
-//! What the kernel asks for before it loads a program, and which of it is missing.
+//! The privileges that loading a program needs, and which of them are missing.
 #![allow(unsafe_code)] // geteuid(2), getrlimit(2), setrlimit(2)
 
 use crate::system::TargetInfo;

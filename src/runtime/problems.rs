@@ -1,6 +1,6 @@
-//! What programs failed to do: the kernel counts it by place, and we say it.
+//! Failures of programs: the kernel counts them by place in the script, and rbt reports them.
 //!
-//! Each failure is told once for each of its errors, as soon as it is seen; how often it came about, at the end.
+//! rbt reports a failure once for each error number, as soon as it sees it, and the total at the end.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Lines of `/proc/PID/maps` (proc_pid_maps(5)), and the files behind them.
+//! Parses `/proc/PID/maps` (proc_pid_maps(5)), and finds the files behind mappings.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What the verifier said of a program that it refused, led back to the script.
+//! Parses the verifier's log of a rejected program, and finds the place in the script.
 
 use crate::value::Pos;
 

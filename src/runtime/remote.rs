@@ -1,4 +1,4 @@
-//! A run that is led from another thread, as the prompt leads many.
+//! Controls a run from another thread. The prompt uses it for its entries.
 #![allow(unsafe_code)] // eventfd(2)
 
 use std::io;

@@ -1,5 +1,5 @@
-//! Traced files that are not any more what was attached to. A probe sits on a file, not on its name: what starts from there
-//! after the file was replaced, as by a package's upgrade, has none.
+//! Detects traced files that change during the run. A probe attaches to a file, not to its name: if the file is replaced, for
+//! example by a package upgrade, processes that start afterward are not traced.
 
 use std::collections::BTreeSet;
 use std::fs;

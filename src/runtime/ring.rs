@@ -1,12 +1,12 @@
-//! The reading end of a BPF ring buffer, in place: a record is looked at where the program wrote it.
+//! The reading end of a BPF ring buffer. It passes records in place, without copying.
 //!
-//! The layout is the kernel's (`kernel/bpf/ringbuf.c`, `Documentation/bpf/ringbuf.rst`): a page with the consumer's
-//! position, which is ours to write; a page with the producers' position; then the data, mapped twice in a row so that a
-//! record that wraps around lies in one piece. Each record has a header of eight bytes: its length in a `u32`, of which
-//! the two upper bits say that it is still being written, or was given up.
+//! The layout is the kernel's (`kernel/bpf/ringbuf.c`, `Documentation/bpf/ringbuf.rst`): a page with the consumer position,
+//! which user space writes; a page with the producer position; and the data, mapped twice in a row so that a record that wraps
+//! around is contiguous. Each record has a header of eight bytes: its length in a `u32`, whose upper two bits mark records that
+//! are unfinished or discarded.
 //!
-//! Own code and not libbpf's because a batch must end between two records when a signal comes, and because what follows
-//! an `exit()` is skipped.
+//! rbt does not use libbpf's reader, because a batch must end between two records when a signal arrives, and because records
+//! after an `exit()` are skipped.
 #![allow(unsafe_code)] // the ring is memory that the kernel writes
 
 use std::io;

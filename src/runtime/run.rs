@@ -1,4 +1,4 @@
-//! The loop: records in, output out, and all that may end it. Meanwhile another thread empties the ring (`collect`).
+//! The main loop: processes records and everything that can end the run. A separate thread empties the ring buffer (`collect`).
 
 use std::io::{self, Write};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What running programs share with us, as it is mapped into this process.
+//! Memory shared between running programs and this process.
 #![allow(unsafe_code)] // memory shared with programs
 
 use std::ffi::c_void;

@@ -1,7 +1,8 @@
-//! Signals as numbers to be read: who is told to end must first say what it has counted.
+//! Signals that end a run, which must print its results first.
 //!
-//! Handlers and not a signalfd: a blocked signal would be inherited by the programs that `system()` starts, and could not
-//! end a run that is stuck in a write to a full pipe. A second SIGINT or SIGTERM, a moment after the first, ends the process on the spot.
+//! rbt uses handlers instead of a signalfd, because programs that `system()` starts would inherit blocked signals, and because
+//! a blocked signal could not end a run that is stuck in a write to a full pipe. A second SIGINT or SIGTERM, a moment after the
+//! first, ends the process immediately.
 #![allow(unsafe_code)] // sigaction(2)
 
 use std::io;

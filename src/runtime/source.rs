@@ -1,4 +1,4 @@
-//! Where records come from: the ring, or the thread that empties it, and what that has kept in memory.
+//! The source of records: the ring buffer, or the thread that empties it.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;

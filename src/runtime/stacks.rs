@@ -1,6 +1,6 @@
-//! Stacks by their ids. Programs keep them in tables of fixed size; before one is full its stacks are taken over into memory here,
-//! so a run may see any number of them. An id depends on the frames alone: a stack that comes again after it was taken over gets the
-//! same one.
+//! Stacks by ID. Programs store them in tables of fixed size. Before a table is full, rbt copies its stacks to memory and
+//! empties it, so the number of stacks in a run is not limited. An ID depends on the frames only, so a stack that recurs after
+//! it was copied has the same ID.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
-//! Detaching that nobody waits for.
+//! Detaches probes in the background.
 //!
-//! The kernel takes 40-85 ms to detach from a tracepoint by way of perf, about 100 ms for a perf uprobe and 24 ms for a
-//! uprobe.multi link, one after the other, and makes whoever closes the last descriptor wait, at exit too. So a forked
-//! child, the sweeper, inherits the descriptors and waits until ours are closed, which takes no time since its own keep
-//! everything attached; then it exits, which closes the last ones. It has nothing else open, so that nobody who waits
-//! for the end of a pipe waits for it. The programs that are attached for that moment longer have been told that the run is over (`State::stopped`)
-//! and return at once; a run that cannot fork waits for its own close, as it would have.
+//! Detaching takes the kernel 40 to 85 ms for a tracepoint by perf, about 100 ms for a perf uprobe, and 24 ms for a
+//! uprobe.multi link, one after the other. Whoever closes the last descriptor waits, even at exit. Therefore a forked child,
+//! the sweeper, inherits the descriptors and waits until the parent has closed its own. That is fast, because the child's
+//! descriptors keep everything attached. Then the child exits, which closes the last ones. It has no other open descriptors, so
+//! readers of a pipe do not wait for it. Programs that stay attached for that moment see `State::stopped` and return at once. A
+//! run that cannot fork waits for its own close.
 #![allow(unsafe_code)] // fork, and what a child may call after it
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

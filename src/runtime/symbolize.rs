@@ -1,7 +1,7 @@
-//! Names of addresses: the only user of blazesym.
+//! Symbols of addresses. This is the only user of blazesym.
 //!
-//! blazesym knows ELF, DWARF and kallsyms. Which file is behind an address we find out ourselves (`mappings`), so that
-//! the stacks of a process that has exited are treated like any other's.
+//! blazesym reads ELF, DWARF and kallsyms. rbt itself finds the file behind an address (`mappings`), so that it treats stacks
+//! of ended processes like all others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};

@@ -1,5 +1,5 @@
-//! Taking in the records of mappings on a thread of its own, whatever the script does meanwhile: a ring of the kernel's
-//! holds a few thousand of them, which a busy machine makes within milliseconds.
+//! Reads the records of mappings on a separate thread. A kernel ring holds a few thousand records, which a busy machine
+//! produces within milliseconds.
 #![allow(unsafe_code)] // setpriority(2)
 
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Sessions on the real kernel, with objects made by `emit` alone. They need root, and say so when they are skipped.
+//! Sessions on the running kernel, with objects that `emit` makes. They need root, and report when they are skipped.
 #![allow(unsafe_code)] // bpf(2) and signals, bare
 
 use std::cell::RefCell;

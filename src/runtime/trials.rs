@@ -1,4 +1,4 @@
-//! `--test` and `--bench`: the script's own tests and benchmarks, one after the other, and what came of them.
+//! `--test` and `--bench`: runs the script's tests and benchmarks and reports their results.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

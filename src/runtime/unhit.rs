@@ -1,4 +1,4 @@
-//! Probes that were attached and never hit, and why that may be.
+//! Probes that were never hit, and the likely reasons.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Programs that the kernel does not take for what they are to be attached to, rather than for what they do: functions that
-//! cannot be traced, objects that it cannot go through. They are told when they are loaded, long before anything is attached.
+//! Programs that the kernel rejects because of their target rather than their code: functions that cannot be traced, and kinds
+//! of objects without an iterator. The kernel rejects them when they are loaded, before anything is attached.
 
 use super::refused::Refused;
 use crate::codegen::artifact::Manifest;

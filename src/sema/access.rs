@@ -1,4 +1,4 @@
-//! What lies behind an address or within a value: fields, elements, pointers.
+//! Access to memory and parts of values: fields, elements, pointers.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

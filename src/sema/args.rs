@@ -1,4 +1,4 @@
-//! Arguments of calls: what each parameter accepts, and the form it gets it in.
+//! Arguments of calls: the types that each parameter accepts, and the form in which it receives them.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

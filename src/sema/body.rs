@@ -1,4 +1,4 @@
-//! One body (a probe's, or a function's that it calls), checked once for one kind of site: names and scopes.
+//! Checks one body (of a probe, or of a function that it calls) for one kind of site: names and scopes.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

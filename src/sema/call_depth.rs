@@ -1,5 +1,5 @@
-//! How deep a probe's loops are nested, those of the functions that it calls included: the kernel calls no more than eight
-//! functions deep (`MAX_CALL_FRAMES` of include/linux/bpf_verifier.h), and a loop's body is one.
+//! Limits the nesting of loops, including those of called functions. The kernel limits calls to a depth of eight
+//! (`MAX_CALL_FRAMES` of include/linux/bpf_verifier.h), and the body of a loop is a function.
 
 use std::collections::BTreeSet;
 

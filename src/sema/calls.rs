@@ -1,4 +1,4 @@
-//! Builtins: a bare name and a call are one thing.
+//! Builtins. A bare name and a call are the same thing.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

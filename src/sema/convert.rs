@@ -1,4 +1,4 @@
-//! Conversions that the checker writes into the program: to a variable's merged type, to a condition, to a value.
+//! Conversions that the checker inserts: to the merged type of a variable, to a condition, to a value.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

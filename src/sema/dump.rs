@@ -1,4 +1,4 @@
-//! The checked script as text, for `-d hir` and for tests: close to the language, with types where they are not plain.
+//! The checked script as text, for `-d hir` and for tests: close to the language, with types where they are not obvious.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Expressions: each becomes a typed one.
+//! Checks expressions and gives each a type.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

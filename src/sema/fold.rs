@@ -1,4 +1,4 @@
-//! Constants: what is known before the program runs.
+//! Constant folding.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

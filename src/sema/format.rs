@@ -1,4 +1,4 @@
-//! Formats against their arguments.
+//! Checks format strings against their arguments.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

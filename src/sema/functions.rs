@@ -1,8 +1,8 @@
-//! The script's own functions: each is checked once for each kind of site whose probe calls it, so that what a probe offers
-//! can be used in a function wherever all its callers offer it.
+//! The script's own functions. Each is checked once for each kind of site whose probe calls it, so a function can use a feature
+//! of probes if all of its callers offer the feature.
 //!
-//! Parameters and results have written types. `string` and `buffer` without a size, and pointers whose address space is not
-//! said, take those from the arguments and from what is returned.
+//! Types of parameters and results are explicit. `string` and `buffer` without a size, and pointers without an address space,
+//! take those of the arguments and of the returned values.
 
 use super::CheckContext;
 use super::body::{BodyChecker, Checked, State, VarState, poison};

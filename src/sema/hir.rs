@@ -1,4 +1,4 @@
-//! The script as checked: every name resolved, every expression typed, every probe one body for concrete sites.
+//! The checked script: every name is resolved, every expression has a type, and every probe is one body for concrete sites.
 //!
 //! A value of this type is a promise: code generation does not fail on it.
 

@@ -1,7 +1,7 @@
-//! Macros: a use is checked as if the body stood there, in a frame of names of its own.
+//! Macros: the checker checks each use as if the body stood there, with a separate frame of names.
 //!
-//! Variables and maps are given by reference, expressions by name: they are checked in the frame of the use, each time
-//! the body names them.
+//! Variables and maps are passed by reference, and expressions by name: the checker checks them in the frame of the use, each
+//! time the body names them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! How many entries a declared map has: a number that is known before anything of the script is.
+//! The declared size of a map, which must be constant before the script is checked.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

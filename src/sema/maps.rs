@@ -1,7 +1,7 @@
-//! The script's maps while their types are gathered from all uses.
+//! The script's maps while their types are inferred from all uses.
 //!
-//! A pass over all probes reads the types that the pass before found and gathers new ones; when a pass finds what it
-//! read, the types are final. So a probe may read what a later one assigns.
+//! A pass over all probes uses the types that the previous pass found, and infers new ones. When a pass finds the types that it
+//! used, they are final. So a probe may read a map that a later probe assigns.
 
 use std::collections::BTreeMap;
 

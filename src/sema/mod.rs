@@ -1,82 +1,8 @@
-//! Checks a script against what the kernel offers: [`ast`] to [`hir`].
+//! Checks a script against a kernel: [`ast`] to [`hir`].
 //!
-//! A body is checked once for each distinct context among its sites. Types of variables and maps come from all their
-//! uses: passes over all bodies repeat until one finds nothing that the one before had not; that one's result counts.
-//!
-//! | code | meaning |
-//! |---|---|
-//! | `arity` | a builtin got too few or too many arguments |
-//! | `assertion` | `fail`, `static_assert` or `assert_str` refused the script |
-//! | `bad-import` | (from the driver) what `import` names cannot be taken in |
-//! | `bad-arg` | `argN` beyond what the probe has |
-//! | `bad-cast` | a type that cannot be cast to the other |
-//! | `bad-condition` | a condition that is no number, bool or pointer |
-//! | `bad-filter` | `--probe-filter` is not a regular expression |
-//! | `bad-option` | a named option of the script with a value that it does not take |
-//! | `bad-key` | a value that cannot be a map's key |
-//! | `bad-type` | a type's length is not a positive constant |
-//! | `bad-unroll` | `unroll` wants a constant from 1 to 100 |
-//! | `bad-word` | a word that the parameter does not know |
-//! | `c-declaration` | a struct, union, enum or typedef of the script that is not understood |
-//! | `c-include` | a header that is not there |
-//! | `c-preprocessor` | a `#` line that is not understood, or an `#error` |
-//! | `deprecated` | (warning) works, and has a better successor |
-//! | `format` | a format and its arguments do not agree |
-//! | `ignored` | (warning) an argument that has no effect there |
-//! | `in-macro` | something that a macro cannot do |
-//! | `in-loop` | something that cannot be had within a `for` loop |
-//! | `inlined` | a kernel function of which the compiler left no code, or only parts |
-//! | `key-too-long` | a map's key that this kernel does not take |
-//! | `late-print` | (warning) a map printed in a loop, as it is after the loop |
-//! | `map-key-conflict` | a map used with and without keys |
-//! | `map-kind` | a map's declared kind does not hold such values |
-//! | `missing-return` | a way through a function that ends without the value it is to return |
-//! | `misplaced-aggregation` | an aggregation that is not assigned to a map |
-//! | `missing-parameter` | (warning) a positional parameter that was not given |
-//! | `no-address` | the address of something that is not in memory |
-//! | `no-effect` | (warning) a statement that does nothing |
-//! | `no-match` | an attach point that means no probe |
-//! | `no-probes` | nothing is left to attach |
-//! | `no-value` | a value is wanted where there is none |
-//! | `not-assignable` | the left side is no variable and no map |
-//! | `not-constant` | a constant is wanted |
-//! | `not-described` | a kernel function that BTF does not describe, where its types are needed |
-//! | `not-here` | the probe kind does not offer what a builtin needs |
-//! | `not-in-loop` | `break` or `continue` outside a loop |
-//! | `not-injectable` | `override` on a function that must run |
-//! | `not-readable` | an aggregation that is no single number is read |
-//! | `not-traceable` | a kernel function that is there, but lets no probe in |
-//! | `out-of-bounds` | a constant index beyond the end |
-//! | `out-of-range` | a literal that its declared type cannot hold |
-//! | `pointer-comparison` | (warning) pointers to different types compared |
-//! | `recursion` | a macro or function that uses itself |
-//! | `redeclared` | a name is taken |
-//! | `too-deep` | loops within each other beyond what the kernel calls |
-//! | `sign-change` | (warning) an integer given to a variable or map of the other sign, or an unsigned one compared with a negative number |
-//! | `too-large` | a block that macros make too long, or a tuple of too many values |
-//! | `too-long` | a literal string over the limit |
-//! | `too-many-probes` | wildcards expand to more than the limit |
-//! | `type-conflict` | two uses of a variable or map that no type serves |
-//! | `type-mismatch` | an operand or argument of the wrong type |
-//! | `undefined-map` | a map that is never assigned |
-//! | `undefined-variable` | a variable that has no value there |
-//! | `unknown-field` | no such member |
-//! | `unknown-function` | no such function: a builtin, or one of the kernel's |
-//! | `unknown-module` | no such kernel module |
-//! | `unknown-option` | a named option that the script does not have |
-//! | `option-conflict` | a named option declared in two ways |
-//! | `unknown-name` | no such builtin or constant |
-//! | `unknown-probe` | no such probe kind |
-//! | `unknown-type` | no such type |
-//! | `unreachable` | (warning) code that is never reached |
-//! | `unsafe` | needs `--unsafe` |
-//! | `unset-variable` | (warning) a declared variable read before it is set, or never set |
-//! | `unsettled` | types that grow with every use |
-//! | `unstable` | use of something that may still change: a warning, or an error where a setting says so |
-//! | `unsupported` | part of the language that this version does not have |
-//! | `unused-map` | (warning) a map declared and never used |
-//! | `useless-cast` | (warning) a cast to the type it has |
-//! | `zero-division` | division by a constant zero |
+//! A body is checked once for each distinct context among its sites. Types of variables and maps come from all of their uses:
+//! passes over all bodies repeat until one finds nothing new, and the result of that pass counts. The codes of its errors and
+//! warnings are rows of [`crate::diag::codes`].
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

@@ -1,4 +1,4 @@
-//! Operators: what their operands must be, what they give, what is known before the program runs.
+//! Operators: types of operands and results, and constant evaluation.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

@@ -1,4 +1,4 @@
-//! The named options that a script has, and whether what was given are such.
+//! The named options of a script, and their values on the command line.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

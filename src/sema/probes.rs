@@ -1,4 +1,5 @@
-//! Attach points: from what is written to the sites it means, and to the fewest contexts that a body must be checked for.
+//! Attach points: resolves them to sites, and groups the sites into as few contexts as possible, because a body is checked once
+//! per context.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

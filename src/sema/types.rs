@@ -1,18 +1,21 @@
-//! Types: how two uses of one name become one type, and what a written type means.
+//! Types: how the uses of a name merge into one type, and the meaning of written types.
 //!
 //! # Integers
 //!
-//! - A literal is a number. Operators on literals calculate with numbers (`fold::binary`): what 64 bits do not hold is an error, and
-//!   so is one beyond `int64` beside a negative one. Its type is the narrowest signed one that holds it, `uint64` from 2^63 on. The
-//!   complement of a literal that is not negative has no sign.
-//! - The sign of a literal that is not negative is weak ([`Weak`]): it yields to that of what it meets, in an operator, a choice, a
-//!   variable, a map, a part of a tuple. What holds nothing else is weak too. Of two weak ones the wider stays.
-//! - Uses of one name merge: of one sign to the wider, of two to the signed type that holds both, `int64` at most.
-//! - Arithmetic is of 64 bits: signed where an operand is signed and not weak, where both are weak, and for `-`. Comparisons take
-//!   that type too. Division is unsigned where an operand is `uint64`.
-//! - `-x` and `~x` of an unsigned `x` are of its own width, and zero above.
-//! - `++` makes an undeclared variable or map of 64 bits, `--` of `int64`. A declared type stays, and wraps around.
-//! - A cast to a pointer fills up with zeros; other casts fill up with the sign of what is cast.
+//! - A literal is a number of unlimited size. Operators on literals calculate with such numbers (`fold::binary`). It is an
+//!   error if the result does not fit in 64 bits, or exceeds `int64` while the other operand is negative. The type of a literal
+//!   is the narrowest signed one that holds it, and `uint64` from 2^63 upward. The complement of a nonnegative literal is
+//!   unsigned.
+//! - The sign of a nonnegative literal is weak ([`Weak`]): it yields to the sign of the other operand, or of the variable, map
+//!   or tuple part that holds it. A variable or map that holds nothing else is weak as well. Of two weak types the wider one
+//!   applies.
+//! - Uses of one name merge: types of the same sign merge to the wider one, and types of different signs to the signed type
+//!   that holds both, at most `int64`.
+//! - Arithmetic has 64 bits. It is signed if an operand is signed and not weak, if both are weak, and for `-`. Comparisons use
+//!   the same type. Division is unsigned if an operand is `uint64`.
+//! - `-x` and `~x` of an unsigned `x` have its width; the bits above are zero.
+//! - `++` gives an undeclared variable or map 64 bits, and `--` makes it `int64`. A declared type stays and wraps around.
+//! - A cast to a pointer extends with zeros; other casts extend with the sign of the operand.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one shape: what answers to none is refused
 

@@ -1,4 +1,5 @@
-//! What a body may ask of its context, told from its shape: whether sites must be looked at one by one.
+//! Determines from the shape of a body which parts of its context it may use, and thus whether each site needs a separate
+//! check.
 
 use crate::syntax::ast::{Arg, Block, Expr, ExprKind, Probe, Stmt, StmtKind};
 

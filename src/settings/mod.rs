@@ -1,7 +1,7 @@
-//! What the user may set, resolved: command line, environment and the script's `config` block have had their say.
+//! Settings, resolved from the command line, the environment and the script's `config` block.
 //!
-//! [`SETTINGS`] has a row for each name that the environment and a `config` block know. The block is applied first and
-//! the environment after it, so that the environment wins; the flag of a row wins over both. Other flags set fields without a row.
+//! [`SETTINGS`] has a row for each name of the environment and of `config` blocks. The environment overrides the block, and the
+//! flag of a row overrides both. Other flags set fields without a row.
 
 use crate::diag::{Diagnostic, Diagnostics, Span, nearest};
 use crate::value::StackMode;

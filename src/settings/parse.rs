@@ -1,4 +1,4 @@
-//! Values of settings, read from text.
+//! Parses the values of settings.
 
 pub(super) fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(w, _)| w.eq_ignore_ascii_case(text)).map(|(_, value)| *value);

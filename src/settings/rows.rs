@@ -1,4 +1,4 @@
-//! The rows, and the words of their values.
+//! The rows, and the words that their values accept.
 
 use super::parse::{name_of, one_of, parse_bool, parse_int, parse_word};
 use super::{CacheUserSymbols, MapLayout, MissingProbes, SWITCH, Setting, TEXT, UNDECIDED, Unstable};

@@ -1,4 +1,4 @@
-//! The script as written: shapes and spans, no name resolved.
+//! The syntax tree: shapes and spans, without resolved names.
 
 use crate::diag::Span;
 

@@ -1,4 +1,4 @@
-//! What pest could not match, in the user's terms.
+//! Explains pest's errors in terms of the script.
 
 #![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
 

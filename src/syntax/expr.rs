@@ -1,4 +1,4 @@
-//! Expressions and types: a flat run of operands and operators to a tree, by precedence.
+//! Expressions and types: builds a tree from a flat sequence of operands and operators, by precedence.
 
 #![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
 

@@ -1,4 +1,4 @@
-//! Numbers and strings as written, to what they say.
+//! Parses the literals of numbers and strings.
 
 use crate::diag::{Diagnostic, Span};
 

@@ -1,8 +1,8 @@
 //! Text to [`ast`]: the only user of pest.
 //!
-//! `scan` looks at brackets, strings and comments alone: it keeps the nesting within bounds before the grammar sees the text, and
-//! finds the pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's
-//! pairs into the tree; `explain` turns pest's errors into the user's terms.
+//! `scan` looks at brackets, strings and comments only. It limits nesting before the grammar sees the text, and finds the
+//! pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's pairs into the
+//! tree; `explain` turns pest's errors into messages.
 
 pub use explain::KEYWORDS;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
-//! The grammar's pairs to the tree: the script, its items and statements.
+//! Builds the tree from the grammar's pairs: the script, its items and statements.
 //!
-//! A pair's own span may take in the blanks after it, so spans are put together from those of words and brackets.
+//! The span of a pair may include blanks after it, so spans are computed from those of words and brackets.
 
 #![allow(clippy::wildcard_enum_match_arm)] // grammar.pest says which rules may stand inside another
 

@@ -1,7 +1,7 @@
-//! A first look at a script: brackets, strings and comments, and nothing else.
+//! A first scan of a script for brackets, strings and comments.
 //!
-//! Its verdict on nesting is final; what else it finds wrong is told only when the grammar refuses the script, since attach points
-//! may hold any character and so mislead it.
+//! Its limit on nesting is final. Its other errors are reported only if the grammar rejects the script, because attach points
+//! may contain any character and mislead it.
 
 use std::ops::Range;
 

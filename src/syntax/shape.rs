@@ -1,5 +1,5 @@
-//! The script as the grammar sees it: every word and bracket with its place, nothing resolved, nothing left out. For whoever
-//! needs the text's own form, which the tree of [`super::ast`] has lost.
+//! The script as the grammar sees it: every word and bracket with its place, nothing resolved or omitted. It serves code that
+//! needs the form of the text, which the tree of [`super::ast`] lacks.
 
 pub use super::grammar::Rule;
 

@@ -1,4 +1,4 @@
-//! What reading must know of words, and no more.
+//! The properties of words that the parser needs.
 
 use crate::builtins::{self, Lower};
 

@@ -1,7 +1,7 @@
-//! What a kernel and its binaries offer: the questions that checking a script asks.
+//! Questions about a kernel and binaries that checking a script asks.
 //!
 //! [`TargetInfo`] is a trait so that parse, check and compile need no root and no BPF: `Live` answers from this machine,
-//! `Snapshot` from a file, `Fake` from a test's own words. Answers are facts, never guesses from a version number.
+//! `Snapshot` from a file, and `Fake` from the text of a test. Answers are facts, never guesses from a version number.
 
 pub mod binary;
 pub mod events;

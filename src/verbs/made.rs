@@ -1,4 +1,4 @@
-//! A script made of words, which knows where they are.
+//! A script composed from words, which knows their positions.
 
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 use crate::syntax;

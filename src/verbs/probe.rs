@@ -1,4 +1,4 @@
-//! Probes as people write them who do not write programs.
+//! Short forms of probes.
 
 use crate::diag::nearest;
 use crate::failure::Failure;

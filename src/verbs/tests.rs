@@ -1,4 +1,4 @@
-//! What verbs are made into.
+//! The scripts that verbs write.
 
 use super::*;
 use crate::diag::{Diagnostic, Diagnostics, Source, Span};

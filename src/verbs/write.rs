@@ -1,4 +1,4 @@
-//! How each verb's script is written.
+//! Writes the script of each verb.
 
 use super::Asked;
 use super::made::{Made, Part, Word};

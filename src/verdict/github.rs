@@ -1,4 +1,4 @@
-//! GitHub's workflow commands: lines that its runner takes from a step's output and shows beside the code.
+//! GitHub's workflow commands, which its runner reads from the output of a step and shows beside the code.
 
 use super::{Level, Report, SourceLocation, State, Style};
 

@@ -1,7 +1,7 @@
-//! JUnit's XML: what both schemas in use accept, Ant's (`JUnit.xsd`) and that of Jenkins' xUnit plugin.
+//! JUnit's XML: a form that both common schemas accept, Ant's (`JUnit.xsd`) and that of Jenkins' xUnit plugin.
 //!
-//! A suite is what was checked against, a case what was checked. A case has room for one result: all its findings are in that.
-//! Facts are the suite's properties, `SUBJECT: NAME`; what was found and does not fail is in its `system-out`.
+//! A suite is a kernel, or the run; a case is a script or an expectation. A case has one result, which contains all of its
+//! findings. Facts are properties of the suite, `SUBJECT: NAME`. Findings that do not fail are in its `system-out`.
 
 use std::fmt::Write;
 

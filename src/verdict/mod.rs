@@ -1,7 +1,7 @@
-//! What a check came to, as a pipeline reads it: data here, one row per format in [`FORMATS`].
+//! The result of a check, for people and pipelines: data here, one row per format in [`FORMATS`].
 //!
-//! A [`Report`] is made by whoever checks (scripts against kernels, expectations against a run) and told by one renderer, so
-//! that both have the same formats and the same exit statuses.
+//! A [`Report`] comes from `rbt check` or from the expectations of a run, and one renderer prints it, so both have the same
+//! formats and exit statuses.
 
 mod github;
 mod json;

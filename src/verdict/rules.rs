@@ -1,4 +1,4 @@
-//! What a finding may be about, besides what is wrong with a script anywhere.
+//! The rules of findings, other than errors in a script itself.
 
 pub use crate::diag::codes::{Code as Rule, FINDINGS as RULES};
 

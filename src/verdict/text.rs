@@ -1,4 +1,4 @@
-//! For people: a table of what came to what, then the findings as a script's other messages look.
+//! The text form: a table of results, then the findings in the form of a script's other messages.
 
 use super::{Cell, Finding, Level, Outcome, Report, SourceLocation, State, UniqueFinding};
 use crate::diag::{self, plain, plain_lines};

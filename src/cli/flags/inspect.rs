@@ -1,4 +1,4 @@
-//! Flags about types and symbols, those that look inside rbt, and those that are accepted and hidden.
+//! Flags for types and symbols, for debugging, and hidden flags.
 
 use clap::ValueHint;
 

@@ -1,4 +1,4 @@
-//! Flags of what is expected of a run, and of its output.
+//! Flags for expectations and output.
 
 use std::path::PathBuf;
 

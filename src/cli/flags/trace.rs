@@ -1,4 +1,4 @@
-//! Flags that choose what is traced.
+//! Flags that choose what to trace.
 
 use clap::ValueHint;
 

@@ -1,4 +1,4 @@
-//! Flags that choose what is run.
+//! Flags that choose what to run.
 
 use clap::ValueHint;
 

@@ -1,4 +1,4 @@
-//! Findings about kernels and runs. `// check: allow` takes these names.
+//! Findings about kernels and runs. `// check: allow` accepts these codes.
 
 use super::{Code, error, note, warning};
 

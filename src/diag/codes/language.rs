@@ -1,4 +1,4 @@
-//! What a script means: names, types, maps, functions, settings.
+//! Errors in the meaning of a script: names, types, maps, functions, settings.
 
 use super::{Code, error, warning};
 

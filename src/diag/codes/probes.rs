@@ -1,4 +1,4 @@
-//! Where a script attaches.
+//! Errors in attach points.
 
 use super::{Code, error, warning};
 

@@ -1,4 +1,4 @@
-//! What keeps a command from running or ending well: options, files, rights, the kernel.
+//! Errors of commands and runs: options, files, privileges, the kernel.
 
 use super::{Code, error};
 

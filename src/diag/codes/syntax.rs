@@ -1,4 +1,4 @@
-//! How a script is written: text, literals, C parts, imports.
+//! Errors in the form of a script: text, literals, C parts, imports.
 
 use super::{Code, error, warning};
 

@@ -1,4 +1,4 @@
-//! What an attach point means: a binary, and places in it.
+//! Resolves an attach point to a binary and places in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
-//! A marker's arguments: operands of x86-64's assembler, `SIZE@OPERAND` each.
+//! Arguments of a marker: operands of x86-64's assembler, `SIZE@OPERAND` each.
 //!
 //! | written | means |
 //! |---|---|
-//! | `8@%rbx`, `-4@%eax`, `1@%dl` | a register, or the part of it that has this name |
+//! | `8@%rbx`, `-4@%eax`, `1@%dl` | a register, or the part of it with this name |
 //! | `4@$-7` | a number |
 //! | `8@-16(%rbp)`, `8@(%rax,%rcx,8)` | memory, as the assembler addresses it |
 //! | `-4@counter(%rip)`, `8@table+8(%rip)` | memory at a symbol |
 //! | `4@table(,%rax,4)`, `4@counter` | the same in a program that is not position independent |
-//! | `8f@%xmm0` | floating point: no BPF program can read it |
+//! | `8f@%xmm0` | floating point, which BPF programs cannot read |
 
 use super::super::{Attach, Env, ProbeSite};
 use crate::emit::{Builder, Operand};

@@ -1,7 +1,7 @@
-//! `usdt`: markers that a program's authors put into it.
+//! `usdt`: static markers in a program.
 //!
-//! A marker that the compiler has inlined is in several places, each with its arguments elsewhere: a site for each, all of
-//! one name. Places whose arguments are alike share a program.
+//! A marker in an inlined function is in several places, each with its own arguments: each place is a site with the same name.
+//! Places with equal arguments share a program.
 
 mod args;
 

@@ -1,4 +1,4 @@
-//! Nesting, length and malformed text: a diagnostic or a tree, soon, and never a panic.
+//! Nesting, length and malformed text: the parser quickly returns a diagnostic or a tree, and never panics.
 
 use super::*;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What the grammar and its readers make of scripts, shown as text with every parenthesis written out.
+//! The trees of scripts, as text with explicit parentheses.
 
 use super::ast::*;
 use super::*;

@@ -1,5 +1,5 @@
-//! Which file has what was stripped from a binary: by build id, or by the name in `.gnu_debuglink`, in the places where
-//! debuggers look (GDB manual, "Separate Debug Files"); and what the binary itself still has, in `.gnu_debugdata`.
+//! Finds the debug information that was stripped from a binary: by build ID, or by the name in `.gnu_debuglink`, in the places
+//! where debuggers look (GDB manual, "Separate Debug Files"); and the rest in the binary itself, in `.gnu_debugdata`.
 
 use std::borrow::Cow;
 use std::io::Read;

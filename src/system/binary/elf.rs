@@ -1,6 +1,6 @@
-//! Binaries: functions, data objects and segments of an ELF file.
+//! ELF files: functions, data objects and segments.
 //!
-//! Not here: which file a name means (`locate`), DWARF, names of addresses (the runtime's `symbolize`).
+//! Other modules resolve names to files (`locate`), read DWARF, and find symbols of addresses (the runtime's `symbolize`).
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
-//! A file of code in memory, and where its segments are.
+//! An ELF file in memory, and its segments.
 //!
-//! Unsafe: the file is mapped rather than read, so that a large binary costs only the pages looked at. A file that
-//! another process truncates meanwhile would end us with SIGBUS; binaries in use are replaced by renaming, not in place.
+//! Unsafe: the file is mapped instead of read, so that a large binary costs only the pages that are used. If another process
+//! truncates the file meanwhile, SIGBUS ends rbt; package managers replace binaries by renaming, not in place.
 #![allow(unsafe_code)] // see above
 
 use std::io::{self, Read};

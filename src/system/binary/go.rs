@@ -1,9 +1,9 @@
-//! Programs of Go: their own table of functions, and how these are given their arguments.
+//! Go programs: their own table of functions, and their calling convention.
 //!
-//! The table (`.gopclntab`) is what the runtime unwinds stacks by, so that no stripping removes it. Its forms: Go's
-//! `src/debug/gosym/pclntab.go`. The version: `src/debug/buildinfo/buildinfo.go`. Since Go 1.17 arguments come in registers, in
-//! an order of Go's own (`src/cmd/compile/abi-internal.md`, "amd64 architecture"); before, and in functions written in
-//! assembly, on the stack.
+//! The Go runtime unwinds stacks by the table (`.gopclntab`), so stripping does not remove it. Its formats: Go's
+//! `src/debug/gosym/pclntab.go`. The version: `src/debug/buildinfo/buildinfo.go`. Since Go 1.17, arguments are in registers, in
+//! Go's own order (`src/cmd/compile/abi-internal.md`, "amd64 architecture"); before, and in assembly functions, they are on the
+//! stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 

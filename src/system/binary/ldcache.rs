@@ -1,7 +1,7 @@
-//! Where the dynamic loader finds libraries: `/etc/ld.so.cache` and the standard directories.
+//! The libraries of the dynamic loader: `/etc/ld.so.cache` and the standard directories.
 //!
-//! The cache's layout is glibc's `sysdeps/generic/dl-cache.h` (`struct cache_file_new`), in the machine's byte order; all
-//! offsets count from the new format's magic, which may follow a cache of the old format.
+//! The layout of the cache is glibc's `sysdeps/generic/dl-cache.h` (`struct cache_file_new`), in the machine's byte order.
+//! Offsets are relative to the magic of the new format, which may follow a cache of the old format.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! Which file a probe's or `-c`'s name means: a path, a glob, a command, a library.
+//! Resolves the name in a probe or in `-c` to a file: a path, a glob, a command, a library.
 //!
-//! Not here: what is in the file (`elf`).
+//! `elf` reads the contents of the file.
 //!
 //! Unsafe: libc's `glob`, which has no counterpart in std.
 #![allow(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Names of C++ and Rust functions as their authors wrote them, from the symbols that compilers make of them.
+//! Demangles names of C++ and Rust functions.
 //!
-//! C++: the Itanium ABI's mangling, symbols that begin with `_Z`. Rust: its own (RFC 2603), `_R`, and the one before, which looks
-//! like C++'s but ends in a hash.
+//! C++: the Itanium ABI's mangling, with symbols that begin with `_Z`. Rust: its own mangling (RFC 2603), `_R`, and the older
+//! one, which looks like C++'s but ends in a hash.
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Programs and libraries: ELF files, their debug information and code, and where they are found.
+//! Programs and libraries: ELF files, their debug information and code, and how they are found.
 
 pub mod debug_files;
 pub mod dwarf;

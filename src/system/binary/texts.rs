@@ -1,7 +1,7 @@
-//! Where languages keep text that has a length: Go's `string`, Rust's `&str` and `String`, C++'s `std::string`.
+//! The layout of string types with a length: Go's `string`, Rust's `&str` and `String`, C++'s `std::string`.
 //!
-//! Debug information tells the members of these structs like those of any other. What their names are is up to each language's
-//! library, and its version.
+//! Debug information describes the members of these structs like those of any other. Their names depend on the library of each
+//! language and its version.
 
 use std::sync::Arc;
 

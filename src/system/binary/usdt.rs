@@ -1,8 +1,8 @@
 //! User-space markers (USDT): the `.note.stapsdt` notes of a binary, as SystemTap's `sys/sdt.h` writes them.
 //!
-//! A note is: three words (the marker's address, the address of `.stapsdt.base` when the program was linked, the
-//! semaphore's address or 0), then three strings ended by NUL: provider, name, arguments. When a tool such as prelink has
-//! moved the program, `.stapsdt.base` has moved with it and tells how far.
+//! A note has three words (the marker's address, the address of `.stapsdt.base` at link time, the semaphore's address or 0),
+//! then three NUL-terminated strings: provider, name, arguments. If a tool such as prelink has moved the program,
+//! `.stapsdt.base` has moved with it and shows the distance.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Where this machine keeps C headers.
+//! The directories of C headers on this machine.
 
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;

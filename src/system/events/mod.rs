@@ -1,4 +1,4 @@
-//! What a kernel lists: events and system calls.
+//! The kernel's lists of events and system calls.
 
 pub(in crate::system) mod headers;
 pub mod syscalls;

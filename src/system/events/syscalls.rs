@@ -1,7 +1,7 @@
-//! Numbers of system calls by the names their tracepoints have.
+//! Numbers of system calls, by the names of their tracepoints.
 //!
-//! A tracepoint is named after the kernel's function (`SYSCALL_DEFINEn(newfstat, …)`), which is mostly, not always, the call's
-//! name: `newfstat` is `fstat`, `umount` is `umount2`. Numbers are for ever the same on one architecture; they come from the
+//! A tracepoint has the name of the kernel's function (`SYSCALL_DEFINEn(newfstat, …)`), which is usually, but not always, the
+//! name of the call: `newfstat` is `fstat`, `umount` is `umount2`. Numbers never change on an architecture; they come from the
 //! kernel's `arch/x86/entry/syscalls/syscall_64.tbl`.
 
 /// The number by which a program asks for the call, or nothing if this table lacks it (or the architecture).

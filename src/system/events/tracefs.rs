@@ -1,7 +1,7 @@
-//! The kernel's events as tracefs lists and describes them, also where tracefs is not mounted.
+//! The kernel's events as tracefs lists and describes them, even if tracefs is not mounted.
 //!
-//! All files are opened relative to one directory: a mount's, or that of a mount which only this process has
-//! (`fsopen`, `fsmount`; needs CAP_SYS_ADMIN).
+//! All files are opened relative to one directory: that of a mount, or of a mount private to this process (`fsopen`, `fsmount`;
+//! needs CAP_SYS_ADMIN).
 
 #![allow(unsafe_code)] // openat and fdopendir, relative to a mount of our own
 

@@ -1,7 +1,7 @@
-//! What this kernel's BPF can do, found by asking it.
+//! The BPF features of the running kernel, found by trying them.
 //!
-//! Each question is one or two small system calls (under 0.2 ms), and is put only when needed. Plain `bpf(2)`: the structures
-//! are the kernel's `include/uapi/linux/bpf.h`, and what a kernel does not know it refuses.
+//! Each test takes one or two small system calls (under 0.2 ms), and runs only when needed. The structures of `bpf(2)` are
+//! those of the kernel's `include/uapi/linux/bpf.h`; a kernel rejects what it does not know.
 
 #![allow(unsafe_code)] // bpf(2)
 

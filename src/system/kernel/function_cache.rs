@@ -1,8 +1,9 @@
-//! The file in which a list of traceable functions is kept from one run to the next.
+//! The file that caches a list of traceable functions between runs.
 //!
-//! A line of header: the form's name, what the list is of (the kernel's build id and its modules), how many bytes follow
-//! and their digest. Then the lines of [`Functions`]. The folder is `RBT_CACHE` (empty: nothing is kept), else for root
-//! `/var/cache/rbt`, else `rbt` in `XDG_CACHE_HOME` or `~/.cache`. What root reads must be root's alone to write.
+//! A header line has the name of the format, the identity of the list (the kernel's build ID and its modules), the number of
+//! bytes that follow, and their digest. Then follow the lines of [`Functions`]. The directory is `RBT_CACHE` (if it is empty,
+//! there is no cache), or else `/var/cache/rbt` for root, or else `rbt` in `XDG_CACHE_HOME` or `~/.cache`. A file that root
+//! reads must be writable by root only.
 
 #![allow(unsafe_code)] // geteuid
 

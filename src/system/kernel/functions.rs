@@ -1,9 +1,9 @@
-//! Which of the kernel's functions can be traced: the kernel's own list, and an index of it that outlives the process.
+//! The traceable functions of the kernel: the kernel's list, and an index of it that is kept between runs.
 //!
-//! The list (`available_filter_functions` of tracefs) is made by the kernel line by line while it is read: 20 ms and more for
-//! 50,000 functions. The index is the same list, sorted, with the kprobe blacklist's marks, in a file of which a name is found
-//! without reading the rest. It is good for one build of the kernel and one set of modules; a file that is not as it was
-//! written (cut, changed, somebody else's) is not used but written anew.
+//! The kernel generates the list (`available_filter_functions` of tracefs) line by line while it is read: 20 ms and more for
+//! 50,000 functions. The index is the same list, sorted and marked with the kprobe blacklist, in a file that supports lookups
+//! by name without reading it all. It is valid for one build of the kernel and one set of modules. If the file is damaged or
+//! belongs to another user, rbt ignores it and writes a new one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The kernel's own code, and what it lets programs do.
+//! The kernel's code, and what it allows programs to do.
 
 pub mod features;
 pub mod function_cache;

@@ -1,4 +1,4 @@
-//! Functions that do not return: a probe at their end is never hit, whatever comes by their entry.
+//! Functions that do not return, so a probe on their return is never hit.
 
 /// Of the kernel: those that `tools/objtool/noreturns.h` has on every kernel that rbt runs on, by their names then and now.
 /// (Not those by which a CPU goes offline: some kernels come back from there.)

@@ -1,4 +1,4 @@
-//! What the kernel limits of a program, as an object has it: the stack of a chain of calls, and the maps that are named.
+//! The kernel's limits on an object: the stack of a chain of calls, and the number of maps that a program uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a compiled BPF object asks of the kernel that is to load it.
+//! The kernel features that a compiled BPF object needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

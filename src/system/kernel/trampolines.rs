@@ -1,11 +1,11 @@
-//! Functions of the kernel that take no trampoline, whatever the kernel says: the code around a program runs them, so that
-//! they would call themselves without end, or they never return, so that a trampoline at their exit never ends.
+//! Kernel functions on which rbt allows no trampoline, whatever the kernel says: the code of trampolines calls them, so a
+//! trampoline would recurse endlessly, or they never return, so a trampoline on their exit never ends.
 //!
-//! Newer kernels refuse most of them by themselves (`btf_id_deny` and `noreturn_deny` of kernel/bpf/verifier.c); on older
-//! ones a trampoline there stops the machine. The table has what the newest kernel refuses, and what disassembly shows on
+//! Newer kernels reject most of them (`btf_id_deny` and `noreturn_deny` of kernel/bpf/verifier.c); on older ones a trampoline
+//! there stops the machine. The table has the functions that the newest kernel rejects, and those that disassembly shows on
 //! Linux 5.10 to 7.2: the functions that `__bpf_prog_enter*`, `__bpf_prog_exit*`, `__bpf_tramp_enter` and `__bpf_tramp_exit`
-//! call and that ftrace lists. `tests/vm/hunt.sh -c` compares it with a kernel's image. Those that do not return are in
-//! `noreturn.rs`.
+//! call and that ftrace lists. `tests/vm/hunt.sh -c` compares it with a kernel's image. `noreturn.rs` has the functions that do
+//! not return.
 
 use crate::system::kernel::noreturn;
 

@@ -1,7 +1,7 @@
-//! What a kernel's BPF can do, as far as its files show it: by its types, its configuration and the words of its verifier.
+//! The BPF features of a kernel, inferred from its files: types, configuration, and messages of its verifier.
 //!
-//! A row says what shows the feature to be there and what shows it to be missing; where neither is seen, it is not known.
-//! Where a feature leaves no trace of its own, a later one does that cannot have come without it.
+//! A row has evidence for a feature and evidence against it; without either, the feature is unknown. If a feature leaves no
+//! trace itself, the row uses a later feature that depends on it.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Which functions of an image can be traced, which may have no kprobe, and which may be made to return at once.
+//! The functions of a kernel image that can be traced, those without kprobes, and those that can be overridden.
 //!
-//! The compiler notes each place that ftrace may patch (`__mcount_loc`); the kernel lists those that are still there when it
-//! has booted, by the names that its symbol table has for them (`kernel/trace/ftrace.c`).
+//! The compiler records each place that ftrace may patch (`__mcount_loc`). A booted kernel lists the remaining ones by the
+//! names in its symbol table (`kernel/trace/ftrace.c`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,9 +1,9 @@
-//! Tracepoints' records, as tracefs would describe them once the kernel has booted.
+//! Records of tracepoints, as tracefs would describe them on the booted kernel.
 //!
-//! An image has an array of pointers to `struct trace_event_call`; what each leads to tells the event's name, category and
-//! fields, and offsets follow from sizes and alignments (`trace_event_define_fields` of kernel/trace/trace_events.c). Where the
-//! members of these structs are, the image's own types tell. The numbers that events get in the order in which they are
-//! registered are not known: a format made here says `ID: 0`, and has no `print fmt`.
+//! An image has an array of pointers to `struct trace_event_call`, which has the name, category and fields of an event. Offsets
+//! follow from sizes and alignments (`trace_event_define_fields` of kernel/trace/trace_events.c). The image's own types give
+//! the layout of these structs. The IDs of events depend on the order of registration and are unknown: a format from here has
+//! `ID: 0`, and no `print fmt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

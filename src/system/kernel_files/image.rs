@@ -1,8 +1,8 @@
-//! An ELF file of the kernel as it lies in memory: bytes by address.
+//! An ELF file of the kernel, laid out in memory: bytes by address.
 //!
-//! A `vmlinux` is linked, so that its addresses are the kernel's own and its pointers are in place. A module is not: here its
-//! sections are laid out one after the other at addresses of our choice, and the pointers of its data put in, so that both
-//! are read alike. Nothing is assumed of the bytes: what is not there is none.
+//! A `vmlinux` is linked, so its addresses are the kernel's own and its pointers are valid. A module is not: this code places
+//! its sections one after the other at arbitrary addresses and relocates the pointers in its data, so that both are read alike.
+//! All reads are checked.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,14 +1,14 @@
-//! The symbol table that a kernel carries for itself (`scripts/kallsyms.c`, `kernel/kallsyms.c`), found in its image by shape.
+//! The symbol table in a kernel image (`scripts/kallsyms.c`, `kernel/kallsyms.c`), which this code finds by its shape.
 //!
-//! Names are sequences of tokens, one byte each, of which a table has the texts:
+//! Names are sequences of one-byte tokens; a table has the text of each:
 //!
-//! - `token_table`: 256 texts that end with NUL; `token_index`: where each starts, `u16`.
-//! - `names`: for each symbol its length (since 6.1 in two bytes from 128 on) and its tokens; the first character is its type.
-//! - `markers`: where every 256th name starts, `u32`; `num_syms`: eight bytes before the names, lately four.
+//! - `token_table`: 256 NUL-terminated texts; `token_index`: the start of each, `u16`.
+//! - `names`: for each symbol its length (since 6.1 two bytes from 128 upward) and its tokens; the first character is its type.
+//! - `markers`: the start of every 256th name, `u32`; `num_syms`: eight bytes before the names, more recently four.
 //! - addresses, in one of several forms: before `num_syms` (until 6.3) or after `token_index`.
 //!
-//! Digits and letters stand for themselves, in order, so that their part of the token table can be looked for; all else is
-//! found from there, and believed only if it fits together.
+//! Digits and letters stand for themselves, in order, so their part of the token table can be searched for. Everything else is
+//! found from there, and accepted only if it is consistent.
 
 use super::image::{Image, Symbol};
 

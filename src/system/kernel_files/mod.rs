@@ -1,15 +1,15 @@
-//! What a kernel offers, from its files: it need not run, here or anywhere.
+//! A description of a kernel from its files; the kernel need not run.
 //!
-//! Told by a kernel's image: its types (BTF), the functions that can be traced, which of them have no kprobes and which may
-//! be made to return, its name and build. By its modules' files: the same of each module, whether or not it would be loaded.
-//! By its configuration: what is compiled in. What was not told is among [`Contents::missing`].
+//! The kernel's image has its types (BTF), the traceable functions, those without kprobes, those that can be overridden, and
+//! its name and build. The files of its modules have the same for each module, whether or not it would be loaded. The
+//! configuration shows what is compiled in. [`Contents::missing`] lists what is unknown.
 //!
 //! - `unpack`: compressions, `bzImage`.
 //! - `image`: an ELF file as memory, linked or not.
 //! - `kallsyms`: the symbol table of a stripped kernel.
-//! - `code`: functions. `events`: tracepoints. `abilities`: what BPF can do. `modules`: all modules' files.
+//! - `code`: functions. `events`: tracepoints. `abilities`: BPF features. `modules`: files of modules.
 //!
-//! The files may be anybody's: every read is checked, and what does not fit is told or left out, never guessed.
+//! The files may come from anyone: every read is checked, and inconsistent data are reported or omitted, never guessed.
 
 mod abilities;
 mod code;

@@ -1,4 +1,4 @@
-//! A kernel's modules, each from its file, several at a time.
+//! A kernel's modules, read from their files in parallel.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Out of what kernels and modules are packed in: x86's `bzImage` (Documentation/arch/x86/boot.rst) and the compressions that
-//! the kernel's build knows, told apart by their first bytes.
+//! Unpacks kernels and modules: x86's `bzImage` (Documentation/arch/x86/boot.rst) and the compression formats of the kernel's
+//! build, distinguished by their first bytes.
 
 use std::io::{Read, Take};
 

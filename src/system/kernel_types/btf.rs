@@ -1,13 +1,13 @@
-//! BTF's binary form: a header, a run of type entries, a table of strings. Bytes in, entries out; what an entry means as a
-//! [`Type`](crate::types::Type) is in `kernel_types`.
+//! BTF's binary format: a header, a sequence of type entries, a table of strings. `kernel_types` turns entries into
+//! [`Type`](crate::types::Type)s.
 //!
 //! Source of all numbers: the kernel's `include/uapi/linux/btf.h` and `Documentation/bpf/btf.rst`. Only little-endian data are
-//! read. Every read is checked against the data's bounds: wrong data make an answer absent, never a panic.
+//! supported. Every read is checked against the bounds of the data: wrong data make an answer absent, and never cause a panic.
 //!
-//! Speed: type headers are walked once (126,000 in a kernel of 2025: 1.6 ms), and of a file of the kernel's only as far as
-//! somebody looks: what is asked for most, `task_struct` and the like, is among the first thousand. Kept are each one's name
-//! and every sixteenth one's place: less memory is fewer page faults. A look-up by name searches the string table, where
-//! a name stands once, and then compares numbers.
+//! Speed: the parser scans type headers once (126,000 in a kernel of 2025: 1.6 ms), and for a file of the kernel only as far as
+//! needed, because frequent types such as `task_struct` are among the first thousand. It stores the name of each entry and the
+//! place of every sixteenth, because less memory means fewer page faults. A lookup by name searches the string table, which has
+//! each name once, and then compares numbers.
 
 #![allow(unsafe_code)] // a mapped file
 

@@ -1,7 +1,7 @@
-//! Types as C spells them, with the names that the debug information has for them: for `-lv`.
+//! Types in C syntax, with the names of the debug information, for `-lv`.
 //!
-//! The form is that of libbpf's `btf_dump`, which other tools print. What a definition needs to have the same layout, padding
-//! and `packed`, is part of it.
+//! The form is that of libbpf's `btf_dump`, which other tools print. It includes the padding and `packed` attributes that a
+//! definition needs for the same layout.
 
 use super::{DEPTH, ENUMS, KernelTypes, Kind, MODULE_SHIFT};
 use crate::system::kernel_types::btf::Entry;

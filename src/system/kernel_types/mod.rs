@@ -1,11 +1,11 @@
-//! The kernel's types: BTF entries turned into [`Type`]s when asked for, module by module.
+//! The kernel's types: converts BTF entries to [`Type`]s on demand, module by module.
 //!
-//! Nothing is expanded before it is asked for: a struct is its name, size and id; a pointer is followed only to name what it
-//! points to. [`Struct::id`] is a BTF id (below 2^20, `BTF_MAX_TYPE`) with a module's number, from 1, above it; ids from
-//! 0xf000_0000 on are never given here and are free for types of a script and, from 0xf800_0000 on, of traced binaries.
+//! Types are expanded lazily: a struct is its name, size and ID, and a pointer only names its target. [`Struct::id`] is a BTF
+//! ID (below 2^20, `BTF_MAX_TYPE`) with a module number, from 1, above it. IDs from 0xf000_0000 upward never appear here; they
+//! belong to types of a script and, from 0xf800_0000 upward, of traced binaries.
 //!
-//! Data may be wrong: chains of types are followed `DEPTH` steps at most and members counted against a budget, so that a
-//! cycle gives no answer instead of no end.
+//! Data may be wrong: chains of types are followed for at most `DEPTH` steps, and members count against a budget, so a cycle
+//! yields no answer instead of an endless loop.
 
 pub mod btf;
 pub mod c_text;

@@ -1,7 +1,7 @@
-//! What was looked at of the types, and BTF that has no more than that: each answer that was given is given again.
+//! Records which types were used, and makes BTF that contains only those and gives the same answers.
 //!
-//! An answer is made of the entries that were read on the way to it, and of searches by name, of which the first that fits
-//! counts. Of less in the same order the same is found, and what was not there is not there.
+//! An answer depends on the entries read for it and on searches by name, of which the first match counts. A subset in the same
+//! order has the same matches, and what was missing is still missing.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

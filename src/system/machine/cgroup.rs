@@ -1,4 +1,4 @@
-//! Control groups (version 2): where they are, their ids, and which one a container is.
+//! Cgroups (version 2): where they are mounted, their IDs, and the cgroups of containers.
 
 #![allow(unsafe_code)] // statfs and file handles
 

@@ -1,7 +1,7 @@
-//! Numbers that everybody knows by name and that no BTF has: `SIGKILL`, `O_CREAT`, `AF_INET`.
+//! Well-known numbers that BTF lacks: `SIGKILL`, `O_CREAT`, `AF_INET`.
 //!
-//! They are those of the kernel's interface to programs, and so do not change. They serve where nothing else has the name: not the
-//! script, no header and no enum.
+//! They are part of the kernel's interface to programs, so they do not change. They apply only if the script, its headers and
+//! enums do not define the name.
 
 /// `[header] what they are` before the rows of a group, then a name and its number a line, and what it is elsewhere:
 /// `aarch64=16384`, or `none` where it is not there.

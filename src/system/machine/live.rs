@@ -1,4 +1,4 @@
-//! This machine's answers, each found when first asked for: making a [`Live`] costs nothing.
+//! The running machine as a [`TargetInfo`]. It finds each answer on demand, so creating a [`Live`] costs nothing.
 
 #![allow(unsafe_code)] // sysconf
 

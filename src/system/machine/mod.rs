@@ -1,4 +1,4 @@
-//! The machine: its answers, its processor, its cgroups and rights.
+//! The machine: its answers, its CPU, its cgroups and privileges.
 
 pub mod cgroup;
 pub mod constants;

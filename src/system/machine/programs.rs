@@ -1,7 +1,7 @@
-//! BPF programs that run on this machine, and their functions: what `fentry:bpf:…` can be attached to.
+//! The loaded BPF programs and their functions, which `fentry:bpf:…` can attach to.
 //!
-//! Plain `bpf(2)`; commands and structures are the kernel's `include/uapi/linux/bpf.h`. A program that ends while the list is
-//! read is left out.
+//! The code uses `bpf(2)` directly, with the structures of the kernel's `include/uapi/linux/bpf.h`. It skips programs that are
+//! unloaded while it reads the list.
 
 #![allow(unsafe_code)] // bpf(2)
 

@@ -1,4 +1,4 @@
-//! The registers that a probe's context begins with.
+//! The registers at the start of a probe's context.
 
 /// x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h): names, and offsets in bytes.
 pub const REGISTERS: &[(&str, u32)] = &[

@@ -1,4 +1,4 @@
-//! What this process may do: capabilities, and what the kernel is locked against.
+//! The privileges of this process: capabilities, and kernel lockdown.
 
 /// A capability that tracing wants.
 pub struct Capability {

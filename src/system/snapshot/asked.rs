@@ -1,6 +1,6 @@
-//! Less of a kernel: what some scripts ask about, and no more, with each answer as it was.
+//! Reduces a snapshot to what some scripts need, with the same answers.
 //!
-//! Suggestions are not answers: of a name that is not there, those that are near it are not kept.
+//! Suggestions are not answers: names similar to a missing one are not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! What this machine's kernel offers, read into [`Contents`]: each part for itself, so that what may not be read leaves the
-//! rest as it is, and is told.
+//! Reads the running kernel into [`Contents`]. Each part is separate, so an unreadable part is reported and does not affect the
+//! others.
 
 use std::collections::BTreeSet;
 use std::fs::File;

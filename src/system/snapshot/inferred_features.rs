@@ -1,7 +1,6 @@
-//! What a kernel's BPF can do, as far as its types, its symbols and its configuration tell: for a kernel that does not run
-//! here, so that nothing can be tried.
+//! The BPF features of a kernel that is not running, inferred from its types, symbols and configuration.
 //!
-//! A row names what is in such a kernel because of the feature, or is there only together with it.
+//! A row names something that such a kernel has because of the feature, or only together with it.
 
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::Type;

@@ -1,7 +1,7 @@
-//! A kernel described by a file, so that scripts are checked against it where it does not run.
+//! A kernel described by a file, so that scripts can be checked against it elsewhere.
 //!
-//! [`Contents`] is what is known of a kernel, [`write()`] makes a file of it, and a [`Snapshot`] answers from the file. Reading
-//! is cheap: a file is read and digested as a whole, and a section is unpacked when the first question needs it.
+//! [`Contents`] is the description, [`write()`] writes it to a file, and a [`Snapshot`] answers from the file. Opening is
+//! cheap: the digest of the file is checked, and a section is unpacked when the first question needs it.
 
 mod answers;
 mod asked;

@@ -1,4 +1,4 @@
-//! Damaged binaries: whatever the bytes, an answer or an error, through everything that reads a file of somebody else's.
+//! Damaged binaries: every reader of untrusted files returns an answer or an error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

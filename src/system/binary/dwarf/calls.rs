@@ -1,8 +1,8 @@
-//! The arguments of a function, and where the calling convention of C has them at its entry: the System V ABI for x86-64
+//! The arguments of a function, and their locations at its entry by the C calling convention: the System V ABI for x86-64
 //! (section 3.2.3, "Parameter Passing").
 //!
-//! The debug information tells where they are ([`super::places`]); the convention only confirms it, where it binds the
-//! compiler: for functions of C and C++ that other files call.
+//! The debug information has the locations ([`super::places`]). The convention only confirms them where it binds the compiler:
+//! for functions of C and C++ that other files call.
 
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_encoding, DW_AT_external,

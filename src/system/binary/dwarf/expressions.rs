@@ -1,4 +1,4 @@
-//! Location expressions, worked out over what the registers hold at an instruction.
+//! Evaluates location expressions with the contents of registers at an instruction.
 
 #![allow(clippy::wildcard_enum_match_arm)] // a few of many operations
 

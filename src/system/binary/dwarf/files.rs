@@ -1,4 +1,4 @@
-//! Which files hold a binary's debug information.
+//! The files with the debug information of a binary.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where the code of a source line is, from `.debug_line`.
+//! The code of source lines, from `.debug_line`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

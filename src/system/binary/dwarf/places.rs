@@ -1,9 +1,9 @@
-//! Where an argument is at its function's entry, by what the debug information says (`DW_AT_location`).
+//! The location of an argument at the entry of its function, from the debug information (`DW_AT_location`).
 //!
-//! A location holds for a range of instructions, and compilers mean the range loosely: one for the whole function is a slot
-//! in its frame that the first instructions fill. So these are followed from the entry, and an argument is where the
-//! contents of its first location that holds anything came from. What has no such place has a reason instead: where the
-//! compiler was free to choose, no calling convention tells.
+//! A location is valid for a range of instructions, which compilers specify loosely: a location for the whole function is a
+//! slot in its frame that the first instructions fill. So this module follows these instructions from the entry, and determines
+//! where the contents of the first nonempty location came from. If there is no such place, it gives the reason, because the
+//! calling convention does not apply where the compiler was free to choose.
 
 #![allow(clippy::wildcard_enum_match_arm)] // a few of many operations
 

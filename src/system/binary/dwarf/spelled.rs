@@ -1,4 +1,4 @@
-//! Types as a binary's debug information spells them: for `-lv`.
+//! Types as the debug information of a binary spells them, for `-lv`.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
-//! What the compiler split off (`-gsplit-dwarf`): a binary keeps a skeleton of each unit, and the rest is in a `.dwo` file
-//! that the skeleton names, or in the package of all of them beside the binary (`BINARY.dwp`), by the unit's number. GNU's
-//! extension of DWARF 4 and DWARF 5 alike.
+//! Split DWARF (`-gsplit-dwarf`): a binary has a skeleton of each unit. The rest is in a `.dwo` file that the skeleton names,
+//! or in the package beside the binary (`BINARY.dwp`), which has an index by unit ID. Both GNU's extension of DWARF 4 and DWARF
+//! 5 are supported.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Entries to [`Type`]s, and the members of structs.
+//! Converts DWARF entries to [`Type`]s and members of structs.
 
 #![allow(clippy::wildcard_enum_match_arm)] // questions about one form of an attribute among many
 

@@ -1,7 +1,7 @@
-//! Where a function's first instructions put the values that the function is entered with.
+//! Tracks where the first instructions of a function copy the values that exist at its entry.
 //!
-//! The instructions are followed in a straight line from the entry. A register or a byte of memory is known as long as it
-//! is a copy of what the entry had in a register or in memory; the result of any other computation is not.
+//! The module follows the instructions in a straight line from the entry. A register or a byte of memory is known while it is a
+//! copy of a register or of memory at the entry; the result of any other computation is unknown.
 
 #![allow(clippy::wildcard_enum_match_arm)] // a few of a thousand instructions
 

@@ -1,4 +1,4 @@
-//! Where instructions start: a uprobe in the midst of one makes the traced program run something else, or crash.
+//! Finds the starts of instructions, because a uprobe within an instruction changes or crashes the traced program.
 
 pub mod follow;
 

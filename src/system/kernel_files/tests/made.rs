@@ -1,4 +1,4 @@
-//! Kernels and modules made up in memory.
+//! Synthetic kernels and modules in memory.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Kernels made up in memory, whole and damaged; and real ones, for measuring.
+//! Tests with synthetic kernels, intact and damaged, and with real ones for measurements.
 
 mod made;
 
