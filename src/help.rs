@@ -170,7 +170,7 @@ fn first_sentence(text: &str) -> &str {
 fn of_builtin(row: &Builtin) -> String {
     let mut text = format!("{}\n\n{}\n", signature(row), row.doc);
     if row.needs != ContextFeatures::NONE {
-        let kinds: Vec<&str> = KINDS.iter().filter(|k| k.offers().has(row.needs)).map(|k| k.name()).collect();
+        let kinds: Vec<&str> = KINDS.iter().filter(|k| k.offers().contains(row.needs)).map(|k| k.name()).collect();
         let _ = writeln!(text, "Probes: {}.", kinds.join(", "));
     }
     if row.risky {

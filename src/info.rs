@@ -1,8 +1,8 @@
 //! `rbt info`: the features of this machine and this build. It only reads, and works without root as far as possible.
 
-#![allow(unsafe_code)] // getrlimit
-
 use std::io::{self, Write};
+
+use rustix::process::{Resource, getrlimit};
 
 use crate::diag::plain;
 use crate::probes::{ContextFeatures, Env, KINDS};
@@ -141,18 +141,14 @@ fn tracefs_place() -> Option<&'static str> {
 
 fn limits() -> Rows {
     let limit = |which, scale: u64| {
-        let mut l = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: fills the struct it is given.
-        if unsafe { libc::getrlimit(which, &raw mut l) } != 0 {
-            return "unknown".to_string();
-        }
-        let text = |n: u64| if n == libc::RLIM_INFINITY { "unlimited".to_string() } else { (n / scale).to_string() };
-        format!("{} (at most {})", text(l.rlim_cur), text(l.rlim_max))
+        let text = |n: Option<u64>| n.map_or_else(|| "unlimited".to_string(), |n| (n / scale).to_string());
+        let limit = getrlimit(which);
+        format!("{} (at most {})", text(limit.current), text(limit.maximum))
     };
     let stats = file("/proc/sys/kernel/bpf_stats_enabled").map_or("unknown", |v| yes(v != "0"));
     vec![
-        row("open files", limit(libc::RLIMIT_NOFILE, 1)),
-        row("locked memory, KiB", limit(libc::RLIMIT_MEMLOCK, 1024)),
+        row("open files", limit(Resource::Nofile, 1)),
+        row("locked memory, KiB", limit(Resource::Memlock, 1024)),
         row("BPF run times kept", stats),
     ]
 }
@@ -164,7 +160,7 @@ fn kinds(env: &Env) -> Rows {
         if let Some(why) = kind.unavailable(env) {
             return row(name, format!("no: {why}"));
         }
-        if kind.offers().has(ContextFeatures::BINARY) {
+        if kind.offers().contains(ContextFeatures::BINARY) {
             return row(name, kind.usage());
         }
         let mut count = 0u64;

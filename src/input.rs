@@ -1,13 +1,15 @@
 //! Bounded reads of files from untrusted sources: none of them can block rbt forever or exhaust memory.
 //!
 //! Files of the kernel (/proc, /sys, tracefs) are read without these bounds.
-#![allow(unsafe_code)] // poll(2), fcntl(2), geteuid(2)
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// The most bytes of a text that people write: a script, a C header, expectations, a configuration, a history.
 pub const TEXT: u64 = 16 << 20;
@@ -19,7 +21,7 @@ pub const TYPES: u64 = 128 << 20;
 pub const IMAGE: u64 = 2 << 30;
 
 /// A pause between two looks at whether to go on, in milliseconds.
-const LOOK: libc::c_int = 50;
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// All of a file, up to `most` bytes. A FIFO is read to its end, as the shell's `<(...)` needs it.
 ///
@@ -103,8 +105,7 @@ pub fn is_own(path: &Path) -> bool {
 
 /// Does it belong to this user or to root?
 fn owned(meta: &Metadata) -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    let me = unsafe { libc::geteuid() };
+    let me = rustix::process::geteuid().as_raw();
     meta.uid() == me || meta.uid() == 0
 }
 
@@ -138,16 +139,10 @@ pub fn read_while(path: &Path, most: u64, go_on: &dyn Fn() -> bool) -> io::Resul
 ///
 /// # Errors
 /// The system's.
-pub fn read_open_while(file: &mut (impl Read + AsRawFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<Part> {
+pub fn read_open_while(file: &mut (impl Read + AsFd), most: u64, poll: bool, go_on: &dyn Fn() -> bool) -> io::Result<Part> {
     let mut bytes = Vec::new();
     let mut ready = !poll;
-    // SAFETY: plain system calls on a descriptor that outlives them
-    unsafe {
-        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
-        if flags < 0 || libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
+    fcntl_setfl(&*file, fcntl_getfl(&*file)? | OFlags::NONBLOCK)?;
     let mut buffer = [0; 64 << 10];
     while (bytes.len() as u64) < most {
         if !go_on() {
@@ -170,10 +165,8 @@ pub fn read_open_while(file: &mut (impl Read + AsRawFd), most: u64, poll: bool, 
 }
 
 /// Waits a moment.
-fn readable(file: &impl AsRawFd) -> bool {
-    let mut polled = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: it outlives the call
-    unsafe { libc::poll(&raw mut polled, 1, LOOK) > 0 }
+fn readable(file: &impl AsFd) -> bool {
+    poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready > 0)
 }
 
 fn too_large(most: u64) -> io::Error {
@@ -185,13 +178,11 @@ fn too_large(most: u64) -> io::Error {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::os::unix::ffi::OsStrExt;
     use std::path::PathBuf;
 
     fn fifo(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("rbt-input-{name}-{}", std::process::id()));
-        let c_path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
-        assert_eq!(unsafe { libc::mkfifo(c_path.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
         path
     }
 

@@ -108,7 +108,12 @@
 //! Basic modules (`diag` … `value`) import nothing from the layers below them in this file; tables use basic modules, `system` and
 //! `emit`; stages use tables, and only the data of other stages; the surface uses everything. `tests/tidy.rs` has the list, and
 //! allows each foreign library in one module: inkwell and llvm-sys in `emit`, pest in `syntax`, libbpf in `runtime`, blazesym in
-//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system`, clap in `cli`.
+//! `runtime/symbolize.rs`, object, gimli, iced-x86, the demanglers, xz2, zstd, flate2 and lz4_flex in `system`, globset in
+//! `system/machine/glob.rs`, fnv in `cdecl`, clap in `cli`.
+//!
+//! System calls go through rustix, whose functions are safe. libc makes those that rustix does not have (bpf(2),
+//! perf_event_open(2), name_to_handle_at(2)), those in signal handlers and between fork(2) and execve(2), memory mappings,
+//! signal handlers, and functions of the C library itself (strftime(3), getpwuid_r(3)).
 
 // --- basic modules
 pub mod decode;

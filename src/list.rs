@@ -214,7 +214,7 @@ impl Wanted {
         };
         let binary = env.settings.pid.is_some() || rest.first().is_some_and(|r| r.contains('/'));
         let named = |k: &&&dyn ProbeKind| k.names().iter().any(|n| matches(first, n));
-        let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().has(ContextFeatures::BINARY));
+        let found = KINDS.iter().filter(named).filter(|k| binary || !k.offers().contains(ContextFeatures::BINARY));
         // what several kinds have comes by name
         let mut found: Vec<&'static dyn ProbeKind> = found.copied().collect();
         found.sort_by_key(|k| k.name());
@@ -225,13 +225,13 @@ impl Wanted {
     fn endless(&self, env: &Env) -> Option<String> {
         let Wanted::Kind(kind, rest) = self else { return None };
         let nothing_named = rest.iter().all(|part| part == "*") && env.settings.pid.is_none();
-        if kind.offers().has(ContextFeatures::BINARY) && nothing_named {
+        if kind.offers().contains(ContextFeatures::BINARY) && nothing_named {
             let name = kind.name();
             return Some(format!("name a binary, as `{name}:/bin/bash:*`, or a process with -p: `-p PID -l '{name}:*'`"));
         }
         let mut any = false;
         let _ = kind.list(&["*".into()], env, &mut |_| any = true);
-        (!any && !kind.offers().has(ContextFeatures::BINARY)).then(|| format!("these are not included; write {}", kind.info().usage))
+        (!any && !kind.offers().contains(ContextFeatures::BINARY)).then(|| format!("these are not included; write {}", kind.info().usage))
     }
 
     fn matches(&self, name: &str) -> bool {
@@ -265,7 +265,7 @@ fn no_match(pattern: &str, env: &Env) -> Failure {
         let canonical = kind.name();
         // A binary is kept, what is in it is not; of the kernel's probes, all are candidates.
         let mut everything: Vec<String> = wanted.rest();
-        match (kind.offers().has(ContextFeatures::BINARY), everything.last_mut()) {
+        match (kind.offers().contains(ContextFeatures::BINARY), everything.last_mut()) {
             (true, Some(last)) => *last = "*".into(),
             _ => everything = vec!["*".into()],
         }

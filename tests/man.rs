@@ -209,7 +209,7 @@ fn builtins() -> String {
 fn builtin(row: &'static Builtin, also: &[&'static Builtin]) -> String {
     let mut about = vec![row.doc.to_string()];
     if row.needs != ContextFeatures::NONE {
-        let kinds = KINDS.iter().filter(|k| k.offers().has(row.needs)).filter_map(|k| k.names().first());
+        let kinds = KINDS.iter().filter(|k| k.offers().contains(row.needs)).filter_map(|k| k.names().first());
         about.push(format!("Probes: {}.", kinds.copied().collect::<Vec<_>>().join(", ")));
     }
     if row.risky {

@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(|f| {
             // Without registers it is not known, but that this program itself ran begin and end.
             let special = f.site.kind.probetype() != f.site.kind.name();
-            f.keep(&[f.site.kind.offers().has(ContextFeatures::REGS).into(), special.into()]);
+            f.keep(&[f.site.kind.offers().contains(ContextFeatures::REGS).into(), special.into()]);
             Ok(Type::uint(1))
         }),
         needs: ContextFeatures::NONE,

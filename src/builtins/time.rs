@@ -3,6 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Accepts, Arg, Builtin, Decoder, Event, Lower, Param, Returns};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
 use crate::emit::{Helper, Operand};
@@ -139,14 +141,9 @@ pub(super) const DECODERS: &[Decoder] = &[Decoder {
 }];
 
 /// What International Atomic Time is ahead of the wall clock, in whole seconds as nanoseconds; 0 where the kernel has not been told.
-#[allow(unsafe_code)] // std has no other clocks than two
 fn tai_offset_ns() -> i128 {
-    let read = |clock| {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `t` is live and of the type that the call fills
-        unsafe { libc::clock_gettime(clock, &mut t) };
-        i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec)
-    };
-    let difference = read(libc::CLOCK_TAI) - read(libc::CLOCK_REALTIME);
+    let nanoseconds = |t: Timespec| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
+    let Ok(atomic) = clock_gettime_dynamic(DynamicClockId::Tai) else { return 0 };
+    let difference = nanoseconds(atomic) - nanoseconds(clock_gettime(ClockId::Realtime));
     (difference + 500_000_000).div_euclid(1_000_000_000) * 1_000_000_000
 }

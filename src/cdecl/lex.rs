@@ -1,8 +1,8 @@
 //! Tokens of C text. Each text is stored once, and tokens refer to it by number, so that tokens are small and fast to compare.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
+
+use fnv::FnvHashMap;
 
 /// A text by number.
 pub type Sym = u32;
@@ -11,7 +11,8 @@ pub type Sym = u32;
 #[derive(Default)]
 pub struct Names {
     texts: Vec<Rc<str>>,
-    index: HashMap<Rc<str>, Sym, BuildHasherDefault<Fnv>>,
+    /// By FNV's hash: the words are short, and nobody who writes them gains by collisions.
+    index: FnvHashMap<Rc<str>, Sym>,
 }
 
 impl Names {
@@ -35,27 +36,6 @@ impl Names {
     /// The text of a number.
     pub fn text(&self, sym: Sym) -> &str {
         self.texts.get(sym as usize).map_or("", |t| t)
-    }
-}
-
-/// Fowler, Noll and Vo's hash: short words, no enemies.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.0 = (self.0 ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
-        }
     }
 }
 

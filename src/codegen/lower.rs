@@ -30,7 +30,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
     let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
     // a trampoline at either end calls the function all the same
-    for probe in script.probes.iter().filter(|p| asks(p).caps.has(ContextFeatures::OVERRIDE)) {
+    for probe in script.probes.iter().filter(|p| asks(p).caps.contains(ContextFeatures::OVERRIDE)) {
         let functions = probe.sites.iter().filter_map(|s| match &s.attach {
             Attach::Kprobe { function, .. } => Some(function),
             _ => None,
@@ -94,13 +94,13 @@ fn asks(probe: &hir::Probe) -> BodyNeeds {
     let mut see = |node: hir::Node| {
         if let hir::Node::Expr(e) = node {
             match &e.kind {
-                hir::ExprKind::Call(call) => asks.caps = asks.caps.and(call.row.needs),
+                hir::ExprKind::Call(call) => asks.caps = asks.caps.union(call.row.needs),
                 hir::ExprKind::Context(which) => asks.args.push(which.clone()),
                 _ => {}
             }
         }
         if let hir::Node::Stmt(hir::Stmt { kind: hir::StmtKind::Aggregate { call, .. }, .. }) = node {
-            asks.caps = asks.caps.and(call.row.needs);
+            asks.caps = asks.caps.union(call.row.needs);
         }
     };
     hir::visit(&probe.body, &mut see);

@@ -134,5 +134,5 @@ fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
 }
 
 fn asks_little(needs: ContextFeatures) -> bool {
-    ![ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.has(*c))
+    ![ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.contains(*c))
 }

@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::exceptions::{Exceptions, Wrong};
-use super::subjects::{Subject, path_like};
+use super::subjects::Subject;
 use crate::cli::Program;
 use crate::diag::nearest;
 use crate::failure::{Failure, reason};
 use crate::input;
+use crate::system::machine::glob;
 
 /// How it is called, here or in a folder above.
 const NAME: &str = "rbt-check.toml";
@@ -109,7 +110,7 @@ impl Config {
         };
         let path = path.strip_prefix(&self.folder).unwrap_or(&path).display().to_string();
         let mut all = Exceptions::default();
-        let matching = |s: &&Scripts| s.files.iter().any(|pattern| path_like(pattern, &path));
+        let matching = |s: &&Scripts| s.files.iter().any(|pattern| glob::matches(pattern, &path));
         self.scripts.iter().filter(matching).for_each(|s| all.add(s.exceptions.clone()));
         all
     }

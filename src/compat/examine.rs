@@ -442,7 +442,7 @@ impl Work<'_> {
     fn in_binary(&self, span: Span) -> bool {
         let text = self.sources.get(usize::from(span.source)).and_then(|s| s.text.get(span.start as usize..span.end as usize));
         let kind = text.and_then(|t| probes::find(t.split(':').next()?));
-        kind.is_some_and(|k| k.offers().has(ContextFeatures::BINARY))
+        kind.is_some_and(|k| k.offers().contains(ContextFeatures::BINARY))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{self, Program};
 use crate::failure::{Failure, reason};
+use crate::system::machine::glob;
 
 /// A script.
 #[derive(Clone, Debug)]
@@ -33,10 +34,9 @@ pub fn subjects(words: &[OsString]) -> Result<Vec<Subject>, Failure> {
             }
             continue;
         }
-        if is_pattern(word) && !path.exists() {
-            let mut files = glob(word);
-            files.sort();
-            for file in files {
+        if let Some(pattern) = word.to_str().filter(|word| glob::is_pattern(word) && !path.exists()) {
+            let base = if pattern.starts_with('/') { Path::new("/") } else { Path::new("") };
+            for file in glob::paths(base, pattern) {
                 if file.is_dir() {
                     folder(&file, &mut found);
                 } else {
@@ -101,119 +101,9 @@ fn folder(path: &Path, found: &mut Vec<Subject>) {
     }
 }
 
-fn is_pattern(word: &OsString) -> bool {
-    word.as_bytes().iter().any(|b| matches!(b, b'*' | b'?'))
-}
-
-/// Files and folders that match.
-fn glob(pattern: &OsString) -> Vec<PathBuf> {
-    let bytes = pattern.as_bytes();
-    let start = if bytes.starts_with(b"/") { PathBuf::from("/") } else { PathBuf::new() };
-    let parts: Vec<&[u8]> = bytes.split(|b| *b == b'/').filter(|p| !p.is_empty()).collect();
-    let mut found = Vec::new();
-    descend(start, &parts, &mut found);
-    found
-}
-
-fn descend(at: PathBuf, parts: &[&[u8]], found: &mut Vec<PathBuf>) {
-    let Some((part, rest)) = parts.split_first() else {
-        if at.exists() {
-            found.push(at);
-        }
-        return;
-    };
-    if !part.iter().any(|b| matches!(b, b'*' | b'?')) {
-        return descend(at.join(OsString::from_vec(part.to_vec())), rest, found);
-    }
-    let anywhere = *part == b"**";
-    if anywhere {
-        descend(at.clone(), rest, found);
-    }
-    let here = if at.as_os_str().is_empty() { Path::new(".") } else { &at };
-    for entry in std::fs::read_dir(here).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if name.as_bytes().starts_with(b".") && !part.starts_with(b".") {
-            continue;
-        }
-        let is_folder = entry.file_type().is_ok_and(|t| t.is_dir());
-        if anywhere && is_folder {
-            descend(at.join(&name), parts, found);
-        } else if !anywhere && like(part, name.as_bytes()) && (rest.is_empty() || is_folder) {
-            descend(at.join(&name), rest, found);
-        }
-    }
-}
-
-/// Does a path match a pattern? `*` and `?` stay within a part, `**` is any number of parts.
-pub fn path_like(pattern: &str, path: &str) -> bool {
-    fn go(pattern: &[&str], path: &[&str]) -> bool {
-        match (pattern.split_first(), path.split_first()) {
-            (None, None) => true,
-            (Some((&"**", rest)), _) => go(rest, path) || path.split_first().is_some_and(|(_, after)| go(pattern, after)),
-            (Some((part, rest)), Some((name, after))) => like(part.as_bytes(), name.as_bytes()) && go(rest, after),
-            (None, Some(_)) | (Some(_), None) => false,
-        }
-    }
-    let parts = |text: &'_ str| text.split('/').filter(|p| !p.is_empty() && *p != ".").map(str::to_owned).collect::<Vec<_>>();
-    let (pattern, path) = (parts(pattern), parts(path));
-    go(&pattern.iter().map(String::as_str).collect::<Vec<_>>(), &path.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-/// `*` is any run of bytes, `?` any one.
-fn like(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    // where to go on when what follows the last `*` does not match
-    let mut again = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                again = Some((p + 1, n));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || name.get(n) == Some(c) => {
-                p += 1;
-                n += 1;
-            }
-            _ => match again {
-                Some((after, from)) => {
-                    (p, n) = (after, from + 1);
-                    again = Some((after, from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.get(p..).unwrap_or_default().iter().all(|b| *b == b'*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns() {
-        for (pattern, name, want) in [
-            ("*.bt", "a.bt", true),
-            ("*.bt", "a.bt2", false),
-            ("a?c*", "abcd", true),
-            ("*a*b", "xaybzb", true),
-            ("a", "ab", false),
-            ("", "", true),
-        ] {
-            assert_eq!(like(pattern.as_bytes(), name.as_bytes()), want, "{pattern} {name}");
-        }
-        for (pattern, path, want) in [
-            ("net/*.bt", "net/a.bt", true),
-            ("net/*.bt", "./net/a.bt", true),
-            ("net/*.bt", "net/x/a.bt", false),
-            ("net/**/*.bt", "net/a.bt", true),
-            ("**/*.bt", "a/b/c.bt", true),
-            ("**", "a/b", true),
-            ("*.bt", "net/a.bt", false),
-        ] {
-            assert_eq!(path_like(pattern, path), want, "{pattern} {path}");
-        }
-    }
 
     #[test]
     fn words_mean_scripts() {

@@ -1,34 +1,27 @@
 //! Raises the stack limit, because scripts and debug information may nest deeply.
 
-#![allow(unsafe_code)] // getrlimit(2), setrlimit(2)
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::failure::Failure;
 
 /// What is usual.
-const ENOUGH: libc::rlim_t = 8 << 20;
+const ENOUGH: u64 = 8 << 20;
 /// With less, the simplest script overflows it.
-const LEAST: libc::rlim_t = 1 << 20;
+const LEAST: u64 = 1 << 20;
 
 /// Raises the limit of the stack to what is usual, as far as that is allowed: the kernel looks at it when the stack grows, so
 /// that it counts from now on. Errors: it is far too low, and cannot be raised.
 pub(super) fn raise() -> Result<(), Failure> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain system calls on a struct of ours
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limit) } == 0;
-    if !known || limit.rlim_cur >= ENOUGH {
+    let limit = getrlimit(Resource::Stack);
+    let Some(now) = limit.current.filter(|now| *now < ENOUGH) else { return Ok(()) };
+    let set = |current, maximum| setrlimit(Resource::Stack, Rlimit { current, maximum }).is_ok();
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    if set(Some(ENOUGH), limit.maximum.map(|most| most.max(ENOUGH))) || set(limit.maximum, limit.maximum) && most >= LEAST {
         return Ok(());
     }
-    let set = |soft, hard| {
-        let wanted = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-        // SAFETY: as above
-        unsafe { libc::setrlimit(libc::RLIMIT_STACK, &wanted) == 0 }
-    };
-    if set(ENOUGH, limit.rlim_max.max(ENOUGH)) || set(limit.rlim_max, limit.rlim_max) && limit.rlim_max >= LEAST {
+    if now >= LEAST {
         return Ok(());
     }
-    if limit.rlim_cur >= LEAST {
-        return Ok(());
-    }
-    let message = format!("the stack limit is too low: {} KiB", limit.rlim_max / 1024);
+    let message = format!("the stack limit is too low: {} KiB", most / 1024);
     Err(Failure::new(message).code("no-stack").help("raise it: `ulimit -s 8192`"))
 }

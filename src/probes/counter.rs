@@ -95,7 +95,7 @@ impl ProbeKind for Counter {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::REGS.and(ContextFeatures::CTX).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
+        ContextFeatures::REGS.union(ContextFeatures::CTX).union(ContextFeatures::STACK).union(ContextFeatures::SIGNAL)
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

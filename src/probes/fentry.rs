@@ -212,17 +212,17 @@ impl ProbeKind for Fentry {
 
     fn offers(&self) -> ContextFeatures {
         let both = ContextFeatures::ARGS
-            .and(ContextFeatures::FUNC)
-            .and(ContextFeatures::STACK)
-            .and(ContextFeatures::SIGNAL)
-            .and(ContextFeatures::TRUSTED);
-        both.and(if self.exit { ContextFeatures::RETVAL } else { ContextFeatures::NONE })
+            .union(ContextFeatures::FUNC)
+            .union(ContextFeatures::STACK)
+            .union(ContextFeatures::SIGNAL)
+            .union(ContextFeatures::TRUSTED);
+        both.union(if self.exit { ContextFeatures::RETVAL } else { ContextFeatures::NONE })
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let mut caps = self.offers();
         if matches!(site.attach, Attach::Trampoline { program: Some(_), .. }) {
-            caps = caps.without(ContextFeatures::ARGS).without(ContextFeatures::RETVAL);
+            caps = caps.difference(ContextFeatures::ARGS).difference(ContextFeatures::RETVAL);
         }
         let Some(prototype) = prototype(site, env) else { return Ok(Context { caps, space: Some(Space::Kernel), ..Context::default() }) };
         let mut at = 0;
@@ -235,7 +235,7 @@ impl ProbeKind for Fentry {
         let fields = fields.filter(|f| !f.field.name.is_empty()).collect();
         let retval = (self.exit && prototype.returns != Type::Void).then_some(prototype.returns);
         if self.exit && retval.is_none() {
-            caps = caps.without(ContextFeatures::RETVAL);
+            caps = caps.difference(ContextFeatures::RETVAL);
         }
         Ok(Context { caps, fields, space: Some(Space::Kernel), retval, ..Context::default() })
     }

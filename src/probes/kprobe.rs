@@ -143,14 +143,14 @@ impl ProbeKind for Kprobe {
 
     fn offers(&self) -> ContextFeatures {
         let both = ContextFeatures::REGS
-            .and(ContextFeatures::FUNC)
-            .and(ContextFeatures::CTX)
-            .and(ContextFeatures::STACK)
-            .and(ContextFeatures::SIGNAL);
-        both.and(if self.ret {
+            .union(ContextFeatures::FUNC)
+            .union(ContextFeatures::CTX)
+            .union(ContextFeatures::STACK)
+            .union(ContextFeatures::SIGNAL);
+        both.union(if self.ret {
             ContextFeatures::RETVAL
         } else {
-            ContextFeatures::ARGN.and(ContextFeatures::ARGS).and(ContextFeatures::OVERRIDE)
+            ContextFeatures::ARGN.union(ContextFeatures::ARGS).union(ContextFeatures::OVERRIDE)
         })
     }
 
@@ -159,10 +159,10 @@ impl ProbeKind for Kprobe {
         let mut caps = self.offers();
         // behind the first instruction, registers no longer hold the arguments
         if place != 0 {
-            caps = caps.without(ContextFeatures::ARGS).without(ContextFeatures::OVERRIDE);
+            caps = caps.difference(ContextFeatures::ARGS).difference(ContextFeatures::OVERRIDE);
         }
         let mut fields = Vec::new();
-        if caps.has(ContextFeatures::ARGS)
+        if caps.contains(ContextFeatures::ARGS)
             && let Some(prototype) = env.sys.prototype(module.or(Some(KERNEL)), function)
         {
             fields = arguments(prototype.params);
@@ -192,13 +192,13 @@ impl ProbeKind for Kprobe {
         if env.settings.refuses(Mechanism::Fentry) {
             return Lowering::literal("a trampoline cannot be used, or is turned off");
         }
-        if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.has(*c))
+        if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.contains(*c))
             || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx))
         {
             return Lowering::literal("it needs more than a trampoline provides");
         }
         // a trampoline's begins in the function that returns
-        if self.ret && asks.caps.has(ContextFeatures::STACK) {
+        if self.ret && asks.caps.contains(ContextFeatures::STACK) {
             return Lowering::literal("it records a stack");
         }
         match trampolines::refused(function, self.ret) {
@@ -305,7 +305,7 @@ fn by_one_link(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
         return Lowering::literal("one program for several functions");
     }
     // not all registers are there, and an address is no function to that link
-    let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.has(*c))
+    let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.contains(*c))
         || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
         return Lowering::literal("it needs more than a link provides");

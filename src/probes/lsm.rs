@@ -84,7 +84,7 @@ impl ProbeKind for Lsm {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::ARGS.and(ContextFeatures::STACK).and(ContextFeatures::TRUSTED)
+        ContextFeatures::ARGS.union(ContextFeatures::STACK).union(ContextFeatures::TRUSTED)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {

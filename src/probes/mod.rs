@@ -22,6 +22,8 @@ pub use attach::{Attach, InFile, SamplePeriod, Traits, Unhit};
 pub use shared::{Shared, shared};
 use std::borrow::Cow;
 
+use bitflags::bitflags;
+
 use crate::diag::{Diagnostic, Span};
 pub use crate::emit::ProgramType;
 use crate::emit::{Builder, Operand};
@@ -33,50 +35,38 @@ use crate::system::{ArgumentPlace, Feature, Missing, TargetInfo, Unplaced};
 use crate::types::{Field, Space, Type};
 pub(crate) use kprobe::NO_KPROBES;
 
-/// What a probe offers and a builtin may need: a set of bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
-pub struct ContextFeatures(pub u32);
+bitflags! {
+    /// What a probe offers and a builtin may need.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+    pub struct ContextFeatures: u32 {
+        /// `argN`.
+        const ARGN = 1;
+        /// `args`.
+        const ARGS = 1 << 1;
+        /// `retval`.
+        const RETVAL = 1 << 2;
+        /// Registers: the context starts with a `struct pt_regs`.
+        const REGS = 1 << 3;
+        /// `func`.
+        const FUNC = 1 << 4;
+        /// `ctx`.
+        const CTX = 1 << 5;
+        /// A user-space binary: `uaddr`.
+        const BINARY = 1 << 6;
+        /// A task's context: signals may be sent to `current`.
+        const SIGNAL = 1 << 7;
+        /// A stack to take.
+        const STACK = 1 << 8;
+        /// A function's entry where it can be made to return at once: `override`.
+        const OVERRIDE = 1 << 9;
+        /// Pointers among the arguments of which the verifier knows what they lead to: `path`.
+        const TRUSTED = 1 << 10;
+    }
+}
 
 impl ContextFeatures {
-    /// Nothing.
-    pub const NONE: ContextFeatures = ContextFeatures(0);
-    /// `argN`.
-    pub const ARGN: ContextFeatures = ContextFeatures(1);
-    /// `args`.
-    pub const ARGS: ContextFeatures = ContextFeatures(1 << 1);
-    /// `retval`.
-    pub const RETVAL: ContextFeatures = ContextFeatures(1 << 2);
-    /// Registers: the context starts with a `struct pt_regs`.
-    pub const REGS: ContextFeatures = ContextFeatures(1 << 3);
-    /// `func`.
-    pub const FUNC: ContextFeatures = ContextFeatures(1 << 4);
-    /// `ctx`.
-    pub const CTX: ContextFeatures = ContextFeatures(1 << 5);
-    /// A user-space binary: `uaddr`.
-    pub const BINARY: ContextFeatures = ContextFeatures(1 << 6);
-    /// A task's context: signals may be sent to `current`.
-    pub const SIGNAL: ContextFeatures = ContextFeatures(1 << 7);
-    /// A stack to take.
-    pub const STACK: ContextFeatures = ContextFeatures(1 << 8);
-    /// A function's entry where it can be made to return at once: `override`.
-    pub const OVERRIDE: ContextFeatures = ContextFeatures(1 << 9);
-    /// Pointers among the arguments of which the verifier knows what they lead to: `path`.
-    pub const TRUSTED: ContextFeatures = ContextFeatures(1 << 10);
-
-    /// Both sets.
-    pub const fn and(self, other: ContextFeatures) -> ContextFeatures {
-        ContextFeatures(self.0 | other.0)
-    }
-
-    /// This, without `other`.
-    pub const fn without(self, other: ContextFeatures) -> ContextFeatures {
-        ContextFeatures(self.0 & !other.0)
-    }
-
-    /// Is all of `other` in this?
-    pub const fn has(self, other: ContextFeatures) -> bool {
-        self.0 & other.0 == other.0
-    }
+    /// What most rows need.
+    pub const NONE: Self = Self::empty();
 }
 
 /// Something that the probe kind loads.

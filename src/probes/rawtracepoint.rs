@@ -65,7 +65,7 @@ impl ProbeKind for RawTracepoint {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::ARGS.and(ContextFeatures::ARGN).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
+        ContextFeatures::ARGS.union(ContextFeatures::ARGN).union(ContextFeatures::STACK).union(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {

@@ -143,7 +143,7 @@ pub fn choose(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
     let raw_is_cheaper = cost::RAW_RUN * 1000 < cost::PERF_RUN * share;
     // older kernels show a perf tracepoint's program of a system call the registers of user space, from which the
     // kernel unwinds no stack of its own (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
-    let takes_a_stack = asks.caps.has(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
+    let takes_a_stack = asks.caps.contains(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
     if told_apart && !asks.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
         return Lowering::literal(format!("an estimated {share} of 1,000 system calls are traced"));
     }
@@ -174,7 +174,7 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
 fn by_trampolines(calls: &[SystemCall], asks: &BodyNeeds, env: &Env) -> Option<Lowering> {
     let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
     // a kernel stack would begin elsewhere
-    if refused || asks.caps.has(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
+    if refused || asks.caps.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
     let same = |call: &SystemCall| call.enter || asks.after_entry && !noreturn::of_syscall(call.name);

@@ -85,7 +85,7 @@ impl ProbeKind for Timer {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::REGS.and(ContextFeatures::CTX).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
+        ContextFeatures::REGS.union(ContextFeatures::CTX).union(ContextFeatures::STACK).union(ContextFeatures::SIGNAL)
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

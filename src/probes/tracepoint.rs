@@ -79,7 +79,7 @@ impl ProbeKind for Tracepoint {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::ARGS.and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
+        ContextFeatures::ARGS.union(ContextFeatures::STACK).union(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -118,7 +118,7 @@ impl ProbeKind for Tracepoint {
             return Lowering::literal("this kernel does not distinguish raw tracepoints");
         }
         // where the stack begins depends on the mechanism
-        if asks.caps.has(ContextFeatures::STACK) {
+        if asks.caps.contains(ContextFeatures::STACK) {
             return Lowering::literal("it records a stack");
         }
         let names = || sites.iter().map(Self::names_of);

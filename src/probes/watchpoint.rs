@@ -99,7 +99,7 @@ impl ProbeKind for Watchpoint {
     }
 
     fn offers(&self) -> ContextFeatures {
-        ContextFeatures::REGS.and(ContextFeatures::CTX).and(ContextFeatures::STACK).and(ContextFeatures::SIGNAL)
+        ContextFeatures::REGS.union(ContextFeatures::CTX).union(ContextFeatures::STACK).union(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {

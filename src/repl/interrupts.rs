@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
@@ -54,7 +56,7 @@ pub fn forget() {
 
 /// Waits until standard input has something, or is at its end; false where a signal or the time came first.
 pub fn readable(within: Duration) -> bool {
-    let mut polled = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-    // SAFETY: it outlives the call
-    unsafe { libc::poll(&raw mut polled, 1, within.as_millis() as libc::c_int) > 0 }
+    let stdin = std::io::stdin();
+    let within = Timespec::try_from(within).ok();
+    poll(&mut [PollFd::new(&stdin, PollFlags::IN)], within.as_ref()).is_ok_and(|ready| ready > 0)
 }

@@ -123,7 +123,7 @@ impl Line {
             return (from, names);
         };
         let Some(kind) = probes::find(first) else { return (from, Vec::new()) };
-        if kind.offers().has(ContextFeatures::BINARY) && rest.starts_with('/') && !rest.contains(':') {
+        if kind.offers().contains(ContextFeatures::BINARY) && rest.starts_with('/') && !rest.contains(':') {
             return (from, files(rest, ":").into_iter().map(|path| format!("{first}:{path}")).collect());
         }
         let settings = Settings { pid: self.world.run.settings.pid, ..Settings::default() };
@@ -134,7 +134,7 @@ impl Line {
         }
         let canonical = kind.name();
         // a binary is listed by the path that its name leads to
-        let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().has(ContextFeatures::BINARY)) {
+        let (binary, within) = match rest.split_once(':').filter(|_| kind.offers().contains(ContextFeatures::BINARY)) {
             Some((binary, within)) => (Some(binary), within),
             None => (None, rest),
         };

@@ -1,53 +1,40 @@
 //! Prints a map every second until a key is pressed.
-#![allow(unsafe_code)] // termios(3), read(2)
 
 use std::io::{self, Write};
 use std::time::Duration;
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::interrupts;
 
 /// The terminal's lines and columns (ioctl_tty(2), TIOCGWINSZ).
 pub fn size() -> (usize, usize) {
-    // SAFETY: writes to a struct of ours
-    let size = unsafe {
-        let mut size: libc::winsize = std::mem::zeroed();
-        libc::ioctl(1, libc::TIOCGWINSZ, &raw mut size);
-        size
-    };
-    let or = |n: u16, usual: usize| if n == 0 { usual } else { n.into() };
-    (or(size.ws_row, 24), or(size.ws_col, 80))
+    let size = tcgetwinsize(io::stdout()).ok();
+    let or = |n: Option<u16>, usual: usize| n.filter(|n| *n != 0).map_or(usual, usize::from);
+    (or(size.map(|s| s.ws_row), 24), or(size.map(|s| s.ws_col), 80))
 }
 
 /// Keys are not shown and wait to be read one by one while it lives: so what is typed while nobody reads, Ctrl-D too, is there
 /// when somebody does.
 pub struct Keys {
-    before: libc::termios,
+    before: Termios,
 }
 
 impl Keys {
     /// Of standard input. `interrupts`: Ctrl-C is a signal.
     pub fn take(interrupts: bool) -> io::Result<Self> {
-        // SAFETY: reads and writes structs of ours
-        unsafe {
-            let mut before: libc::termios = std::mem::zeroed();
-            if libc::tcgetattr(0, &mut before) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let mut keys = before;
-            keys.c_lflag &= !(libc::ICANON | libc::ECHO);
-            if !interrupts {
-                keys.c_lflag &= !libc::ISIG;
-            }
-            libc::tcsetattr(0, libc::TCSADRAIN, &keys);
-            Ok(Self { before })
-        }
+        let before = tcgetattr(io::stdin())?;
+        let mut keys = before.clone();
+        keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        keys.local_modes.set(LocalModes::ISIG, interrupts && keys.local_modes.contains(LocalModes::ISIG));
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &keys);
+        Ok(Self { before })
     }
 }
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        // SAFETY: what was there before
-        unsafe { libc::tcsetattr(0, libc::TCSADRAIN, &self.before) };
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
     }
 }
 
@@ -108,14 +95,11 @@ fn key(within: Duration) -> bool {
         return false;
     }
     // one alone: what is typed after it is for the prompt
-    let (mut first, mut more) = (0u8, [0u8; 16]);
-    // SAFETY: the bytes outlive the calls, which are told how many there are
-    unsafe {
-        let read = libc::read(0, (&raw mut first).cast(), 1);
-        // an arrow is several
-        if first == b'\x1b' && interrupts::readable(Duration::from_millis(10)) {
-            libc::read(0, more.as_mut_ptr().cast(), more.len());
-        }
-        read >= 0
+    let (mut first, mut more) = ([0u8; 1], [0u8; 16]);
+    let read = rustix::io::read(io::stdin(), &mut first);
+    // an arrow is several
+    if first == [b'\x1b'] && interrupts::readable(Duration::from_millis(10)) {
+        let _ = rustix::io::read(io::stdin(), &mut more);
     }
+    read.is_ok()
 }

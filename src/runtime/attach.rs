@@ -25,7 +25,8 @@ use crate::settings::Settings;
 use crate::system::{Feature, TargetInfo};
 
 /// A probe that would not attach.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot attach {probe}: {reason}")]
 pub struct AttachFailed {
     /// The value of `probe`.
     pub probe: String,
@@ -34,14 +35,6 @@ pub struct AttachFailed {
     /// Why, as the kernel has it, and what that means here where it is known.
     pub reason: String,
 }
-
-impl std::fmt::Display for AttachFailed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot attach {}: {}", self.probe, self.reason)
-    }
-}
-
-impl std::error::Error for AttachFailed {}
 
 /// What is attached. Detaches when dropped, in the background what is slow.
 #[derive(Default)]

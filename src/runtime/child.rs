@@ -9,12 +9,15 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, bail};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitpid};
 
 use crate::system::binary::locate;
 
@@ -41,7 +44,7 @@ impl Exit {
 /// it gets SIGTERM unless it has exited.
 #[derive(Debug)]
 pub struct Child {
-    pid: u32,
+    pid: Pid,
     pidfd: OwnedFd,
     /// Opened, it lets the child exec; gone once it was.
     gate: Option<Gate>,
@@ -70,28 +73,23 @@ impl Child {
         let image = Image::new(&path, &words)?;
 
         let gate = Gate::new()?;
-        let (failed_read, failed_write) = pipe()?;
-        let parent = unsafe { libc::getpid() };
+        let (failed_read, failed_write) = pipe_with(PipeFlags::CLOEXEC).context("-c: pipe")?;
+        let parent = rustix::process::getpid().as_raw_pid();
         // SAFETY: the child runs nothing but `become_program`, which keeps to async-signal-safe calls.
         let pid = match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()).context("-c: cannot fork"),
             0 => unsafe { become_program(&image, parent, &gate, failed_write.as_raw_fd()) },
             pid => pid,
         };
-        // SAFETY: plain system call; the descriptor it returns is ours alone and close-on-exec (pidfd_open(2)).
-        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if pidfd < 0 {
-            let why = io::Error::last_os_error();
-            // SAFETY: our own child, not reaped yet, so that the pid is still its.
-            unsafe {
-                libc::kill(pid, libc::SIGKILL);
-                libc::waitpid(pid, std::ptr::null_mut(), 0);
-            }
-            return Err(why).context("-c: pidfd_open (Linux 5.3)");
-        }
+        let Some(pid) = Pid::from_raw(pid) else { bail!("-c: fork gave no process") };
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|why| {
+            // our own child, not reaped yet, so that the pid is still its
+            let _ = kill_process(pid, Signal::KILL).and_then(|()| waitpid(Some(pid), WaitOptions::empty()));
+            why
+        });
         Ok(Self {
-            pid: pid as u32,
-            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) },
+            pid,
+            pidfd: pidfd.context("-c: pidfd_open (Linux 5.3)")?,
             gate: Some(gate),
             failed: File::from(failed_read),
             program: path.display().to_string(),
@@ -101,7 +99,7 @@ impl Child {
 
     /// Its process id; the program will have the same.
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.pid.as_raw_pid() as u32
     }
 
     /// A pidfd: readable (`POLLIN`) when the child has exited.
@@ -143,7 +141,7 @@ impl Child {
     /// How it ended, if it has. Does not wait; may be asked again.
     pub fn exited(&mut self) -> anyhow::Result<Option<Exit>> {
         if self.exit.is_none() {
-            self.exit = self.wait(libc::WNOHANG).with_context(|| format!("-c: waiting for {}", self.program))?;
+            self.exit = self.wait(WaitOptions::NOHANG).with_context(|| format!("-c: waiting for {}", self.program))?;
         }
         Ok(self.exit)
     }
@@ -151,36 +149,38 @@ impl Child {
     /// Asks a running child to end: SIGTERM. Of one that has exited, nothing.
     pub fn stop(&mut self) {
         if self.exit.is_none() {
-            self.signal(libc::SIGTERM);
+            self.signal(Signal::TERM);
         }
     }
 
-    fn wait(&self, flags: libc::c_int) -> io::Result<Option<Exit>> {
-        let mut status = 0;
+    /// Waits for our own child, whose pid cannot be reused until this has reaped it.
+    fn wait(&self, how: WaitOptions) -> io::Result<Option<Exit>> {
         loop {
-            // SAFETY: waits for our own child, whose pid cannot be reused until this has reaped it.
-            match unsafe { libc::waitpid(self.pid as libc::pid_t, &mut status, flags) } {
-                0 => return Ok(None),
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                -1 => return Err(io::Error::last_os_error()),
-                _ if libc::WIFEXITED(status) => return Ok(Some(Exit::Code(libc::WEXITSTATUS(status)))),
-                _ if libc::WIFSIGNALED(status) => return Ok(Some(Exit::Signal(libc::WTERMSIG(status)))),
-                // Not asked for (no WUNTRACED), so it cannot be; wait on.
-                _ if flags & libc::WNOHANG != 0 => return Ok(None),
-                _ => {}
+            let status = match waitpid(Some(self.pid), how) {
+                Ok(Some((_, status))) => status,
+                Ok(None) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(why) => return Err(why.into()),
+            };
+            match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => return Ok(Some(Exit::Code(code))),
+                (None, Some(signal)) => return Ok(Some(Exit::Signal(signal))),
+                // Not asked for (no UNTRACED), so it cannot be; wait on.
+                (None, None) if how.contains(WaitOptions::NOHANG) => return Ok(None),
+                (None, None) => {}
             }
         }
     }
 
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: through the pidfd, hence never another process. Failure means it is gone, which is as well.
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0) };
+    /// Through the pidfd, hence never to another process. Failure means it is gone, which is as well.
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
     fn kill_and_reap(&mut self) {
         if self.exit.is_none() {
-            self.signal(libc::SIGKILL);
-            self.exit = self.wait(0).ok().flatten();
+            self.signal(Signal::KILL);
+            self.exit = self.wait(WaitOptions::empty()).ok().flatten();
         }
     }
 }
@@ -315,18 +315,6 @@ impl Drop for Gate {
     fn drop(&mut self) {
         // SAFETY: our own mapping; nothing refers to it any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), Self::SIZE) };
-    }
-}
-
-/// Read end and write end, both close-on-exec.
-fn pipe() -> anyhow::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: the two descriptors are new and nobody else's.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return Err(io::Error::last_os_error()).context("-c: pipe");
-        }
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }
 

@@ -9,7 +9,6 @@
 //! finds nothing does it set the flag, check once more (a record may have arrived before the flag was set), and block. No
 //! wakeup is lost: a program commits its record before it reads the flag, the thread sets the flag before it reads the ring,
 //! and poll(2) itself checks the ring before it sleeps. If a wakeup record finds no space in the ring, [`NAP`] bounds the wait.
-#![allow(unsafe_code)] // eventfd(2)
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

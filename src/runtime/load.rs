@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
 use libbpf_rs::{AsRawLibbpf, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
 use super::attach::AttachFailed;
 use super::privileges::{self, NotPermitted};
@@ -275,10 +276,10 @@ fn prepare_maps(
             Some(START_SECTION) => {
                 let start = Start {
                     child: given.child.into(),
-                    boot_ns: clock(libc::CLOCK_BOOTTIME),
+                    boot_ns: clock(DynamicClockId::Boottime),
                     cpus: cpus.into(),
-                    tai_offset: clock(libc::CLOCK_TAI).wrapping_sub(clock(libc::CLOCK_MONOTONIC)),
-                    unix_offset: clock(libc::CLOCK_REALTIME).wrapping_sub(clock(libc::CLOCK_BOOTTIME)),
+                    tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
+                    unix_offset: clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(clock(DynamicClockId::Boottime)),
                     never: 0,
                     own: super::by_hand::own_id(),
                     problems: manifest.problems.len() as u64,
@@ -340,11 +341,8 @@ fn seed() -> u64 {
 }
 
 /// Nanoseconds on one of the kernel's clocks.
-pub(super) fn clock(which: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to a struct of ours
-    unsafe { libc::clock_gettime(which, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+pub(super) fn clock(which: DynamicClockId) -> u64 {
+    clock_gettime_dynamic(which).map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 /// Bytes of the ring: a power of two. By itself 1 MiB for each CPU that may write, 4 to 16 in all, but within a

@@ -85,9 +85,9 @@ impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would be 12 ms: events of tasks make the kernel
     /// patch its context switch.) Errors: EACCES without CAP_PERFMON.
     pub(super) fn open() -> io::Result<Self> {
-        // SAFETY: plain questions.
-        let (cpus, page) = unsafe { (libc::sysconf(libc::_SC_NPROCESSORS_CONF), libc::sysconf(libc::_SC_PAGESIZE)) };
-        let (cpus, page) = (cpus.max(1) as usize, page.max(4096) as usize);
+        // SAFETY: a plain question.
+        let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        let (cpus, page) = (cpus.max(1) as usize, rustix::param::page_size());
         // 64 pages hold some 2500 mappings. Together at most about 4 MiB, whatever the machine.
         let pages = (1024 / cpus).clamp(8, 64);
         let pages = 1 << pages.ilog2();

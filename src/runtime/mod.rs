@@ -25,6 +25,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, DynamicClockId};
 
 use crate::builtins;
 use crate::codegen::artifact::{Artifact, EventArg, Manifest};
@@ -158,19 +161,13 @@ pub struct Exit {
 }
 
 /// Every probe failed to attach, and `missing_probes` did not make that an error of the first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no probe could be attached")]
 pub struct NothingAttached;
 
-impl std::fmt::Display for NothingAttached {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no probe could be attached")
-    }
-}
-
-impl std::error::Error for NothingAttached {}
-
 /// The kernel will not have a probe by the mechanism that was chosen in place of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub struct Unserved {
     /// What to compile the script without.
     pub mechanism: Mechanism,
@@ -178,25 +175,10 @@ pub struct Unserved {
     pub why: String,
 }
 
-impl std::fmt::Display for Unserved {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl std::error::Error for Unserved {}
-
 /// The script's output could not be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the output: {0}")]
 pub struct NotWritten(pub std::io::Error);
-
-impl std::fmt::Display for NotWritten {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot write the output: {}", self.0)
-    }
-}
-
-impl std::error::Error for NotWritten {}
 
 /// A loaded program, ready to run. Dropped, it detaches, and kills a child that was not let go.
 pub struct Session<'a> {
@@ -271,7 +253,7 @@ pub fn load<'a>(
         traced.into_iter().for_each(|path| symbols.keep(path));
     }
     let events = events::Events::prepare(manifest)?;
-    let boot_to_unix_ns = load::clock(libc::CLOCK_REALTIME).wrapping_sub(load::clock(libc::CLOCK_BOOTTIME));
+    let boot_to_unix_ns = load::clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(load::clock(DynamicClockId::Boottime));
     let mut session = Session {
         links: attach::Links::default(),
         source: source::Source::new(ring, events),
@@ -419,20 +401,12 @@ fn notify(fd: &mut Option<RawFd>) -> anyhow::Result<()> {
 
 /// A descriptor that becomes readable when the process has ended.
 fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
-    // SAFETY: plain system call; the descriptor it returns is ours alone and close-on-exec (pidfd_open(2))
-    #[allow(unsafe_code)]
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        if fd < 0 {
-            let why = std::io::Error::last_os_error();
-            return Err(match why.raw_os_error() {
-                Some(libc::ESRCH) => anyhow::anyhow!("there is no such process"),
-                Some(libc::EINVAL) => anyhow::anyhow!("that is a thread, not a process"),
-                _ => why.into(),
-            });
-        }
-        Ok(OwnedFd::from_raw_fd(fd as RawFd))
-    }
+    let found = Pid::from_raw(pid as i32).ok_or(Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    found.map_err(|why| match why {
+        Errno::SRCH => anyhow::anyhow!("there is no such process"),
+        Errno::INVAL => anyhow::anyhow!("that is a thread, not a process"),
+        why => why.into(),
+    })
 }
 
 /// Is any value that may be shown one of these, or has one of them within?

@@ -1,6 +1,5 @@
 //! Symbols of just-in-time compiled code: `/tmp/perf-PID.map` has a line `START SIZE NAME` per function, with numbers in
 //! hexadecimal (Linux `tools/perf/Documentation/jit-interface.txt`).
-#![allow(unsafe_code)] // geteuid(2)
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -56,8 +55,7 @@ fn of_namespace(pid: u32, status: &str) -> Option<PathBuf> {
 /// /tmp is everybody's: only what the process's own user wrote, root, or we, is believed (as perf has it), and no link is followed.
 fn open(path: &Path, owner: Option<u32>) -> Option<(File, Metadata)> {
     let (file, meta) = input::open_itself(path).ok()?;
-    // SAFETY: takes nothing and cannot fail
-    let us = unsafe { libc::geteuid() };
+    let us = rustix::process::geteuid().as_raw();
     (meta.uid() == 0 || meta.uid() == us || Some(meta.uid()) == owner).then_some((file, meta))
 }
 

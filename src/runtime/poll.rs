@@ -1,9 +1,11 @@
 //! Waits for file descriptors.
-#![allow(unsafe_code)] // poll(2)
+#![allow(unsafe_code)] // poll(2) of descriptors that may be none
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
 /// The longest wait: what nobody announces is looked at so often.
 pub(super) const NAP: Duration = Duration::from_millis(100);
@@ -22,30 +24,21 @@ pub(super) fn ended(pidfd: &OwnedFd) -> bool {
 
 /// Is there something to read now?
 pub(super) fn readable(fd: &OwnedFd) -> bool {
-    let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: as above
-    unsafe { libc::poll(&mut polled, 1, 0) > 0 }
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// A descriptor that [`tell`] makes readable: eventfd(2).
-/// A descriptor by which a thread is told something.
 pub(super) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: a new descriptor, nobody else's
-    unsafe {
-        let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Makes it readable.
 pub(super) fn tell(fd: &OwnedFd) {
-    let one = 1u64;
-    // SAFETY: eight bytes of ours; it fails only where it has been told 2^64 - 2 times
-    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    // fails only where it has been told 2^64 - 2 times
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
+/// Makes it wait again.
 pub(super) fn clear(fd: &OwnedFd) {
-    let mut count = 0u64;
-    // SAFETY: eight bytes of ours, as an eventfd gives
-    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    let _ = rustix::io::read(fd, &mut [0; 8]);
 }

@@ -1,11 +1,13 @@
 //! The privileges that loading a program needs, and which of them are missing.
-#![allow(unsafe_code)] // geteuid(2), getrlimit(2), setrlimit(2)
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::system::TargetInfo;
 use crate::system::machine::rights::{self, CAPABILITIES};
 
 /// The kernel did not permit something.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not permitted to {what}: {missing}")]
 pub struct NotPermitted {
     /// What was tried: `load the programs`.
     pub what: String,
@@ -13,19 +15,9 @@ pub struct NotPermitted {
     pub missing: String,
 }
 
-impl std::fmt::Display for NotPermitted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "not permitted to {}: {}", self.what, self.missing)
-    }
-}
-
-impl std::error::Error for NotPermitted {}
-
 /// What this process lacks to trace; none when it should be allowed to.
 pub fn missing() -> Option<String> {
-    // SAFETY: no more than a question
-    let user = unsafe { libc::geteuid() };
-    explain(&lacking(rights::effective()), rights::lockdown().as_deref(), user)
+    explain(&lacking(rights::effective()), rights::lockdown().as_deref(), rustix::process::geteuid().as_raw())
 }
 
 /// Why perf_event_open(2) denies what the capabilities that [`missing`] knows should allow.
@@ -45,14 +37,11 @@ pub(super) fn memory_denied(sys: &dyn TargetInfo) -> Option<String> {
     if sys.types_missing().is_some() || sys.enumerator("BPF_FUNC_ktime_get_coarse_ns").is_some() {
         return None;
     }
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the call fills a struct of ours.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
-    (known && limit.rlim_cur != libc::RLIM_INFINITY).then(|| {
+    getrlimit(Resource::Memlock).current.map(|limit| {
         format!(
             "before Linux 5.11, maps count as locked memory, which is limited to {} KiB. CAP_SYS_RESOURCE lifts the limit: {}; \
              or, before this program is started, as root, prlimit --memlock=unlimited --pid $$",
-            limit.rlim_cur >> 10,
+            limit >> 10,
             rights::grant(&["CAP_SYS_RESOURCE"])
         )
     })
@@ -81,20 +70,13 @@ fn explain(lacks: &[&str], lockdown: Option<&str>, user: u32) -> Option<String> 
 /// Raises what limits us, as far as we may: locked memory (kernels before 5.11 count maps as such) without bound, open
 /// files to three per site, one per map and some.
 pub(super) fn raise_limits(sites: usize, maps: usize) {
-    // SAFETY: plain system calls on a struct of ours. Where they fail the old limit holds, and what then runs into it
-    // says so.
-    unsafe {
-        let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        libc::setrlimit(libc::RLIMIT_MEMLOCK, &all);
-        let wanted = (3 * sites + maps + 50) as libc::rlim_t;
-        let mut files: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) == 0 && files.rlim_cur < wanted {
-            let raised = libc::rlimit { rlim_cur: wanted, rlim_max: files.rlim_max.max(wanted) };
-            if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) != 0 {
-                files.rlim_cur = files.rlim_max;
-                libc::setrlimit(libc::RLIMIT_NOFILE, &files);
-            }
-        }
+    // Where one fails the old limit holds, and what then runs into it says so.
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+    let wanted = (3 * sites + maps + 50) as u64;
+    let files = getrlimit(Resource::Nofile);
+    if files.current.is_some_and(|now| now < wanted) {
+        let raised = Rlimit { current: Some(wanted), maximum: files.maximum.map(|most| most.max(wanted)) };
+        let _ = setrlimit(Resource::Nofile, raised).or_else(|_| setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }));
     }
 }
 

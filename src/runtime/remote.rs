@@ -1,12 +1,13 @@
 //! Controls a run from another thread. The prompt uses it for its entries.
-#![allow(unsafe_code)] // eventfd(2)
+#![allow(unsafe_code)] // descriptors that a session holds
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Session;
+use super::poll;
 use super::shared::Flags;
 use crate::codegen::artifact::stacks_name;
 
@@ -28,15 +29,7 @@ const GO: u8 = 2;
 impl Remote {
     /// Asks nothing yet.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a new descriptor, nobody else's
-        let wake = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        Ok(Self { wake, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), attended: Mutex::new(None) })
+        Ok(Self { wake: poll::eventfd()?, end: AtomicBool::new(false), pause: AtomicU8::new(AS_BEFORE), attended: Mutex::new(None) })
     }
 
     /// Ends the run as SIGINT would.
@@ -60,13 +53,11 @@ impl Remote {
     }
 
     fn rouse(&self) {
-        let one = 1u64;
-        // SAFETY: writes eight bytes, as an eventfd takes
-        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+        poll::tell(&self.wake);
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.wake
     }
 
     /// Has the end been asked for?

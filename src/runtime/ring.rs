@@ -126,8 +126,7 @@ impl Ring {
 
 /// Bytes of a page.
 pub(super) fn page_size() -> u64 {
-    // SAFETY: no more than a question
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+    rustix::param::page_size() as u64
 }
 
 struct Mapping {

@@ -6,11 +6,12 @@
 #![allow(unsafe_code)] // sigaction(2)
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::poll;
 use super::remote::Remote;
 use super::shared::Flags;
 
@@ -91,14 +92,7 @@ pub fn keep_user_signals() {
 impl Signals {
     /// Takes them over.
     pub fn catch() -> io::Result<Self> {
-        // SAFETY: a new descriptor, nobody else's
-        let wake = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
+        let wake = poll::eventfd()?;
         ENDS.store(0, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
         let mut before = Vec::new();
@@ -125,8 +119,12 @@ impl Signals {
 
     /// Readable when one has come.
     pub fn fd(&self) -> RawFd {
+        self.wake().as_raw_fd()
+    }
+
+    fn wake(&self) -> &OwnedFd {
         match self {
-            Self::Caught(caught) => caught.wake.as_raw_fd(),
+            Self::Caught(caught) => &caught.wake,
             Self::Led(remote) => remote.fd(),
         }
     }
@@ -201,9 +199,7 @@ impl Signals {
 
     /// Makes [`Signals::fd`] wait again; how often SIGUSR1 came since.
     pub fn acknowledge(&self) -> u32 {
-        let mut count = 0u64;
-        // SAFETY: reads eight bytes, as an eventfd has
-        unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };
+        poll::clear(self.wake());
         if let Self::Led(_) = self { 0 } else { USER.swap(0, Ordering::Relaxed) }
     }
 }

@@ -8,7 +8,7 @@
 //! run that cannot fork waits for its own close.
 #![allow(unsafe_code)] // fork, and what a child may call after it
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Closes these, in a process of its own.
 pub(super) fn sweep(fds: Vec<OwnedFd>) {
@@ -16,14 +16,8 @@ pub(super) fn sweep(fds: Vec<OwnedFd>) {
         return;
     }
     // The sweeper learns from this pipe's end that the parent is done, by whatever way.
-    let mut ends = [0; 2];
-    // SAFETY: two new descriptors, nobody else's
-    let (wait, done) = unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return; // no sweeper: the drop of `fds` takes its time
-        }
-        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
-    };
+    // Without one there is no sweeper: the drop of `fds` takes its time.
+    let Ok((wait, done)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else { return };
     // Made before the fork: the child may allocate nothing (signal-safety(7)).
     let mut keep: Vec<RawFd> = fds.iter().chain([&wait]).map(AsRawFd::as_raw_fd).collect();
     keep.sort_unstable();

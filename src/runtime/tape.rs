@@ -1,6 +1,5 @@
 //! Reads the records of mappings on a separate thread. A kernel ring holds a few thousand records, which a busy machine
 //! produces within milliseconds.
-#![allow(unsafe_code)] // setpriority(2)
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,8 +54,8 @@ fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
     let recorder = Arc::clone(recorder);
     let take = move || {
         // Its turn must come before the rings are full, and it takes little time. Without the right to it, so be it.
-        // SAFETY: a plain system call; 0 is this thread
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+        // Linux takes "this process" as this thread.
+        let _ = rustix::process::setpriority_process(None, -20);
         let mut fds = vec![told.as_raw_fd()];
         fds.extend(of(&recorder).fds());
         while !super::poll::readable(&told) {

@@ -188,10 +188,10 @@ impl BodyChecker<'_> {
 
     /// May it be called in this probe, in this place, in this run?
     pub fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
-        if !self.context.caps.has(row.needs) {
+        if !self.context.caps.contains(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
-            if self.site.kind.offers().has(row.needs) {
+            if self.site.kind.offers().contains(row.needs) {
                 let d = Diagnostic::error("not-here", span, format!("`{}` cannot be used in {} on this kernel", row.name, self.site.name));
                 let d = self.called_from(d);
                 self.report(d.help(format!("other {kind} probes or a newer kernel support it")));
@@ -345,7 +345,7 @@ fn instead_of(name: &str) -> Option<&'static str> {
 impl super::Tables {
     /// Names of the probe kinds that offer these.
     fn kinds_offering(&self, caps: ContextFeatures) -> Vec<&'static str> {
-        (self.kinds)().iter().filter(|k| k.offers().has(caps)).map(|k| k.name()).collect()
+        (self.kinds)().iter().filter(|k| k.offers().contains(caps)).map(|k| k.name()).collect()
     }
 
     /// Can what this aggregation gathers be read as an integer?

@@ -265,7 +265,7 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
     let in_binary = env.settings.pid.is_some() || rest.first().is_some_and(|s| s.text.contains('/'));
     let mut sites = Vec::new();
     for kind in matching {
-        if kind.by_name_only() || kind.offers().has(ContextFeatures::BINARY) != in_binary {
+        if kind.by_name_only() || kind.offers().contains(ContextFeatures::BINARY) != in_binary {
             continue;
         }
         let mut point = point.clone();

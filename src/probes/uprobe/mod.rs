@@ -257,12 +257,12 @@ impl ProbeKind for Uprobe {
 
     fn offers(&self) -> ContextFeatures {
         let both = ContextFeatures::REGS
-            .and(ContextFeatures::FUNC)
-            .and(ContextFeatures::CTX)
-            .and(ContextFeatures::BINARY)
-            .and(ContextFeatures::STACK)
-            .and(ContextFeatures::SIGNAL);
-        both.and(if self.ret { ContextFeatures::RETVAL } else { ContextFeatures::ARGN.and(ContextFeatures::ARGS) })
+            .union(ContextFeatures::FUNC)
+            .union(ContextFeatures::CTX)
+            .union(ContextFeatures::BINARY)
+            .union(ContextFeatures::STACK)
+            .union(ContextFeatures::SIGNAL);
+        both.union(if self.ret { ContextFeatures::RETVAL } else { ContextFeatures::ARGN.union(ContextFeatures::ARGS) })
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
@@ -274,9 +274,9 @@ impl ProbeKind for Uprobe {
         };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
         let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
-        let caps = if unknown { self.offers().without(ContextFeatures::FUNC) } else { self.offers() };
+        let caps = if unknown { self.offers().difference(ContextFeatures::FUNC) } else { self.offers() };
         // results are on the stack then, behind the arguments, however many these are
-        let caps = if abi == Abi::GoStack { caps.without(ContextFeatures::RETVAL) } else { caps };
+        let caps = if abi == Abi::GoStack { caps.difference(ContextFeatures::RETVAL) } else { caps };
         Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
     }
 

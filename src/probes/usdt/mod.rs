@@ -95,11 +95,11 @@ impl ProbeKind for Usdt {
 
     fn offers(&self) -> ContextFeatures {
         ContextFeatures::REGS
-            .and(ContextFeatures::ARGN)
-            .and(ContextFeatures::CTX)
-            .and(ContextFeatures::BINARY)
-            .and(ContextFeatures::STACK)
-            .and(ContextFeatures::SIGNAL)
+            .union(ContextFeatures::ARGN)
+            .union(ContextFeatures::CTX)
+            .union(ContextFeatures::BINARY)
+            .union(ContextFeatures::STACK)
+            .union(ContextFeatures::SIGNAL)
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {

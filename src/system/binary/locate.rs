@@ -1,20 +1,21 @@
 //! Resolves the name in a probe or in `-c` to a file: a path, a glob, a command, a library.
 //!
 //! `elf` reads the contents of the file.
-//!
-//! Unsafe: libc's `glob`, which has no counterpart in std.
-#![allow(unsafe_code)]
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use crate::failure::reason;
 use crate::input;
-use crate::system::{Missing, binary::ldcache, machine::rights};
+use crate::system::{
+    Missing,
+    binary::ldcache,
+    machine::{glob, rights},
+};
 
 /// The ELF files that `name` means, symbolic links resolved. With `pid`, as that process sees the file system, and its
 /// mapped files first for a library's name; `*` is then all the files it executes from, and no name at all its program.
@@ -57,8 +58,8 @@ fn within(name: &str, pid: Option<u32>, root: &Root) -> Result<Vec<PathBuf>, Mis
         (None, "*") => return Err(missing("`*` as a binary needs a process", "give one with -p, or name the binary")),
         _ => {}
     }
-    if name.contains(['*', '?', '[']) {
-        return glob(name, root);
+    if glob::is_pattern(name) {
+        return matching(name, root);
     }
     if name.contains('/') {
         let found = root.find(Path::new(name)).ok_or_else(|| match root.prefix.as_os_str().is_empty() && Path::new(name).exists() {
@@ -265,17 +266,14 @@ fn components(path: &Path) -> std::vec::IntoIter<OsString> {
     parts.into_iter()
 }
 
-fn glob(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
-    let outside = if pattern.starts_with('/') { root.outside(pattern) } else { OsString::from(pattern) };
-    let Ok(outside) = CString::new(outside.into_vec()) else { return Err(missing(format!("{pattern:?} has a NUL"), "remove it")) };
-    let prefix = root.prefix.as_os_str().len();
-    let mut files: Vec<PathBuf> = expand(&outside)
-        .iter()
-        .filter_map(|found| {
-            let within = if pattern.starts_with('/') { found.as_bytes().get(prefix..).unwrap_or_default() } else { found.as_bytes() };
-            root.find(Path::new(OsStr::from_bytes(within)))
-        })
-        .collect();
+fn matching(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
+    // a program is not looked for everywhere below a folder
+    let each = pattern.replace("**", "*");
+    let (base, absolute) = if pattern.starts_with('/') { (root.outside("/"), true) } else { (OsString::new(), false) };
+    let base = Path::new(&base);
+    let found = glob::paths(base, &each);
+    let within = |path: &Path| if absolute { Path::new("/").join(path.strip_prefix(base).unwrap_or(path)) } else { path.to_owned() };
+    let mut files: Vec<PathBuf> = found.iter().filter_map(|path| root.find(&within(path))).collect();
     let matched = files.len();
     files.sort();
     files.dedup();
@@ -284,23 +282,6 @@ fn glob(pattern: &str, root: &Root) -> Result<Vec<PathBuf>, Missing> {
         (false, _) => Ok(files),
         (true, 0) => Err(missing(format!("no file matches {pattern}{}", root.said()), "check the pattern, or name one file")),
         (true, n) => Err(missing(format!("{n} files match {pattern}, none of them ELF"), "name programs or libraries")),
-    }
-}
-
-/// Paths that match, by libc's `glob(3)`.
-fn expand(pattern: &CString) -> Vec<OsString> {
-    // SAFETY: `found` is filled by glob and freed by globfree; its strings are copied between the two.
-    unsafe {
-        let mut found: libc::glob_t = std::mem::zeroed();
-        let mut paths = Vec::new();
-        if libc::glob(pattern.as_ptr(), 0, None, &mut found) == 0 && !found.gl_pathv.is_null() {
-            for i in 0..found.gl_pathc {
-                let path = std::ffi::CStr::from_ptr(*found.gl_pathv.add(i));
-                paths.push(OsString::from_vec(path.to_bytes().to_vec()));
-            }
-        }
-        libc::globfree(&mut found);
-        paths
     }
 }
 

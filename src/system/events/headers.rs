@@ -84,15 +84,8 @@ pub(in crate::system) fn release() -> Option<String> {
 }
 
 /// `uname -r` and `uname -m`
-#[allow(unsafe_code)]
 pub(in crate::system) fn uname() -> Option<(String, String)> {
-    // SAFETY: zero is a valid value of this plain struct, which the call fills with strings that end.
-    unsafe {
-        let mut name: libc::utsname = std::mem::zeroed();
-        if libc::uname(&mut name) != 0 {
-            return None;
-        }
-        let text = |field: &[libc::c_char]| CStr::from_ptr(field.as_ptr()).to_str().ok().map(str::to_owned);
-        Some((text(&name.release)?, text(&name.machine)?))
-    }
+    let name = rustix::system::uname();
+    let text = |field: &CStr| field.to_str().ok().map(str::to_owned);
+    Some((text(name.release())?, text(name.machine())?))
 }

@@ -3,12 +3,13 @@
 //! All files are opened relative to one directory: that of a mount, or of a mount private to this process (`fsopen`, `fsmount`;
 //! needs CAP_SYS_ADMIN).
 
-#![allow(unsafe_code)] // openat and fdopendir, relative to a mount of our own
-
-use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::path::Arg;
 
 use crate::system::kernel_types::c_int;
 use crate::system::{DataLoc, Missing, Tracepoint, TracepointField, TypeName, machine::rights};
@@ -25,16 +26,16 @@ pub struct Tracefs {
 impl Tracefs {
     /// Finds a mount, else makes one of its own that nobody else sees.
     pub fn open() -> Result<Self, Missing> {
-        for path in [c"/sys/kernel/tracing", c"/sys/kernel/debug/tracing"] {
-            let Ok(root) = open_at(libc::AT_FDCWD, path, libc::O_PATH | libc::O_DIRECTORY) else { continue };
-            match open_at(root.as_raw_fd(), c"events", libc::O_RDONLY | libc::O_DIRECTORY) {
+        for path in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+            let Ok(root) = open_at(CWD, path, OFlags::PATH | OFlags::DIRECTORY) else { continue };
+            match open_at(&root, "events", OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(_) => return Ok(Self { root }),
                 // A mount that this user may not read: an own one would be refused too.
                 Err(e) if e.raw_os_error() == Some(libc::EACCES) => return Err(denied("tracefs", &e)),
                 Err(_) => {} // nothing is mounted there
             }
         }
-        let root = own_mount(c"tracefs").map_err(|e| match e.raw_os_error() {
+        let root = own_mount("tracefs").map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Missing {
                 what: format!("tracefs is not mounted, and this user cannot mount it: {e}"),
                 help: Some(format!("{}; or run as root: mount -t tracefs tracefs /sys/kernel/tracing", rights::lacking("CAP_SYS_ADMIN"))),
@@ -44,31 +45,30 @@ impl Tracefs {
                 help: Some("tracepoints need a kernel built with CONFIG_TRACING=y".into()),
             },
         })?;
-        match open_at(root.as_raw_fd(), c"events", libc::O_RDONLY | libc::O_DIRECTORY) {
+        match open_at(&root, "events", OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(_) => Ok(Self { root }),
             Err(e) => Err(denied("tracefs", &e)),
         }
     }
 
-    /// Opens a file by its path below tracefs, with `open(2)`'s flags. The runtime's way to `trace_pipe` and the like.
-    pub fn open_file(&self, path: &str, flags: i32) -> io::Result<File> {
-        Ok(File::from(open_at(self.root.as_raw_fd(), &CString::new(path)?, flags)?))
+    /// Opens a file by its path below tracefs, with the flags of open(2). The runtime's way to `trace_pipe` and the like.
+    pub fn open_file(&self, path: &str, flags: OFlags) -> io::Result<File> {
+        Ok(File::from(open_at(&self.root, path, flags)?))
     }
 
     /// Reads a file by its path below tracefs.
     pub fn read(&self, path: &str) -> io::Result<String> {
         let mut text = String::new();
-        self.open_file(path, libc::O_RDONLY)?.read_to_string(&mut text)?;
+        self.open_file(path, OFlags::RDONLY)?.read_to_string(&mut text)?;
         Ok(text)
     }
 
     /// All events as (category, name), sorted. Those of `ftrace` describe other tracers' records and cannot be enabled.
     pub fn events(&self) -> Result<Vec<(String, String)>, Missing> {
         let mut all = Vec::new();
-        let read = |path: &CStr| self.folders(path).map_err(|e| denied(&format!("tracefs's {}", path.to_string_lossy()), &e));
-        for category in read(c"events")?.into_iter().filter(|c| c != "ftrace") {
-            let Ok(path) = CString::new(format!("events/{category}")) else { continue };
-            all.extend(read(&path)?.into_iter().map(|name| (category.clone(), name)));
+        let read = |path: &str| self.folders(path).map_err(|e| denied(&format!("tracefs's {path}"), &e));
+        for category in read("events")?.into_iter().filter(|c| c != "ftrace") {
+            all.extend(read(&format!("events/{category}"))?.into_iter().map(|name| (category.clone(), name)));
         }
         all.sort_unstable();
         Ok(all)
@@ -85,7 +85,7 @@ impl Tracefs {
 
     /// Is there such an event?
     pub fn has(&self, category: &str, name: &str) -> bool {
-        event_path(category, name, "").is_some_and(|path| self.open_file(&path, libc::O_PATH | libc::O_DIRECTORY).is_ok())
+        event_path(category, name, "").is_some_and(|path| self.open_file(&path, OFlags::PATH | OFlags::DIRECTORY).is_ok())
     }
 
     /// What `perf_event_attr.config` takes; none when there is no such event.
@@ -108,29 +108,14 @@ impl Tracefs {
         }
     }
 
-    fn folders(&self, path: &CStr) -> io::Result<Vec<String>> {
-        let folder = open_at(self.root.as_raw_fd(), path, libc::O_RDONLY | libc::O_DIRECTORY)?.into_raw_fd();
+    fn folders(&self, path: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        // SAFETY: `folder` is open and ours; the stream owns it from here on (or it is closed by hand); each entry is read
-        // before the next call, and its name ends with NUL.
-        unsafe {
-            let stream = libc::fdopendir(folder);
-            if stream.is_null() {
-                let e = io::Error::last_os_error();
-                libc::close(folder);
-                return Err(e);
+        let mut entries = Dir::new(open_at(&self.root, path, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+        while let Some(entry) = entries.read() {
+            let Ok(entry) = entry else { break };
+            if entry.file_type() == FileType::Directory && !entry.file_name().to_bytes().starts_with(b".") {
+                names.push(entry.file_name().to_string_lossy().into_owned());
             }
-            loop {
-                let entry = libc::readdir(stream);
-                if entry.is_null() {
-                    break;
-                }
-                let name = CStr::from_ptr((*entry).d_name.as_ptr());
-                if (*entry).d_type == libc::DT_DIR && !name.to_bytes().starts_with(b".") {
-                    names.push(name.to_string_lossy().into_owned());
-                }
-            }
-            libc::closedir(stream);
         }
         Ok(names)
     }
@@ -141,9 +126,9 @@ pub fn read_debugfs(path: &str) -> io::Result<String> {
     if let Ok(text) = std::fs::read_to_string(std::path::Path::new("/sys/kernel/debug").join(path)) {
         return Ok(text);
     }
-    let root = own_mount(c"debugfs")?;
+    let root = own_mount("debugfs")?;
     let mut text = String::new();
-    File::from(open_at(root.as_raw_fd(), &CString::new(path)?, libc::O_RDONLY)?).read_to_string(&mut text)?;
+    File::from(open_at(&root, path, OFlags::RDONLY)?).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -293,32 +278,14 @@ fn denied(what: &str, e: &io::Error) -> Missing {
     Missing { what: format!("{what} cannot be read: {e}"), help: Some(help) }
 }
 
-fn open_at(folder: i32, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
-    // SAFETY: the path ends with NUL; a descriptor that is returned is new and nobody else's.
-    unsafe { owned(libc::openat(folder, path.as_ptr(), flags | libc::O_CLOEXEC).into()) }
+fn open_at(folder: impl AsFd, path: impl Arg, flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(openat(folder, path, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The kernel's `include/uapi/linux/mount.h`: FSOPEN_CLOEXEC 1, FSCONFIG_CMD_CREATE 6, FSMOUNT_CLOEXEC 1.
-fn own_mount(kind: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: plain system calls on a string that outlives them and descriptors that are ours.
-    unsafe {
-        let context = owned(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))?;
-        let null = std::ptr::null::<libc::c_char>();
-        if libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), 6, null, null, 0) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        owned(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1, 0))
-    }
-}
-
-/// # Safety
-/// The number must be what a system call that makes a descriptor has just returned.
-unsafe fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
-    match i32::try_from(returned) {
-        // SAFETY: by the caller's word it is open and nobody else's.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+fn own_mount(kind: &str) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 //! there is no cache), or else `/var/cache/rbt` for root, or else `rbt` in `XDG_CACHE_HOME` or `~/.cache`. A file that root
 //! reads must be writable by root only.
 
-#![allow(unsafe_code)] // geteuid
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -113,8 +111,7 @@ fn folder() -> Option<PathBuf> {
     if let Some(given) = var("RBT_CACHE") {
         return Some(PathBuf::from(given)).filter(|p| !p.as_os_str().is_empty());
     }
-    // SAFETY: takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } == 0 {
+    if rustix::process::geteuid().is_root() {
         // root's environment may be the user's who called sudo
         return Some(PathBuf::from("/var/cache/rbt"));
     }

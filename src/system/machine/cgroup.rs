@@ -1,6 +1,6 @@
 //! Cgroups (version 2): where they are mounted, their IDs, and the cgroups of containers.
 
-#![allow(unsafe_code)] // statfs and file handles
+#![allow(unsafe_code)] // file handles
 
 use std::ffi::CString;
 use std::fs;
@@ -73,12 +73,7 @@ pub fn mount() -> Option<PathBuf> {
 
 fn is_cgroup2(path: &Path) -> bool {
     const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
-    let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return false };
-    // SAFETY: zero is a valid value of this plain struct, which the call fills.
-    unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
-        libc::statfs(path.as_ptr(), &mut stat) == 0 && stat.f_type as i64 == CGROUP2_SUPER_MAGIC
-    }
+    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type as i64 == CGROUP2_SUPER_MAGIC)
 }
 
 /// The eight bytes of a cgroup's file handle (`name_to_handle_at(2)`).

@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod constants;
+pub mod glob;
 pub mod live;
 pub mod programs;
 pub mod registers;

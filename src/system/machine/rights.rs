@@ -22,19 +22,9 @@ pub const CAPABILITIES: &[Capability] = &[
     Capability { name: "CAP_SYS_RESOURCE", bit: 24, doc: "raising limits (needed for maps before Linux 5.11)" },
 ];
 
-/// `_LINUX_CAPABILITY_VERSION_3` of include/uapi/linux/capability.h.
-const CAPABILITY_VERSION: u32 = 0x2008_0522;
-
 /// The effective capabilities, as bits (capget(2)): there need not be a /proc.
 pub fn effective() -> u64 {
-    let mut header = [CAPABILITY_VERSION, 0];
-    // of each half: effective, permitted, inheritable
-    let mut sets = [[0u32; 3]; 2];
-    // SAFETY: the version has two of these structs, of which the call fills all
-    #[allow(unsafe_code)]
-    let told = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
-    let [[low, ..], [high, ..]] = sets;
-    if told == 0 { u64::from(high) << 32 | u64::from(low) } else { 0 }
+    rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits())
 }
 
 /// The command that lets whoever may run this program trace without being root: what is held already, with what is missing.

@@ -117,7 +117,7 @@ fn events(tracefs: &Tracefs, live: &Live) -> Result<Vec<Event>, String> {
 fn functions(all: &mut Contents, live: &Live) {
     // where the list is not there or must not be read, the symbol table stands in for it, as it does for whoever traces
     let listed = live.tracefs().map_err(|missing| missing.what).and_then(|t| {
-        let opened = t.open_file("available_filter_functions", libc::O_RDONLY);
+        let opened = t.open_file("available_filter_functions", rustix::fs::OFlags::RDONLY);
         opened.map(|_| ()).map_err(|e| format!("tracefs's available_filter_functions: {}", reason(&e)))
     });
     let list = live.functions().map_err(|missing| missing.what);
