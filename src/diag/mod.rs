@@ -24,7 +24,7 @@ impl Span {
     }
 }
 
-/// The name of a program that came with `-e` or on standard input.
+/// The name of a program from `-e` or standard input.
 pub const PROGRAM_NAME: &str = "stdin";
 
 /// A script's text under the name that messages use.
@@ -52,7 +52,7 @@ impl Source {
     }
 }
 
-/// Where a source's lines start: for whoever asks for many places.
+/// The starts of a source's lines, for callers that look up many places.
 #[derive(Clone, Debug)]
 pub struct Lines(Vec<u32>);
 
@@ -63,7 +63,7 @@ impl Lines {
         Self(std::iter::once(0).chain(ends.map(|(i, _)| i as u32 + 1)).collect())
     }
 
-    /// What [`Source::line_col`] gives.
+    /// The result of [`Source::line_col`].
     pub fn line_col(&self, source: &Source, at: u32) -> (u32, u32) {
         let at = at.min(source.text.len() as u32);
         let line = self.0.partition_point(|start| *start <= at);
@@ -72,7 +72,7 @@ impl Lines {
         (line as u32, before.chars().count() as u32 + 1)
     }
 
-    /// What [`Source::line`] gives.
+    /// The result of [`Source::line`].
     pub fn line<'s>(&self, source: &'s Source, line: u32) -> &'s str {
         let start = (line as usize).checked_sub(1).and_then(|i| self.0.get(i));
         let rest = start.and_then(|s| source.text.get(*s as usize..)).unwrap_or("");
@@ -80,8 +80,8 @@ impl Lines {
     }
 }
 
-/// What each source is called where there is no room for its path: the kernel and LLVM keep the last part of a file's name only,
-/// so what else would share one gets a number.
+/// Short names of sources for places without space for a path. The kernel and LLVM keep only the last component of a path, so
+/// sources that share one get a number.
 pub fn short_names(sources: &[Source]) -> Vec<String> {
     let last = |s: &Source| s.name.rsplit('/').next().unwrap_or("").to_string();
     let mut names: Vec<String> = Vec::with_capacity(sources.len());
@@ -115,7 +115,7 @@ pub struct Diagnostic {
     pub message: String,
     /// Other places that explain it (`first used with a key here`).
     pub related: Vec<(Span, String)>,
-    /// The remedy, where there is one.
+    /// The remedy, if there is one.
     pub help: Option<String>,
 }
 

@@ -55,7 +55,7 @@ fn uncommanded(text: &str) -> Cow<'_, str> {
     if text.contains("##[") { text.replace("##[", "##\u{FFFD}").into() } else { text.into() }
 }
 
-/// A whole line in which it finds none of either form: the newer one begins a line (`::error::`), but for spaces.
+/// Pattern of a whole line that contains neither form: the newer one begins a line (`::error::`) after optional blanks.
 pub fn uncommanded_line(line: &str) -> Cow<'_, str> {
     let rest = line.trim_start();
     match rest.strip_prefix("::") {
@@ -64,8 +64,8 @@ pub fn uncommanded_line(line: &str) -> Cow<'_, str> {
     }
 }
 
-/// Appends a text in one line, its control characters as C and `%r` write them (`\n`, `\x1b`), and likewise bytes that are not
-/// UTF-8: of these a terminal could make control characters together with what comes next.
+/// Appends a text as one line. Control characters are escaped as in C and `%r` (`\n`, `\x1b`), and so are bytes that are not
+/// UTF-8, because a terminal could combine them with the following ones to control characters.
 pub fn visible(text: &[u8], to: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         let mut rest = chunk.valid();
@@ -198,7 +198,7 @@ fn floor(text: &str, at: usize) -> usize {
     at
 }
 
-/// Columns that a character takes: 2 for East Asian wide ones and emoji, 0 for those that join the one before.
+/// Width of a character in columns: 2 for East Asian wide characters and emoji, 0 for combining ones.
 fn width(c: char) -> usize {
     match c as u32 {
         9 => TAB,

@@ -33,12 +33,12 @@ pub(super) struct Budget {
     /// Once they were held against the script.
     checked: Vec<Expectation>,
     reports: Vec<To>,
-    /// The script's output goes where a report goes, and is fenced off.
+    /// The script's output shares the destination of a report, and is fenced off from it.
     fence: Option<Fence>,
-    /// What the run left behind, once it is over.
+    /// The results of the run, after it has ended.
     last: Rc<RefCell<Option<Last>>>,
     child: Cell<Option<child::Exit>>,
-    /// The script says that it can do without some of its probes.
+    /// The script allows some of its probes to be missing.
     may_lack: bool,
 }
 
@@ -80,7 +80,7 @@ struct To {
     file: Option<(PathBuf, File)>,
 }
 
-/// Runs a script and gives the verdict's status, or where all is met that of the run.
+/// Runs a script. The result is the verdict's status, or that of the run if all expectations are met.
 pub(super) fn run(run: &Run) -> Result<u8, Failure> {
     let began = SystemTime::now();
     let mut budget = Budget::default();
@@ -221,7 +221,7 @@ impl Budget {
         self.child.set(child);
     }
 
-    /// What came of the run; none where there was to be none.
+    /// The outcome of the run; none if the script could not run.
     fn verdict(&self, run: &Run) -> Option<Vec<Outcome>> {
         if run.dry_run || run.compile_only || self.checked.is_empty() {
             return None;
@@ -278,7 +278,7 @@ pub(super) fn is_read_for_commands(run: &Run) -> bool {
     run.expected.reports.iter().any(|(name, _)| verdict::find(name).is_some_and(|format| format.fence.is_some()))
 }
 
-/// What stands before a `#` that is in no string.
+/// The part of a line before a `#` that is not in a string.
 fn uncommented(line: &str) -> &str {
     let (mut quoted, mut escaped) = (false, false);
     let comment = line.char_indices().find(|(_, c)| {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-/// From now on, a panic on any thread ends the process. What the kernel holds for us goes with the process.
+/// After this call, a panic on any thread ends the process. The kernel then releases the process's resources.
 pub(super) fn install() {
     std::panic::set_hook(Box::new(|info| {
         let payload = info.payload();

@@ -13,7 +13,7 @@ use crate::frontend::read::read;
 use crate::streams::{not_written, report, to_stderr, to_stdout, write_file};
 use crate::{fmt, syntax};
 
-/// Of all that `rbt fmt` was given; what is wrong with one keeps no other from it. Gives the exit status.
+/// Formats all arguments of `rbt fmt`. An error in one does not affect the others. The result is the exit status.
 pub fn rewrite(asked: &Fmt) -> Result<u8, Failure> {
     let mut status = 0;
     for input in &asked.inputs {
@@ -76,8 +76,8 @@ fn formatted(source: &Source, color: bool) -> Result<String, Failure> {
     Ok(shape.map_or_else(String::new, |shape| fmt::format(&source.text, &shape)))
 }
 
-/// Writes a file at once or not at all: whoever reads it sees the old text or the new. Its mode and, as far as that is allowed, its
-/// owner stay; a symbolic link still leads to it. What is no regular file (a pipe, /dev/stdout) is written to as it is.
+/// Writes a file atomically: a reader sees the old text or the new one. The mode stays the same, and so do the owner (if
+/// permitted) and symbolic links. A file that is not a regular file (a pipe, /dev/stdout) is written directly.
 pub(super) fn place(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let there = fs::metadata(path).ok();
     if there.as_ref().is_some_and(|m| !m.is_file()) {

@@ -72,7 +72,7 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
     write(&contents, to, quiet, color, &mut progress)
 }
 
-/// What these scripts ask of a kernel.
+/// The facts that these scripts need from a kernel.
 fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progress) -> Result<Contents, Failure> {
     let whole = whole.noting();
     for script in scripts {
@@ -90,7 +90,8 @@ fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progr
     whole.noted(&of).map_err(failure)
 }
 
-/// Takes a script through the stages, as a check does; what is wrong with it is for a check to tell. Does it parse?
+/// Runs a script through the stages as `rbt check` does. Errors are left to `rbt check`. The result tells whether the script
+/// parses.
 fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let path = if let Program::File(path) = program { Some(path.as_path()) } else { None };
     let mut sources = vec![source.clone()];
@@ -122,7 +123,7 @@ fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn TargetInfo, sourc
     codegen::compile(&script, &checked.settings, sys, sources, Dumps::default()).is_ok()
 }
 
-/// Packs it and puts it where it belongs; says what is in it and what is not.
+/// Packs a snapshot, writes it, and reports its contents and what is missing.
 fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progress: &mut Progress) -> Result<u8, Failure> {
     let mut bytes = Vec::new();
     let packed = snapshot::write_telling(contents, &mut bytes, &mut |what| progress.at(&format!("packed {what}")));
@@ -180,7 +181,7 @@ fn named(section: &str) -> String {
     }
 }
 
-/// What there is how many of.
+/// Numbers of items in a snapshot.
 fn held(of: &Contents) -> String {
     let mut parts = Vec::new();
     match of.btf.len() {
@@ -265,7 +266,7 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
     .map(|_| ())
 }
 
-/// Says on a terminal what is being done, once that has taken a second.
+/// Shows progress on a terminal after the first second.
 struct Progress {
     since: Instant,
     terminal: bool,
@@ -313,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Of no more than what scripts ask, each becomes what it became of everything; and that is little.
+    /// A snapshot for some scripts is small, and gives the same answers as a full one.
     #[test]
     fn less_of_a_kernel_answers_the_same() {
         let all = capture::capture(&mut |_| {});

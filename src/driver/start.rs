@@ -38,7 +38,7 @@ impl From<Failure> for Stopped {
     }
 }
 
-/// Loads a compiled script and runs it to its end. Gives the exit status; what the maps came to goes to `budget`.
+/// Loads a compiled script and runs it to its end. The result is the exit status; final maps go to `budget`.
 pub(super) fn start(
     run: &Run,
     checked: &Checked,
@@ -130,7 +130,7 @@ fn blocks(script: &hir::Script) -> Vec<Vec<String>> {
     blocks.into_iter().map(|(_, names)| names).collect()
 }
 
-/// What narrows a tool's or a verb's view, as it was given. Of other scripts nobody but their author knows what they show.
+/// The filters of a tool or a verb, as the user gave them. For other scripts, only the author knows what they show.
 fn asked(run: &Run, settings: &Settings) -> Option<String> {
     let mut words: Vec<String> = Vec::new();
     match &run.program {
@@ -150,7 +150,7 @@ fn asked(run: &Run, settings: &Settings) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// Where the script's output goes. Not buffered: the session writes as `-B` says.
+/// The destination of the script's output. It is not buffered, because the session buffers as `-B` requires.
 fn output(run: &Run) -> Result<File, Failure> {
     match &run.output {
         Some(path) => File::create(path).map_err(|e| not_written(&format!("-o {}", path.display()), &e)),

@@ -366,7 +366,7 @@ fn fits(n: i128, int: crate::types::Int) -> bool {
     if int.signed { (-(1i128 << (bits - 1))..1i128 << (bits - 1)).contains(&n) } else { (0..1i128 << bits).contains(&n) }
 }
 
-/// Functions that tell of a map's values.
+/// The functions that apply to a map's values.
 fn suited(shape: Shape) -> Vec<&'static str> {
     let takes = |f: &&Function| matches!(f.takes, Takes::Map) && (f.serves)(shape);
     FUNCTIONS.iter().filter(takes).map(|f| f.name).collect()

@@ -5,7 +5,7 @@ use super::value::{Element, Val, Wanted, seen};
 use super::{Constant, Expr, Kind, Of, Ty};
 use crate::value::{Last, MapView, Value};
 
-/// Why there is no value.
+/// The reason for a missing value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stop {
     /// Of what.
@@ -63,7 +63,7 @@ impl Eval<'_> {
         self.last.maps.iter().find(|view| view.name == of.map)
     }
 
-    /// As the script itself would read it: what is not there is zero, or an empty string.
+    /// The value as the script itself would read it: a missing one is zero or an empty string.
     fn read(&self, of: &Of, ty: Ty) -> Val {
         let view = self.view(of);
         let found = view.and_then(|view| elements(view, of).into_iter().next());

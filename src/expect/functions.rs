@@ -10,7 +10,7 @@ use crate::builtins::Monotonicity;
 use crate::render;
 use crate::value::Value;
 
-/// What is given to a function.
+/// An argument of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// A map or an element.
@@ -34,11 +34,11 @@ pub struct Function {
     pub form: &'static str,
     /// Its arguments.
     pub takes: Takes,
-    /// What it gives.
+    /// The result of a function.
     pub(super) returns: Ty,
-    /// Can it be asked of such values? If not, the message says that they have no such thing.
+    /// Does the function apply to such values? If not, the message says so.
     pub(super) serves: fn(Shape) -> bool,
-    /// What is looked for.
+    /// The key to look for.
     pub(super) eval: fn(&Wanted) -> Result<Val, String>,
     /// For the manual.
     pub doc: &'static str,
@@ -262,7 +262,7 @@ fn average(w: &Wanted) -> Result<Val, String> {
     number(Ok(if w.lossy { Range::ANY } else { Range::exact(found) }))
 }
 
-/// The n-th percentile of all that the elements stand for together.
+/// The n-th percentile over all elements.
 fn percentile(w: &Wanted, percent: i128) -> Result<Val, String> {
     let mut samples: Vec<(Range, u64)> = Vec::new();
     for e in w.elements {

@@ -15,10 +15,10 @@ use crate::verdict::{Finding, Outcome, State, rule};
 /// Elements of a map that are shown where it is to blame.
 const SHOWN: usize = 5;
 
-/// What an expectation came to.
+/// The outcome of an expectation.
 ///
-/// Where events were lost, or probes are missing, nothing is met for certain: what already fails by what was seen fails, and all
-/// else is unknown.
+/// If events were lost, or probes are missing, no expectation is certainly met: one that is false even so fails, and all
+/// others are undecided.
 pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
@@ -95,10 +95,10 @@ pub fn could_not(expectation: &Expectation, why: &str) -> Outcome {
     }
 }
 
-/// What is missing in the maps that an expectation is about: nothing where all is there.
+/// What the maps of an expectation lack; nothing if they are complete.
 ///
-/// Records that found no room in the ring buffer are lines for the reader: maps are filled in the kernel, without them. They
-/// count where one of these maps is emptied by such a record.
+/// Records that found no space in the ring buffer are output. The kernel updates maps without them, so they count only if
+/// such a record empties one of these maps.
 fn losses(root: &Expr, last: &Last) -> Vec<String> {
     let sum = |of: fn(&Counts) -> u64| last.counts.iter().fold(0u64, |n, c| n.saturating_add(of(c)));
     let whose = |of: fn(&Counts) -> u64| last.counts.iter().find(|c| of(c) > 0).map_or("", |c| c.probe.as_str());
@@ -149,7 +149,7 @@ impl Names {
     }
 }
 
-/// What is said of one run.
+/// The messages of one run.
 struct Findings<'a> {
     last: &'a Last,
     names: Names,
@@ -249,7 +249,7 @@ impl Findings<'_> {
         format!("`{}` is false: {listed}", e.text)
     }
 
-    /// The greatest elements of the maps that it asks as a whole.
+    /// The greatest elements of the maps that an expectation uses as a whole.
     fn culprits(&self, root: &Expr) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         for of in maps(root).into_iter().filter(|of| of.key.is_none()) {

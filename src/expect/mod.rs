@@ -35,12 +35,12 @@ use crate::verdict::SourceLocation;
 pub struct Expectation {
     /// As the user wrote it.
     pub text: String,
-    /// Where it stands, if in a file.
+    /// The place, if it is in a file.
     pub place: Option<SourceLocation>,
     root: Expr,
 }
 
-/// The types that there are here.
+/// The types of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ty {
     Number,
@@ -124,7 +124,7 @@ impl Constant {
     }
 }
 
-/// What a map's values can be asked for.
+/// The functions that apply to the values of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// A value that the script assigned.
@@ -141,7 +141,7 @@ enum Shape {
     Samples,
     /// Buckets.
     Hist,
-    /// Something else, and what it is.
+    /// Another type, with its description.
     Other,
 }
 
@@ -187,7 +187,7 @@ impl Shape {
         }
     }
 
-    /// What it is where it is read by itself; none where it is several numbers.
+    /// The value of a plain read; none if there are several numbers.
     fn alone(self) -> Option<Ty> {
         match self {
             Shape::Plain(ty) => Some(ty),

@@ -2,14 +2,14 @@
 
 use crate::syntax::ast::BinOp;
 
-/// All from `least` to `most`; no bound on a side that is none.
+/// All numbers from `least` to `most`; none is unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub least: Option<i128>,
     pub most: Option<i128>,
 }
 
-/// Why there is no result.
+/// The reason for a missing result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undefined {
     DividedByZero,
@@ -36,7 +36,7 @@ impl Range {
         self.least.filter(|_| self.least == self.most)
     }
 
-    /// A comparison; none where it may be either.
+    /// A comparison; none if both results are possible.
     pub fn compare(self, op: BinOp, other: Range) -> Option<bool> {
         let below = |a: Range, b: Range| a.most.zip(b.least).is_some_and(|(a, b)| a < b);
         let not_above = |a: Range, b: Range| a.most.zip(b.least).is_some_and(|(a, b)| a <= b);

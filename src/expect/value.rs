@@ -5,7 +5,7 @@ use super::{Constant, Shape};
 use crate::builtins::Monotonicity;
 use crate::value::{Stats, Value};
 
-/// What an expression came to.
+/// The value of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Val {
     Number(Range),
@@ -63,7 +63,7 @@ impl Element<'_> {
     }
 }
 
-/// What a function is asked.
+/// The argument of a function.
 pub(super) struct Wanted<'a> {
     /// The map's name.
     pub name: &'a str,
@@ -74,7 +74,7 @@ pub(super) struct Wanted<'a> {
     pub lossy: bool,
 }
 
-/// A number as it was seen, and what it can have been.
+/// A measured number, and the range of its true value.
 pub(super) fn seen(n: i128, shape: Shape, lossy: bool) -> Range {
     match (lossy, more(shape)) {
         (false, _) => Range::exact(n),

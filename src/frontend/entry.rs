@@ -28,14 +28,14 @@ pub(crate) struct EntryContext<'a> {
     pub maps: &'a [hir::Map],
 }
 
-/// A text as it was typed, in a frame that makes a script of it.
+/// A text as typed, and the text around it that makes it a script.
 #[derive(Clone, Debug)]
 pub(crate) struct Text {
-    /// What stands before it.
+    /// The text before it.
     pub before: &'static str,
     /// As typed.
     pub typed: String,
-    /// What stands after it.
+    /// The text after it.
     pub after: &'static str,
     /// What messages call it.
     pub name: String,
@@ -106,7 +106,7 @@ impl EntryContext<'_> {
         Ok(Entry { text: text.clone(), sources, checked: Checked { script, settings, warnings: text.as_typed(warnings) } })
     }
 
-    /// Asks the machine for types, of which earlier entries may have defined some.
+    /// Gets types from the machine; earlier entries may have defined some.
     pub fn with_types<T>(&self, ask: impl FnOnce(&dyn TargetInfo) -> T) -> T {
         let mut whole = ast::Script::default();
         self.definitions.iter().filter_map(|source| syntax::parse(source).ok()).for_each(|earlier| take(&mut whole, earlier));
@@ -124,7 +124,7 @@ impl EntryContext<'_> {
         diag::render(diags, &sources, self.run.color)
     }
 
-    /// Compiles an entry. What LLVM has against it is said.
+    /// Compiles an entry, and reports the errors of LLVM.
     pub fn compile(&self, entry: &Entry, dumps: Dumps) -> Result<Compiled, Failure> {
         let checked = &entry.checked;
         let script = codegen::lower(checked.script.clone(), &Env { sys: self.sys, settings: &checked.settings });
@@ -132,7 +132,7 @@ impl EntryContext<'_> {
         compiled.map_err(|e| report_not_compiled(&e, &self.front(entry)))
     }
 
-    /// Says why an entry does not run; or else gives what it is to be compiled without, for another try.
+    /// Reports why an entry does not run, or returns the settings for another attempt.
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
         let mechanisms = unserved(why, compiled, self.sys);
         if mechanisms.is_empty() {

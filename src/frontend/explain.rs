@@ -84,7 +84,8 @@ fn reported(diagnostic: Diagnostic, status: u8, front: &Frontend) -> Failure {
     Failure { message, ..Failure::reported(status) }
 }
 
-/// What LLVM's back end says about the code we made: ours to mend, but the user may be able to write it otherwise.
+/// An error of LLVM's back end in generated code. It is a bug in rbt, but the user may be able to write the script
+/// differently.
 pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics {
     let mut all = error.told.clone();
     all.dedup();
@@ -123,7 +124,7 @@ pub(crate) fn place(pos: &Pos, sources: &[Source]) -> Span {
     Span { source: index as u16, start: from.start, end: end.max(from.end) }
 }
 
-/// Parts `script:LINE:COL: ` from what LLVM says. The place may be anywhere in the text.
+/// Splits `script:LINE:COL: ` off a message of LLVM. The location may be anywhere in the text.
 fn located(message: &str, sources: &[Source]) -> (Span, String) {
     let names = diag::short_names(sources);
     let place = sources.iter().zip(&names).enumerate().find_map(|(i, (source, name))| {

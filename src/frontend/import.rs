@@ -14,7 +14,7 @@ use crate::failure::reason;
 use crate::input;
 use crate::syntax::{self, ast};
 
-/// So many files may be taken in.
+/// Maximum number of imported files.
 const MOST_FILES: usize = 1000;
 /// So many bytes may they have together.
 const MOST_BYTES: u64 = 64 << 20;
@@ -23,11 +23,11 @@ const DEEPEST: usize = 100;
 /// `S_IWOTH` of inode(7): everybody may write.
 const WORLD_WRITABLE: u32 = 0o002;
 
-/// The script with all that it imports, directly or not; `sources` grows by what was read. `path` is the script's own, where
-/// it is a file; else imports count from the current directory.
+/// The script with everything that it imports, directly or indirectly. `sources` receives the files that were read. `path` is
+/// that of the script, if it is a file; otherwise imports are relative to the current directory.
 ///
 /// # Errors
-/// What cannot be read, and what does not parse, at its place. Code: `bad-import`, and those of [`syntax::parse`].
+/// Files that cannot be read or parsed, at their places. Code: `bad-import`, and those of [`syntax::parse`].
 pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>) -> Result<ast::Script, Diagnostics> {
     if root.imports.is_empty() {
         return Ok(root);
@@ -44,7 +44,7 @@ pub fn resolve(root: ast::Script, sources: &mut Vec<Source>, path: Option<&Path>
 
 struct Work<'a> {
     sources: &'a mut Vec<Source>,
-    /// Without links and dots: what was taken in.
+    /// Canonical paths of the imported files.
     seen: BTreeSet<PathBuf>,
     diags: Vec<Diagnostic>,
     tree: ast::Script,
@@ -156,8 +156,8 @@ fn built_in(name: &str, dir: &Path) -> bool {
     path.starts_with(LIBRARY) && !dir.join(LIBRARY).exists()
 }
 
-/// A line of an imported script's C part. `#include "x.h"` counts from that script's folder first; what reads headers knows the
-/// main script's only, so the name becomes that of the file.
+/// A line of an imported script's C part. `#include "x.h"` is relative to that script's directory first, but the reader of
+/// headers knows only the main script's, so the name becomes the path of the file.
 fn beside(item: ast::CItem, dir: &Path) -> ast::CItem {
     let rest = item.text.trim_start().strip_prefix('#').and_then(|t| t.trim_start().strip_prefix("include"));
     let Some((name, _)) = rest.and_then(|t| t.trim_start().strip_prefix('"')?.split_once('"')) else { return item };

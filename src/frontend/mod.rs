@@ -27,13 +27,13 @@ pub mod require;
 pub struct Checked {
     /// Ready to be compiled.
     pub script: hir::Script,
-    /// With the script's `config` block applied, and the environment where that was asked for.
+    /// The settings, with the script's `config` block and, if requested, the environment.
     pub settings: Settings,
     /// Nothing that stops it.
     pub warnings: Diagnostics,
 }
 
-/// Parses and checks a text, without looking at the environment. For tests and whoever wants no more than that.
+/// Parses and checks a text without the environment, for tests and similar callers.
 pub fn check_text(name: &str, text: &str, sys: &dyn TargetInfo, settings: &Settings) -> Result<Checked, Diagnostics> {
     let source = Source { name: name.into(), text: text.into() };
     let tree = parse(&source)?;
@@ -93,7 +93,7 @@ pub(crate) fn check(
     }
 }
 
-/// Stages as far as checking, with everything that is said about them.
+/// Runs the stages up to checking, and reports their messages.
 pub(crate) struct Frontend<'a> {
     /// The command line.
     pub(crate) run: &'a Run,
@@ -173,7 +173,7 @@ impl<'a> Frontend<'a> {
         Ok(checked)
     }
 
-    /// What is wrong with the script; of one that is part of rbt, it is what was asked of it, and no place in it.
+    /// Explains errors in the script. For a tool, they are caused by its options, so no place in the script is shown.
     pub(crate) fn wrong_or_misused(&self, mut diagnostics: Diagnostics) -> Failure {
         let Program::Saved(script) = self.run.program else { return self.wrong(diagnostics) };
         diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
@@ -195,7 +195,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// What is wrong with the script, as a failure that has been told.
+    /// Errors in the script, as a failure that has already been reported.
     pub(crate) fn wrong(&self, mut diagnostics: Diagnostics) -> Failure {
         if !self.run.warnings {
             diagnostics.0.retain(|d| d.severity == diag::Severity::Error);
@@ -204,7 +204,7 @@ impl<'a> Frontend<'a> {
         Failure::reported(1)
     }
 
-    /// As the user typed it, where a script was made of words.
+    /// The text as the user typed it, if the script was composed from words.
     pub(crate) fn in_words(&self, diagnostics: Diagnostics) -> Diagnostics {
         match &self.program {
             Program::Made(made) => made.in_words(diagnostics),
@@ -219,7 +219,7 @@ impl<'a> Frontend<'a> {
     }
 }
 
-/// Says how long each stage took, when asked.
+/// Reports the duration of each stage, if requested.
 pub(crate) struct Clock {
     on: bool,
     last: Instant,

@@ -32,7 +32,7 @@ pub(crate) fn read(program: &Program) -> Result<Source, Failure> {
     }
 }
 
-/// It comes once, and may be asked for once for each kernel.
+/// Standard input can be read only once, but may be needed for each kernel.
 fn standard_input() -> Result<Vec<u8>, Failure> {
     static CAME: OnceLock<Vec<u8>> = OnceLock::new();
     if let Some(known) = CAME.get() {

@@ -4,8 +4,8 @@
 /// A fraction: numerator and denominator.
 pub type Fraction = (i128, i128);
 
-/// `-12.35`: so many places behind the point, rounded half away from zero. As C prints them, `inf`, `-inf` and `nan` when
-/// the denominator is zero.
+/// `-12.35`: the given number of decimals, rounded half away from zero. As in C, `inf`, `-inf` and `nan` if the denominator
+/// is zero.
 pub fn fixed((num, den): Fraction, places: usize) -> String {
     if den == 0 {
         return match num.signum() {

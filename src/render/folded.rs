@@ -97,7 +97,7 @@ impl Folded {
         if line.is_empty() { b"[no stack]".to_vec() } else { line }
     }
 
-    /// A part behind the others, without what would end it.
+    /// Appends a part, without characters that would end it.
     fn push(&self, part: &[u8], line: &mut Vec<u8>) {
         if part.is_empty() {
             return;
@@ -115,7 +115,7 @@ impl Folded {
     }
 }
 
-/// What is said goes to standard error with the messages.
+/// Messages go to standard error.
 fn on_stderr(reader: Reader) -> Reader {
     match reader {
         Reader::Output | Reader::Messages => Reader::Messages,

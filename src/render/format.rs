@@ -16,7 +16,7 @@ use super::spell;
 /// A part of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Goes out as it is.
+    /// Literal text.
     Text(Vec<u8>),
     /// Shows the next argument.
     Spec(Spec),
@@ -93,7 +93,7 @@ pub struct FormatError {
     pub message: String,
 }
 
-/// Longest width and precision that are taken: more is a slip, and would fill memory.
+/// Maximum width and precision. Larger ones are mistakes, and would exhaust memory.
 const LIMIT: usize = 65_535;
 
 /// Splits a format string into pieces; texts are never empty, and two never follow one another.
@@ -101,7 +101,7 @@ pub fn parse(format: &[u8]) -> Result<Vec<Piece>, FormatError> {
     split(format).map(|(pieces, _)| pieces)
 }
 
-/// The first `%` that starts no conversion, as written up to what it fails at: `% y`. It stands for itself.
+/// The first `%` that does not begin a conversion, as written up to the invalid character: `% y`. It is literal text.
 pub fn lone(format: &[u8]) -> Option<String> {
     split(format).ok()?.1
 }
@@ -209,7 +209,7 @@ impl Spec {
         }
     }
 
-    /// Does it show parts of a whole? Then a quotient comes as its two numbers, as a pair.
+    /// Does it print fractions? Then a quotient arrives as a pair of its two numbers.
     pub fn takes_fractions(&self) -> bool {
         self.conversion.shows() == Shows::Fractions
     }
@@ -255,7 +255,7 @@ impl Spec {
         }
     }
 
-    /// As many bytes of a text as the precision says: those of the text itself, not of what stands for them.
+    /// Truncates a text to the precision in bytes, which counts the bytes of the text itself and not of its escapes.
     fn precise(&self, value: &Value, text: &dyn Fn(&Value, &mut Vec<u8>), to: &mut Vec<u8>) {
         let start = to.len();
         let Some(most) = self.precision else { return text(value, to) };
@@ -383,7 +383,7 @@ impl Spec {
         self.fill(start, first, to);
     }
 
-    /// Widens what was appended since `start`; zeros go in at `body`, behind a sign or prefix.
+    /// Pads the text appended since `start`; zeros are inserted at `body`, after a sign or prefix.
     fn fill(&self, start: usize, body: usize, to: &mut Vec<u8>) {
         self.widen(start, body, self.zero && (self.precision.is_none() || !self.counts_digits()), to);
     }

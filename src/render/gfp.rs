@@ -49,7 +49,7 @@ const HIGHUSER: u64 = USER | 0x2;
 /// `(GFP_HIGHUSER_MOVABLE | __GFP_COMP | __GFP_NOMEMALLOC | __GFP_NOWARN) & ~__GFP_RECLAIM`
 const TRANSHUGE_LIGHT: u64 = (HIGHUSER | 0x8 | 0x4_0000 | 0x8_0000 | 0x2000) & !0xc00;
 
-/// Appends names joined with `|`, what has no name in hexadecimal after them, and `0` for none.
+/// Appends names joined with `|`, then unnamed bits in hexadecimal, or `0` if there are none.
 pub fn flags(mut value: u64, to: &mut Vec<u8>) {
     if value == 0 {
         to.push(b'0');

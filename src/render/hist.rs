@@ -10,13 +10,13 @@ const BAR: u64 = 52;
 /// One row, for both formats.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Least value, none when unbounded below.
+    /// Minimum, or none if unbounded.
     pub min: Option<i128>,
-    /// Greatest value (inclusive), none when unbounded above.
+    /// Maximum (inclusive), or none if unbounded.
     pub max: Option<i128>,
     /// `[2, 4)`.
     pub label: String,
-    /// What to show: divided, where that was asked for.
+    /// The number to print, divided if requested.
     pub count: u64,
     /// Columns of the bar.
     pub bar: u64,

@@ -233,7 +233,7 @@ fn buckets(h: &Hist, div: u64, to: &mut Vec<u8>) {
     });
 }
 
-/// As a number where every reader of JSON, most of which use doubles, gets this very number; else as a string.
+/// A number if every reader of JSON, most of which use doubles, reads it exactly; otherwise a string.
 fn number(n: i128, to: &mut Vec<u8>) {
     let exact = (n as f64) as i128 == n;
     let digits = n.to_string();

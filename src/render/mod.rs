@@ -48,7 +48,7 @@ pub trait Renderer {
     fn text(&self, value: &Value, reader: Reader, to: &mut Vec<u8>);
 }
 
-/// What a format may be told.
+/// Options of a renderer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
     /// Ends a string that was cut (`str_trunc_trailer`); empty for nothing.
@@ -57,7 +57,7 @@ pub struct RenderOptions {
     pub warnings: bool,
     /// Maps with keys in aligned columns (`map_layout`); text only.
     pub tables: bool,
-    /// The output goes to a terminal: control characters of values are escaped.
+    /// The output is a terminal, so control characters in values are escaped.
     pub terminal: bool,
     /// The messages go to a terminal: the same for them.
     pub messages_terminal: bool,
@@ -82,7 +82,7 @@ impl Default for RenderOptions {
     }
 }
 
-/// A row: what `-f` takes.
+/// A row: an argument of `-f`.
 pub struct Format {
     /// As the user writes it.
     pub name: &'static str,
@@ -108,7 +108,7 @@ pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
 }
 
-/// A histogram's buckets from the first to the last that has samples: least and greatest value, where there is one, and how many.
+/// The buckets of a histogram from the first to the last with samples: minimum and maximum, if they exist, and the count.
 pub fn buckets(of: &Hist) -> impl Iterator<Item = (Option<i128>, Option<i128>, u64)> {
     hist::rows(of, 1).into_iter().map(|row| (row.min, row.max, row.count))
 }

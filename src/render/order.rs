@@ -6,10 +6,10 @@ use std::cmp::Ordering;
 use super::decimal::{self, Fraction};
 use crate::value::{MapView, Stats, Unit, Value};
 
-/// Entries as they are shown: ascending by the field asked for, else by what was aggregated or, where the values are no
-/// numbers, by key; the last `top` of them (0: all). Equal ones are ordered by key, so the same map always looks the same.
+/// Entries in the order of printing: ascending by the requested field, or by the aggregated value, or by key if the values
+/// are not numbers; the last `top` of them (0: all). Equal entries are sorted by key, so the output is deterministic.
 ///
-/// `div` is not applied: see [`divide`]. Statistics ignore both, unless a field was asked for.
+/// It does not apply `div`: see [`divide`]. Statistics ignore both, unless a field was requested.
 pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
     let by = view.show.by.as_deref();
     let mut weighed: Vec<(Option<i128>, &(Value, Value))> = view.entries.iter().map(|e| (weight(&e.1, by), e)).collect();
@@ -26,8 +26,8 @@ pub fn arrange(view: &MapView) -> Vec<&(Value, Value)> {
     weighed.into_iter().skip(skip).map(|(_, e)| e).collect()
 }
 
-/// Integers, averages, points of a distribution and series divided, toward zero; all else as it was. (A histogram's counts:
-/// `hist::rows`.)
+/// Divides integers, averages, points of a distribution and series, rounding toward zero; other values stay. (Counts of a
+/// histogram: `hist::rows`.)
 pub fn divide(value: &Value, div: Option<u64>) -> Cow<'_, Value> {
     let Some(div) = div.filter(|d| *d > 1) else { return Cow::Borrowed(value) };
     let by = |v: &Value| divide(v, Some(div)).into_owned();
@@ -49,7 +49,7 @@ pub fn divide(value: &Value, div: Option<u64>) -> Cow<'_, Value> {
     }
 }
 
-/// Numbers as text in their unit; those that count something else stay.
+/// Converts numbers to text with their unit, except for counts of something else.
 pub fn with_unit(value: &Value, unit: Option<Unit>) -> Cow<'_, Value> {
     let Some(unit) = unit else { return Cow::Borrowed(value) };
     let by = |v: &Value| with_unit(v, Some(unit)).into_owned();

@@ -45,12 +45,12 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
     }
 }
 
-/// Appends a key: a tuple goes without its own parentheses, and only a tuple does.
+/// Appends a key. A tuple has no outer parentheses.
 pub fn key(v: &Value, style: Style, to: &mut Vec<u8>) {
     if let Value::Tuple(items) = v { elements(items, style, to) } else { value(v, style, to) }
 }
 
-/// Appends bytes with printable ASCII kept and all else as `\xHH`.
+/// Appends bytes: printable ASCII as is, all others as `\xHH`.
 pub fn escaped(bytes: &[u8], to: &mut Vec<u8>) {
     for b in bytes {
         if (0x20..0x7f).contains(b) {

@@ -5,7 +5,7 @@ use crate::value::{Frame, Stack, StackMode};
 use super::digits::{address, decimal, hex};
 use super::style::Style;
 
-/// Appends the stack. A tight one has no spaces that indent a frame: a JSON key has none.
+/// Appends the stack. If it is tight, frames are not indented, as in a JSON key.
 pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
     to.push(b'\n');
     for frame in &stack.frames {

@@ -5,9 +5,9 @@ use super::spell;
 use super::style::Style;
 use crate::value::{MapView, Value};
 
-/// Appends the map as a table and a blank line; false, and nothing, when one of its cells takes several lines.
+/// Appends the map as a table and a blank line. If a cell has several lines, it appends nothing and returns false.
 ///
-/// Numbers are at the right of their column, all else at the left. Values with fields have their names above them.
+/// Numbers are right-aligned, and everything else is left-aligned. Values with fields have headings.
 pub fn table(view: &MapView, style: Style, to: &mut Vec<u8>) -> bool {
     let entries = arrange(view);
     let Some(rows) = entries.iter().map(|(k, v)| row(view, k, v, style)).collect::<Option<Vec<_>>>() else { return false };
@@ -41,7 +41,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// Columns that it takes: characters, where it is text.
+    /// Width of a text in columns.
     fn width(&self) -> usize {
         String::from_utf8_lossy(&self.text).chars().count()
     }

@@ -145,7 +145,7 @@ fn problem(severity: &str, msg: &str, helper: Option<&(String, i64)>, pos: &Pos,
     to.extend_from_slice(text.as_bytes());
 }
 
-/// Line and columns, of which the second is behind the end; or the lines, where there are several.
+/// Line and columns, of which the second is exclusive; or the lines, if there are several.
 fn place(pos: &Pos) -> String {
     match pos.end {
         (line, _) if line > pos.line => format!("{}-{line}", pos.line),

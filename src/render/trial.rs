@@ -56,7 +56,7 @@ fn count(tests: usize) -> String {
     format!("{tests} test{}", if tests == 1 { "" } else { "s" })
 }
 
-/// In the largest unit of which there is one.
+/// In the largest unit that is at least one.
 fn time(took: Duration) -> String {
     let ns = took.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];

@@ -55,7 +55,7 @@ impl Links {
         self.slow.len()
     }
 
-    /// Attaches a program that follows processes: none of the script's.
+    /// Attaches one of rbt's own programs, which follow processes.
     pub fn follow(&mut self, tracepoint: &str, program: RawFd) -> io::Result<()> {
         self.fast.push(raw_tracepoint(tracepoint, program, 0)?);
         Ok(())
@@ -104,10 +104,9 @@ enum Made {
     Iter(OwnedFd, Option<PathBuf>),
 }
 
-/// In which order programs are attached, as indices: kernels run a tracepoint's programs in the order in which they came,
-/// and those on a function's return, but a uprobe's and those on a function's entry in the opposite one, and the script's
-/// order is to be kept. Timers are last, so that they begin to count
-/// when all else is there.
+/// The order for attaching programs, as indices. Kernels run programs on a tracepoint or a function's return in the order of
+/// attaching, but those on a uprobe or a function's entry in the opposite order. The result keeps the script's order. Timers
+/// come last, so that they start when everything else is attached.
 pub(super) fn order(manifest: &Manifest) -> Vec<usize> {
     let rank = |program: &Program| match program.ty {
         ProgramType::Uprobe | ProgramType::UprobeMulti | ProgramType::Tracing | ProgramType::Lsm => 0,
@@ -129,7 +128,7 @@ fn returns(program: &Program) -> bool {
     matches!(program.sites.first().map(|s| &s.attach), Some(Attach::Kprobe { ret: true, .. }))
 }
 
-/// Attaches all of a program's sites that can be; the others are handed to `failed`, which says whether to go on.
+/// Attaches the sites of a program, and passes those that fail to `failed`, which decides whether to continue.
 pub(super) fn attach(
     links: &mut Links,
     program: &Program,
@@ -218,7 +217,7 @@ fn functions(
     }
 }
 
-/// All of these functions by one link, by name.
+/// Attaches to several functions with one link, by name.
 fn kprobes(sites: &[(u64, &Site)], program: RawFd, how: u32) -> io::Result<OwnedFd> {
     let mut names = Vec::with_capacity(sites.len());
     let mut cookies: Vec<u64> = Vec::with_capacity(sites.len());
@@ -292,7 +291,7 @@ fn events(scopes: Vec<Scope>, program: RawFd, cookie: u64, open: impl Fn(Scope) 
     Ok(Made::Perf(events, links))
 }
 
-/// Places in a file by one link, or one place by an event of its own: its offset and its semaphore's.
+/// Attaches to places in a file with one link, or to one place with an event: its offset and that of its semaphore.
 fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: RawFd, settings: &Settings) -> io::Result<Made> {
     let InFile { path, offset, semaphore, ret } = place;
     match ty {
@@ -313,7 +312,7 @@ fn in_file(ty: ProgramType, place: InFile<'_>, sites: &[(u64, &Site)], program: 
     }
 }
 
-/// `profile` is on every CPU, or on every thread of `-p`'s process; `interval` on one CPU, whatever `-p` says.
+/// `profile` is on every CPU, or on every thread of the process of `-p`; `interval` is on one CPU, regardless of `-p`.
 fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<Vec<Scope>> {
     let cpus = sys.online_cpus().into_iter().map(|cpu| Scope { pid: -1, cpu: cpu as i32 });
     Ok(match (all_cpus, pid) {
@@ -327,8 +326,8 @@ fn scopes(all_cpus: bool, pid: Option<u32>, sys: &dyn TargetInfo) -> io::Result<
     })
 }
 
-/// A program on a perf event: by a link, which carries the cookie, or where the kernel has no such links (before 5.15) by
-/// the event itself. The event's descriptor comes last.
+/// Attaches a program to a perf event: by a link, which carries the cookie, or on kernels before 5.15 directly. The event's
+/// descriptor comes last.
 fn on_event(event: OwnedFd, program: RawFd, cookie: u64) -> io::Result<Vec<OwnedFd>> {
     let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, ..Default::default() };
     opts.__bindgen_anon_1.perf_event.bpf_cookie = cookie;
@@ -356,7 +355,7 @@ fn trampoline(program: RawFd) -> io::Result<OwnedFd> {
     made(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program) })
 }
 
-/// All of these offsets of a file by one link.
+/// Attaches to several offsets of a file with one link.
 fn uprobes(path: &Path, sites: &[(u64, &Site)], ret: bool, program: RawFd, pid: Option<u32>) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let mut offsets: Vec<c_ulong> = Vec::with_capacity(sites.len());

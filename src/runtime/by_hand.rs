@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// This process's id as the kernel numbers it, whatever namespace it is in; 0, which none is, where that is not to be known.
+/// The ID of this process in the initial PID namespace, or 0 if it is unknown.
 pub(super) fn own_id() -> u64 {
     // bpf_get_current_pid_tgid(); r0 >>= 32; exit
     const GET: [u64; 3] = [0x0000_000e_0000_0085, 0x0000_0020_0000_0077, 0x0000_0000_0000_0095];
@@ -27,8 +27,7 @@ pub(super) fn own_id() -> u64 {
     run_once(fd.as_raw_fd(), 0).map_or(0, u64::from)
 }
 
-/// Runs a raw tracepoint program once, here and now (BPF_PROG_TEST_RUN; Linux 5.10), and gives what it returns. `first` is the
-/// first argument that it gets.
+/// Runs a raw tracepoint program once (BPF_PROG_TEST_RUN; Linux 5.10), and returns its result. `first` is its first argument.
 pub(super) fn run_once(program: RawFd, first: u64) -> std::io::Result<u32> {
     // The context: as many arguments as a raw tracepoint can have, the others zero.
     let mut args = [0u64; 12];

@@ -48,7 +48,7 @@ pub struct Child {
     pidfd: OwnedFd,
     /// Opened, it lets the child exec; gone once it was.
     gate: Option<Gate>,
-    /// The errno of an exec that failed comes from here; closed by one that succeeded.
+    /// A failed exec sends its errno here; a successful one closes it.
     failed: File,
     /// For messages.
     program: String,
@@ -114,9 +114,9 @@ impl Child {
         }
     }
 
-    /// Lets it exec, and returns once it has. Calling it again does nothing.
+    /// Lets the child exec, and returns when it has. Further calls do nothing.
     ///
-    /// Errors: what `execve` said, with the program's name; the child is gone then.
+    /// Errors: those of `execve`, with the program's name; the child is gone then.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let Some(gate) = self.gate.take() else { return Ok(()) };
         gate.open();
@@ -138,7 +138,7 @@ impl Child {
         Err(why).with_context(|| format!("-c: cannot run {}", self.program))
     }
 
-    /// How it ended, if it has. Does not wait; may be asked again.
+    /// The exit status, if the child has ended. It does not wait, and may be called again.
     pub fn exited(&mut self) -> anyhow::Result<Option<Exit>> {
         if self.exit.is_none() {
             self.exit = self.wait(WaitOptions::NOHANG).with_context(|| format!("-c: waiting for {}", self.program))?;
@@ -195,7 +195,7 @@ impl Drop for Child {
     }
 }
 
-/// All that `execve` wants, made before the fork.
+/// The arguments of `execve`, prepared before the fork.
 struct Image {
     path: CString,
     argv: Vec<*const libc::c_char>,
@@ -248,8 +248,8 @@ unsafe fn become_program(image: &Image, parent: libc::pid_t, gate: &Gate, failed
     }
 }
 
-/// What the child waits at: a word that both processes see. A futex, because the end of the wait is a system call's exit
-/// that the probes see, and few ask for this one; a pipe would add a read to every program whose reads are counted.
+/// The word in shared memory on which the child waits. It is a futex, because the probes see only the exit of that system
+/// call, which few scripts trace; a pipe would add a read to every program whose reads are counted.
 #[derive(Debug)]
 struct Gate(std::ptr::NonNull<AtomicU32>);
 

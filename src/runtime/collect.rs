@@ -22,16 +22,16 @@ use super::shared::{Flags, Shared};
 
 /// Between two looks at the ring while records keep coming.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Bytes that are taken at a time.
+/// Bytes to read at a time.
 const TAKE: u64 = 256 << 10;
 /// So many times what the ring holds may wait in memory. Whoever ends a run waits for it to be printed.
 const TIMES: u64 = 4;
-/// Each record's length comes before it.
+/// A record follows its length.
 const HEAD: usize = size_of::<u32>();
 /// Memory that is kept to be used again.
 const SPARE: usize = 2;
 
-/// Records one after the other, as they were taken.
+/// Consecutive records.
 #[derive(Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ impl Batch {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Hands over what is left, in order, until there is none or `each` returns false.
+    /// Passes the remaining records to `each`, in order, until it returns false.
     pub fn each(&mut self, mut each: impl FnMut(&[u8]) -> bool) {
         while let Some((head, rest)) = self.bytes.get(self.at..).and_then(|left| left.split_first_chunk::<HEAD>()) {
             let len = u32::from_ne_bytes(*head) as usize;
@@ -68,17 +68,17 @@ impl Batch {
     }
 }
 
-/// What the two threads tell each other.
+/// The state that the two threads share.
 #[derive(Default)]
 struct Desk {
     waiting: VecDeque<Batch>,
-    /// Bytes that were taken and are not done.
+    /// Bytes that were read and not yet processed.
     bytes: u64,
-    /// A program has asked for the end, with this status, and all records of before have been taken.
+    /// A program has ended the run with this status, and all earlier records have been read.
     ended: Option<u8>,
-    /// No more is to be taken.
+    /// The thread must not read any more.
     stop: bool,
-    /// The reader sleeps until it is told.
+    /// The reader sleeps until it is woken.
     sleeps: bool,
     spare: Vec<Vec<u8>>,
 }
@@ -100,16 +100,16 @@ impl Between {
     }
 }
 
-/// The thread, and what it has taken.
+/// The thread, and the records that it has read.
 pub(super) struct Collector {
     between: Arc<Between>,
     thread: Option<JoinHandle<Ring>>,
 }
 
 impl Collector {
-    /// Starts to empty the ring. `state` must not go before this does.
+    /// Starts to empty the ring buffer. `state` must outlive the thread.
     ///
-    /// Errors: the ring, where no thread can be had.
+    /// Errors: returns the ring if no thread can be created.
     pub fn start(ring: Ring, state: &Shared) -> Result<Self, Ring> {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
         let between = Arc::new(Between { desk: Mutex::default(), room: Condvar::new(), reader, thread });
@@ -133,7 +133,7 @@ impl Collector {
         }
     }
 
-    /// The next records, if there are any. `done` was had before, and is over.
+    /// The next records, if there are any. `done` are the previous ones, which are finished.
     pub fn next(&self, done: Batch) -> Option<Batch> {
         let mut desk = self.between.desk();
         let size = done.bytes.len() as u64;
@@ -149,13 +149,13 @@ impl Collector {
         desk.waiting.pop_front()
     }
 
-    /// The status with which a program asked for the end, once all that came before has been handed over.
+    /// The status with which a program ended the run, after all earlier records have been processed.
     pub fn ended(&self) -> Option<u8> {
         let desk = self.between.desk();
         if desk.waiting.is_empty() { desk.ended } else { None }
     }
 
-    /// Readable when there are records again. False when there are some now.
+    /// Makes the descriptor readable when there are records. Returns false if there are some now.
     pub fn sleep(&self) -> bool {
         let mut desk = self.between.desk();
         desk.sleeps = desk.waiting.is_empty();

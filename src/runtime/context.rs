@@ -53,30 +53,30 @@ pub(super) struct RunContext<'a> {
     pub(super) over: bool,
     /// The output cannot be written.
     pub(super) broken: Option<io::Error>,
-    /// Lost events that were told, and when they were last counted.
+    /// Lost events that were reported, and when they were last counted.
     pub(super) told: u64,
     pub(super) counted_at: Option<Instant>,
-    /// Errors that were told.
+    /// Errors that were reported.
     pub(super) errors: u64,
     /// What programs may fail to do.
     pub(super) problems: Problems,
     /// Something was lost.
     pub(super) incomplete: bool,
-    /// What probes did is told where nothing was lost, too.
+    /// Report the counters of probes even if nothing was lost.
     pub(super) verbose: bool,
     pub(super) telling: empty_result::Telling,
-    /// What is to be said at the end, before the maps.
+    /// Messages for the end, before the maps.
     pub(super) notes: Vec<String>,
-    /// Maps that somebody wants to see at the end.
+    /// Maps whose contents are needed at the end.
     pub(super) kept: Kept,
-    /// Maps that were emptied when no program could write to them any more: what is still in them goes with them.
+    /// Maps that were emptied after all programs had stopped, so their remaining contents are discarded.
     pub(super) emptied: BTreeSet<usize>,
     pub(super) stacks: Stacks,
     /// See [`RunContext::close`].
     pub(super) counts: Vec<Counts>,
 }
 
-/// What a context is made of.
+/// The parts of a context.
 pub(super) struct Parts<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) manifest: &'a Manifest,
@@ -135,7 +135,7 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Names were looked up, which may have taken its time.
+    /// Called after names were looked up, which may have taken long.
     pub(super) fn look_up(&mut self) {
         self.slow |= self.since.elapsed() >= LONG;
     }
@@ -267,7 +267,7 @@ impl<'a> RunContext<'a> {
         done
     }
 
-    /// Empties a map. A large one takes the kernel a while, so that at the end it is only noted.
+    /// Empties a map. A large map takes the kernel a while, so at the end it is only marked.
     fn clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (row, at) = self.map_at(map)?;
         if self.kept.ending && !self.settings.shares_maps && !at.array {
@@ -277,7 +277,7 @@ impl<'a> RunContext<'a> {
         maps::clear(row, at)
     }
 
-    /// What is left of the run, for whoever wants to see it.
+    /// The results of the run, for expectations.
     pub(super) fn last(&mut self, not_attached: &BTreeSet<String>) -> anyhow::Result<Last> {
         let kept = std::mem::take(&mut self.kept);
         let emptied = kept.times();

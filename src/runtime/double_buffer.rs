@@ -12,7 +12,7 @@ use super::shared::Shared;
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// Has programs write to the other map from now on; when this returns, none writes to the old one any more.
+/// Switches programs to the other map. When this returns, no program writes to the old one.
 pub(super) fn switch(state: &Shared, bit: u32) -> anyhow::Result<()> {
     let generation = state.generation(bit);
     state.switch(bit);

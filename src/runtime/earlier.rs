@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use super::proc_maps::{Line, hold, is_at};
 
-/// Files that their paths do not lead to (deleted, replaced, of a container) are held open, at most so many.
+/// Maximum number of files that are kept open because their paths do not lead to them (deleted, replaced, in a container).
 const HELD: usize = 256;
 
 /// What one process had mapped executable.
@@ -36,7 +36,7 @@ pub(super) struct Found {
 pub(super) struct Look(JoinHandle<Found>);
 
 impl Look {
-    /// Begins. None where no thread can be had.
+    /// Starts the thread; none if it cannot be created.
     pub(super) fn begin() -> Option<Self> {
         std::thread::Builder::new().name("rbt-maps".into()).spawn(look).ok().map(Self)
     }

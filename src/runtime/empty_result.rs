@@ -6,13 +6,13 @@ use crate::diag::plain;
 use crate::probes::Attach;
 use crate::value::Output;
 
-/// What of a run told something.
+/// Whether records of a run printed anything.
 #[derive(Default)]
 pub(super) struct Telling {
-    /// Records that were done, and which was the last that told something, from 1.
+    /// Number of records, and the number of the last one that printed something, from 1.
     records: u64,
     last: u64,
-    /// No more records come; and something was told since.
+    /// All records have been processed.
     over: bool,
     after: bool,
 }
@@ -28,7 +28,7 @@ impl Telling {
         self.over = true;
     }
 
-    /// This is said.
+    /// The note has been printed.
     pub fn said(&mut self, output: &Output) {
         if output.tells() {
             self.last = self.records;
@@ -36,7 +36,7 @@ impl Telling {
         }
     }
 
-    /// What to say where nothing has come of `asked` but what `begin` said, whose records come before all others.
+    /// The note if `asked` had no result except for the output of `begin`, whose records come first.
     pub fn nothing_of(&self, asked: &str, manifest: &Manifest, state: &Shared) -> Option<String> {
         let begins = manifest.programs.iter().filter(|p| p.sites.iter().all(|s| matches!(s.attach, Attach::Begin)));
         let first: u64 = begins.map(|p| state.tally(&p.probes).sent).sum();

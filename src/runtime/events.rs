@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::types::Type;
 use crate::value::{Output, Pos, Value};
 
-/// The same call's failures are said so often; after that they are counted.
+/// Number of failures of a call that are reported; further ones are only counted.
 const SAID_OFTEN: u64 = 10;
 
 /// The call sites of a script, ready to take records.
@@ -20,7 +20,7 @@ pub(super) struct Events {
 struct Row {
     handler: Handler,
     args: Vec<EventArg>,
-    /// By position; what is literal stays, the rest is written anew for each record.
+    /// Arguments by position. Literals stay, and the others are overwritten for each record.
     values: Vec<Arg>,
     pos: Pos,
     line: String,
@@ -34,7 +34,7 @@ impl Events {
         Ok(Self { rows: manifest.events.iter().map(row).collect::<anyhow::Result<_>>()? })
     }
 
-    /// Does what a record says.
+    /// Runs the handler of a record.
     pub fn take(&mut self, record: &[u8], host: &mut dyn Host) {
         let index = u32_at(record, 0);
         let Some(row) = usize::try_from(index).ok().and_then(|i| self.rows.get_mut(i)) else {
@@ -53,7 +53,7 @@ impl Events {
         }
     }
 
-    /// Says how often there was more of what was said.
+    /// Reports how often failures recurred.
     pub fn finish(&mut self, host: &mut dyn Host) {
         for row in self.rows.iter_mut().filter(|row| row.seen > SAID_OFTEN) {
             let msg = format!("the call failed {} times in total; only the first {SAID_OFTEN} are shown", row.seen);
@@ -126,7 +126,7 @@ pub(super) fn decoded(ty: &Type, bytes: &[u8], host: &mut dyn Host) -> Value {
     })
 }
 
-/// As many of these bytes as the record has.
+/// As many of these bytes as the record contains.
 fn bytes(record: &[u8], offset: u32, len: u32) -> &[u8] {
     let start = (offset as usize).min(record.len());
     let end = start.saturating_add(len as usize).min(record.len());

@@ -23,14 +23,14 @@ struct Row {
 }
 
 impl Kept {
-    /// Those of these names, in their order.
+    /// The contents of these maps, in this order.
     pub fn new(manifest: &Manifest, names: &[String]) -> Self {
         let index = |name: &String| manifest.maps.iter().position(|m| m.name == *name);
         let rows = names.iter().filter_map(index).map(|map| Row { map, times: 0, view: None }).collect();
         Self { rows, ending: false }
     }
 
-    /// A map is about to be emptied; `read` gives what is in it.
+    /// Keeps the contents of a map that is about to be emptied; `read` returns them.
     pub fn emptied(&mut self, map: usize, read: impl FnOnce() -> anyhow::Result<MapView>) -> anyhow::Result<()> {
         let Some(row) = self.rows.iter_mut().find(|row| row.map == map) else { return Ok(()) };
         if !self.ending {
@@ -47,7 +47,7 @@ impl Kept {
         self.rows.iter().map(|row| row.times).collect()
     }
 
-    /// What there was in each; `read` gives what is in it now.
+    /// The contents of each map; `read` returns the current ones.
     pub fn views(self, mut read: impl FnMut(usize) -> anyhow::Result<MapView>) -> anyhow::Result<Vec<MapView>> {
         self.rows.into_iter().map(|row| row.view.map_or_else(|| read(row.map), Ok)).collect()
     }

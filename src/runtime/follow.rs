@@ -12,7 +12,7 @@ use super::load::MapFd;
 use crate::codegen::artifact::OF_NAMESPACE;
 
 impl Session<'_> {
-    /// Starts to follow the process of `-c` or `-p`, where the script asks for it.
+    /// Starts to follow the process of `-c` or `-p`, if the script needs it.
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
         let Some(map) = self.loaded.followed else { return Ok(()) };
         if self.loaded.followers.is_empty() {

@@ -12,7 +12,7 @@ use super::shared::Shared;
 const PATIENCE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// Has programs stop; when this returns, none is at work any more, but those that sleep for long.
+/// Stops the programs. When this returns, none is running except for those that sleep long.
 pub(super) fn stop(state: &Shared) -> io::Result<()> {
     state.stop();
     let waited = wait_for_programs();
@@ -23,8 +23,8 @@ pub(super) fn stop(state: &Shared) -> io::Result<()> {
     waited
 }
 
-/// Returns when every program that was running has ended, those that may sleep excepted: what the kernel promises to whom
-/// replaces a map within a map (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c). It takes some 7 ms, an RCU grace period.
+/// Returns when every running program has ended, except for sleepable ones. The kernel guarantees this when a map within a
+/// map is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c). It takes an RCU grace period, some 7 ms.
 pub(super) fn wait_for_programs() -> io::Result<()> {
     let inner = map(libbpf_sys::BPF_MAP_TYPE_ARRAY, 0)?;
     let outer = map(libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS, inner.as_raw_fd() as u32)?;

@@ -15,8 +15,8 @@ use libbpf_sys::{BPF_CGROUP_ITER_DESCENDANTS_PRE, BPF_TRACE_ITER, bpf_iter_link_
 /// So many objects are gone through between two looks at the records. Each writes a byte.
 const OBJECTS: usize = 256;
 
-/// Readies a program that goes through objects of this sort: those of process `pid` alone, where it is given and the kernel
-/// can choose (since Linux 6.1; the program looks for itself too).
+/// Creates a link for a kind of object, limited to the process `pid` if that is given and the kernel supports it (Linux 6.1;
+/// the program also filters).
 pub(super) fn link(name: &str, pid: Option<u32>, program: RawFd) -> io::Result<OwnedFd> {
     let mut chosen = bpf_iter_link_info::default();
     if let Some(pid) = pid {
@@ -44,7 +44,7 @@ fn create(program: RawFd, chosen: Option<&mut bpf_iter_link_info>) -> io::Result
     owned(unsafe { libbpf_sys::bpf_link_create(program, 0, BPF_TRACE_ITER, &opts) })
 }
 
-/// A reader: each read goes on to the next objects.
+/// Creates a reader. Each read visits further objects.
 pub(super) fn reader(link: &OwnedFd) -> io::Result<File> {
     // SAFETY: takes numbers
     owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).map(File::from)

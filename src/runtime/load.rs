@@ -32,7 +32,7 @@ use crate::system::{TargetInfo, machine::programs};
 pub(super) struct Loaded {
     /// Owns the descriptors below, and the mapping of the state.
     _object: Object,
-    /// By index in the manifest; none for those of `left_out`.
+    /// By index in the manifest; none for programs in `left_out`.
     pub programs: Vec<Option<RawFd>>,
     /// Programs that the kernel does not take, and why.
     pub left_out: BTreeMap<usize, String>,
@@ -61,7 +61,7 @@ pub(super) struct MapFd {
     pub key_size: usize,
     /// Bytes, of one CPU.
     pub value_size: usize,
-    /// Values are per CPU, so many of them, each rounded up to eight bytes.
+    /// Number of per-CPU values of an element, each padded to eight bytes.
     pub cpus: Option<usize>,
     pub max_entries: u32,
     /// Keys are indices, and elements cannot be removed.
@@ -76,7 +76,7 @@ impl MapFd {
 }
 
 thread_local! {
-    /// What libbpf has said on this thread.
+    /// Messages of libbpf on this thread.
     static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Given<'a> {
     pub maps: &'a [(String, Arc<OwnedFd>)],
 }
 
-/// What of the loading is told.
+/// The messages of loading to report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tell {
     /// libbpf's messages.
@@ -102,9 +102,9 @@ pub(super) struct Tell {
     pub verifier: bool,
 }
 
-/// Loads the object. `log` gets what `tell` asks for.
+/// Loads the object. `log` receives what `tell` selects.
 ///
-/// Errors: [`refused::Refused`] and [`NotPermitted`] where it is that, else what libbpf said.
+/// Errors: [`refused::Refused`] and [`NotPermitted`], or otherwise the messages of libbpf.
 pub(super) fn load(
     artifact: &Artifact,
     settings: &Settings,
@@ -174,7 +174,7 @@ pub(super) fn load(
     }
 }
 
-/// Whose log of the verifier's is wanted.
+/// Programs whose verifier log is needed.
 enum Logs<'a> {
     /// Of the program that it refuses.
     OfRefused,
@@ -241,7 +241,7 @@ fn open_and_load(
     collect(object, (manifest, &names), ring_bytes, &without)
 }
 
-/// Tells libbpf which programs those are for that sit on functions of others. Their descriptors are wanted while it loads.
+/// Tells libbpf the targets of programs on functions of other BPF programs. The descriptors must stay open while it loads.
 fn set_targets(object: &mut OpenObject, manifest: &Manifest, without: &[&str]) -> anyhow::Result<Vec<OwnedFd>> {
     let mut kept = Vec::new();
     for program in &manifest.programs {
@@ -261,7 +261,8 @@ fn set_targets(object: &mut OpenObject, manifest: &Manifest, without: &[&str]) -
     Ok(kept)
 }
 
-/// Sets what is decided on this machine: constants, and sizes of maps. The ring's bytes, if there is one.
+/// Sets what depends on this machine: constants, and sizes of maps. The result is the size of the ring buffer in bytes, if
+/// there is one.
 fn prepare_maps(
     object: &mut OpenObject,
     manifest: &Manifest,
@@ -345,10 +346,10 @@ pub(super) fn clock(which: DynamicClockId) -> u64 {
     clock_gettime_dynamic(which).map_or(0, |now| now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// Bytes of the ring: a power of two. By itself 1 MiB for each CPU that may write, 4 to 16 in all, but within a
-/// sixty-fourth of what memory is free, and smaller where few records can come: its pages are allocated, mapped twice and
-/// given back one by one, which takes 4.5 ms for 16 MiB. (Two CPUs, of which one writes 2 million records a second and the
-/// other reads them, lose none with 2 MiB.)
+/// Size of the ring buffer in bytes, a power of two. The default is 1 MiB per CPU that may write, from 4 to 16 MiB in total,
+/// but at most 1/64 of the free memory, and less if few records are possible: its pages are allocated, mapped twice and freed
+/// one by one, which takes 4.5 ms for 16 MiB. (With two CPUs, of which one writes 2 million records per second and the other
+/// reads them, 2 MiB suffice.)
 fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
     const LEAST: u64 = 256 << 10;
     const SOME: u64 = 1 << 20;
@@ -467,7 +468,7 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
     refused::read(&name, &text).into()
 }
 
-/// The rest of failures: no permission, or what libbpf said.
+/// Other failures: a missing permission, or the messages of libbpf.
 fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn TargetInfo) -> anyhow::Error {
     let denied = why.downcast_ref::<libbpf_rs::Error>().is_some_and(|e| e.kind() == libbpf_rs::ErrorKind::PermissionDenied);
     if denied {

@@ -20,7 +20,7 @@ use crate::input;
 /// A mapped file, each once however many processes have it.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// A small number of its own.
+    /// A small number that identifies it.
     pub(super) id: usize,
     /// As the process named it.
     pub(super) path: PathBuf,
@@ -37,7 +37,7 @@ impl Object {
         self.path.starts_with("/dev") || self.path.as_os_str().as_bytes().starts_with(b"/memfd:")
     }
 
-    /// A path that leads to the file that was mapped, rather than to one that came after it; none if it is lost.
+    /// A path to the mapped file itself, not to a later one with the same name; none if the file is lost.
     pub(super) fn reach(&self) -> Option<PathBuf> {
         if is_at(&self.path, self.inode, self.seen) {
             return Some(self.path.clone());
@@ -46,7 +46,7 @@ impl Object {
     }
 }
 
-/// What memory is made of.
+/// The kinds of mapped memory.
 #[derive(Clone, Debug)]
 pub(super) enum Backing {
     /// A file's contents.
@@ -55,7 +55,7 @@ pub(super) enum Backing {
     Vdso,
     /// No file: just-in-time compiled code.
     Anonymous,
-    /// `[vsyscall]`, `[uprobes]` and the like.
+    /// `[vsyscall]`, `[uprobes]` and similar areas.
     Other(Rc<str>),
 }
 
@@ -117,9 +117,9 @@ impl Process {
     }
 }
 
-/// The process id of all that are not in rbt's pid namespace. They cannot be told apart, and are not in its /proc.
+/// The process ID of all processes outside of rbt's PID namespace, which cannot be distinguished and are not in its /proc.
 const ELSEWHERE: u32 = 0;
-/// Of one process; a compiler that maps its output anew each time would otherwise grow without end.
+/// Maximum per process; a just-in-time compiler that keeps mapping its output would otherwise use unlimited memory.
 const MAPPINGS: usize = 8192;
 /// Processes that have exited and are still remembered, and how many mappings of theirs at most. Watched ones and what
 /// they started have as much again.
@@ -147,7 +147,7 @@ impl Exited {
         self.mappings += mappings;
     }
 
-    /// The one that ended first, if there are too many.
+    /// Discards the process that ended first, if there are too many.
     fn pop(&mut self) -> Option<u32> {
         if self.order.len() <= EXITED && self.mappings <= EXITED_MAPPINGS {
             return None;
@@ -158,12 +158,12 @@ impl Exited {
     }
 }
 
-/// Mappings of all processes that have been asked about or recorded.
+/// Mappings of all processes that were needed or recorded.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
     processes: HashMap<u32, Process>,
     objects: HashMap<(PathBuf, u64), Rc<Object>>,
-    /// With so many objects, look which of them nobody has any more.
+    /// Number of objects from which on unused ones are discarded.
     many: usize,
     /// Those of the watched ones' families, and the others.
     exited: [Exited; 2],
@@ -171,11 +171,11 @@ pub(super) struct Mappings {
     /// What watched processes started, and so on.
     family: HashSet<u32>,
     tape: Option<Tape>,
-    /// Whether the kernel was asked for it.
+    /// Whether the kernel's records were requested.
     asked: bool,
     /// A look at what was mapped before.
     look: Option<Look>,
-    /// What it found, of processes that were not asked about yet.
+    /// Mappings of processes that were not needed yet.
     earlier: HashMap<u32, Early>,
     held: usize,
     ids: usize,
@@ -280,7 +280,7 @@ impl Mappings {
         self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
     }
 
-    /// What to say of addresses that were asked for, and whose process has ended without anything known of it.
+    /// The message about addresses of ended processes without known mappings.
     pub(super) fn lost(&self) -> Option<String> {
         let why = match (self.lost, self.forgotten) {
             _ if self.tape.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),

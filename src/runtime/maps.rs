@@ -19,7 +19,7 @@ use crate::value::{MapView, Show, Value};
 /// Keys and values as bytes: `key_size` and [`MapFd::room`] each.
 type Entries = (Vec<u8>, Vec<u8>);
 
-/// A map with keys that has none.
+/// A keyed map without elements.
 pub(super) fn empty(map: &Map) -> anyhow::Result<MapView> {
     let kind = if let Type::Agg(agg) = &map.value { row(agg)?.kind } else { "map" };
     Ok(MapView { name: map.name.clone(), kind, keyed: true, set: true, entries: Vec::new(), show: Show::default() })
@@ -49,7 +49,7 @@ pub(super) fn is_set(at: MapFd) -> bool {
     first(at).is_some_and(|bytes| bytes.chunks(value).any(|of_one| of_one.iter().rev().take(MARK as usize).any(|b| *b != 0)))
 }
 
-/// An element by its key's bytes (of which there may be more than the key has); zero when it is not there.
+/// An element by the bytes of its key (which may be followed by more); zero if it does not exist.
 pub(super) fn element(map: &Map, at: MapFd, key: &[u8], host: &mut dyn Host) -> anyhow::Result<Value> {
     let mut padded = vec![0u8; at.key_size.max(4)];
     if map.key.is_some() {
@@ -186,7 +186,7 @@ fn lookup(at: MapFd, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// All keys and values: in batches, else one by one.
+/// All keys and values: in batches, or else one by one.
 fn read_all(at: MapFd) -> io::Result<Entries> {
     match read_batches(at) {
         Ok(entries) => Ok(entries),
@@ -300,8 +300,8 @@ fn read_singly(at: MapFd) -> io::Result<Entries> {
     Ok((keys, values))
 }
 
-/// All keys, one behind the other. A walk that meets a removed key starts anew in the kernel; so many steps as the map has
-/// room for, twice, are its end at the latest.
+/// All keys, concatenated. The kernel restarts a walk that meets a removed key, so the number of steps is limited to twice
+/// the capacity of the map.
 fn keys(at: MapFd) -> io::Result<Vec<u8>> {
     let mut keys: Vec<u8> = Vec::new();
     let mut key = vec![0u8; at.key_size.max(4)];

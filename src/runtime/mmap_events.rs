@@ -29,7 +29,7 @@ pub(super) enum Event {
         /// Of the first byte, in the file.
         offset: u64,
         inode: u64,
-        /// A path, or `//anon`, `[vdso]` and the like.
+        /// A path, or a name such as `//anon` or `[vdso]`.
         path: PathBuf,
         time: SystemTime,
     },
@@ -37,7 +37,7 @@ pub(super) enum Event {
     Forked { pid: u32, parent: u32 },
     /// A process ended (not just a thread of it).
     Exited { pid: u32 },
-    /// A ring, or what is kept until it is asked for, was full.
+    /// A ring, or the memory for pending records, was full.
     Lost {
         /// So many events.
         count: u64,
@@ -78,7 +78,7 @@ pub(super) struct Recorder {
     watched: HashSet<u32>,
 }
 
-/// Bytes of events that are kept until they are asked for, 130 and a path each. Watched processes have as many again.
+/// Maximum bytes of pending events, each of 130 bytes and a path. Watched processes have the same amount again.
 const KEPT: usize = 32 << 20;
 
 impl Recorder {
@@ -141,7 +141,7 @@ impl Recorder {
         }
     }
 
-    /// Does it only say what the process's latest one says? Some map the same memory again and again.
+    /// Does it repeat the latest record of the process? Some programs map the same memory repeatedly.
     fn is_again(&mut self, event: &Event) -> bool {
         let (Event::Mapped { pid, .. } | Event::Forked { pid, .. } | Event::Exited { pid }) = event else { return false };
         if !matches!(event, Event::Mapped { .. }) {
@@ -281,8 +281,8 @@ fn words(low: u32, high: u32) -> u64 {
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Records are `perf_event_header` (type u32, misc u16, size u16), the type's own members and, as we asked for
-/// `sample_id_all`, the time.
+/// A record is `perf_event_header` (type u32, misc u16, size u16), the members of its type and, because of `sample_id_all`,
+/// the time.
 fn parse(mut bytes: &[u8], events: &mut Vec<(u64, Event)>) {
     while let (Some(kind), Some(size)) = (u32_at(bytes, 0), u16_at(bytes, 6)) {
         let Some((record, rest)) = bytes.split_at_checked(usize::from(size).max(8)) else { return };

@@ -96,7 +96,7 @@ pub enum Buffering {
     /// When all records at hand are rendered.
     #[default]
     Line,
-    /// When there is enough of it, and at the end.
+    /// When enough output is pending, and at the end.
     Full,
     /// After each record.
     None,
@@ -105,7 +105,7 @@ pub enum Buffering {
 /// Takes lines.
 pub type Log = Box<dyn FnMut(&str)>;
 
-/// Names of maps, and who is told of them.
+/// Names of maps, and the receiver of their contents.
 pub struct OnEnd {
     /// With their `@`.
     pub maps: Vec<String>,
@@ -116,7 +116,7 @@ pub struct OnEnd {
 /// How to run.
 #[derive(Default)]
 pub struct Options {
-    /// The process of the `-c` program, not started yet; 0 for none. The session is to [`adopt`](Session::adopt) it.
+    /// The process of the `-c` command before it starts; 0 for none. The session must [`adopt`](Session::adopt) it.
     pub child_pid: u32,
     /// Gets `attached\n` when all probes are attached, and is closed then.
     pub notify_fd: Option<RawFd>,
@@ -126,35 +126,35 @@ pub struct Options {
     pub dry_run: bool,
     /// The status is 1 if anything was lost.
     pub strict: bool,
-    /// Tell `log` of sizes and times, and what libbpf says.
+    /// Send sizes and times to `log`.
     pub verbose: bool,
-    /// Tell `log` what the verifier says of each program (`-d verifier`).
+    /// Send the verifier's log of each program to `log` (`-d verifier`).
     pub verifier: bool,
     /// See [`Buffering`].
     pub buffering: Buffering,
     /// Where nothing but `end` is left to run, wait until somebody ends the run.
     pub waits: bool,
-    /// Who ends the run in place of signals; none: the process's signals do.
+    /// The controller that ends the run instead of signals; none if signals do.
     pub led_by: Option<Arc<Remote>>,
     /// Gets the number of probes once all are attached.
     pub on_attached: Option<Box<dyn FnOnce(u64)>>,
-    /// Gets what these maps of the script, by name, came to when all is over.
+    /// Receives the final contents of these maps, by name.
     pub on_end: Option<OnEnd>,
     /// Maps that are there already, by name: those of the script that are called so are these.
     pub maps: Vec<(String, Arc<OwnedFd>)>,
-    /// Names of sites that serve one another: of which none can be attached is told even where `missing_probes` has it ignored.
+    /// Names of sites that can replace each other. If none can be attached, rbt reports it even if `missing_probes` is
+    /// `ignore`.
     pub blocks: Vec<Vec<String>>,
-    /// What the user asked for, in his words: told at the end where nothing came of it.
+    /// The user's filters in the user's words, for a note at the end if nothing matched.
     pub asked: Option<String>,
-    /// Where `-v` goes, a line at a time, without its end. None: nowhere.
+    /// The destination of `-v`, one line at a time without its newline; none for no output.
     pub log: Option<Log>,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// What `exit()` said, else 0; 141 (128 + SIGPIPE, what a shell has of a program that wrote to a closed pipe) when the
-    /// reader of the output has gone.
+    /// The status of `exit()`, or 0; 141 if the reader of the output has closed it (128 + SIGPIPE, as a shell reports it).
     pub status: u8,
     /// How the `-c` child ended, if it has.
     pub child: Option<child::Exit>,
@@ -165,13 +165,13 @@ pub struct Exit {
 #[error("no probe could be attached")]
 pub struct NothingAttached;
 
-/// The kernel will not have a probe by the mechanism that was chosen in place of its own.
+/// The kernel refuses to attach a lowered probe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unserved {
     /// What to compile the script without.
     pub mechanism: Mechanism,
-    /// What the kernel says.
+    /// The kernel's message.
     pub why: String,
 }
 
@@ -187,7 +187,7 @@ pub struct Session<'a> {
     source: source::Source,
     loaded: load::Loaded,
     symbols: Symbols,
-    /// Symbols are asked for, and mappings watched.
+    /// Symbols are needed, so mappings are recorded.
     watched: bool,
     /// `-p`'s process: readable when it has ended.
     target: Option<OwnedFd>,
@@ -203,9 +203,9 @@ pub struct Session<'a> {
     files: replaced_files::Files,
 }
 
-/// Loads a compiled script. From here on SIGINT and SIGTERM end the run and not the process, until the session is dropped.
+/// Loads a compiled script. Until the session is dropped, SIGINT and SIGTERM end the run instead of the process.
 ///
-/// Errors: [`Refused`] by the verifier, [`NotPermitted`], or what else libbpf or the machine have against it, in a chain.
+/// Errors: [`Refused`] by the verifier, [`NotPermitted`], or other errors of libbpf or the machine, in a chain.
 pub fn load<'a>(
     artifact: &'a Artifact,
     settings: &'a Settings,
@@ -292,8 +292,8 @@ impl Session<'_> {
         self.child = child;
     }
 
-    /// Attaches what is `lowered`, or all the rest. What cannot be is told as `missing_probes` says; what is lowered is
-    /// [`Unserved`].
+    /// Attaches the lowered probes or all others. Failures are reported as `missing_probes` requires; those of lowered probes
+    /// are [`Unserved`].
     fn attach(&mut self, lowered: bool, say: &mut dyn FnMut(Output)) -> anyhow::Result<()> {
         if let Some(child) = self.child.as_ref().filter(|_| !lowered) {
             child.settle();
@@ -388,7 +388,7 @@ fn run_by_hand(attach: &Attach) -> bool {
     matches!(attach, Attach::Begin | Attach::End | Attach::Trial { .. })
 }
 
-/// Says once that everything is attached, to whoever waits for it.
+/// Reports once that everything is attached, to `--notify-fd`.
 fn notify(fd: &mut Option<RawFd>) -> anyhow::Result<()> {
     if let Some(fd) = fd.take() {
         // SAFETY: handed to us to write to and to close
@@ -409,7 +409,7 @@ fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
     })
 }
 
-/// Is any value that may be shown one of these, or has one of them within?
+/// Is a value that may be printed of one of these types, or does it contain one?
 fn wants(manifest: &Manifest, these: &dyn Fn(&Deferred) -> bool) -> bool {
     fn has(ty: &Type, these: &dyn Fn(&Deferred) -> bool) -> bool {
         match ty {
@@ -458,7 +458,7 @@ fn tagged(ty: &Type) -> bool {
     }
 }
 
-/// The descriptor's number; -1, which poll(2) skips, for none.
+/// The number of the descriptor, or -1 for none, which poll(2) skips.
 fn raw(fd: Option<&impl AsRawFd>) -> RawFd {
     fd.map_or(-1, AsRawFd::as_raw_fd)
 }

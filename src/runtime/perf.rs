@@ -49,7 +49,7 @@ fn open(attr: &perf_event_attr, scope: Scope) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A tracepoint by the number that tracefs gives it.
+/// A tracepoint by its ID in tracefs.
 pub(super) fn tracepoint(id: u64) -> io::Result<OwnedFd> {
     // without a period: it only counts, and on its CPU no sample is made ready each time that nobody reads
     open(&attr(libbpf_sys::PERF_TYPE_TRACEPOINT, id), Scope::ANYWHERE)
@@ -146,7 +146,7 @@ fn ioctl(event: &OwnedFd, request: libc::c_ulong, argument: libc::c_int) -> io::
     }
 }
 
-/// Sets a program without a link: no cookie, but Linux 4.1 knows it.
+/// Attaches a program without a link: there is no cookie, but Linux 4.1 supports it.
 pub(super) fn set_program(event: &OwnedFd, program: i32) -> io::Result<()> {
     ioctl(event, IOC_SET_BPF, program)?;
     ioctl(event, IOC_ENABLE, 0)

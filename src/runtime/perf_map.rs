@@ -19,8 +19,8 @@ pub(super) struct PerfMap {
 }
 
 impl PerfMap {
-    /// Reads the process's file again if it has grown. A process in a name space of its own writes the pid it sees, into
-    /// its own /tmp; one that has exited may have left its file in ours.
+    /// Reads the file of the process again if it has grown. A process in a PID namespace writes its own view of its PID, into
+    /// its own /tmp; one that has ended may have left its file in rbt's /tmp.
     pub(super) fn refresh(&mut self, pid: u32) {
         // what belongs to a process's user is known while it is there, and what was believed once goes on to be
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

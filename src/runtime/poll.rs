@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 /// The longest wait: what nobody announces is looked at so often.
 pub(super) const NAP: Duration = Duration::from_millis(100);
 
-/// Waits until one of these can be read (negative ones never can), at most so long.
+/// Waits until one of these descriptors is readable (negative ones never are), or until the timeout.
 pub(super) fn wait(fds: &[RawFd], longest: Duration) {
     let mut polled: Vec<libc::pollfd> = fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: the array outlives the call. Errors (EINTR) are as good as an event: the caller looks for itself.

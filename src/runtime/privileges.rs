@@ -20,7 +20,7 @@ pub fn missing() -> Option<String> {
     explain(&lacking(rights::effective()), rights::lockdown().as_deref(), rustix::process::geteuid().as_raw())
 }
 
-/// Why perf_event_open(2) denies what the capabilities that [`missing`] knows should allow.
+/// Why perf_event_open(2) fails although the capabilities of [`missing`] are present.
 pub(super) fn perf_denied() -> Option<String> {
     let admin = CAPABILITIES.iter().any(|c| c.name == "CAP_SYS_ADMIN" && rights::effective() >> c.bit & 1 == 1);
     let level = rights::paranoid().filter(|level| *level > 2 && !admin)?;
@@ -31,8 +31,8 @@ pub(super) fn perf_denied() -> Option<String> {
     ))
 }
 
-/// Why maps are denied to one who may load programs: kernels before 5.11 count them as the user's locked memory
-/// (RLIMIT_MEMLOCK of getrlimit(2)). That version came with the helper that is asked for.
+/// Why creating maps fails although the process may load programs: kernels before 5.11 count maps as the user's locked memory
+/// (RLIMIT_MEMLOCK of getrlimit(2)). A helper that is new in 5.11 identifies these kernels.
 pub(super) fn memory_denied(sys: &dyn TargetInfo) -> Option<String> {
     if sys.types_missing().is_some() || sys.enumerator("BPF_FUNC_ktime_get_coarse_ns").is_some() {
         return None;

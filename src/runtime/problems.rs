@@ -19,11 +19,11 @@ pub(super) struct Problems {
 #[derive(Default)]
 struct Row {
     problem: Problem,
-    /// By CPU: failures of before, which are not told.
+    /// Earlier failures by CPU, which are not reported.
     before: Vec<u64>,
     /// Failures that were seen, those of before left out.
     seen: u64,
-    /// What the helper returned, of those that were told.
+    /// Error numbers that were reported.
     told: BTreeSet<i64>,
 }
 
@@ -33,7 +33,7 @@ impl Problems {
         Self { rows: manifest.problems.iter().map(|p| Row { problem: p.clone(), ..Row::default() }).collect() }
     }
 
-    /// From here on only new ones are told.
+    /// From now on, only new failures are reported.
     pub fn begin_anew(&mut self, state: &Shared) {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
@@ -42,7 +42,7 @@ impl Problems {
         }
     }
 
-    /// Says what came about for the first time.
+    /// Reports failures that occur for the first time.
     pub fn tell(&mut self, state: &Shared, host: &mut dyn Host) {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
@@ -63,7 +63,7 @@ impl Problems {
         }
     }
 
-    /// Says how often there was more of what was said.
+    /// Reports how often failures recurred.
     pub fn finish(&self, host: &mut dyn Host) {
         for row in &self.rows {
             let (count, p) = (row.seen, &row.problem);
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-/// What a helper's error means. An errno has several meanings; what it has in map helpers is said in their own words.
+/// The meaning of a helper's error number, which is specific to map helpers.
 fn helper_failure(helper: &str, returned: i64) -> String {
     let errno = i32::try_from(returned.unsigned_abs()).unwrap_or(0);
     match (helper, errno) {

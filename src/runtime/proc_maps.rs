@@ -16,8 +16,8 @@ pub(super) fn is_at(path: &Path, inode: u64, seen: SystemTime) -> bool {
     fs::metadata(path).is_ok_and(|m| m.ino() == inode && m.modified().is_ok_and(|modified| modified <= seen))
 }
 
-/// Opens a mapped file: by its path if that still leads there, else by the mapping itself, which leads there whatever
-/// became of the name (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, and a living process).
+/// Opens a mapped file by its path if that still leads to the file, or else by the mapping itself, which needs CAP_SYS_ADMIN
+/// or CAP_CHECKPOINT_RESTORE and a living process.
 pub(super) fn hold(pid: u32, line: &Line<'_>, path: Option<&PathBuf>) -> Option<File> {
     let by_mapping = || PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
     input::open_regular(&path.cloned().unwrap_or_else(by_mapping)).ok().map(|(file, _)| file)
@@ -50,7 +50,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// The path of the file that is mapped, and whether it has been deleted; none for other memory.
+    /// The path of the mapped file, and whether it was deleted; none for other memory.
     pub(super) fn file(&self) -> Option<(PathBuf, bool)> {
         let name = self.path.as_bytes();
         let deleted = name.strip_suffix(b" (deleted)");

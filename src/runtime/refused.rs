@@ -7,14 +7,14 @@ use crate::value::Pos;
 pub struct Refused {
     /// The probe's name.
     pub program: String,
-    /// Where in the script the refused instruction comes from. Its column is 1: the log has lines only. None when the log
+    /// The place in the script of the rejected instruction. Its column is 1, because the log has only lines. None if the log
     /// has no positions (kernels before 6.9) or is empty.
     pub pos: Option<Pos>,
     /// The verifier's own words.
     pub reason: String,
     /// What it suggests (Linux 7.3 and later).
     pub suggestion: Option<String>,
-    /// All it said.
+    /// The full log.
     pub log: String,
 }
 
@@ -72,7 +72,7 @@ pub fn read(program: &str, log: &str) -> Refused {
     }
 }
 
-/// What helps, where an older kernel says no more than what is wrong: by words of its reason.
+/// Remedies for older kernels that only state the reason, by words of the reason.
 const REMEDIES: [(&str, &str); 17] = [
     ("bpf_probe_write_user", "this kernel is locked down against writes by BPF programs (/sys/kernel/security/lockdown)"),
     ("number of maps per program", "use fewer maps in the probe, or one map with a key"),

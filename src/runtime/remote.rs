@@ -11,7 +11,7 @@ use super::poll;
 use super::shared::Flags;
 use crate::codegen::artifact::stacks_name;
 
-/// What is asked of a run.
+/// A request to a run.
 #[derive(Debug)]
 pub struct Remote {
     wake: OwnedFd,
@@ -60,12 +60,12 @@ impl Remote {
         &self.wake
     }
 
-    /// Has the end been asked for?
+    /// Has the end been requested?
     pub fn ended(&self) -> bool {
         self.end.load(Ordering::SeqCst)
     }
 
-    /// What was asked since the last time.
+    /// Requests since the last call.
     pub(super) fn paused(&self) -> Option<bool> {
         match self.pause.swap(AS_BEFORE, Ordering::SeqCst) {
             PAUSE => Some(true),

@@ -20,7 +20,7 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// `BPF_RINGBUF_HDR_SZ`
 const HEADER: u64 = 8;
-/// Room is given back to the producers after so many bytes: each time costs them a cache line.
+/// Bytes after which space is returned to the producers, because each time costs them a cache line.
 const GIVE_BACK: u64 = 64 * 1024;
 
 /// What a drain found.
@@ -32,7 +32,7 @@ pub(super) struct Drained {
     pub bytes: u64,
     /// It ended at a record that is still being written.
     pub busy: bool,
-    /// It ended because it was told to, or at its limit.
+    /// It stopped on request or at its limit.
     pub more: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Maps the ring of `size` bytes (a power of two) behind a map's descriptor, which must stay open.
+    /// Maps the ring of `size` bytes (a power of two) of a map's descriptor, which must stay open.
     pub fn open(fd: RawFd, size: u64) -> io::Result<Self> {
         let page = page_size() as usize;
         let consumer = Mapping::new(fd, 0, page, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -79,7 +79,7 @@ impl Ring {
         self.drain(u64::MAX, &mut |_| true);
     }
 
-    /// Hands over finished records in order, until there are none, `limit` bytes were read, or `each` returns false.
+    /// Passes finished records to `each`, in order, until there are none, `limit` bytes were read, or `each` returns false.
     pub fn drain(&mut self, limit: u64, each: &mut dyn FnMut(&[u8]) -> bool) -> Drained {
         let mut found = Drained::default();
         let start = self.consumed().load(Ordering::Relaxed);

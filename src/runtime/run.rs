@@ -21,10 +21,10 @@ use crate::value::Output;
 const CLOSED_PIPE: u8 = 141;
 
 impl Session<'_> {
-    /// Runs to the end. What the script says goes to `out`, what is said about the run to `err`.
+    /// Runs to the end. Output of the script goes to `out`, and messages about the run to `err`.
     ///
-    /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a child that cannot be run, output that cannot be
-    /// written. A second SIGINT or SIGTERM ends the process at once.
+    /// Errors: [`super::AttachFailed`], [`super::NothingAttached`], a command that cannot run, output that cannot be written.
+    /// A second SIGINT or SIGTERM ends the process immediately.
     pub fn run(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Exit> {
         let Begun { ran, first } = self.begin(renderer, out, err)?;
         if self.options.dry_run {
@@ -183,7 +183,7 @@ impl Session<'_> {
     }
 }
 
-/// What [`Session::begin`] came to.
+/// The result of [`Session::begin`].
 struct Begun {
     /// `begin` did not end the run.
     ran: bool,
@@ -203,7 +203,7 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
     }
 }
 
-/// Pins the iterators that are to be pinned, and goes through all that the others go through.
+/// Pins pinned iterators, and runs the others.
 fn iterate(links: &Links, source: &mut Source, context: &mut RunContext, signals: &Signals) -> anyhow::Result<()> {
     for (link, pin) in &links.iters {
         if let Some(path) = pin {

@@ -10,7 +10,7 @@ use crate::codegen::artifact::{FAILURES_SECTION, Failures, MOMENTS, STATE_SECTIO
 /// [`State`], [`Tally`]s and [`Failures`], mapped.
 pub(super) struct Shared {
     state: *mut State,
-    /// Where the object has none, so that there is always something to read.
+    /// Used if the object has none, so that there is always memory to read.
     _own: Option<Box<State>>,
     /// For each CPU those of all probes; how many in all, and of one CPU.
     tallies: *const Tally,
@@ -22,7 +22,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Nothing is shared yet. `probes`: so many tallies has each CPU.
+    /// Initial state without shared memory. `probes` is the number of tallies per CPU.
     pub fn none(probes: usize) -> Self {
         let mut own = Box::<State>::default();
         Self {
@@ -133,12 +133,12 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.state).stopped) }.load(Ordering::SeqCst) != 0
     }
 
-    /// See [`State::ended`]: the status, when a program has asked for the end.
+    /// See [`State::ended`]: the status, if a program has ended the run.
     pub fn ended(&self) -> Option<u8> {
         self.flags().ended()
     }
 
-    /// As if no program had asked for the end.
+    /// Resets the end that a program requested.
     pub fn begin_anew(&self) {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.store(0, Ordering::SeqCst);
     }
@@ -174,7 +174,7 @@ impl Shared {
     }
 }
 
-/// What whoever empties the ring needs of [`Shared`].
+/// The part of [`Shared`] that the thread emptying the ring needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flags {
     state: *mut State,
@@ -204,7 +204,7 @@ impl Flags {
         unsafe { &raw mut (*self.state).interrupted }
     }
 
-    /// See [`State::ended`]: the status, when a program has asked for the end.
+    /// See [`State::ended`]: the status, if a program has ended the run.
     pub fn ended(&self) -> Option<u8> {
         // SAFETY: as in `Shared`
         let said = unsafe { AtomicU64::from_ptr(&raw mut (*self.state).ended) }.load(Ordering::SeqCst);

@@ -15,23 +15,23 @@ use super::poll;
 use super::remote::Remote;
 use super::shared::Flags;
 
-/// Times that SIGINT or SIGTERM came, and the last of them.
+/// The number of SIGINT and SIGTERM signals, and the last of them.
 static ENDS: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static USER: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
-/// Where programs that run on our behalf look whether their loops are to end; null while none runs.
+/// The flag by which programs that rbt runs itself end their loops; null while none runs.
 static LOOPS: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Signals that come within so many milliseconds of the first are the same request: timeout(1) sends each twice, to the
-/// process and to its group.
+/// Signals within this many milliseconds of the first are the same request: timeout(1) sends each twice, to the process and
+/// to its group.
 const TOGETHER_MS: u64 = 250;
 
 const CAUGHT: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
-/// While it lives, SIGINT, SIGTERM and SIGUSR1 are ours; or else another thread speaks for them.
+/// Handles SIGINT, SIGTERM and SIGUSR1 while it lives, unless another thread controls the run.
 pub(super) enum Signals {
     Caught(Caught),
     Led(Arc<Remote>),
@@ -77,7 +77,7 @@ extern "C" fn caught(signal: libc::c_int) {
     }
 }
 
-/// Keeps SIGUSR1 for the run that is to come: by itself it would end the process while that is prepared.
+/// Blocks SIGUSR1 until the run handles it, because it would end the process by default.
 pub fn keep_user_signals() {
     // SAFETY: see [`Signals::catch`]
     unsafe {
@@ -129,9 +129,8 @@ impl Signals {
         }
     }
 
-    /// Does what has a program run, whose loops end when the run is told to. The thread that it runs on is in the kernel all the time,
-    /// where no signal reaches it: they are for another one meanwhile. `known`: how often the end had been asked for before, which
-    /// does not count.
+    /// Runs `f`, which runs a program whose loops must end when the run ends. Its thread stays in the kernel and receives no
+    /// signals, so another thread handles them meanwhile. `known` is the number of earlier requests, which do not count.
     pub fn attend<T>(&self, flags: Flags, known: u32, run: impl FnOnce() -> T) -> T {
         let result = match self {
             Self::Caught(_) => {
@@ -173,7 +172,7 @@ impl Signals {
         result
     }
 
-    /// The signal that asked for the end, if one has.
+    /// The signal that ended the run, if one did.
     pub fn end(&self) -> Option<i32> {
         match self {
             Self::Caught(_) => (ENDS.load(Ordering::Relaxed) > 0).then(|| LAST.load(Ordering::Relaxed)),
@@ -181,7 +180,7 @@ impl Signals {
         }
     }
 
-    /// How often the end was asked for.
+    /// The number of requests to end the run.
     pub fn ends(&self) -> u32 {
         match self {
             Self::Caught(_) => ENDS.load(Ordering::SeqCst),
@@ -197,14 +196,14 @@ impl Signals {
         }
     }
 
-    /// Makes [`Signals::fd`] wait again; how often SIGUSR1 came since.
+    /// Resets [`Signals::fd`], and returns the number of SIGUSR1 signals since the last call.
     pub fn acknowledge(&self) -> u32 {
         poll::clear(self.wake());
         if let Self::Led(_) = self { 0 } else { USER.swap(0, Ordering::Relaxed) }
     }
 }
 
-/// Leaves signals to other threads; gives what this one left to them before.
+/// Leaves signals to other threads, and returns those that arrived on this one before.
 fn block(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: writes to sets of ours
     unsafe {
@@ -218,7 +217,7 @@ fn block(signals: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// Does what may have to wait for programs, whose loops end when it has taken longer than `patience`.
+/// Runs `f`, which may wait for programs. Their loops end if it takes longer than `patience`.
 pub(super) fn hurry<T>(flags: Flags, patience: Duration, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {

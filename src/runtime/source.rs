@@ -13,27 +13,27 @@ use super::shared::Shared;
 
 /// Bytes of records between two looks at signals and at the output.
 const BATCH: u64 = 256 * 1024;
-/// When the end has taken so long, it is told why.
+/// If the end takes this long, rbt reports why.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end waits for programs that are in the midst of a record.
 pub(super) const STRAGGLERS: Duration = Duration::from_millis(20);
 
-/// Where records come from, and who takes them.
+/// The source of records, and their reader.
 pub(super) struct Source {
     pub events: Events,
     /// Before the loop and after it; in it, the collector has it.
     ring: Option<Ring>,
     collector: Option<Collector>,
-    /// What the collector has taken: what is being done of it, and after the loop what it left.
+    /// Records of the collector: the current ones, and after the loop the remaining ones.
     batch: Batch,
     left: VecDeque<Batch>,
 }
 
-/// What [`Source::done`] came to.
+/// The result of [`Source::done`].
 pub(super) struct Done {
     /// There were no more records.
     pub all: bool,
-    /// A program has asked for the end with this status, and all that came before is done.
+    /// A program has ended the run with this status, and all earlier records are processed.
     pub asked: Option<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Source {
         Self { events, ring, collector: None, batch: Batch::default(), left: VecDeque::new() }
     }
 
-    /// From now on another thread empties the ring; where none can be had, this one does.
+    /// Starts the thread that empties the ring. If it cannot be created, this thread does so.
     pub fn collect(&mut self, state: &Shared) {
         match self.ring.take().map(|ring| Collector::start(ring, state)) {
             Some(Ok(collector)) => self.collector = Some(collector),
@@ -72,7 +72,7 @@ impl Source {
         Done { all: false, asked: None }
     }
 
-    /// Waits for records, or for one of these to be readable, so long at most.
+    /// Waits for records, for one of these descriptors to be readable, or for the timeout.
     pub fn sleep(&self, nap: Duration, [signal, child, target]: &[RawFd; 3]) {
         match &self.collector {
             Some(collector) => {
@@ -115,8 +115,8 @@ impl Source {
         }
     }
 
-    /// Has all records done that there are, also those that other programs sent while one called `exit()`. Programs have been
-    /// told to stop.
+    /// Processes all pending records, including those that other programs sent during a call of `exit()`. Programs have been
+    /// stopped.
     pub fn finish(&mut self, context: &mut RunContext) {
         context.ending = true;
         self.collected();
@@ -166,7 +166,7 @@ fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
     batch.each(|record| do_record(record, events, context));
 }
 
-/// Does what a record says. Is the next one to be done at once?
+/// Processes a record. Returns true if the next one follows immediately.
 fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bool {
     context.telling.record();
     events.take(record, context);

@@ -11,14 +11,14 @@ use super::shared::Shared;
 use super::{maps, tagged};
 use crate::codegen::artifact::Manifest;
 
-/// Taken over before it is looked for what is no longer wanted.
+/// Number of stacks in memory before unused ones are discarded.
 const ENOUGH: usize = 1 << 16;
 /// Between two looks while a table fills up.
 const HURRY: Duration = Duration::from_millis(10);
 /// A program that has just found a stack in its table may take so long to put its id into a map or a record.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A stack that was taken over.
+/// A stack in memory.
 struct Taken {
     frames: Box<[u64]>,
     when: Instant,
@@ -32,7 +32,8 @@ pub(super) struct Stacks {
     holders: Vec<MapFd>,
     /// By limit and id.
     taken: HashMap<(u32, u64), Taken>,
-    /// What [`Shared::stacks`] said when the tables were emptied last, and how many more may come until the next time.
+    /// The counters of [`Shared::stacks`] when the tables were last emptied, and how many more may follow until the next
+    /// time.
     at: u64,
     room: u64,
     /// See [`ENOUGH`].
@@ -40,7 +41,7 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// `shared`: other runs look into the same tables, so nothing is taken out of them.
+    /// `shared`: other runs use the same tables, so nothing is removed from them.
     pub fn new(loaded: &Loaded, manifest: &Manifest, shared: bool) -> Self {
         let of_map = |(i, map): (usize, &crate::codegen::artifact::Map)| {
             let holds = tagged(&map.value) || map.key.as_ref().is_some_and(tagged);
@@ -91,7 +92,7 @@ impl Stacks {
         }
     }
 
-    /// Leaves out what no map holds. Whatever looks like an id is taken for one.
+    /// Discards stacks that no map refers to. Every value that looks like an ID counts as one.
     fn forget(&mut self) {
         let ids: HashSet<u64> = self.taken.keys().map(|(_, id)| *id).collect();
         let mut held = HashSet::new();

@@ -10,7 +10,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Closes these, in a process of its own.
+/// Closes these descriptors in a separate process.
 pub(super) fn sweep(fds: Vec<OwnedFd>) {
     if fds.is_empty() {
         return;

@@ -52,13 +52,13 @@ impl Symbols {
         self
     }
 
-    /// From now on, keeps what every process on the machine maps, so that one may have exited when its stacks are printed.
-    /// Takes 0.1 ms and some memory, and the kernel's leave (CAP_PERFMON); without it, does nothing.
+    /// From now on, records the mappings of all processes, so that symbols remain available after a process has ended. It
+    /// takes 0.1 ms and some memory, and needs CAP_PERFMON; without it, it does nothing.
     pub fn record(&self) {
         self.state.borrow_mut().mappings.record();
     }
 
-    /// [`Symbols::record`], and looks at what all processes have mapped already, in a thread of its own.
+    /// [`Symbols::record`], and reads the existing mappings of all processes on a separate thread.
     pub fn record_all(&self) {
         self.state.borrow_mut().mappings.record_all();
     }
@@ -81,21 +81,20 @@ impl Symbols {
         self.state.borrow_mut().mappings.refresh();
     }
 
-    /// What to say of addresses that have no name since it is not known what was there; nothing where there are none.
+    /// The message about addresses without a symbol because their mapping is unknown; nothing if there are none.
     pub fn lost(&self) -> Option<String> {
         self.state.borrow().mappings.lost()
     }
 
     /// Frames of a kernel stack, leaf first; for each address its inlined functions, innermost first, then the function
-    /// itself. Addresses after the first are taken for return addresses: the function is the caller's, even where the call
-    /// is its last instruction, while `offset` is the address's own, as is customary. Unknown: a frame without a symbol.
+    /// itself. Addresses after the first are treated as return addresses: the function is the caller's, even if the call is
+    /// its last instruction, while `offset` is that of the address, as usual. An unknown address is a frame without a symbol.
     pub fn kernel(&self, addrs: &[u64]) -> Vec<Vec<Frame>> {
         let state = &mut *self.state.borrow_mut();
         addrs.iter().enumerate().map(|(i, addr)| state.kernel(self.options, *addr, i > 0)).collect()
     }
 
-    /// Frames of a user stack, like [`Symbols::kernel`]. The process may have exited, if it was watched or asked about
-    /// while it lived.
+    /// Frames of a user stack, like [`Symbols::kernel`]. The process may have ended, if its mappings were recorded.
     pub fn user(&self, pid: u32, addrs: &[u64]) -> Vec<Vec<Frame>> {
         let state = &mut *self.state.borrow_mut();
         state.mappings.refresh();
@@ -137,7 +136,7 @@ struct State {
     mappings: Mappings,
     /// By object and file offset (kernel: [`KERNEL`] and the address), and whether it is a return address.
     known: HashMap<(usize, u64, bool), Rc<[Frame]>>,
-    /// Objects that blazesym panicked on. They are not asked about again.
+    /// Objects on which blazesym panicked. They are not tried again.
     broken: HashSet<usize>,
     /// Objects' segments, where functions of theirs were not found.
     segments: HashMap<usize, Option<Vec<Segment>>>,
@@ -265,7 +264,7 @@ impl State {
         if frames.is_empty() { self.of_go(object, &path, offset, call).into_iter().collect() } else { frames }
     }
 
-    /// A function of Go's that nothing but Go's own table knows: see `system::binary::go`.
+    /// A Go function that only Go's own table describes: see `system::binary::go`.
     fn of_go(&mut self, object: &Object, path: &Path, offset: u64, call: bool) -> Option<Frame> {
         let functions = self.go.entry(object.id).or_insert_with(|| elf::go_functions(path).unwrap_or_default());
         let at = offset.wrapping_sub(u64::from(call));
@@ -305,8 +304,8 @@ impl State {
         made
     }
 
-    /// Asks blazesym. For a return address first about the byte before it, which is in the call; then about itself, since
-    /// what a signal returns to (`__restore_rt`) was never called. None if it knows neither.
+    /// Asks blazesym. For a return address it looks up the byte before it, which is part of the call, and then the address
+    /// itself, because the return address of a signal handler (`__restore_rt`) follows no call. None if both are unknown.
     fn frames(&mut self, options: Options, object: usize, source: &Source<'_>, at: Input<u64>, call: bool) -> Option<Vec<Frame>> {
         let before = if call { self.ask(options, object, source, at.map(|a| a.wrapping_sub(1)), 1) } else { None };
         before.or_else(|| self.ask(options, object, source, at, 0))
@@ -369,7 +368,7 @@ fn source_of(info: &CodeInfo<'_>) -> Option<(String, u32)> {
     info.line.map(|line| (info.to_path().to_string_lossy().into_owned(), line))
 }
 
-/// The frames at their address; a frame without a symbol if there are none.
+/// The frames at an address; a frame without a symbol if there are none.
 fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Frame> {
     let at = |frame: &Frame| Frame {
         addr,
@@ -381,7 +380,7 @@ fn placed(frames: &[Frame], addr: u64, module: Option<&str>) -> Vec<Frame> {
     if frames.is_empty() { vec![at(&Frame::default())] } else { frames.iter().map(at).collect() }
 }
 
-/// A name with its control characters escaped: whoever made the file chose it, and each frame is a line for its reader.
+/// A name with escaped control characters, because the name comes from an untrusted file and each frame is a line.
 fn harmless(name: &str) -> String {
     if name.bytes().all(|b| (0x20..0x7f).contains(&b)) {
         return name.to_owned();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::mmap_events::Recorder;
 use super::poll::{eventfd, tell, wait};
 
-/// The records, and the thread that takes them in. Without one, they are taken in where they are asked for.
+/// The records, and the thread that reads them. Without a thread, they are read on demand.
 #[derive(Debug)]
 pub(super) struct Tape {
     recorder: Arc<Mutex<Recorder>>,

@@ -18,7 +18,7 @@ use crate::system::machine::live::Live;
 use crate::types::Int;
 use crate::value::{Pos, Value};
 
-/// Keeps what is said.
+/// Keeps the output.
 #[derive(Clone, Default)]
 struct Heard(Rc<RefCell<Vec<Output>>>);
 
@@ -71,7 +71,7 @@ fn program(function: &str, ty: ProgramType, sites: Vec<Site>) -> Program {
     Program { function: function.into(), ty, sites, lowered: None, why: String::new(), probes: vec![0] }
 }
 
-/// Sends record `event` (16 bytes, of no meaning behind the index) unless the run is over.
+/// Sends record `event` (16 bytes, arbitrary after the index) unless the run is over.
 fn send(e: &mut Builder, event: u32) {
     let value = crate::emit::Operand::u64(e.int(7));
     e.record(event, 16, &[crate::emit::RecordField { offset: 8, value, ty: Type::U64, var: false, length: None }]);
@@ -477,7 +477,7 @@ fn nothing_is_lost_in_silence() {
     assert_eq!(sent, seen + lost);
 }
 
-/// A renderer that takes its time with the first thing it gets: until it is told to go on.
+/// A renderer that blocks on its first output until it is released.
 struct Dawdler(Heard, std::sync::mpsc::Receiver<()>, bool);
 
 impl Renderer for Dawdler {

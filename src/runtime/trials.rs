@@ -22,15 +22,15 @@ struct Ran {
     /// What it returned.
     returned: u32,
     took: Duration,
-    /// It reported errors, or asked for the end with another status than 0.
+    /// It reported errors, or ended the run with a status other than 0.
     failed: bool,
-    /// What it said.
+    /// Its output.
     output: Vec<u8>,
 }
 
 impl Session<'_> {
-    /// Runs the tests, or else the benchmarks. What they say goes through `listener`, what came of them through `renderer`.
-    /// The status is 1 if one failed.
+    /// Runs the tests or the benchmarks. Their output goes through `listener`, and results go through `renderer`. The status
+    /// is 1 if one failed.
     pub fn try_out(
         &mut self,
         listener: &mut dyn Renderer,
@@ -110,7 +110,7 @@ impl Session<'_> {
         }
     }
 
-    /// Runs a program, and has what it says done.
+    /// Runs a program, and processes its records.
     fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
         self.loaded.state.begin_anew();
         let mut before = Problems::of(self.manifest);

@@ -11,7 +11,7 @@ use crate::codegen::artifact::{Manifest, Site};
 use crate::probes::{Attach, syscall};
 use crate::system::{Function, TargetInfo, kernel::noreturn};
 
-/// What to say of each attach point of the script none of whose sites was hit. `failed` were not attached.
+/// Notes about the attach points whose sites were never hit. `failed` sites were not attached.
 pub(super) fn notes(manifest: &Manifest, hits: MapFd, failed: &BTreeSet<String>, pid: Option<u32>, sys: &dyn TargetInfo) -> Vec<String> {
     let Some(bytes) = maps::first(hits) else { return Vec::new() };
     let hit = |at: usize| bytes.get(at).is_some_and(|b| *b != 0);
@@ -69,7 +69,7 @@ fn reason(attach: &Attach, pid: Option<u32>, sys: &dyn TargetInfo) -> String {
     "no event occurred".into()
 }
 
-/// Is it the end of something that has none?
+/// Is it the end of something that does not end?
 fn never_returns(attach: &Attach, sys: &dyn TargetInfo) -> bool {
     if let Attach::Kprobe { function, ret: true, .. } | Attach::Trampoline { function, exit: true, .. } = attach {
         return noreturn::of_kernel(function);

@@ -4,7 +4,8 @@
 use super::refused::Refused;
 use crate::codegen::artifact::Manifest;
 
-/// After a failed load: indices of programs to leave out, and why. None where the fault is another. `said` is what libbpf said.
+/// The programs to omit after a failed load, as indices with reasons. None if the cause is different. `said` has the messages
+/// of libbpf.
 pub(super) fn targets(why: &anyhow::Error, said: &[String], manifest: &Manifest) -> Vec<(usize, String)> {
     let failed = said.iter().find_map(|line| failed_program(line));
     let Some((index, program)) = manifest.programs.iter().enumerate().find(|(_, p)| Some(&p.function) == failed.as_ref()) else {

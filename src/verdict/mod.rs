@@ -20,7 +20,7 @@ use serde::Serialize;
 pub use crate::diag::codes::Level;
 pub use rules::{RULES, Rule, rule};
 
-/// A row: what `--format` takes.
+/// A row: an argument of `--format`.
 pub struct Format {
     /// As the user writes it.
     pub name: &'static str,
@@ -28,8 +28,8 @@ pub struct Format {
     pub doc: &'static str,
     /// All of its text.
     pub render: fn(&Report, &Style) -> String,
-    /// Where lines of other output beside the report could be taken for parts of it: what goes before them and after them, made
-    /// of a token that nobody can guess.
+    /// Text before and after other output that could be mistaken for parts of the report, with a token that cannot be
+    /// guessed.
     pub fence: Option<fn(&str) -> [String; 2]>,
 }
 
@@ -52,7 +52,7 @@ pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name == name)
 }
 
-/// How a report is told.
+/// The renderer of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// Terminal colors.
@@ -78,7 +78,7 @@ pub fn repository() -> Option<PathBuf> {
 }
 
 impl Style {
-    /// A file's path from the root; as it is where it is not below that, or no file.
+    /// The path of a file relative to the root; unchanged if the file is not below it.
     fn rooted(&self, file: &str) -> String {
         let path = Path::new(file);
         let (Some(root), Some(name), true) = (&self.root, path.file_name(), path.is_file()) else {
@@ -97,7 +97,7 @@ pub const WELL: u8 = 0;
 pub const FINDINGS: u8 = 1;
 /// The command line, a configuration file or an expectation is wrong.
 pub const USAGE: u8 = 2;
-/// What is needed for an answer could not be had: a file that cannot be read, a damaged snapshot, a machine that will not.
+/// An answer is impossible: a file is unreadable, a snapshot is damaged, or the machine refuses.
 pub const ENVIRONMENT: u8 = 3;
 
 /// Where in a text. Lines and columns (in characters) are from 1.
@@ -126,15 +126,15 @@ pub struct Finding {
     pub level: Level,
     /// Names the thing, in the user's terms; no final stop.
     pub message: String,
-    /// What it is about; none for what no text is to blame for.
+    /// The place that it is about; none if no text is the cause.
     pub place: Option<SourceLocation>,
     /// Other places that explain it.
     pub related: Vec<(SourceLocation, String)>,
-    /// The remedy, where there is one.
+    /// The remedy, if there is one.
     pub help: Option<String>,
 }
 
-/// What one check came to.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Checked; what was found is in the findings (nothing, or no more than notes and warnings, is well).
@@ -150,7 +150,7 @@ pub enum State {
 pub struct Outcome {
     /// What was checked: a script's path, or an expectation as the user wrote it.
     pub subject: String,
-    /// Against what: a kernel's name, or a command; empty where there is only one.
+    /// The kernel's name or a command; empty if there is only one.
     pub against: String,
     /// How it went.
     pub state: State,
@@ -195,7 +195,7 @@ pub struct UniqueFinding<'a> {
     pub subject: &'a str,
     /// What was found.
     pub finding: &'a Finding,
-    /// The names of what it was found against: none where the report has only one.
+    /// The names of the kernels; none if the report has only one.
     pub against: Vec<&'a str>,
 }
 
@@ -221,7 +221,7 @@ impl Report {
         outcome.worst().is_some_and(|worst| worst >= least)
     }
 
-    /// The exit status: what could not be had outweighs what was found.
+    /// The exit status: impossible answers take precedence over findings.
     pub fn status(&self) -> u8 {
         if self.outcomes.iter().any(|o| matches!(o.state, State::Unknown(_))) {
             ENVIRONMENT
@@ -232,7 +232,7 @@ impl Report {
         }
     }
 
-    /// What an outcome comes to.
+    /// The verdict of an outcome.
     pub fn cell(&self, outcome: &Outcome) -> Cell {
         match outcome.state {
             State::Unknown(_) => Cell::Unknown,
@@ -253,7 +253,7 @@ impl Report {
         distinct(self.outcomes.iter().map(|o| o.against.as_str()))
     }
 
-    /// Is it for one and the same reason that none of several subjects could be checked against this?
+    /// Is there one common reason why several subjects could not be checked?
     pub fn all_unknown(&self, against: &str) -> bool {
         let mut of = self.outcomes.iter().filter(|o| o.against == against).map(|o| &o.state);
         let first = of.next();
@@ -286,7 +286,7 @@ impl Report {
         all
     }
 
-    /// How many checks came to what: `check: 3 ok, 1 FAILED`.
+    /// The counts of results: `check: 3 ok, 1 FAILED`.
     pub fn sums(&self) -> String {
         let words = [
             (Cell::Ok, "ok"),

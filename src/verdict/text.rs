@@ -35,7 +35,7 @@ fn mark(cell: Cell) -> (&'static str, Style) {
     }
 }
 
-/// Rows are subjects, columns what they were checked against. A table of one cell says nothing.
+/// Rows are subjects, and columns are kernels. A table with a single cell is omitted.
 fn table(out: &mut String, report: &Report, style: &super::Style) {
     if report.outcomes.len() < 2 {
         return;
@@ -109,7 +109,7 @@ fn why(out: &mut String, report: &Report, outcome: &Outcome, style: &super::Styl
     out.push_str(&format!("{} {}{against}: {}\n", paint(word, emphasis, style.color), plain(&outcome.subject), plain_lines(why)));
 }
 
-/// A finding by itself, without color.
+/// A single finding, without color.
 pub(super) fn one(subject: &str, of: &Finding) -> String {
     let mut out = String::new();
     finding(&mut out, &UniqueFinding { subject, finding: of, against: Vec::new() }, &super::Style::default());
