@@ -121,15 +121,11 @@ fn delete<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Op
     // the key is the second argument, or the first is an element with its key
     let key = args.get(1).or(args.first()).filter(|k| k.ty != Type::Void);
     let Some(key) = key else {
-        let change = e.begin_change(id);
-        zero_scalar(e, id, change.map);
-        e.end_change(change);
+        e.change(id, |e, map| zero_scalar(e, id, map));
         return Operand::reg(u.ty.clone(), e.int(1));
     };
     let key = e.key(Some(key), Some(&key.ty));
-    let change = e.begin_change(id);
-    let r = e.delete(change.map, key);
-    e.end_change(change);
+    let r = e.change(id, |e, map| e.delete(map, key));
     Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Eq, r, e.int(0)))
 }
 

@@ -1,6 +1,6 @@
 //! Names of numbers: errors, signals, system calls. The names are constants in the program.
 
-use super::{Accepts, Builtin, CallSite, Decoder, Lower, Param, Returns, control};
+use super::{Accepts, Builtin, CallSite, Decoder, EmitFn, Lower, Param, Returns, control};
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Cmp, IntValue, Operand};
 use crate::probes::ContextFeatures;
@@ -59,39 +59,41 @@ fn signal(n: usize) -> String {
     }
 }
 
+/// A function that gives the name of a number.
+const fn name_of(name: &'static str, params: &'static [Param], doc: &'static str, example: &'static str, lower: EmitFn) -> Builtin {
+    Builtin {
+        name,
+        params,
+        returns: Returns::Always(Type::Str(ROOM as u32)),
+        needs: ContextFeatures::NONE,
+        risky: false,
+        lower: Lower::Code(lower),
+        doc,
+        example,
+    }
+}
+
 pub(super) const ROWS: &[Builtin] = &[
-    Builtin {
-        name: "strerror",
-        params: &[Param::new("error", Accepts::Int)],
-        returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: ContextFeatures::NONE,
-        risky: false,
-        lower: Lower::Code(|e, u, args| {
-            let n = number(e, args);
-            let n = e.fit(n, Int { bytes: 4, signed: true });
-            let negative = e.cmp(Cmp::Slt, n, e.int(0));
-            let n = e.select(negative, e.sub(e.int(0), n), n);
+    name_of(
+        "strerror",
+        &[Param::new("error", Accepts::Int)],
+        "Returns the description of an error number, as strerror(3) does. It ignores the sign.",
+        "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[strerror(args.ret)] = count(); }",
+        |e, u, args| {
+            let n = error_number(e, args);
             look_up(e, u, n, "strerror", LAST_ERROR, |n| error(n).unwrap_or_else(|| "Unknown error".into()))
-        }),
-        doc: "Returns the description of an error number, as strerror(3) does. It ignores the sign.",
-        example: "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[strerror(args.ret)] = count(); }",
-    },
-    Builtin {
-        name: "error_name",
-        params: &[Param::new("error", Accepts::Int)],
-        returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: ContextFeatures::NONE,
-        risky: false,
-        lower: Lower::Code(|e, u, args| {
-            let n = number(e, args);
-            let n = e.fit(n, Int { bytes: 4, signed: true });
-            let negative = e.cmp(Cmp::Slt, n, e.int(0));
-            let n = e.select(negative, e.sub(e.int(0), n), n);
+        },
+    ),
+    name_of(
+        "error_name",
+        &[Param::new("error", Accepts::Int)],
+        "Returns the name of an error number, such as ENOENT. It ignores the sign. The name is empty if the number is unknown.",
+        "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[error_name(args.ret)] = count(); }",
+        |e, u, args| {
+            let n = error_number(e, args);
             look_up(e, u, n, "error_name", LAST_ERROR, |n| ERRORS.get(n).copied().unwrap_or_default().into())
-        }),
-        doc: "Returns the name of an error number, such as ENOENT. It ignores the sign. The name is empty if the number is unknown.",
-        example: "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[error_name(args.ret)] = count(); }",
-    },
+        },
+    ),
     Builtin {
         name: "flags",
         params: &[Param::new("value", Accepts::Int)],
@@ -114,45 +116,36 @@ pub(super) const ROWS: &[Builtin] = &[
         doc: "Prints an enum value as the names of its bits, separated by |. Bits without a name are in hexadecimal. If names share bits, the name with the most bits is used. rbt finds the names when it prints them.",
         example: "enum lock { SH = 1, EX = 2, NB = 4, UN = 8 } tracepoint:syscalls:sys_enter_flock { print(flags((enum lock)args.cmd)); }",
     },
-    Builtin {
-        name: "signal_name",
-        params: &[Param::new("signal", Accepts::Int)],
-        returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: ContextFeatures::NONE,
-        risky: false,
-        lower: Lower::Code(|e, u, args| {
+    name_of(
+        "signal_name",
+        &[Param::new("signal", Accepts::Int)],
+        "Returns the description of a signal, as strsignal(3) does (`Killed`), or N/A if the number is unknown.",
+        "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_name(args.sig), args.pid); }",
+        |e, u, args| {
             let n = number(e, args);
             look_up(e, u, n, "signal_name", LAST_SIGNAL, signal)
-        }),
-        doc: "Returns the description of a signal, as strsignal(3) does (`Killed`), or N/A if the number is unknown.",
-        example: "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_name(args.sig), args.pid); }",
-    },
-    Builtin {
-        name: "signal_constant",
-        params: &[Param::new("signal", Accepts::Int)],
-        returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: ContextFeatures::NONE,
-        risky: false,
-        lower: Lower::Code(|e, u, args| {
+        },
+    ),
+    name_of(
+        "signal_constant",
+        &[Param::new("signal", Accepts::Int)],
+        "Returns the name of a signal (SIGKILL), or N/A if the number is unknown.",
+        "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_constant(args.sig), args.pid); }",
+        |e, u, args| {
             let n = number(e, args);
             look_up(e, u, n, "signal_constant", LAST_SIGNAL, |n| control::signal_name(n as i32).unwrap_or_else(|| "N/A".into()))
-        }),
-        doc: "Returns the name of a signal (SIGKILL), or N/A if the number is unknown.",
-        example: "tracepoint:syscalls:sys_enter_kill { printf(\"%s to %d\\n\", signal_constant(args.sig), args.pid); }",
-    },
-    Builtin {
-        name: "syscall_name",
-        params: &[Param::new("number", Accepts::Int)],
-        returns: Returns::Always(Type::Str(ROOM as u32)),
-        needs: ContextFeatures::NONE,
-        risky: false,
-        lower: Lower::Code(|e, u, args| {
+        },
+    ),
+    name_of(
+        "syscall_name",
+        &[Param::new("number", Accepts::Int)],
+        "Returns the name of a system call from its number.",
+        "tracepoint:raw_syscalls:sys_enter { @[syscall_name(args.id)] = count(); }",
+        |e, u, args| {
             let n = number(e, args);
             look_up(e, u, n, "syscall_name", LAST_CALL, |n| syscalls::call(n as u32).unwrap_or("Unknown syscall").into())
-        }),
-        doc: "Returns the name of a system call from its number.",
-        example: "tracepoint:raw_syscalls:sys_enter { @[syscall_name(args.id)] = count(); }",
-    },
+        },
+    ),
 ];
 
 pub(super) const DECODERS: &[Decoder] = &[Decoder {
@@ -195,6 +188,13 @@ fn named_bits(value: u64, spelt: &str) -> String {
 
 fn number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
+}
+
+/// An error's number, whatever its sign.
+fn error_number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
+    let n = e.fit(number(e, args), Int { bytes: 4, signed: true });
+    let negative = e.cmp(Cmp::Slt, n, e.int(0));
+    e.select(negative, e.sub(e.int(0), n), n)
 }
 
 /// The n-th name of 0 ..= `last`; that of `last + 1` for all above.

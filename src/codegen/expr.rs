@@ -2,6 +2,7 @@
 
 use super::Gen;
 use super::function::MOST_FRAMES;
+use super::stmt::insert;
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
 use crate::emit::{Builder, Cmp, Helper, IntValue, Operand, PointerValue, Repr};
@@ -23,7 +24,9 @@ impl<'a, 'c> Gen<'a, 'c> {
     pub(super) fn expr(&mut self, e: &Expr) -> Operand<'c> {
         // what fails here is told with this place, and not with the whole statement's
         let span = if e.span.start < e.span.end { e.span } else { self.e.scope.span };
-        self.scoped(|s| s.span = span, |g| g.expr_here(e))
+        // what a call is given is for that call alone; what is behind the NUL matters to all else
+        let pads = !matches!(e.kind, ExprKind::Call(_));
+        self.scoped(|s| (s.span, s.pad) = (span, s.pad || pads), |g| g.expr_here(e))
     }
 
     fn expr_here(&mut self, e: &Expr) -> Operand<'c> {
@@ -87,7 +90,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let at = self.home(*var);
                 let old = self.e.load(at, 0, U64);
                 let new = self.e.add(old, self.e.int(*by as u64));
-                let new = self.narrowed(new, &e.ty);
+                let new = narrowed(&self.e, new, &e.ty);
                 self.e.store(at, 0, 8, new);
                 Operand::reg(e.ty.clone(), if *post { old } else { new })
             }
@@ -123,14 +126,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     }
 
     fn fitted(&mut self, v: IntValue<'c>, ty: &Type) -> Operand<'c> {
-        Operand::reg(ty.clone(), self.narrowed(v, ty))
-    }
-
-    fn narrowed(&mut self, v: IntValue<'c>, ty: &Type) -> IntValue<'c> {
-        match ty.as_int() {
-            Some(int) => self.e.fit(v, int),
-            None => v,
-        }
+        Operand::reg(ty.clone(), narrowed(&self.e, v, ty))
     }
 
     /// A constant string in memory of its type's size.
@@ -545,24 +541,27 @@ impl<'a, 'c> Gen<'a, 'c> {
         let stored = self.cx.script.maps[map].value.clone();
         let int = stored.as_int().unwrap_or(U64);
         let at = self.map_key(map, key);
-        let change = self.e.begin_change(map);
-        let handle = change.map;
-        let slot = self.e.lookup(handle, at);
-        let found = self.e.not_null(slot);
-        let step = self.e.int(by as u64);
-        let branch = self.e.begin_choose(found);
-        let old = self.e.load(slot, 0, int);
-        let new = self.e.add(old, step);
-        self.e.store(slot, 0, int.bytes, new);
-        self.e.mark_set(map, slot);
-        let yes = if post { old } else { self.narrowed(new, &stored) };
-        self.e.choose_else(&branch, yes);
-        if key.is_some() {
-            self.insert(handle, at, &Operand::reg(stored.clone(), step), &stored);
-        }
-        let no = if post { self.e.int(0) } else { step };
-        let v = self.e.end_choose(branch, no);
-        self.e.end_change(change);
+        let v = self.e.change(map, |e, handle| {
+            let slot = e.lookup(handle, at);
+            let found = e.not_null(slot);
+            let step = e.int(by as u64);
+            e.choose(
+                found,
+                |e| {
+                    let old = e.load(slot, 0, int);
+                    let new = e.add(old, step);
+                    e.store(slot, 0, int.bytes, new);
+                    e.mark_set(map, slot);
+                    if post { old } else { narrowed(e, new, &stored) }
+                },
+                |e| {
+                    if key.is_some() {
+                        insert(e, handle, at, &Operand::reg(stored.clone(), step), &stored);
+                    }
+                    if post { e.int(0) } else { step }
+                },
+            )
+        });
         Operand::reg(ty.clone(), v)
     }
 
@@ -594,12 +593,20 @@ impl<'a, 'c> Gen<'a, 'c> {
                 CallArg::Value(e) => self.expr(e),
                 CallArg::Element(map, key) => {
                     let ty = self.cx.script.maps[*map].key.clone();
-                    let op = self.expr(key);
+                    let op = self.scoped(|s| s.pad = true, |g| g.expr(key));
                     let ptr = self.e.key(Some(&op), ty.as_ref());
                     Operand::mem(ty.unwrap_or(Type::Void), ptr)
                 }
                 CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => Operand::void(),
             })
             .collect()
+    }
+}
+
+/// A number as a variable or element of this type holds it.
+fn narrowed<'c>(e: &Builder<'_, 'c>, v: IntValue<'c>, ty: &Type) -> IntValue<'c> {
+    match ty.as_int() {
+        Some(int) => e.fit(v, int),
+        None => v,
     }
 }

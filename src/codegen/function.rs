@@ -4,7 +4,7 @@
 //! not numbers, are in the frame.
 
 use super::Gen;
-use crate::emit::{IN_NUMBERS, IntValue, Operand, Subprogram};
+use crate::emit::{IN_NUMBERS, IntValue, Operand, Scope, Subprogram};
 use crate::sema::hir::{self, Expr};
 use crate::types::{Int, Type};
 
@@ -107,7 +107,9 @@ impl<'a, 'c> Gen<'a, 'c> {
                 given
             })
             .collect();
-        let (builder, numbers) = self.e.begin_subprogram(&name, registers);
+        let (mut builder, numbers) = self.e.begin_subprogram(&name, registers);
+        // the function is for all calls, wherever the first of them is
+        builder.scope = Scope::starting_at(builder.scope.span);
         let around = std::mem::take(&mut self.body);
         let (mut params, mut result) = (Vec::new(), None);
         let builder = self.emit_into(builder, |g, _| {

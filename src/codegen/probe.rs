@@ -2,8 +2,8 @@
 
 use super::artifact::{Hits, Program, Site};
 use super::{Body, CompiledProgram, Gen, ScriptCx, place};
-use crate::emit::{Cmp, Helper, Operand, ProgramCx, ProgramType, Repr, Section};
-use crate::probes::{Attach, ProbeSite, lsm, syscall};
+use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
+use crate::probes::{Attach, ProbeSite, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
 use crate::system::machine::registers::ORIG_AX;
@@ -25,7 +25,7 @@ impl ScriptCx<'_, '_> {
         let options = self.program_options(index, probe, first);
         let e = match part {
             true => self.cx.begin_part(&function, &names, options),
-            false => self.cx.begin_program(&function, section(ty, &first.attach), &names, options),
+            false => self.cx.begin_program(&function, first.attach.section(ty), &names, options),
         };
         let mut g = Gen {
             cx: self,
@@ -241,11 +241,4 @@ fn sets_vars(e: &hir::Expr) -> bool {
     let mut found = false;
     e.visit(&mut |n| found |= matches!(n, hir::Node::Expr(e) if matches!(e.kind, K::Block(..) | K::StepVar { .. } | K::Var(_))));
     found
-}
-
-/// Which program a probe's first site makes.
-fn section(ty: ProgramType, attach: &Attach) -> Section {
-    let ret = matches!(attach, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. } | Attach::Trampoline { exit: true, .. });
-    let target = if ty == ProgramType::Lsm { lsm::target(attach) } else { attach.target() };
-    Section { ty, ret, target }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
-use crate::emit::{BasicValue, Cmp, Helper, IntValue, LENT, Operand, PointerValue, WALKED_TURNS};
+use crate::emit::{BasicValue, Builder, Cmp, Helper, IntValue, LENT, Operand, PointerValue, WALKED_TURNS};
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
@@ -429,49 +429,25 @@ impl<'a, 'c> Gen<'a, 'c> {
         let ty = self.cx.script.maps[map].value.clone();
         let op = self.expr(value);
         let at = self.map_key(map, key);
-        let change = self.e.begin_change(map);
-        let handle = change.map;
-        if ty.is_scalar() || key.is_none() {
-            let slot = self.e.lookup(handle, at);
-            let found = self.e.not_null(slot);
-            let keyed = key.is_some();
-            self.if_else(
+        self.e.change(map, |e, handle| {
+            if !ty.is_scalar() && key.is_some() {
+                return insert(e, handle, at, &op, &ty);
+            }
+            let slot = e.lookup(handle, at);
+            let found = e.not_null(slot);
+            e.if_else(
                 found,
-                |g| {
-                    g.e.put(slot, 8, &op, &ty);
-                    g.e.mark_set(map, slot);
+                |e| {
+                    e.put(slot, 8, &op, &ty);
+                    e.mark_set(map, slot);
                 },
-                |g| {
-                    if keyed {
-                        g.insert(handle, at, &op, &ty);
+                |e| {
+                    if key.is_some() {
+                        insert(e, handle, at, &op, &ty);
                     }
                 },
             );
-        } else {
-            self.insert(handle, at, &op, &ty);
-        }
-        self.e.end_change(change);
-    }
-
-    /// Stores a whole element; a refusal is reported.
-    pub(super) fn insert(&mut self, map: PointerValue<'c>, key: PointerValue<'c>, op: &Operand<'c>, ty: &Type) {
-        let size = ty.size();
-        let value = if let crate::emit::Repr::Mem(ptr, _) = op.repr
-            && op.ty == *ty
-            && size.is_multiple_of(8)
-        {
-            ptr
-        } else {
-            let tmp = self.e.alloc(size);
-            if !size.is_multiple_of(8) {
-                self.e.zero(tmp, size.next_multiple_of(8), 8);
-            }
-            self.e.put(tmp, 8, op, ty);
-            tmp
-        };
-        let r = self.e.update(map, key, value);
-        self.e.refused(r);
-        self.e.check(Helper::MapUpdateElem, r, 1);
+        });
     }
 
     fn aggregate(&mut self, map: MapId, key: Option<&Expr>, call: &hir::Call) {
@@ -481,18 +457,18 @@ impl<'a, 'c> Gen<'a, 'c> {
         let at = self.map_key(map, key);
         // a full map is told with the place of the call
         self.e.scope.span = call.span;
-        let change = self.e.begin_change(map);
-        // that of a map without keys is always there
-        let size = self.e.script_map_def(map).value_size;
-        let element = if key.is_some() { self.e.element_of(change.map, at, size) } else { self.e.lookup(change.map, at) };
-        let there = self.e.not_null(element);
         let facts = call.to_use(Some(agg.clone()));
-        self.e.if_(there, |e| {
-            let slot = e.own_slot(map, element);
-            (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args);
-            e.mark_set(map, element);
+        self.e.change(map, |e, handle| {
+            // that of a map without keys is always there
+            let size = e.script_map_def(map).value_size;
+            let element = if key.is_some() { e.element_of(handle, at, size) } else { e.lookup(handle, at) };
+            let there = e.not_null(element);
+            e.if_(there, |e| {
+                let slot = e.own_slot(map, element);
+                (row.update)(e, &facts, Operand::mem(Type::Agg(agg), slot), &args);
+                e.mark_set(map, element);
+            });
         });
-        self.e.end_change(change);
     }
 
     /// A map's key in memory.
@@ -518,6 +494,27 @@ impl<'a, 'c> Gen<'a, 'c> {
         otherwise(self);
         self.e.end_if(branch);
     }
+}
+
+/// Stores a whole element; a refusal is reported.
+pub(super) fn insert<'c>(e: &mut Builder<'_, 'c>, map: PointerValue<'c>, key: PointerValue<'c>, op: &Operand<'c>, ty: &Type) {
+    let size = ty.size();
+    let value = if let crate::emit::Repr::Mem(ptr, _) = op.repr
+        && op.ty == *ty
+        && size.is_multiple_of(8)
+    {
+        ptr
+    } else {
+        let tmp = e.alloc(size);
+        if !size.is_multiple_of(8) {
+            e.zero(tmp, size.next_multiple_of(8), 8);
+        }
+        e.put(tmp, 8, op, ty);
+        tmp
+    };
+    let r = e.update(map, key, value);
+    e.refused(r);
+    e.check(Helper::MapUpdateElem, r, 1);
 }
 
 /// How many loops' bodies become functions, and the variables that are used in these.

@@ -72,9 +72,10 @@ pub struct Scope {
     pub(super) outlining: bool,
 }
 
-impl Default for Scope {
-    fn default() -> Self {
-        Self { span: Span::default(), pad: true, trusts: false, deep: false, apart: false, outlining: false }
+impl Scope {
+    /// What holds where a function begins.
+    pub fn starting_at(span: Span) -> Self {
+        Self { span, pad: true, trusts: false, deep: false, apart: false, outlining: false }
     }
 }
 
@@ -187,7 +188,7 @@ impl<'c> CodegenCx<'c> {
             section,
             ..FunctionCx::new(function, scope, blocks, Temporaries::new(0))
         };
-        let mut e = Builder { cx: self, b, program, fun, scope: Scope::default() };
+        let mut e = Builder { cx: self, b, program, fun, scope: Scope::starting_at(Span::default()) };
         e.at(0, 1, 1);
         if program.row().is_some_and(|row| row.in_user_space) && self.target.shared_stacks {
             e.keep_own_stack();

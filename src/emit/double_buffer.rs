@@ -15,9 +15,8 @@ use crate::types::Int;
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// A change of an element that is under way.
-pub struct Change<'c> {
-    /// The map to change.
-    pub map: PointerValue<'c>,
+struct Change<'c> {
+    map: PointerValue<'c>,
     announced: Option<PointerValue<'c>>,
 }
 
@@ -51,8 +50,17 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The script's map of this number, to change an element of it. [`Builder::end_change`] must follow on every way.
-    pub fn begin_change(&mut self, id: usize) -> Change<'c> {
+    /// Has `body` change an element of the script's map of this number, which it gets.
+    pub fn change<T>(&mut self, id: usize, body: impl FnOnce(&mut Self, PointerValue<'c>) -> T) -> T {
+        let change = self.begin_change(id);
+        let made = body(self, change.map);
+        if let Some(counter) = change.announced {
+            self.take_back(counter);
+        }
+        made
+    }
+
+    fn begin_change(&mut self, id: usize) -> Change<'c> {
         let (Some(n), true) = (self.double(id), self.program.sleeps_on(self)) else {
             return Change { map: self.script_map(id), announced: None };
         };
@@ -75,13 +83,6 @@ impl<'c> Builder<'_, 'c> {
             counter = self.counter(n, bit);
         }
         Change { map: self.one_of(id, bit), announced: Some(counter) }
-    }
-
-    /// Ends what [`Builder::begin_change`] began.
-    pub fn end_change(&mut self, change: Change<'c>) {
-        if let Some(counter) = change.announced {
-            self.take_back(counter);
-        }
     }
 
     /// Has a helper go over all elements of the script's map of this number: `call` gets the map. Where there are two, the

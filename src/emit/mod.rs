@@ -50,7 +50,7 @@ pub use builder::{Builder, ProgramCx, Scope};
 pub use call::{IN_NUMBERS, Subprogram};
 pub use callback::{LENT, WALKED_TURNS};
 pub use chunk::Chunk;
-pub use double_buffer::{Change, second};
+pub use double_buffer::second;
 pub use flow::{Branch, Turn};
 pub use follow::TaskOffsets;
 pub use helper::{Helper, helper_name};

@@ -57,6 +57,9 @@ pub struct ProgramRow {
     pub returns_fixed: bool,
     /// It is loaded for one target of the kernel.
     pub has_target: bool,
+    /// How the kernel's function is called that stands for the target, without the target's own name: libbpf puts this before
+    /// that. Otherwise a target is named by its module and function.
+    pub target_prefix: Option<&'static str>,
     /// It is about functions of the kernel, which some machines let nobody trace.
     pub of_kernel_functions: bool,
 }
@@ -73,6 +76,7 @@ const PLAIN: ProgramRow = ProgramRow {
     returns: 0,
     returns_fixed: false,
     has_target: false,
+    target_prefix: None,
     of_kernel_functions: false,
 };
 
@@ -113,6 +117,7 @@ impl ProgramType {
             // 0 leaves the decision to the other modules
             ProgramType::Lsm => &ProgramRow {
                 sections: ["lsm", "lsm"],
+                target_prefix: Some("bpf_lsm_"),
                 by_trampoline: true,
                 own_frames: 2,
                 returns_fixed: true,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::emit::{ProgramType, Section};
 use crate::system::Abi;
 use crate::system::kernel::functions::KERNEL;
 
@@ -208,12 +209,22 @@ impl Attach {
         }
     }
 
+    /// The program of such a type that is attached there first.
+    pub fn section(&self, ty: ProgramType) -> Section {
+        let ret =
+            matches!(self, Attach::Uprobe { ret: true, .. } | Attach::Kprobe { ret: true, .. } | Attach::Trampoline { exit: true, .. });
+        Section { ty, ret, target: self.target(ty) }
+    }
+
     /// What the program is loaded for, as libbpf wants it in the section's name.
-    pub fn target(&self) -> Option<String> {
+    fn target(&self, ty: ProgramType) -> Option<String> {
         if let Attach::Iter { name, .. } = self {
             return Some(name.clone());
         }
         let Attach::Trampoline { module, program, function, .. } = self else { return None };
+        if let Some(prefix) = ty.row().target_prefix {
+            return function.strip_prefix(prefix).map(str::to_owned);
+        }
         // whose function it is the loader says
         Some(if program.is_some() { function.clone() } else { format!("{module}:{function}") })
     }

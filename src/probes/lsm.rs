@@ -26,19 +26,20 @@ static INFO: Info = Info {
 };
 
 /// What the kernel's functions for hooks are called.
-const PREFIX: &str = "bpf_lsm_";
+fn prefix() -> &'static str {
+    ProgramType::Lsm.row().target_prefix.unwrap_or_default()
+}
 
-/// The hook that a program is for, as libbpf wants it.
-pub fn target(attach: &Attach) -> Option<String> {
-    let Attach::Trampoline { function, .. } = attach else { return None };
-    function.strip_prefix(PREFIX).map(str::to_owned)
+/// The kernel's function for a hook.
+fn function(hook: &str) -> String {
+    format!("{}{hook}", prefix())
 }
 
 /// The kernel's hooks, sorted.
 fn hooks(env: &Env) -> Vec<String> {
     let mut all = Vec::new();
     env.sys.described_functions(&mut |name, home| {
-        if let (Some(hook), KERNEL) = (name.strip_prefix(PREFIX), home) {
+        if let (Some(hook), KERNEL) = (name.strip_prefix(prefix()), home) {
             all.push(hook.to_owned());
         }
     });
@@ -60,10 +61,10 @@ impl ProbeKind for Lsm {
         let site = |hook: &str| ProbeSite {
             kind: super::row(self.name()),
             name: format!("{}:{hook}", self.name()),
-            attach: Attach::Trampoline { module: KERNEL.into(), program: None, function: format!("{PREFIX}{hook}"), exit: false },
+            attach: Attach::Trampoline { module: KERNEL.into(), program: None, function: function(hook), exit: false },
             span: point.span,
         };
-        if !hook.contains('*') && env.sys.prototype(Some(KERNEL), &format!("{PREFIX}{hook}")).is_some() {
+        if !hook.contains('*') && env.sys.prototype(Some(KERNEL), &function(&hook)).is_some() {
             return Ok(vec![site(&hook)]);
         }
         let all = hooks(env);

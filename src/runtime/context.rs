@@ -15,7 +15,7 @@ use super::problems::Problems;
 use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
-use super::{Buffering, double_buffer, empty_result, load, maps};
+use super::{Buffering, SessionCx, double_buffer, empty_result, load, maps};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::host::{Host, Reader};
@@ -76,29 +76,16 @@ pub(super) struct RunContext<'a> {
     pub(super) counts: Vec<Counts>,
 }
 
-/// The parts of a context.
-pub(super) struct Parts<'a> {
-    pub(super) loaded: &'a Loaded,
-    pub(super) manifest: &'a Manifest,
-    pub(super) settings: &'a Settings,
-    pub(super) symbols: &'a Symbols,
-    pub(super) signals: &'a Signals,
-    pub(super) boot_to_unix_ns: u64,
-    pub(super) renderer: &'a mut dyn Renderer,
-    pub(super) out: &'a mut dyn Write,
-    pub(super) err: &'a mut dyn Write,
-}
-
 impl<'a> RunContext<'a> {
-    pub(super) fn new(parts: Parts<'a>) -> Self {
-        let Parts { loaded, manifest, settings, symbols, signals, boot_to_unix_ns, renderer, out, err } = parts;
+    pub(super) fn new(cx: &'a SessionCx<'a>, renderer: &'a mut dyn Renderer, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
+        let SessionCx { loaded, symbols, signals, manifest, settings, boot_to_unix_ns } = cx;
         Self {
             loaded,
             manifest,
             settings,
             symbols,
             signals,
-            boot_to_unix_ns,
+            boot_to_unix_ns: *boot_to_unix_ns,
             renderer,
             rendered: Rendered::default(),
             out,

@@ -14,11 +14,11 @@ use crate::codegen::artifact::OF_NAMESPACE;
 impl Session<'_> {
     /// Starts to follow the process of `-c` or `-p`, if the script needs it.
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
-        let Some(map) = self.loaded.followed else { return Ok(()) };
-        if self.loaded.followers.is_empty() {
+        let Some(map) = self.cx.loaded.followed else { return Ok(()) };
+        if self.cx.loaded.followers.is_empty() {
             anyhow::bail!("processes cannot be followed: the kernel has no description of its types (BTF)");
         }
-        for (fd, tracepoint) in &self.loaded.followers {
+        for (fd, tracepoint) in &self.cx.loaded.followers {
             self.links.follow(tracepoint, *fd).with_context(|| format!("cannot follow processes by {tracepoint}"))?;
         }
         // the numbers of the kernel's are not to be known there
@@ -27,7 +27,7 @@ impl Session<'_> {
         if child > 0 {
             add(map, key(child))?;
         }
-        let Some(pid) = self.settings.pid else { return Ok(()) };
+        let Some(pid) = self.cx.settings.pid else { return Ok(()) };
         // what it starts from here on is added as it starts; some of what it has started may have done so meanwhile
         let mut known = BTreeSet::from([pid]);
         add(map, key(pid))?;

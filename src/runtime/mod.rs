@@ -185,22 +185,27 @@ pub struct Session<'a> {
     /// Before what it is attached with: fields are dropped in order.
     links: attach::Links,
     source: source::Source,
-    loaded: load::Loaded,
-    symbols: Symbols,
+    cx: SessionCx<'a>,
     /// Symbols are needed, so mappings are recorded.
     watched: bool,
     /// `-p`'s process: readable when it has ended.
     target: Option<OwnedFd>,
-    signals: signals::Signals,
-    manifest: &'a Manifest,
-    settings: &'a Settings,
     sys: &'a dyn TargetInfo,
     options: Options,
     child: Option<Child>,
-    boot_to_unix_ns: u64,
     /// Names of sites that could not be attached.
     not_attached: BTreeSet<String>,
     files: replaced_files::Files,
+}
+
+/// The part of a session that does not change.
+struct SessionCx<'a> {
+    loaded: load::Loaded,
+    symbols: Symbols,
+    signals: signals::Signals,
+    manifest: &'a Manifest,
+    settings: &'a Settings,
+    boot_to_unix_ns: u64,
 }
 
 /// Loads a compiled script. Until the session is dropped, SIGINT and SIGTERM end the run instead of the process.
@@ -257,22 +262,17 @@ pub fn load<'a>(
     let mut session = Session {
         links: attach::Links::default(),
         source: source::Source::new(ring, events),
-        loaded,
-        symbols,
+        cx: SessionCx { loaded, symbols, signals, manifest, settings, boot_to_unix_ns },
         watched,
         target,
-        signals,
-        manifest,
-        settings,
         sys,
         options,
         child: None,
-        boot_to_unix_ns,
         not_attached: BTreeSet::new(),
         files: replaced_files::Files::of(manifest),
     };
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
-    session.loaded.state.stop();
+    session.cx.loaded.state.stop();
     session.attach(true, &mut |_| {})?;
     session.follow()?;
     Ok(session)
@@ -298,13 +298,13 @@ impl Session<'_> {
         if let Some(child) = self.child.as_ref().filter(|_| !lowered) {
             child.settle();
         }
-        let (settings, sys) = (self.settings, self.sys);
+        let (settings, sys) = (self.cx.settings, self.sys);
         let mut ignored: Vec<AttachFailed> = Vec::new();
-        for index in attach::order(self.manifest) {
-            if self.signals.end().is_some() {
+        for index in attach::order(self.cx.manifest) {
+            if self.cx.signals.end().is_some() {
                 break;
             }
-            let (Some(program), Some(fd)) = (self.manifest.programs.get(index), self.loaded.programs.get(index)) else { continue };
+            let (Some(program), Some(fd)) = (self.cx.manifest.programs.get(index), self.cx.loaded.programs.get(index)) else { continue };
             if program.lowered.is_some() != lowered {
                 continue;
             }
@@ -328,7 +328,7 @@ impl Session<'_> {
                 }
             };
             let Some(fd) = fd else {
-                let reason = self.loaded.left_out.get(&index).cloned().unwrap_or_default();
+                let reason = self.cx.loaded.left_out.get(&index).cloned().unwrap_or_default();
                 for site in &program.sites {
                     failed(AttachFailed { probe: site.name.clone(), pos: site.pos.clone(), reason: reason.clone() })?;
                 }
@@ -347,9 +347,9 @@ impl Session<'_> {
             return Ok(());
         }
         self.unserved(&ignored).into_iter().for_each(say);
-        let sites = || self.manifest.programs.iter().flat_map(|p| &p.sites);
+        let sites = || self.cx.manifest.programs.iter().flat_map(|p| &p.sites);
         let by_hand = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
-        if self.links.sites == by_hand && sites().any(|s| !run_by_hand(&s.attach)) && self.signals.end().is_none() {
+        if self.links.sites == by_hand && sites().any(|s| !run_by_hand(&s.attach)) && self.cx.signals.end().is_none() {
             return Err(NothingAttached.into());
         }
         Ok(())
@@ -379,7 +379,7 @@ impl Session<'_> {
     fn waits(&self) -> bool {
         let for_end = |attach: &Attach| self.options.waits && matches!(attach, Attach::End);
         let waits = |attach: &Attach| for_end(attach) || !run_by_hand(attach) && !matches!(attach, Attach::Iter { .. });
-        self.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
+        self.cx.manifest.programs.iter().flat_map(|p| &p.sites).any(|site| waits(&site.attach))
     }
 }
 

@@ -93,19 +93,19 @@ impl Session<'_> {
     pub fn parts(&self) -> io::Result<Parts> {
         // SAFETY: the session holds them open
         let copy = |fd: RawFd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
-        let maps = self.manifest.maps.iter().zip(&self.loaded.maps);
-        let programs = self.manifest.programs.iter().zip(&self.loaded.programs);
+        let maps = self.cx.manifest.maps.iter().zip(&self.cx.loaded.maps);
+        let programs = self.cx.manifest.programs.iter().zip(&self.cx.loaded.programs);
         let named = programs.filter_map(|(p, fd)| {
             let (first, more) = (p.sites.first()?, p.sites.len() - 1);
             let name = if more > 0 { format!("{} and {more} more", first.name) } else { first.name.clone() };
             Some((name, (*fd)?))
         });
-        let stacks = self.loaded.stacks.iter();
+        let stacks = self.cx.loaded.stacks.iter();
         Ok(Parts {
             stacks: stacks.map(|(n, at)| Ok((stacks_name(*n), copy(at.fd)?))).collect::<io::Result<_>>()?,
             maps: maps.map(|(m, at)| Ok((m.name.clone(), copy(at.fd)?))).collect::<io::Result<_>>()?,
             programs: named.map(|(name, fd)| Ok((name, copy(fd)?))).collect::<io::Result<_>>()?,
-            sites: self.manifest.programs.iter().map(|p| p.sites.len()).sum(),
+            sites: self.cx.manifest.programs.iter().map(|p| p.sites.len()).sum(),
         })
     }
 }

@@ -6,12 +6,12 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::attach::Links;
-use super::context::{Parts, RunContext};
+use super::context::RunContext;
 use super::final_maps::Kept;
 use super::poll::{NAP, ended};
 use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};
-use super::{Exit, Session, child, grace, iter, load, raw, unhit};
+use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, unhit};
 use crate::host::Host;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
@@ -32,21 +32,11 @@ impl Session<'_> {
         }
         let waits = self.waits();
 
-        let mut context = RunContext::new(Parts {
-            loaded: &self.loaded,
-            manifest: self.manifest,
-            settings: self.settings,
-            symbols: &self.symbols,
-            signals: &self.signals,
-            boot_to_unix_ns: self.boot_to_unix_ns,
-            renderer,
-            out,
-            err,
-        });
+        let mut context = RunContext::new(&self.cx, renderer, out, err);
         context.buffering = self.options.buffering;
         context.verbose = self.options.verbose;
         if let Some(wanted) = &self.options.on_end {
-            context.kept = Kept::new(self.manifest, &wanted.maps);
+            context.kept = Kept::new(self.cx.manifest, &wanted.maps);
         }
         first.into_iter().for_each(|output| context.say(output));
         context.flush(true);
@@ -62,64 +52,55 @@ impl Session<'_> {
         if let Some(child) = child.as_mut().filter(|_| context.goes_on()) {
             child.start()?;
         }
-        iterate(&self.links, source, &mut context, &self.signals)?;
+        iterate(&self.links, source, &mut context, &self.cx.signals)?;
 
         if context.goes_on() && (waits || child.is_some()) {
-            source.collect(&self.loaded.state);
+            source.collect(&self.cx.loaded.state);
         }
         let mut refreshed = Instant::now();
         loop {
-            for _ in 0..self.signals.acknowledge() {
-                load::run_all(self.manifest, &self.loaded, &Attach::Signal, &self.signals)?;
-            }
-            match self.signals.paused() {
-                Some(true) => self.loaded.state.stop(),
-                Some(false) if self.loaded.state.ended().is_none() => self.loaded.state.go(),
-                Some(false) | None => {}
-            }
-            let done = source.done(&mut context, &self.loaded.state);
+            heed(&self.cx)?;
+            let done = source.done(&mut context, &self.cx.loaded.state);
             if context.exit.is_none() {
                 context.exit = done.asked;
             }
             if self.watched && refreshed.elapsed() >= NAP {
-                self.symbols.refresh();
+                self.cx.symbols.refresh();
                 refreshed = Instant::now();
             }
             context.stacks.tend(&context.loaded.state, done.all);
             context.tell_lost(false);
             context.flush(false);
-            let child_over = match &mut child {
-                Some(child) => child.exited()?.is_some(),
-                None => false,
-            };
-            let over = child_over || (!waits && child.is_none()) || self.signals.end().is_some() || self.target.as_ref().is_some_and(ended);
+            let child_over = exit_of_child(&mut child)?.is_some();
+            let over =
+                child_over || (!waits && child.is_none()) || self.cx.signals.end().is_some() || self.target.as_ref().is_some_and(ended);
             if over || !context.goes_on() {
                 break;
             }
             if done.all {
                 let nap = context.stacks.nap(&context.loaded.state);
-                source.sleep(nap, &[self.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())]);
+                source.sleep(nap, &[self.cx.signals.fd(), raw(child.as_ref().map(|c| c.fd()).as_ref()), raw(self.target.as_ref())]);
             }
         }
 
-        let flags = self.loaded.state.flags();
+        let flags = self.cx.loaded.state.flags();
         hurry(flags, STRAGGLERS * 10, || self.links.quiet());
         match ran && waits && context.broken.is_none() {
             // nothing is lost where the kernel does not do it but what a program says that is at work just now
-            true => hurry(flags, STRAGGLERS * 10, || grace::stop(&self.loaded.state)).unwrap_or_default(),
-            false => self.loaded.state.stop(),
+            true => hurry(flags, STRAGGLERS * 10, || grace::stop(&self.cx.loaded.state)).unwrap_or_default(),
+            false => self.cx.loaded.state.stop(),
         }
         source.finish(&mut context);
         let status = context.exit.take();
         if context.broken.is_none() {
-            self.loaded.state.begin_anew();
-            load::run_all(self.manifest, &self.loaded, &Attach::End, &self.signals)?;
+            self.cx.loaded.state.begin_anew();
+            load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::End, &self.cx.signals)?;
             context.kept.ending = true;
             source.finish(&mut context);
-            if let Some(hits) = self.loaded.hits.filter(|_| self.settings.warning_level > 0) {
-                context.notes = unhit::notes(self.manifest, hits, &self.not_attached, self.settings.pid, self.sys);
+            if let Some(hits) = self.cx.loaded.hits.filter(|_| self.cx.settings.warning_level > 0) {
+                context.notes = unhit::notes(self.cx.manifest, hits, &self.not_attached, self.cx.settings.pid, self.sys);
             }
-            context.notes.extend(self.files.notes().into_iter().filter(|_| self.settings.warning_level > 0));
+            context.notes.extend(self.files.notes().into_iter().filter(|_| self.cx.settings.warning_level > 0));
             context.close(&mut source.events);
             let asked = self.options.asked.as_deref().filter(|_| status.or(context.exit).unwrap_or(0) == 0 && !context.incomplete);
             if let Some(note) = asked.and_then(|asked| context.telling.nothing_of(asked, context.manifest, &context.loaded.state)) {
@@ -131,11 +112,8 @@ impl Session<'_> {
             }
         }
         // what is still at work has nobody who would hear of it, and keeps its probe from being detached
-        self.loaded.state.interrupt(true);
-        let child = match &mut child {
-            Some(child) => child.exited()?,
-            None => None,
-        };
+        self.cx.loaded.state.interrupt(true);
+        let child = exit_of_child(&mut child)?;
         let exit = exit_of(&mut context, status, child, self.options.strict);
         self.log_end(child);
         exit
@@ -143,7 +121,7 @@ impl Session<'_> {
 
     /// Runs `begin`, attaches, and lets the programs go.
     fn begin(&mut self, renderer: &mut dyn Renderer, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<Begun> {
-        load::run_all(self.manifest, &self.loaded, &Attach::Begin, &self.signals)?;
+        load::run_all(self.cx.manifest, &self.cx.loaded, &Attach::Begin, &self.cx.signals)?;
         let mut first = Vec::new();
         let start = Instant::now();
         if let Err(why) = self.attach(false, &mut |warning| first.push(warning)) {
@@ -154,9 +132,9 @@ impl Session<'_> {
             return Err(why);
         }
         // what `begin` has ended stays ended
-        let ran = self.loaded.state.ended().is_none();
+        let ran = self.cx.loaded.state.ended().is_none();
         if ran {
-            self.loaded.state.go();
+            self.cx.loaded.state.go();
         }
         if self.options.verbose
             && let Some(log) = &mut self.options.log
@@ -201,6 +179,24 @@ fn exit_of(context: &mut RunContext, status: Option<u8>, child: Option<child::Ex
             Ok(Exit { status: if status == 0 { lost } else { status }, child })
         }
     }
+}
+
+/// Does what the latest signals ask for, other than the end of the run.
+fn heed(cx: &SessionCx) -> anyhow::Result<()> {
+    for _ in 0..cx.signals.acknowledge() {
+        load::run_all(cx.manifest, &cx.loaded, &Attach::Signal, &cx.signals)?;
+    }
+    match cx.signals.paused() {
+        Some(true) => cx.loaded.state.stop(),
+        Some(false) if cx.loaded.state.ended().is_none() => cx.loaded.state.go(),
+        Some(false) | None => {}
+    }
+    Ok(())
+}
+
+/// How the `-c` program ended, if there is one and it has.
+fn exit_of_child(child: &mut Option<Child>) -> anyhow::Result<Option<child::Exit>> {
+    child.as_mut().map_or(Ok(None), Child::exited)
 }
 
 /// Pins pinned iterators, and runs the others.

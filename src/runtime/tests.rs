@@ -473,7 +473,7 @@ fn nothing_is_lost_in_silence() {
     let lost: u64 = heard.0.borrow().iter().map(|o| if let Output::Lost { events } = o { *events } else { 0 }).sum();
     let said = heard.problems();
     let seen = said.len() as u64;
-    eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.loaded.state.tally(&[0]));
+    eprintln!("sent {sent}, seen {seen}, lost {lost}, {:?}", session.cx.loaded.state.tally(&[0]));
     assert_eq!(sent, seen + lost);
 }
 
@@ -534,7 +534,7 @@ fn a_slow_record_has_none_lost() {
     let mut dawdler = Dawdler(heard.clone(), wait, false);
     session.run(&mut dawdler, &mut std::io::sink(), &mut std::io::sink()).unwrap();
     caller.join().unwrap();
-    let tally = session.loaded.state.tally(&[0]);
+    let tally = session.cx.loaded.state.tally(&[0]);
     assert!(tally.sent > BURSTS * BURST, "{tally:?}");
     assert_eq!(tally.dropped, 0, "{tally:?}");
     let said = heard.problems();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::context::{Parts, RunContext};
+use super::context::RunContext;
 use super::problems::Problems;
 use super::{Exit, Session, by_hand};
 use crate::probes::Attach;
@@ -38,8 +38,8 @@ impl Session<'_> {
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> anyhow::Result<Exit> {
-        let manifest = self.manifest;
-        let sites = manifest.programs.iter().zip(self.loaded.programs.clone());
+        let manifest = self.cx.manifest;
+        let sites = manifest.programs.iter().zip(self.cx.loaded.programs.clone());
         let trials: Vec<(&str, bool, i32)> = sites
             .flat_map(|(program, fd)| program.sites.iter().map(move |site| (site, fd)))
             .filter_map(|(site, fd)| {
@@ -61,7 +61,7 @@ impl Session<'_> {
         say(Output::Trial(if benches { Trial::Benches { widest } } else { Trial::Tests { tests: trials.len() } }))?;
         let (mut failed, mut tried) = (Vec::new(), 0);
         for (name, bench, fd) in &trials {
-            if self.signals.end().is_some() {
+            if self.cx.signals.end().is_some() {
                 break;
             }
             tried += 1;
@@ -112,28 +112,18 @@ impl Session<'_> {
 
     /// Runs a program, and processes its records.
     fn once(&mut self, fd: i32, times: u64, listener: &mut dyn Renderer) -> anyhow::Result<Ran> {
-        self.loaded.state.begin_anew();
-        let mut before = Problems::of(self.manifest);
-        before.begin_anew(&self.loaded.state);
+        self.cx.loaded.state.begin_anew();
+        let mut before = Problems::of(self.cx.manifest);
+        before.begin_anew(&self.cx.loaded.state);
         // without what it takes to be interruptible
         let run = || {
             let start = Instant::now();
             by_hand::run_once(fd, times).map(|returned| (returned, start.elapsed()))
         };
-        let (returned, took) = self.signals.attend(self.loaded.state.flags(), 0, run).context("cannot run it")?;
+        let (returned, took) = self.cx.signals.attend(self.cx.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());
-        let (asked, failed) = (self.loaded.state.ended(), {
-            let mut context = RunContext::new(Parts {
-                loaded: &self.loaded,
-                manifest: self.manifest,
-                settings: self.settings,
-                symbols: &self.symbols,
-                signals: &self.signals,
-                boot_to_unix_ns: self.boot_to_unix_ns,
-                renderer: listener,
-                out: &mut output,
-                err: &mut problems,
-            });
+        let (asked, failed) = (self.cx.loaded.state.ended(), {
+            let mut context = RunContext::new(&self.cx, listener, &mut output, &mut problems);
             context.problems = before;
             self.source.finish(&mut context);
             context.tell_problems();
@@ -142,7 +132,7 @@ impl Session<'_> {
         });
         output.append(&mut problems);
         // its loops were left before their end
-        let interrupted = self.signals.end().is_some();
+        let interrupted = self.cx.signals.end().is_some();
         if interrupted {
             output.extend_from_slice(b"interrupted\n");
         }

@@ -103,6 +103,18 @@ pub struct State {
 }
 
 /// What checking a body gave.
+pub struct FinishedBody {
+    /// Its variables.
+    pub vars: Vec<Var>,
+    /// What is known of them.
+    pub states: Vec<VarState>,
+    /// What is wrong.
+    pub diags: Vec<Diagnostic>,
+    /// Options of the script.
+    pub options: Vec<ScriptOption>,
+}
+
+/// What came of a probe's body.
 pub struct Checked {
     /// Its variables.
     pub vars: Vec<Var>,
@@ -146,7 +158,7 @@ impl<'a> BodyChecker<'a> {
         };
         let mut spread = known.spread.clone();
         spread.extend(std::mem::take(&mut body.spread));
-        let (vars, states, mut diags, mut options) = body.finish();
+        let FinishedBody { vars, states, mut diags, mut options } = body.finish();
         let functions = functions::check_all(env, maps, site, context, &mut callees, &mut diags);
         options.append(&mut callees.options);
         // With other variables before them, what is known of these is of no use.
@@ -189,8 +201,8 @@ impl<'a> BodyChecker<'a> {
         }
     }
 
-    /// Its variables, what is known of them, what is wrong, and options of the script.
-    pub fn finish(mut self) -> (Vec<Var>, Vec<VarState>, Vec<Diagnostic>, Vec<ScriptOption>) {
+    /// What is known when all of it has been checked.
+    pub fn finish(mut self) -> FinishedBody {
         for (id, var) in self.vars.clone().into_iter().enumerate() {
             // one that is read has been told of already
             if let Some(span) = var.empty.filter(|_| !var.set && self.assigned.get(id) == Some(&false)) {
@@ -199,7 +211,7 @@ impl<'a> BodyChecker<'a> {
         }
         let mut vars: Vec<Var> = self.vars.iter().map(|v| Var { name: v.name.clone(), ty: v.settled() }).collect();
         vars.append(&mut self.hidden);
-        (vars, self.vars, self.diags, self.options)
+        FinishedBody { vars, states: self.vars, diags: self.diags, options: self.options }
     }
 
     /// Counts an expression, or the use of a macro. False: there were too many, and no more is looked at. Macros that use others

@@ -5,7 +5,7 @@
 //! take those of the arguments and of the returned values.
 
 use super::CheckContext;
-use super::body::{BodyChecker, Checked, State, VarState, poison};
+use super::body::{BodyChecker, Checked, FinishedBody, State, VarState, poison};
 use super::hir::{self, Expr, ExprKind, FunctionId, Node, StmtKind};
 use super::maps::Maps;
 use super::probes::Job;
@@ -232,7 +232,7 @@ pub fn check_all(
     let mut done: Vec<hir::Function> = Vec::new();
     while let Some(callee) = callees.found.get(done.len()).cloned() {
         let Some(of) = env.functions.get(callee.index).copied() else { break };
-        done.push(check_one(env, maps, site, context, callees, diags, of, done.len()));
+        done.push(check_one(env, maps, (site, context), callees, diags, done.len(), of));
     }
     // What a function calls may come after it.
     for _ in 0..done.len() {
@@ -246,17 +246,17 @@ pub fn check_all(
     done
 }
 
-#[allow(clippy::too_many_arguments)] // what a body is checked with
+/// Checks one of them; what is wrong goes to `diags`.
 fn check_one(
     env: &CheckContext,
     maps: &mut Maps,
-    site: &ProbeSite,
-    context: &Context,
+    caller: (&ProbeSite, &Context),
     callees: &mut Callees,
     diags: &mut Vec<Diagnostic>,
-    of: &ast::Function,
     id: FunctionId,
+    of: &ast::Function,
 ) -> hir::Function {
+    let (site, context) = caller;
     let Some(callee) = callees.found.get(id).cloned() else { crate::bug!("a function was found") };
     let known = callees.known(callee.index).cloned();
     let vars = known.as_ref().map(|k| k.vars.clone()).unwrap_or_default();
@@ -306,7 +306,7 @@ fn check_one(
         body.report(d.help(if value { "write `return` before the last expression" } else { "end it with `return` and a value" }));
     }
     let result = body.function.as_ref().map(|w| w.result.clone()).unwrap_or_default();
-    let (vars, states, mut found, mut options) = body.finish();
+    let FinishedBody { vars, states, diags: mut found, mut options } = body.finish();
     diags.append(&mut found);
     callees.options.append(&mut options);
     if let Some(c) = callees.found.get_mut(id) {
