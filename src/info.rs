@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use rustix::process::{Resource, getrlimit};
 
 use crate::diag::plain;
+use crate::input::line;
 use crate::probes::{ContextFeatures, Env, KINDS};
 use crate::runtime;
 use crate::system::machine::rights::{self, CAPABILITIES};
@@ -42,18 +43,13 @@ fn yes(b: bool) -> &'static str {
     if b { "yes" } else { "no" }
 }
 
-/// A short file's text without its end of line.
-fn file(path: &str) -> Option<String> {
-    Some(std::fs::read_to_string(path).ok()?.trim().to_string())
-}
-
 fn system(sys: &dyn TargetInfo) -> Rows {
     let os = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let os = os.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown").trim_matches('"');
     vec![
         row("OS", os),
-        row("Kernel", file("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into())),
-        row("Kernel build", file("/proc/sys/kernel/version").unwrap_or_else(|| "unknown".into())),
+        row("Kernel", line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into())),
+        row("Kernel build", line("/proc/sys/kernel/version").unwrap_or_else(|| "unknown".into())),
         row("Arch", std::env::consts::ARCH),
         row("CPUs", format!("{} online, {} possible", sys.online_cpus().len(), sys.possible_cpus())),
     ]
@@ -86,7 +82,7 @@ fn rights_held(caps: u64, missing: Option<String>) -> Rows {
         ("kptr_restrict", "/proc/sys/kernel/kptr_restrict"),
         ("unprivileged_bpf_disabled", "/proc/sys/kernel/unprivileged_bpf_disabled"),
     ] {
-        rows.push(row(name, file(path).unwrap_or_else(|| "unknown".into())));
+        rows.push(row(name, line(path).unwrap_or_else(|| "unknown".into())));
     }
     rows
 }
@@ -110,7 +106,7 @@ fn features(sys: &dyn TargetInfo, may_ask: bool) -> Rows {
     ));
     rows.push(row(
         "BPF JIT",
-        match file("/proc/sys/net/core/bpf_jit_enable").as_deref() {
+        match line("/proc/sys/net/core/bpf_jit_enable").as_deref() {
             Some("0") => "no",
             Some(_) => "yes",
             None => "unknown",
@@ -145,7 +141,7 @@ fn limits() -> Rows {
         let limit = getrlimit(which);
         format!("{} (at most {})", text(limit.current), text(limit.maximum))
     };
-    let stats = file("/proc/sys/kernel/bpf_stats_enabled").map_or("unknown", |v| yes(v != "0"));
+    let stats = line("/proc/sys/kernel/bpf_stats_enabled").map_or("unknown", |v| yes(v != "0"));
     vec![
         row("open files", limit(Resource::Nofile, 1)),
         row("locked memory, KiB", limit(Resource::Memlock, 1024)),

@@ -114,6 +114,11 @@ pub fn is_trusted(meta: &Metadata) -> bool {
     owned(meta) && meta.mode() & (libc::S_IWGRP | libc::S_IWOTH) == 0
 }
 
+/// The text of a file of the kernel's with one line, such as those of /proc/sys.
+pub fn line(path: impl AsRef<Path>) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_string())
+}
+
 /// What came of [`read_while`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {

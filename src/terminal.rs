@@ -18,6 +18,8 @@ pub const HELP: Style = AnsiColor::Green.on_default().bold();
 pub const UNKNOWN: Style = AnsiColor::Magenta.on_default().bold();
 /// What passed.
 pub const OK: Style = AnsiColor::Green.on_default();
+/// What did not pass.
+pub const FAILED: Style = AnsiColor::Red.on_default();
 /// The name of a thing, in a list.
 pub const NAME: Style = AnsiColor::Cyan.on_default();
 

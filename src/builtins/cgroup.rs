@@ -1,11 +1,13 @@
 //! Control groups (version 2).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Accepts, Builtin, Decoder, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::{Helper, Operand};
 use crate::probes::ContextFeatures;
+use crate::system::machine::cgroup::mount;
+use crate::system::matches;
 use crate::types::{Deferred, Type};
 use crate::value::Value;
 
@@ -64,32 +66,12 @@ pub(super) const DECODERS: &[Decoder] = &[Decoder {
     from_int: false,
     decode: |tag, bytes, _| {
         let id = super::word(bytes, 0);
-        if !pattern_matches(&tag.text, "unified") {
+        if !matches(&tag.text, "unified") {
             return Value::Text(String::new());
         }
-        Value::Text(root().and_then(|root| find(&root, id)).map_or_else(String::new, |path| format!("unified:{path}")))
+        Value::Text(mount().and_then(|root| find(&root, id)).map_or_else(String::new, |path| format!("unified:{path}")))
     },
 }];
-
-/// Where the cgroup2 file system is mounted: proc_pid_mountinfo(5).
-fn root() -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = left.split(' ').nth(4)?;
-        right.starts_with("cgroup2 ").then(|| PathBuf::from(point))
-    })
-}
-
-/// `*` stands for any run.
-fn pattern_matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((before, after)) => {
-            name.strip_prefix(before).is_some_and(|rest| (0..=rest.len()).any(|i| rest.get(i..).is_some_and(|r| pattern_matches(after, r))))
-        }
-    }
-}
 
 /// The directory of this inode number (a control group's id is its directory's) below `root`.
 fn find(root: &Path, id: u64) -> Option<String> {
@@ -114,12 +96,6 @@ fn find(root: &Path, id: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns() {
-        assert!(pattern_matches("*", "unified") && pattern_matches("uni*", "unified") && pattern_matches("*i*d", "unified"));
-        assert!(!pattern_matches("cpu*", "unified") && !pattern_matches("unif", "unified"));
-    }
 
     #[test]
     fn a_directory_is_found_by_its_inode() {

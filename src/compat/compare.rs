@@ -5,7 +5,7 @@ use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 use crate::verdict::{self, Finding, Level};
 
-use super::examine::Seen;
+use super::seen::Seen;
 use super::uses::{TypeUse, What};
 
 /// Codes of diagnostics that are told as the rule, where the other kernel has the thing.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::check::{Check, HERE, SNAPSHOT};
 use crate::failure::Failure;
+use crate::input::line;
 use crate::system::machine::live::Live;
 use crate::system::snapshot::Snapshot;
 use crate::system::{Missing, TargetInfo};
@@ -95,7 +96,7 @@ fn place(path: &Path) -> KernelSource {
 fn kernel(place: KernelSource) -> Kernel {
     match place {
         KernelSource::Here => {
-            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
+            let release = line("/proc/sys/kernel/osrelease").unwrap_or_default();
             Kernel { name: HERE.into(), place: KernelSource::Here, release, scripts: None, tells_callable: true }
         }
         KernelSource::File(path) => {

@@ -13,6 +13,7 @@ mod examine;
 mod exceptions;
 mod kernels;
 mod location;
+mod seen;
 mod subjects;
 mod uses;
 
@@ -31,8 +32,9 @@ use crate::streams::write_file;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
 use config::Config;
-use examine::{Ground, Seen};
+use examine::Ground;
 use kernels::Kernel;
+use seen::Seen;
 use subjects::Subject;
 
 /// Checks what was asked for, and tells of it. Gives the exit status.
@@ -196,8 +198,8 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
 
 /// The format to where it is to go; text, unless that is the format, to standard output.
 fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
-    let style = Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host, root: verdict::repository() };
+    let style =
+        Style { color: asked.color, quiet: asked.quiet, verbose: asked.verbose, began, host: verdict::host(), root: verdict::repository() };
     let Some(format) = verdict::find(&asked.format) else {
         return Err(Failure::new(format!("there is no format `{}`", asked.format)).status(USAGE));
     };

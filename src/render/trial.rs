@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use anstyle::Style;
+
+use crate::terminal::{FAILED, OK, paint};
 use crate::value::Trial;
 
-const GREEN: &str = "\x1b[32m";
-const RED: &str = "\x1b[31m";
-const PLAIN: &str = "\x1b[0m";
 /// Columns of the names at least, and of the time.
 const NAMES: usize = 41;
 const NUMBERS: usize = 15;
@@ -15,8 +15,8 @@ const NUMBERS: usize = 15;
 pub fn text(trial: &Trial, to: &mut Vec<u8>) {
     let mut say = |text: String| to.extend_from_slice(text.as_bytes());
     match trial {
-        Trial::Tests { tests } => say(format!("{} Running {}.\n", tag(GREEN, "=========="), count(*tests))),
-        Trial::Started { name } => say(format!("{} {name}\n", tag(GREEN, " RUN      "))),
+        Trial::Tests { tests } => say(format!("{} Running {}.\n", tag(OK, "=========="), count(*tests))),
+        Trial::Started { name } => say(format!("{} {name}\n", tag(OK, " RUN      "))),
         Trial::Tested { name, passed, took, output } => {
             if !passed {
                 to.extend_from_slice(output);
@@ -24,15 +24,15 @@ pub fn text(trial: &Trial, to: &mut Vec<u8>) {
                     to.push(b'\n');
                 }
             }
-            let tag = if *passed { tag(GREEN, "       OK ") } else { tag(RED, "  FAILED  ") };
+            let tag = if *passed { tag(OK, "       OK ") } else { tag(FAILED, "  FAILED  ") };
             to.extend_from_slice(format!("{tag} {name} ({})\n", time(*took)).as_bytes());
         }
         Trial::Over { tests, failed } => {
-            say(format!("{} {} ran.\n", tag(GREEN, "=========="), count(*tests)));
-            say(format!("{} {}.\n", tag(GREEN, "  PASSED  "), count(tests.saturating_sub(failed.len()))));
+            say(format!("{} {} ran.\n", tag(OK, "=========="), count(*tests)));
+            say(format!("{} {}.\n", tag(OK, "  PASSED  "), count(tests.saturating_sub(failed.len()))));
             if !failed.is_empty() {
-                say(format!("{} {}, listed below:\n", tag(RED, "  FAILED  "), count(failed.len())));
-                failed.iter().for_each(|name| say(format!("{} {name}\n", tag(RED, "  FAILED  "))));
+                say(format!("{} {}, listed below:\n", tag(FAILED, "  FAILED  "), count(failed.len())));
+                failed.iter().for_each(|name| say(format!("{} {name}\n", tag(FAILED, "  FAILED  "))));
             }
         }
         Trial::Benches { widest } => {
@@ -48,8 +48,8 @@ pub fn text(trial: &Trial, to: &mut Vec<u8>) {
     }
 }
 
-fn tag(ink: &str, text: &str) -> String {
-    format!("{ink}[{text}]{PLAIN}")
+fn tag(style: Style, text: &str) -> String {
+    paint(&format!("[{text}]"), style, true)
 }
 
 fn count(tests: usize) -> String {

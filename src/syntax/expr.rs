@@ -8,7 +8,7 @@ use super::{Rule, literal, words};
 use crate::diag::{Diagnostic, Span};
 
 /// A binary operator and its level: the higher binds the tighter.
-pub fn binary(text: &str) -> Option<(BinOp, u8)> {
+fn binary(text: &str) -> Option<(BinOp, u8)> {
     BinOp::of(text).map(|op| (op, op.level()))
 }
 

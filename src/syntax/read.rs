@@ -406,7 +406,7 @@ impl Reader {
             return (StmtKind::Discard(value), span);
         }
         self.check_target(&target, "be assigned to");
-        let op = super::expr::binary(&op).map(|(op, _)| op);
+        let op = BinOp::of(&op);
         (StmtKind::Assign { target, op, value }, span)
     }
 

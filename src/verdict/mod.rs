@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use crate::diag::codes::Level;
+use crate::input::line;
 pub use rules::{RULES, Rule, rule};
 
 /// A row: an argument of `--format`.
@@ -67,6 +68,11 @@ pub struct Style {
     pub host: String,
     /// The repository's root: what readers of a report count paths from, wherever in it this ran.
     pub root: Option<PathBuf>,
+}
+
+/// The name of this machine.
+pub fn host() -> String {
+    line("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
 /// The root of the repository that this runs in: as GitHub's runner names it, or the nearest folder above that git has marked.

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::system::binary::locate::Root;
+use crate::system::binary::root::Root;
 
 /// Magic and version of the new format.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";

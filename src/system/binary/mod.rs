@@ -9,5 +9,6 @@ pub mod instructions;
 pub(in crate::system) mod ldcache;
 pub mod locate;
 pub mod mangled;
+pub(in crate::system) mod root;
 pub mod texts;
 pub mod usdt;

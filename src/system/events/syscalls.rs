@@ -102,15 +102,8 @@ static TABLE: &[(&str, u32)] = &[
 static TABLE: &[(&str, u32)] = &[];
 
 #[cfg(all(test, target_arch = "x86_64"))]
-#[allow(unsafe_code)] // makes the calls that it counts
 mod tests {
-    use std::fs::File;
-    use std::io::Read;
-    use std::os::fd::FromRawFd;
-
     use super::*;
-    use crate::system::TargetInfo;
-    use crate::system::machine::live::Live;
 
     #[test]
     fn sorted_and_known() {
@@ -129,52 +122,5 @@ mod tests {
         }
         assert_eq!((number("fstat"), number("")), (None, None));
         assert_eq!(name(5), Some("newfstat"));
-    }
-
-    #[test]
-    fn every_tracepoint_has_a_number() {
-        let live = Live::new();
-        let events = match live.tracepoints() {
-            Ok(all) => all,
-            Err(missing) => return eprintln!("skipped: needs tracefs: {}", missing.what),
-        };
-        let calls: Vec<&str> = events.iter().filter(|(c, _)| c == "syscalls").filter_map(|(_, n)| n.strip_prefix("sys_enter_")).collect();
-        let unknown: Vec<&&str> = calls.iter().filter(|n| number(n).is_none()).collect();
-        assert!(unknown.is_empty(), "of {}: {unknown:?}", calls.len());
-    }
-
-    /// The kernel itself says which event a number leads to: this thread's count of the event grows by its call.
-    #[test]
-    fn numbers_lead_to_their_events() {
-        let live = Live::new();
-        let Ok(tracefs) = live.tracefs() else { return eprintln!("skipped: needs tracefs") };
-        // All fail, or do nothing: every argument is -1.
-        let calls = ["newfstat", "newstat", "newlstat", "newuname", "sendfile64", "umount", "statmount", "mseal", "file_getattr", "uprobe"];
-        let mut counted = 0;
-        for call in calls {
-            let Ok(Some(id)) = tracefs.event_id("syscalls", &format!("sys_enter_{call}")) else { continue };
-            // struct perf_event_attr up to `sample_type`'s end: type PERF_TYPE_TRACEPOINT, size (VER0), config.
-            let mut attr = [0u64; 8];
-            attr[0] = 2 | 64 << 32;
-            attr[1] = id;
-            // SAFETY: plain system calls; `attr` is as long as it says; a descriptor that is returned is ours.
-            let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 0) };
-            if fd < 0 {
-                return eprintln!("skipped: needs perf_event_open: {}", std::io::Error::last_os_error());
-            }
-            // SAFETY: as above; the calls get no valid argument.
-            let mut count = unsafe { File::from_raw_fd(fd as i32) };
-            let mut read = || {
-                let mut value = [0; 8];
-                count.read_exact(&mut value).unwrap();
-                u64::from_ne_bytes(value)
-            };
-            let before = read();
-            // SAFETY: as above.
-            unsafe { libc::syscall(i64::from(number(call).unwrap()), -1i64, -1i64, -1i64, -1i64, -1i64, -1i64) };
-            assert_eq!(read() - before, 1, "{call}");
-            counted += 1;
-        }
-        println!("{counted} numbers counted by the kernel");
     }
 }

@@ -1,5 +1,7 @@
 //! The privileges of this process: capabilities, and kernel lockdown.
 
+use crate::input::line;
+
 /// A capability that tracing wants.
 pub struct Capability {
     /// As `capabilities(7)` spells it.
@@ -64,7 +66,7 @@ pub fn paranoid() -> Option<i64> {
 }
 
 fn number(path: &str) -> Option<i64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    line(path)?.parse().ok()
 }
 
 /// The lockdown mode in force: `none`, `integrity` or `confidentiality`; none where the kernel has no lockdown or

@@ -5,12 +5,13 @@
 //! for functions of C and C++ that other files call.
 
 use gimli::{
-    AttributeValue, DW_AT_abstract_origin, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_encoding, DW_AT_external,
-    DW_AT_language, DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
+    AttributeValue, DW_AT_abstract_origin, DW_AT_artificial, DW_AT_byte_size, DW_AT_calling_convention, DW_AT_external, DW_AT_language,
+    DW_AT_producer, DW_AT_specification, DW_AT_type, DW_AT_variable_parameter,
 };
 
-use super::places::{self, ArgumentPlace, Source, Unplaced};
-use super::types::is_shapeless;
+use super::places::{self, ArgumentPlace, Source};
+use super::types::{is_complex, is_float, is_shapeless};
+use super::unplaced::Unplaced;
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::machine::registers::{ARGS, SP};
 use crate::system::{Function, binary::elf};
@@ -463,18 +464,4 @@ impl BinaryTypes {
             }
         }
     }
-}
-
-fn is_complex(entry: &Entry) -> bool {
-    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
-    matches!(encoding, Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_complex_float)))
-}
-
-pub(super) fn is_float(entry: &Entry) -> bool {
-    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
-    entry.tag() == gimli::DW_TAG_base_type
-        && matches!(
-            encoding,
-            Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_float | gimli::DW_ATE_complex_float | gimli::DW_ATE_decimal_float))
-        )
 }

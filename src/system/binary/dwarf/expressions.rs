@@ -4,8 +4,9 @@
 
 use gimli::{DW_AT_byte_size, Expression, Operation, UnitOffset};
 
-use super::calls::is_float;
-use super::places::{Frame, Unplaced};
+use super::frame::Frame;
+use super::types::is_float;
+use super::unplaced::Unplaced;
 use super::{BinaryTypes, Slice};
 use crate::system::binary::instructions::follow::{Base, Byte, Machine, SP, Value};
 

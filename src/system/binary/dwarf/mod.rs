@@ -13,11 +13,13 @@
 mod calls;
 mod expressions;
 mod files;
+mod frame;
 mod lines;
 mod places;
 mod spelled;
 mod split;
 mod types;
+mod unplaced;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,7 +33,8 @@ use crate::system::{Missing, TypeName};
 
 pub use calls::Argument;
 pub use lines::{Inlined, Line};
-pub use places::{ArgumentPlace, Piece, Source, Unplaced};
+pub use places::{ArgumentPlace, Piece, Source};
+pub use unplaced::Unplaced;
 
 /// The most entries that lead to one another.
 const DEPTH: u32 = 16;

@@ -7,15 +7,15 @@
 
 #![allow(clippy::wildcard_enum_match_arm)] // a few of many operations
 
-use std::fmt;
-
 use gimli::{
     Attribute, AttributeValue, DW_AT_bit_size, DW_AT_byte_size, DW_AT_const_value, DW_AT_data_bit_offset, DW_AT_frame_base, DW_AT_location,
-    DW_AT_type, Expression, RawLocListEntry, Unit,
+    DW_AT_type, Expression, RawLocListEntry,
 };
 
-use super::calls::is_float;
 use super::expressions::{Part, Sum};
+use super::frame::{Frame, Location};
+use super::types::is_float;
+use super::unplaced::Unplaced;
 use super::{BinaryTypes, DEPTH, Die, Entry, Slice};
 use crate::system::binary::instructions::follow::{Base, Byte, Path, SP, Value};
 use crate::system::{Abi, Function, machine::registers};
@@ -110,75 +110,6 @@ impl ArgumentPlace {
     }
 }
 
-/// Why an argument cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unplaced {
-    /// No location at all.
-    OptimizedAway,
-    /// No location, but it is long: of what they keep in several registers, compilers often write none.
-    Untold,
-    /// Of parts of it there is no location.
-    Partly,
-    /// It is a floating-point number.
-    Float,
-    /// It is in a register of floating point.
-    Vector,
-    /// The compiler made this copy of the function for one value.
-    Constant(i64),
-    /// Its value is a result of others.
-    Computed,
-    /// Its first location is behind the entry, or filled in a way that was not understood.
-    Later,
-    /// The debug information places it against the calling convention.
-    Disagrees,
-    /// Arguments are in one another's registers: these are not those of the entry.
-    Order,
-    /// Its type is not understood.
-    Type,
-    /// It has no bytes.
-    Empty,
-    /// The place cannot be described.
-    Odd,
-}
-
-impl fmt::Display for Unplaced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unplaced::OptimizedAway => "the compiler optimized it away",
-            Unplaced::Partly => "the compiler optimized part of it away",
-            Unplaced::Float => "it is a floating-point number",
-            Unplaced::Vector => "it is passed in a floating-point register",
-            Unplaced::Constant(value) => return write!(f, "the compiler replaced it with the constant {value}"),
-            Unplaced::Computed => "the compiler replaced it with a value computed from others",
-            Unplaced::Later | Unplaced::Untold => "the debug information does not say where it is at the function's entry",
-            Unplaced::Disagrees => "the debug information and the calling convention disagree about where it is",
-            Unplaced::Order => "the debug information does not have the arguments in the order of their registers",
-            Unplaced::Type => "its type is not supported",
-            Unplaced::Empty => "it has no bytes",
-            Unplaced::Odd => "its location is not supported",
-        })
-    }
-}
-
-impl Unplaced {
-    /// What to do instead.
-    pub fn help(self) -> &'static str {
-        match self {
-            Unplaced::Float | Unplaced::Vector => "no BPF program reads floating-point registers",
-            Unplaced::Constant(_) | Unplaced::Empty => "remove it: it is the same in every call",
-            Unplaced::OptimizedAway
-            | Unplaced::Untold
-            | Unplaced::Partly
-            | Unplaced::Computed
-            | Unplaced::Later
-            | Unplaced::Disagrees
-            | Unplaced::Order
-            | Unplaced::Type
-            | Unplaced::Odd => "use the argument registers arg0, arg1, …, or probe a build with less optimization",
-        }
-    }
-}
-
 /// What a location says at one instruction.
 enum Seen {
     /// Nothing yet.
@@ -186,27 +117,6 @@ enum Seen {
     /// By a register's name, else by a slot in memory.
     Place(ArgumentPlace, bool),
     Never(Unplaced),
-}
-
-/// A location.
-pub(super) enum Location {
-    /// The same in the whole function.
-    MapAction(Expression<Slice>),
-    /// By ranges of addresses; one may be empty.
-    Ranges(Vec<(u64, u64, Expression<Slice>)>),
-}
-
-impl Location {
-    pub(super) fn at(&self, address: u64) -> Option<&Expression<Slice>> {
-        match self {
-            Location::MapAction(expression) => Some(expression),
-            Location::Ranges(all) => {
-                // an empty range is what held before something changed without an instruction
-                let holds = |(from, to, _): &&(u64, u64, _)| *from <= address && (address < *to || (from == to && *from == address));
-                all.iter().find(holds).map(|(_, _, e)| e)
-            }
-        }
-    }
 }
 
 /// An argument that is looked for.
@@ -222,18 +132,6 @@ pub(super) struct Wanted {
     otherwise: Option<ArgumentPlace>,
     /// The expression by which it was found in a register.
     by: Option<Expression<Slice>>,
-}
-
-/// How a function's own frame is described.
-pub(super) struct Frame<'a> {
-    pub(super) base: Option<Location>,
-    pub(super) unit: &'a Unit<Slice>,
-    /// Offsets of the registers that arguments come in, in their order.
-    registers: &'static [u32],
-    /// The caller leaves room for the function to keep them in: what is there is theirs only if nothing is put there.
-    kept_by_caller: bool,
-    /// From here on the stack pointer is where locations think it is; none: everywhere, as gcc counts each instruction.
-    settled: Option<u64>,
 }
 
 impl BinaryTypes {
@@ -306,7 +204,7 @@ impl BinaryTypes {
     fn location(&self, die: Die, attribute: Option<&Attribute<Slice>>) -> Option<Location> {
         let value = attribute?.value();
         if let AttributeValue::Exprloc(expression) = value {
-            return Some(Location::MapAction(expression));
+            return Some(Location::Whole(expression));
         }
         let (dwarf, unit) = (self.dwarf(die)?, self.unit(die)?);
         let mut list = dwarf.attr_locations(unit, value).ok()??;
@@ -354,7 +252,7 @@ pub(super) fn find(all: &mut [Wanted], frame: &Frame, code: &[u8], entry: u64) {
     for one in all.iter_mut().filter(|w| w.found.is_none()) {
         let empty = match &one.location {
             None => true,
-            Some(Location::MapAction(e)) => e.0.is_empty(),
+            Some(Location::Whole(e)) => e.0.is_empty(),
             Some(Location::Ranges(all)) => all.iter().all(|(_, _, e)| e.0.is_empty()),
         };
         if let Some(place) = one.otherwise.take() {

@@ -291,3 +291,19 @@ fn base(entry: &Entry) -> Option<Type> {
         _ => raw_bytes(size),
     })
 }
+
+/// Is it the type of a complex number?
+pub(super) fn is_complex(entry: &Entry) -> bool {
+    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
+    matches!(encoding, Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_complex_float)))
+}
+
+/// Is it the type of a floating-point number?
+pub(super) fn is_float(entry: &Entry) -> bool {
+    let encoding = entry.attr(DW_AT_encoding).map(gimli::Attribute::value);
+    entry.tag() == gimli::DW_TAG_base_type
+        && matches!(
+            encoding,
+            Some(gimli::AttributeValue::Encoding(gimli::DW_ATE_float | gimli::DW_ATE_complex_float | gimli::DW_ATE_decimal_float))
+        )
+}
