@@ -38,9 +38,8 @@ pub struct Manifest {
     /// How many [`Tally`]s each CPU has.
     #[serde(default)]
     pub probes: usize,
-    /// Limits (frames) of the stack maps that there are; the one of limit n is `stacks_n`: a hash from a stack's id
-    /// (`u64`) to n addresses (`u64` each, zero after the last). The reader takes stacks out of it, so that there is room for
-    /// others.
+    /// Limits (in frames) of the stack maps. The map with limit n is `stacks_n`: a hash from the ID of a stack (`u64`) to n
+    /// addresses (`u64` each, zero after the last). The reader removes stacks from it to free space.
     pub stacks: Vec<u32>,
 }
 
@@ -58,7 +57,7 @@ pub struct Hits {
     pub program: usize,
     /// The first, or only, byte.
     pub first: u32,
-    /// One for each site, else one for all.
+    /// One for each site, or else one for all.
     pub each: bool,
     /// The program's sites that these are about: the first, and how many. (A session's are those of two probes.)
     pub sites: (usize, usize),
@@ -152,7 +151,7 @@ pub enum EventArg {
     Text(Vec<u8>),
     /// A bare word.
     Word(String),
-    /// At this offset from the record's start, so many bytes as the type has.
+    /// At this offset in the record, with the size of the type.
     Field {
         /// Its type.
         ty: Type,

@@ -11,11 +11,11 @@ use crate::emit::{Cmp, IntValue};
 use crate::sema::hir::{self, Expr, ExprKind, Stmt, StmtKind, weight};
 use crate::types::Int;
 
-/// A body of so many statements and expressions or more is long.
+/// Number of statements and expressions from which on a body is long.
 const LONG: u64 = 2000;
 /// So many make a piece, or more where there would be too many pieces.
 const PIECE: u64 = 300;
-/// The kernel takes 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h); loops and others are among them.
+/// The kernel allows 256 functions (`BPF_MAX_SUBPROGS` of include/linux/bpf_verifier.h), including loops and others.
 const MOST_PIECES: u64 = 128;
 
 /// Pieces are cut again where they hold a long block, but not more often than this.
@@ -23,7 +23,7 @@ const DEEPEST: u32 = 2;
 /// Stack that temporaries may take in each: a program and all functions that it is in have 512 bytes together.
 const STACK: u32 = 96;
 
-/// What a piece returns when its end is not where the body goes on.
+/// The result of a chunk whose end is not where the body continues.
 const RETURNED: u64 = 1;
 const RETURNED_VALUE: u64 = 2;
 const BREAK: u64 = 3;
@@ -64,7 +64,7 @@ impl<'c> Gen<'_, 'c> {
         self.e.spare_stack(STACK);
     }
 
-    /// How many of these statements to take together: 1 where they need not be cut, or where the first is long by itself.
+    /// Number of statements to combine: 1 if they need not be split, or if the first is long.
     pub(super) fn piece(&self, stmts: &[Stmt]) -> usize {
         let Some(chunks) = &self.body.chunks else { return 1 };
         if chunks.within >= chunks.deepest || chunks.within > 0 && weight(stmts) <= 2 * chunks.piece {
@@ -84,7 +84,7 @@ impl<'c> Gen<'_, 'c> {
         stmts.len()
     }
 
-    /// Makes a function of these, and calls it.
+    /// Makes a function of these statements, and calls it.
     pub(super) fn chunk(&mut self, stmts: &[Stmt]) {
         let Some(chunks) = &mut self.body.chunks else { return self.statements(stmts) };
         chunks.count += 1;
@@ -105,7 +105,7 @@ impl<'c> Gen<'_, 'c> {
         self.act(stmts, how);
     }
 
-    /// Goes where a piece said.
+    /// Jumps where a chunk requires.
     fn act(&mut self, stmts: &[Stmt], how: IntValue<'c>) {
         let ways = ways(stmts);
         if !ways.any() {
@@ -137,7 +137,7 @@ impl<'c> Gen<'_, 'c> {
         self.e.end_if(branch);
     }
 
-    /// Is a jump that leaves the function one that leaves a piece?
+    /// Does a jump out of the function also leave a chunk?
     pub(super) fn leaves_chunk(&self) -> bool {
         self.body.depth == 0 && self.body.chunks.as_ref().is_some_and(|c| c.within > 0)
     }
@@ -181,7 +181,7 @@ impl Ways {
     }
 }
 
-/// More ways than there are do no harm.
+/// An overestimate of the number of ways does no harm.
 fn ways(stmts: &[Stmt]) -> Ways {
     let mut w = Ways { returns: false, breaks: false, continues: false };
     hir::visit(stmts, &mut |n| match n {
@@ -194,7 +194,7 @@ fn ways(stmts: &[Stmt]) -> Ways {
     w
 }
 
-/// How deep loops stand within each other, those of functions that are called included; `known` is of those.
+/// The nesting depth of loops, including those of called functions; `known` has the depth of those.
 fn nesting(stmts: &[Stmt], functions: &[hir::Function], known: &mut BTreeMap<hir::FunctionId, u32>) -> u32 {
     let mut deepest = 0;
     hir::visit_within(stmts, &mut |n, around| {

@@ -20,7 +20,7 @@ pub(super) struct Taken {
     pub keys: bool,
 }
 
-/// The maps of which a moment is taken somewhere.
+/// The maps that are printed and emptied at once somewhere.
 pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
     let mut found = BTreeSet::new();
     for probe in &script.probes {
@@ -30,7 +30,8 @@ pub(super) fn maps(script: &hir::Script) -> BTreeSet<MapId> {
     found
 }
 
-/// The pairs in a list: from the one to the other each statement is reached, and nothing else is told of the map.
+/// The pairs in a list of statements: execution reaches the second statement after the first, and no statement in between
+/// uses the map.
 pub(super) fn taken(stmts: &[Stmt]) -> Vec<Taken> {
     let mut found: Vec<Taken> = Vec::new();
     for (ends, s) in stmts.iter().enumerate() {

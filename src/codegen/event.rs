@@ -89,7 +89,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// Only the bytes of a string that is sent matter: what is behind its NUL need not be zero.
+    /// Only the bytes before the NUL of a string matter, so those after it need not be zero.
     fn traveling(&mut self, e: &Expr) -> Operand<'c> {
         let direct = matches!(&e.kind, ExprKind::Call(_)) && travels_in_part(&e.ty);
         self.scoped(|s| s.pad = !direct, |g| g.expr(e))

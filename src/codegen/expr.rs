@@ -100,7 +100,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// Where a place is: a scalar there is not read.
+    /// The address of a memory location, without reading a scalar in it.
     fn place(&mut self, e: &Expr) -> IntValue<'c> {
         if let ExprKind::Deref(ptr, _) = &e.kind {
             let op = self.expr(ptr);
@@ -138,7 +138,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         Operand { ty: ty.clone(), repr: Repr::Mem(self.e.text(&bytes), Some(self.e.int(s.len() as u64 + 1))) }
     }
 
-    /// What stands at an address: scalars are read, the rest is left where it is.
+    /// The value at an address: scalars are loaded, and everything else stays in place.
     fn lvalue(&mut self, addr: IntValue<'c>, space: Space, ty: &Type) -> Operand<'c> {
         match ty.as_int() {
             Some(int) => Operand::reg(ty.clone(), self.e.read_int(space, addr, int)),

@@ -6,7 +6,7 @@ use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
 impl ScriptCx<'_, '_> {
-    /// Where the script asks for it, the programs that follow processes, each with its raw tracepoint.
+    /// The programs that follow processes, each with its raw tracepoint, if the script needs them.
     pub(super) fn followers(&self) -> Vec<(String, String)> {
         if !self.cx.asks_followed() {
             return Vec::new();

@@ -14,9 +14,9 @@ const U64: Int = Int { bytes: 8, signed: false };
 #[derive(Clone)]
 pub(super) struct Made<'c> {
     code: Subprogram<'c>,
-    /// Where in the frame each parameter is; none for those that are given in registers.
+    /// The location of each parameter in the frame; none for those in registers.
     params: Vec<Option<u32>>,
-    /// Where in the frame the result is; none for numbers.
+    /// The location of the result in the frame; none for numbers.
     result: Option<u32>,
 }
 
@@ -136,7 +136,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         Made { code: builder.end_subprogram(), params, result }
     }
 
-    /// What `return` gives: a number, or nothing once the value lies where the caller looks for it.
+    /// The result of `return`: a number, or nothing after the value was stored where the caller expects it.
     pub(super) fn result(&mut self, op: &Operand<'c>) -> Option<IntValue<'c>> {
         let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.body.within.clone() else { return Some(self.e.scalar(op)) };
         let at = self.e.place(offset);

@@ -57,7 +57,7 @@ fn choice(probe: &hir::Probe, asks: &BodyNeeds, env: &Env) -> Lowering {
     probe.sites.first().map_or_else(|| Lowering::literal(""), |first| first.kind.lower(&probe.sites, asks, env))
 }
 
-/// Probes that share an event with one of a raw program are asked once more: that program may have no other choice.
+/// Reconsiders probes that share an event with one served by a raw program, because that one may have no alternative.
 fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lowering], env: &Env) {
     let is_raw = |choice: &Lowering| choice.lowered == Some(Mechanism::RawSyscalls);
     let places = |probe: &hir::Probe| probe.sites.iter().filter_map(|s| place(&s.attach)).collect::<Vec<_>>();
@@ -88,7 +88,7 @@ fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
     probe.sites.iter().map(|site| hir::Probe { sites: vec![site.clone()], ..probe.clone() }).collect()
 }
 
-/// What a probe's body, and the functions that it calls, ask of its context.
+/// The parts of the context that a probe's body and its functions use.
 fn asks(probe: &hir::Probe) -> BodyNeeds {
     let mut asks = BodyNeeds::default();
     let mut see = |node: hir::Node| {

@@ -35,7 +35,7 @@ pub use lower::lower;
 
 use artifact::{Artifact, Event, Hits, Manifest, Program};
 
-/// A compiled script and what was asked to be kept on the way.
+/// A compiled script, and the requested dumps.
 #[derive(Debug)]
 pub struct Compiled {
     /// What is run.
@@ -50,7 +50,7 @@ pub struct Compiled {
     pub turns: u32,
 }
 
-/// Helpers that not every kernel has which we run on, and in whose place there is nothing else.
+/// Helpers that some supported kernels lack, without an alternative.
 const NEWER: [(Helper, Feature, &str); 3] = [
     (Helper::ForEachMapElem, Feature::ForEach, "loops over a map, including len(), need Linux 5.13"),
     (Helper::MapLookupPercpuElem, Feature::PercpuLookup, "reading an aggregation within the script needs Linux 5.19"),
@@ -69,9 +69,9 @@ struct ScriptCx<'a, 'c> {
 
 /// Bytes that say which probes were hit.
 struct HitBytes {
-    /// By probe: the first byte, and how many sites have one each. None where nobody asks.
+    /// By probe: its first byte, and the number of its sites, each of which has one. None if hits are not recorded.
     of: Vec<Option<(u32, Option<u32>)>>,
-    /// How many there are.
+    /// Their number.
     total: u32,
 }
 
@@ -97,9 +97,9 @@ struct Gen<'a, 'c> {
     site: &'a ProbeSite,
     /// What the program returns where the script does not say.
     default: u64,
-    /// What the statement under construction takes of a map.
+    /// The copy of a double-buffered map that the current statement takes.
     taking: Option<double_buffer::Taken>,
-    /// The functions of the probe, and what has been made of them.
+    /// The functions of the probe, and their generated code.
     functions: &'a [hir::Function],
     made: Vec<Option<function::Made<'c>>>,
     body: Body<'c>,
@@ -117,11 +117,11 @@ struct Body<'c> {
     depth: u32,
     /// Set for a long body, which is cut into functions.
     chunks: Option<chunk::Chunks>,
-    /// Where a function leaves its result; none in a program's own body.
+    /// The location of a function's result; none in the body of a program.
     within: Option<function::CurrentFunction>,
 }
 
-/// The room that is given to a script's programs: the first where all of them fit is taken.
+/// The memory budgets of a script's programs: the first that suffices for all of them is used.
 const ROOMS: [Room; 4] = [
     Room { temporaries: 256, lean: false },
     Room { temporaries: 64, lean: false },
@@ -171,7 +171,7 @@ pub fn compile(
     }
 }
 
-/// Probes that name more maps than the kernel takes.
+/// Probes that use more maps than the kernel allows.
 fn too_many_maps(programs: &[Limited], manifest: &Manifest, script: &hir::Script) -> Vec<Diagnostic> {
     let mut told: Vec<Diagnostic> = Vec::new();
     for program in programs.iter().filter(|p| p.maps.len() > MOST_MAPS) {
@@ -252,7 +252,7 @@ fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
     }
 }
 
-/// What the run asks of the code.
+/// Requirements of the run on the code.
 fn codegen_options(room: Room, script: &hir::Script, env: &Env) -> CodegenOptions {
     let settings = env.settings;
     CodegenOptions {
@@ -300,7 +300,7 @@ fn place(sources: &[Source], lines: &[Lines], span: Span) -> (Pos, String) {
 }
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// What is emitted next comes from here.
+    /// The following code belongs to this place in the script.
     fn at(&mut self, span: Span) {
         let index = usize::from(span.source);
         if let (Some(s), Some(lines)) = (self.cx.sources.get(index), self.cx.lines.get(index)) {
@@ -310,7 +310,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// Has `body` emit what comes from somewhere else than what is around it.
+    /// Emits `body` for a different place in the script.
     fn located<T>(&mut self, span: Span, body: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.e.scope.span;
         self.at(span);
@@ -328,7 +328,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         made
     }
 
-    /// Has `body` emit into another function; gives that function back.
+    /// Emits `body` into another function, and returns that function.
     fn emit_into(&mut self, function: Builder<'a, 'c>, body: impl FnOnce(&mut Self, &Builder<'a, 'c>)) -> Builder<'a, 'c> {
         let around = std::mem::replace(&mut self.e, function);
         body(self, &around);

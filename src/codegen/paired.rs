@@ -62,7 +62,7 @@ fn writes(probe: &hir::Probe, map: MapId) -> bool {
     found
 }
 
-/// Maps whose element for this thread is all that the predicate asks for, and is deleted whenever the body runs.
+/// Maps whose element for this thread is all that the predicate tests, and that the body always deletes.
 fn taken(probe: &hir::Probe) -> Vec<MapId> {
     let [hir::Stmt { kind: StmtKind::If { cond, then, otherwise }, .. }] = probe.body.as_slice() else { return Vec::new() };
     let mut returns = false;

@@ -10,13 +10,13 @@ use crate::system::machine::registers::ORIG_AX;
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// Numbers of system calls that are told apart; x86-64's end at 470 in Linux 6.18.
+/// Maximum system call number; x86-64's end at 470 in Linux 6.18.
 const SYSCALLS: usize = 1024;
-/// Cgroups that may be above one of which it is not known.
+/// Maximum depth of a cgroup, if the depth is unknown.
 const MOST_CGROUPS: u32 = 16;
 
 impl ScriptCx<'_, '_> {
-    /// `part`: not a program by itself, but a function of one.
+    /// `part`: a function of a program, not a program itself.
     pub(super) fn program(&self, index: usize, probe: &hir::Probe, part: bool) -> CompiledProgram {
         let Some(first) = probe.sites.first() else { crate::bug!("a probe has a site") };
         let ty = first.kind.program(first, &self.env);
@@ -81,7 +81,7 @@ impl ScriptCx<'_, '_> {
 }
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// Leaves where the event is none that was asked for.
+    /// Returns if the event is not one of those requested.
     fn filters(&mut self, probe: &hir::Probe) {
         let attach = &self.site.attach;
         self.only_our_syscalls(probe);
@@ -92,7 +92,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.only_during_the_run(attach);
     }
 
-    /// The predicate runs before scratch memory is taken: most runs end there.
+    /// The predicate runs before scratch memory is claimed, because most runs end there.
     fn body(&mut self, probe: &'a hir::Probe) {
         self.cut(probe);
         match probe.body.as_slice() {
@@ -112,7 +112,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// One raw tracepoint serves all system calls: find out which it is, and leave when it is none of ours.
+    /// A raw tracepoint covers all system calls: determines which one it is, and returns if it is not traced.
     fn only_our_syscalls(&mut self, probe: &hir::Probe) {
         let Some(Attach::Syscall { enter, .. }) = probe.sites.first().map(|s| &s.attach) else { return };
         let numbers: Vec<u32> =
@@ -153,7 +153,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         syscall::leave_compat_calls(&mut self.e, &self.cx.env);
     }
 
-    /// Remembers that it was hit, where that may be told at the end.
+    /// Records the hit, if the end of the run may report probes without hits.
     fn note_hit(&mut self, probe: &hir::Probe) -> Option<Hits> {
         let (first, sites) = self.cx.hits.of.get(self.program).copied().flatten()?;
         self.e.hit(self.cx.hits.total, first, sites);

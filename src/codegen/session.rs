@@ -11,11 +11,10 @@ use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel_types::Prototype;
 use crate::types::Type;
 
-/// The kernel's function that tells a return from an entry (kernel/trace/bpf_trace.c).
+/// The kernel function that distinguishes a return from an entry (kernel/trace/bpf_trace.c).
 const IS_RETURN: &str = "bpf_session_is_return";
 
-/// Which probes say that they were hit, and by which bytes: one for each site where these stand at different places in the
-/// script.
+/// The probes that record hits, and their bytes: one for each site if these are at different places in the script.
 pub(super) fn number_hits(probes: &[hir::Probe], verbose: bool) -> HitBytes {
     let mut total = 0;
     let mut of = Vec::new();
@@ -105,8 +104,8 @@ impl ScriptCx<'_, '_> {
     }
 }
 
-/// The functions that a probe is on, if it may be part of a session: at their very start or their return, in the kernel
-/// itself, and asking for nothing but arguments, since not all registers are to be had there.
+/// The functions of a probe that can be part of a session: at the start or return of functions in the kernel itself, and
+/// using only arguments, because not all registers are available.
 fn functions(probe: &hir::Probe, returns: bool) -> Option<Vec<&str>> {
     if !probe.functions.is_empty() {
         return None;

@@ -14,7 +14,7 @@ use crate::types::{Int, Type};
 pub(super) enum Home<'c> {
     /// In a register (a scalar, once LLVM has looked at it) or in memory.
     At(PointerValue<'c>),
-    /// At an offset of the scratch memory: used in a loop, whose body is a function of its own.
+    /// At an offset in scratch memory: used in a loop, whose body is a separate function.
     Scratch(u32),
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Loops<'c> {
     count: u32,
 }
 
-/// The script said `return` in a loop.
+/// The script executed `return` in a loop.
 const RETURNED: u32 = LENT;
 const RETURN_VALUE: u32 = LENT + 8;
 /// The first numbers of the loops that are under way, by depth.
@@ -41,7 +41,7 @@ const MOST_TURNS: u64 = (8 << 20) - 1;
 const I64: Int = Int { bytes: 8, signed: true };
 
 impl<'a, 'c> Gen<'a, 'c> {
-    /// Gives each variable a home that lasts as long as the program; the first ones may be `given` one, in scratch memory.
+    /// Gives each variable a location for the whole program; the first ones may be `given` one in scratch memory.
     pub(super) fn home_vars(&mut self, vars: &[hir::Var], body: &[Stmt], given: &[Option<u32>]) {
         self.body.var_types = vars.iter().map(|v| v.ty.clone()).collect();
         let (loops, inside) = loops_in(body);
@@ -74,7 +74,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// Makes room for what so many loops need.
+    /// Reserves the memory for this number of loops.
     fn expect_loops(&mut self, loops: u32) {
         if loops > 0 {
             let at = self.e.alloc_kept(FIRST_NUMBERS + 8 * loops.min(DEEPEST));
@@ -223,7 +223,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         }
     }
 
-    /// `for $v : first..end`; the kernel refuses more than [`MOST_TURNS`] and one: it then makes these, which is told.
+    /// `for $v : first..end`. The kernel rejects more than [`MOST_TURNS`] iterations; the loop then stops after these, which
+    /// is reported.
     fn range(&mut self, var: hir::VarId, first: IntValue<'c>, end: IntValue<'c>, body: &[Stmt], span: Span) {
         let number = FIRST_NUMBERS + 8 * self.body.depth.min(DEEPEST - 1);
         let name = self.loop_name();
@@ -271,8 +272,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.after_loop();
     }
 
-    /// `while`: the kernel counts the turns, so that the verifier need not find the end by itself. One that has none is
-    /// left after [`MOST_TURNS`], however deep it stands in others, and that is told.
+    /// `while`: the kernel counts the iterations, so the verifier need not find the end. An endless loop stops after
+    /// [`MOST_TURNS`], at any nesting depth, which is reported.
     fn while_(&mut self, cond: &Expr, body: &[Stmt]) {
         let name = self.loop_name();
         let at = self.lent();
@@ -403,7 +404,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.e.end_callback(builder, go_on)
     }
 
-    /// A `return` in the loop's body leaves what is around it, too.
+    /// A `return` in the loop's body also leaves the enclosing code.
     fn after_loop(&mut self) {
         let at = self.lent();
         let returned = self.e.load(at, RETURNED, I64);
@@ -423,8 +424,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.body.var_types.get(var).cloned().unwrap_or(Type::Void)
     }
 
-    /// A plain map's element. One word that is there already is overwritten in place; anything else is replaced whole, so
-    /// that no reader sees half of it.
+    /// Assigns an element of a plain map. An existing single word is overwritten in place; everything else is replaced as a
+    /// whole, so that no reader sees a part of it.
     fn set_map(&mut self, map: MapId, key: Option<&Expr>, value: &Expr) {
         let ty = self.cx.script.maps[map].value.clone();
         let op = self.expr(value);

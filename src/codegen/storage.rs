@@ -16,11 +16,11 @@ use crate::sema::hir;
 use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
 
-/// Larger maps allocate each element as its key comes.
+/// Larger maps allocate each element on demand.
 const PREALLOC_LIMIT: u64 = 8 << 20;
 /// The same where elements are large: of those the kernel has few at hand, and a burst of new keys is refused.
 const LARGE_PREALLOC_LIMIT: u64 = 16 << 20;
-/// The same for maps whose script says how many elements they have.
+/// The same limit for maps whose size the script declares.
 const SIZED_PREALLOC_LIMIT: u64 = 64 << 20;
 
 /// Bytes that a per-CPU value may have: `PCPU_MIN_UNIT_SIZE` of include/linux/percpu.h, which kernel/bpf/arraymap.c and
@@ -34,7 +34,7 @@ const PER_CPU_KEYS: u64 = 8192;
 const ELEMENT_HEAD: u64 = 48;
 /// Elements up to this size never run out: the kernel keeps 32 to 96 of them at hand on each processor (kernel/bpf/memalloc.c).
 const SMALL_ELEMENT: u64 = 256;
-/// With so many bytes between two slots, no word of one is in the same cache line as a word of the other.
+/// Distance of slots in bytes from which on no two slots share a cache line.
 const GAP: u32 = 56;
 
 /// A map as the kernel has it, and the slots of its elements if they have any.
@@ -79,13 +79,13 @@ struct Sizes {
     /// Bytes of one processor's value.
     value: u32,
     entries: u64,
-    /// The script says how many elements there are.
+    /// The script declares the number of elements.
     sized: bool,
     cpus: u32,
 }
 
 impl Sizes {
-    /// Is there room for all elements beforehand, with so many bytes for a value?
+    /// Is there enough memory to preallocate all elements with values of this size?
     fn fit(&self, value: u64) -> bool {
         let element = self.head + value;
         let limit = match (self.sized, element > SMALL_ELEMENT) {

@@ -70,7 +70,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Is `base` the context, and this a member of it that the kind loads by itself?
+    /// Is `base` the context, and is this a member that the probe kind loads itself?
     fn object(&self, base: &Expr, name: &str) -> Option<&Rc<ContextField>> {
         let ExprKind::Deref(pointer, _) = &base.kind else { return None };
         let ExprKind::Context(ArgRef::Ctx) = pointer.kind else { return None };
@@ -252,7 +252,7 @@ impl BodyChecker<'_> {
         Expr { kind: ExprKind::Binary(op, Box::new(pointer), Box::new(scaled)), ty, span }
     }
 
-    /// Is it a place in memory behind an address, rather than a value?
+    /// Is it a memory location behind an address, rather than a value?
     pub fn is_place(&self, e: &Expr) -> bool {
         match &e.kind {
             ExprKind::Deref(..) => true,

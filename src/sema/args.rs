@@ -19,7 +19,7 @@ pub struct Given {
     pub args: Vec<CallArg>,
     /// For the row.
     pub facts: Vec<Fact>,
-    /// The type of one of them is not known (yet), or wrong and said so.
+    /// The type of an argument is unknown (so far), or an error was reported.
     pub unknown: bool,
 }
 
@@ -52,7 +52,7 @@ impl BodyChecker<'_> {
         Some(given)
     }
 
-    /// Is it called with as many arguments as it takes?
+    /// Does the number of arguments match?
     pub fn arity(&mut self, row: &'static Builtin, n: usize, span: Span) -> bool {
         let least = row.params.iter().filter(|p| !p.optional).count();
         let most = if row.params.last().is_some_and(|p| p.rest) { usize::MAX } else { row.params.len() };
@@ -122,7 +122,7 @@ impl BodyChecker<'_> {
         CallArg::Type(ty.unwrap_or(Type::Void))
     }
 
-    /// A map or its element where the parameter takes one by reference; nothing when it is to be read as a value.
+    /// A map or its element, if the parameter takes one by reference; nothing if it takes a value.
     fn by_reference(
         &mut self,
         row: &'static Builtin,
@@ -259,7 +259,7 @@ impl BodyChecker<'_> {
         CallArg::Value(value)
     }
 
-    /// A number or pointer as it is; a string or array in memory as its address.
+    /// A number or pointer as is; a string or array in memory as its address.
     fn address(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::Str(_) | Type::Array(..) if self.is_place(&e) => {
@@ -274,7 +274,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// `$1` where text is wanted is always text, `$1 + n` what follows its first n bytes.
+    /// Where text is expected, `$1` is always text, and `$1 + n` is the text after its first n bytes.
     fn param_as_text(&mut self, e: &ast::Expr) -> Option<Vec<u8>> {
         match &e.kind {
             ast::ExprKind::Param(n) => {

@@ -16,7 +16,7 @@ use crate::probes::{Context, ProbeSite};
 use crate::syntax::ast;
 use crate::types::{Space, Type};
 
-/// Expressions of one body, macros expanded: LLVM alone takes minutes for more.
+/// Maximum number of expressions in a body after macro expansion. LLVM alone would take minutes for more.
 pub const MOST_STEPS: u64 = 1 << 16;
 
 /// A scratch variable while its type is gathered.
@@ -28,7 +28,7 @@ pub struct VarState {
     pub merged: Merged,
     /// Given by `let $x: T`.
     pub fixed: Option<Type>,
-    /// Given so, and decoded late: what is assigned says how.
+    /// Declared without size or address space, which the assigned values determine later.
     pub opaque: Option<Type>,
     /// Something is assigned to it, be its type known or not.
     pub set: bool,
@@ -37,7 +37,7 @@ pub struct VarState {
 }
 
 impl VarState {
-    /// What it is as far as it is known.
+    /// The type as far as it is known.
     fn settled(&self) -> Type {
         match (&self.fixed, &self.opaque) {
             (Some(ty), _) => ty.clone(),
@@ -167,7 +167,7 @@ impl<'a> BodyChecker<'a> {
         Checked { vars, body: stmts, functions, state, diags, options }
     }
 
-    /// A body of which nothing has been checked yet.
+    /// An unchecked body.
     pub fn new(
         env: &'a CheckContext<'a>,
         maps: &'a mut Maps,
@@ -255,7 +255,7 @@ impl<'a> BodyChecker<'a> {
         self.report(Diagnostic::warning(code, span, message));
     }
 
-    /// Notes an error and stands in for the expression that has it: nothing more is said about what uses it.
+    /// Reports an error. The result replaces the expression and suppresses errors about its uses.
     pub fn fail(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> Expr {
         self.error(code, span, message);
         poison(span)
@@ -268,7 +268,7 @@ impl<'a> BodyChecker<'a> {
         poison(span)
     }
 
-    /// Where pointers lead when neither their type nor the probe kind says.
+    /// The address space of pointers if neither their type nor the probe kind determines it.
     pub fn default_space(&self) -> Space {
         self.context.space.unwrap_or(Space::Kernel)
     }
@@ -299,7 +299,7 @@ impl<'a> BodyChecker<'a> {
         self.known.len() + self.hidden.len() - 1
     }
 
-    /// A variable's type as far as it is known, and where it got it.
+    /// The type of a variable as far as it is known, and its origin.
     pub fn var_type(&self, id: VarId) -> Merged {
         let state = self.known.get(id).filter(|v| v.settled() != Type::Void).or_else(|| self.vars.get(id));
         match state {
@@ -346,7 +346,7 @@ impl<'a> BodyChecker<'a> {
         Expr { kind: ExprKind::Var(id), ty, span }
     }
 
-    /// Gives a variable a value: its type takes part in the variable's, and the value is converted to it.
+    /// Assigns to a variable: merges the types, and converts the value.
     pub fn set_var(&mut self, id: VarId, value: Expr, span: Span) -> StmtKind {
         let (ty, weak) = (value.ty.clone(), self.assigned_weakness(&value, self.known.get(id).is_some()));
         let blank = self.vars.get(id).and_then(|v| v.opaque.clone());
@@ -369,7 +369,7 @@ impl<'a> BodyChecker<'a> {
         StmtKind::SetVar(id, value)
     }
 
-    /// Converts what is assigned to the target's type, or says why that cannot be.
+    /// Converts an assigned value to the type of the target, or reports why that is impossible.
     pub fn assigned_value(&mut self, value: Expr, target: &Merged, name: &str, fixed: bool) -> Expr {
         if value.ty == Type::Void || target.ty == Type::Void {
             return value;
@@ -433,7 +433,7 @@ fn same_tag(a: &Type, b: &Type) -> bool {
     matches!((a, b), (Type::Deferred(a), Type::Deferred(b)) if a.tag == b.tag)
 }
 
-/// Stands for an expression about which something wrong has been said, or whose type is not known yet.
+/// A placeholder for an expression with a reported error or an unknown type.
 pub fn poison(span: Span) -> Expr {
     Expr { kind: ExprKind::Tuple(Vec::new()), ty: Type::Void, span }
 }

@@ -9,7 +9,7 @@ use crate::diag::{Diagnostic, Span};
 /// The probe's own frame is one, and a builtin may need one.
 const DEEPEST: u32 = 6;
 
-/// Says so where a probe goes too deep.
+/// Reports probes whose loops are nested too deeply.
 pub fn check(probe: &Probe) -> Option<Diagnostic> {
     let mut walk = Walk { functions: &probe.functions, seen: BTreeSet::new(), found: None };
     walk.stmts(&probe.body, 0);
@@ -28,7 +28,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Statements that stand within so many loops and calls.
+    /// Statements within this many loops and calls.
     fn stmts(&mut self, stmts: &[Stmt], depth: u32) {
         visit_within(stmts, &mut |n, around| {
             let depth = depth + around.loops;

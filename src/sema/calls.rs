@@ -151,7 +151,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// What a row that is known now gives.
+    /// The result of a row that is constant.
     fn folded(&mut self, row: &'static Builtin, given: &Given, ty: Type, span: Span, f: FoldFn) -> Expr {
         let lit = self.with_facts(row, given, span, f).map(|(lit, _)| lit);
         match lit {
@@ -221,7 +221,7 @@ impl BodyChecker<'_> {
         true
     }
 
-    /// For a part of the language that may still change: says so, and whether the settings allow it.
+    /// Reports the use of an unstable feature, and whether the settings allow it.
     pub fn stable_enough(&mut self, feature: &str, span: Span) -> bool {
         let setting = format!("unstable_{feature}");
         let message = format!("`{feature}` is unstable and may change");
@@ -267,7 +267,7 @@ impl BodyChecker<'_> {
         Expr { kind: ExprKind::Context(which.clone()), ty, span }
     }
 
-    /// The type that a call gives; nothing when a fault was found, or an argument's type is not known.
+    /// The type of a call's result; nothing after an error or if the type of an argument is unknown.
     fn returned(&mut self, row: &'static Builtin, given: &Given, span: Span) -> Option<(Type, Vec<i64>)> {
         match &row.returns {
             Returns::Always(ty) => Some((ty.clone(), Vec::new())),
@@ -353,7 +353,7 @@ impl super::Tables {
         (self.row)(function).is_some_and(|row| matches!(row.lower, Lower::Aggregate(a) if a.read.is_some()))
     }
 
-    /// Is what this aggregation gives a quotient of two numbers that can be had too?
+    /// Is the result of this aggregation a quotient of two numbers that are available?
     pub fn is_quotient(&self, function: &str) -> bool {
         (self.row)(function).is_some_and(|row| match row.lower {
             Lower::Aggregate(a) => a.read.is_some_and(|r| r.quotient.is_some()),

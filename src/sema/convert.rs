@@ -51,7 +51,7 @@ fn parts(ty: &Type) -> Option<Vec<Rc<Field>>> {
     }
 }
 
-/// May a value of one type be given where another is wanted, without being asked for?
+/// Is an implicit conversion between these types allowed?
 pub fn fits(from: &Type, to: &Type) -> bool {
     match (from, to) {
         (x, y) if x == y => true,
@@ -133,7 +133,8 @@ impl BodyChecker<'_> {
         Some(Expr { kind: ExprKind::Block(vec![set], Box::new(made)), ty: to.clone(), span })
     }
 
-    /// A tuple or record put together from its parts; a record's in the wanted order. They are evaluated as they were written.
+    /// Builds a tuple or record from its parts, with the fields of a record in the required order. The parts are evaluated in
+    /// the order of the source.
     fn parts_of(&mut self, have: Vec<(String, Expr)>, wanted: &[Rc<Field>], to: &Type, span: crate::diag::Span) -> Option<Expr> {
         let moved = have.iter().zip(wanted).any(|((name, _), f)| *name != f.name);
         let mut have = if moved { self.in_written_order(have) } else { (Vec::new(), have) };
@@ -147,7 +148,7 @@ impl BodyChecker<'_> {
         Some(if have.0.is_empty() { made } else { Expr { kind: ExprKind::Block(have.0, Box::new(made)), ty: to.clone(), span } })
     }
 
-    /// Values of which one can change what another is: each kept in a variable, one after the other. Constants stay.
+    /// Stores values that may affect each other in variables, one after the other. Constants stay.
     fn in_written_order(&mut self, have: Vec<(String, Expr)>) -> (Vec<Stmt>, Vec<(String, Expr)>) {
         if !have.iter().any(|(_, e)| has_effect(e)) {
             return (Vec::new(), have);
@@ -185,7 +186,7 @@ impl BodyChecker<'_> {
         self.by_value(e)
     }
 
-    /// A struct behind an address, or `args`, as a value of its own.
+    /// A copy of a struct behind an address, or of `args`.
     pub fn by_value(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::Struct(_) | Type::Array(..) => match self.whole(&e.ty) {
@@ -201,7 +202,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// A type with its structs by value; none where their members are not known.
+    /// A type with its structs by value; none if their members are unknown.
     pub fn whole(&self, ty: &Type) -> Option<Type> {
         match ty {
             Type::Struct(s) => Some(Type::Record(Arc::new(self.env.sys.expand(s)?))),
@@ -210,7 +211,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Says which fields `args` as a whole goes without.
+    /// Reports the fields that `args` as a whole omits.
     fn leaves_out(&mut self, span: Span) {
         let reason = |f: &ContextField| {
             let FieldLocation::Unreadable(why) = f.place else { return None };
@@ -232,7 +233,8 @@ impl BodyChecker<'_> {
         record_of(self.context.fields.iter().filter(|f| f.is_readable()).map(|f| field(f)).collect())
     }
 
-    /// A context field's type here: pointers lead where the probe says, strings of unknown length get the usual room.
+    /// The type of a context field here: the probe determines the address space of pointers, and strings of unknown length
+    /// get the default capacity.
     pub fn context_type(&self, ty: &Type) -> Type {
         match ty {
             Type::Str(0) => Type::Str(u32::try_from(self.env.settings.max_strlen).unwrap_or(u32::MAX)),

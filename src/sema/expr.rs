@@ -76,7 +76,7 @@ impl BodyChecker<'_> {
         fold::string(s, span)
     }
 
-    /// `$1`: an integer where the text is one, else a string; zero where there is none.
+    /// `$1`: an integer if the text is one, otherwise a string; zero if it is missing.
     fn param(&mut self, n: u32, span: Span) -> Expr {
         let text = self.param_text(n).unwrap_or_default();
         if text.is_empty() {
@@ -122,7 +122,7 @@ impl BodyChecker<'_> {
         Expr { kind: ExprKind::Tuple(values.into_iter().map(|(_, e)| e).collect()), ty, span }
     }
 
-    /// A map's key, from what stands between the brackets.
+    /// The key of a map, from the expressions between the brackets.
     pub fn key_value(&mut self, key: &[ast::Expr], span: Span) -> Expr {
         let key = match key {
             [one] => self.stored(one),
@@ -138,7 +138,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Notes a use of a map with or without key; the key comes back in the map's key type.
+    /// Records the use of a map with or without a key. The result is the key, converted to the map's key type.
     pub fn use_key(&mut self, name: &str, key: Option<Expr>, span: Span) -> Option<Expr> {
         let weak = key.as_ref().map_or(Weak::No, |key| self.weakness(key));
         let found = self.maps.found(name, span);
@@ -183,7 +183,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Notes that a map is referred to; says so when nothing is ever assigned to it.
+    /// Records a reference to a map, and reports a map that is never assigned.
     pub fn use_map(&mut self, name: &str, span: Span) -> MapId {
         self.maps.found(name, span);
         if self.maps.value(name).ty == Type::Void && !self.maps.is_set(name) {
@@ -368,7 +368,7 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// What stepping gives, and how far one step goes.
+    /// The type of an increment's result, and the size of a step.
     fn step_type(&mut self, ty: &Type, span: Span) -> Option<(Type, i64)> {
         match ty {
             Type::Void => None,

@@ -9,7 +9,7 @@ use crate::diag::Span;
 use crate::syntax::ast::BinOp;
 use crate::types::{Int, Type};
 
-/// A literal integer as a script writes it: of the smallest signed type that holds it, else `uint64`.
+/// A literal integer in a script: its type is the smallest signed one that holds it, or else `uint64`.
 pub fn literal(n: u64, span: Span) -> Expr {
     match i64::try_from(n) {
         Ok(n) => signed(n, span),
@@ -31,7 +31,7 @@ pub fn signed(n: i64, span: Span) -> Expr {
     Expr { kind: ExprKind::Int(n as u64), ty: Type::int(bytes), span }
 }
 
-/// A constant of the smallest unsigned type that fits: what `sizeof` gives.
+/// A constant with the smallest unsigned type that holds it, as for `sizeof`.
 pub fn unsigned(n: u32, span: Span) -> Expr {
     let bytes = if n <= u8::MAX.into() {
         1
@@ -53,7 +53,7 @@ pub fn string(s: &[u8], span: Span) -> Expr {
     Expr { kind: ExprKind::Str(Rc::from(s)), ty: Type::Str(s.len() as u32 + 1), span }
 }
 
-/// A constant of a record made of numbers, bools and strings, from its bytes.
+/// A constant record of numbers, bools and strings, from its bytes.
 pub fn from_bytes(bytes: &[u8], ty: &Type, span: Span) -> Expr {
     let Type::Record(record) = ty else { return Expr { kind: ExprKind::Tuple(Vec::new()), ty: Type::Void, span } };
     let values = record.fields.iter().map(|f| {
@@ -109,7 +109,7 @@ pub fn is_literal(e: &Expr) -> bool {
     matches!((&e.kind, &e.ty), (ExprKind::Int(_), Type::Int(_)))
 }
 
-/// The number that a literal is, and not what a type has made of it.
+/// The number of a literal, regardless of its type.
 pub fn number(e: &Expr) -> Option<i128> {
     match (&e.kind, &e.ty) {
         (ExprKind::Int(n), Type::Int(i)) if i.signed => Some((*n as i64).into()),
@@ -118,7 +118,7 @@ pub fn number(e: &Expr) -> Option<i128> {
     }
 }
 
-/// A literal that is this number; none where 64 bits do not hold it.
+/// The literal for this number; none if it does not fit in 64 bits.
 pub fn of_number(n: i128, span: Span) -> Option<Expr> {
     match (i64::try_from(n), u64::try_from(n)) {
         (Ok(n), _) => Some(signed(n, span)),

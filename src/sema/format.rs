@@ -43,7 +43,8 @@ impl BodyChecker<'_> {
         }
     }
 
-    /// Where a conversion shows decimals, a quotient is sent as its two numbers: the kernel knows integers only.
+    /// If a conversion prints decimals, the two numbers of a quotient are sent, because the kernel computes with integers
+    /// only.
     pub fn fractions(&mut self, at: usize, given: &mut Given, args: &[ast::Arg]) {
         let Some(CallArg::Value(literal)) = given.args.get(at) else { return };
         let Some(Ok(pieces)) = fold::text(literal).map(format::parse) else { return };

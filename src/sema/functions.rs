@@ -25,7 +25,7 @@ pub struct Callee {
     pub index: usize,
     /// Its first call.
     pub used: Span,
-    /// What is given, by parameter.
+    /// The arguments, by parameter.
     pub params: Vec<Merged>,
     /// What is returned.
     pub result: Merged,
@@ -77,7 +77,7 @@ pub struct EnclosingFunction<'a> {
     pub of: &'a ast::Function,
     /// Where it is called.
     pub used: Span,
-    /// What it returns: as declared, or what the pass before made of an open type. None when that means nothing.
+    /// The result type: as declared, or what the previous pass inferred for an open type. None if it is invalid.
     returns: Option<Type>,
     /// Was that declared in full?
     fixed: bool,
@@ -325,8 +325,8 @@ fn stops(body: &[hir::Stmt]) -> bool {
     found
 }
 
-/// Checks functions that no probe calls, as if the first probe did: they may be wrong in themselves. With what is wrong comes
-/// whether anything is new.
+/// Checks functions that no probe calls, as if the first probe called them, to find their errors. The result tells whether
+/// the types changed.
 pub fn check_unused(
     env: &CheckContext,
     maps: &mut Maps,

@@ -20,7 +20,7 @@ pub type VarId = usize;
 pub struct Script {
     /// All maps, in order of name.
     pub maps: Vec<Map>,
-    /// In order of declaration; sites whose bodies came out equal share one.
+    /// In order of declaration. Sites with equal bodies share one.
     pub probes: Vec<Probe>,
 }
 
@@ -35,7 +35,7 @@ pub struct Map {
     pub value: Type,
     /// Entries (1 for a scalar).
     pub max_entries: u32,
-    /// It is the script that says how many: it means to have them.
+    /// The script declares the number of its elements, so it is likely to use all of them.
     pub sized: bool,
     /// Evict the least recently used instead of refusing when full.
     pub lru: bool,
@@ -71,7 +71,7 @@ pub type FunctionId = usize;
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// The first so many variables are its parameters.
+    /// The first of them are its parameters.
     pub params: usize,
     /// Scratch variables.
     pub vars: Vec<Var>,
@@ -85,7 +85,7 @@ pub struct Function {
     pub span: Span,
 }
 
-/// A scratch variable; block scope is resolved, so each declaration is one of these.
+/// A variable in scratch memory. Block scope is resolved, so each declaration is a separate variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Var {
     /// With its `$`.
@@ -116,7 +116,7 @@ pub enum StmtKind {
     SetMap {
         /// Which map.
         map: MapId,
-        /// Of the map's key type; none for a scalar.
+        /// The key, of the map's key type; none for a scalar map.
         key: Option<Expr>,
         /// Of the map's value type.
         value: Expr,
@@ -139,7 +139,7 @@ pub enum StmtKind {
         /// Else.
         otherwise: Vec<Stmt>,
     },
-    /// The body, so many times over (`unroll`).
+    /// The body, repeated this often (`unroll`).
     Repeat {
         /// Literal count.
         times: u32,
@@ -207,7 +207,7 @@ pub enum ExprKind {
     ReadAgg(MapId, Option<Box<Expr>>),
     /// Something the probe kind loads: `args.x`, `arg0`, `retval`, `ctx`.
     Context(ArgRef),
-    /// A member of what `base` is: a [`Type::Struct`] (behind an address), a [`Type::Record`], or a tuple's element.
+    /// A member of `base`: of a [`Type::Struct`] (behind an address), of a [`Type::Record`], or an element of a tuple.
     Field(Box<Expr>, Rc<Field>),
     /// What a pointer leads to: an lvalue for structs and arrays, a read for scalars and strings.
     Deref(Box<Expr>, Space),
@@ -278,14 +278,14 @@ pub enum CallArg {
     Map(MapId),
     /// A map's element by reference (`delete(@m[k])`, `print(@hist[k])`).
     Element(MapId, Expr),
-    /// A bare word that the row gives a meaning (`monotonic`, `perf`).
+    /// A bare word that has a meaning for the row (`monotonic`, `perf`).
     Word(String),
     /// A type.
     Type(Type),
 }
 
 impl Call {
-    /// The literal or word given as argument `i`.
+    /// The literal or word in argument `i`.
     pub fn literal(&self, i: usize) -> Option<Lit> {
         match self.args.get(i)? {
             CallArg::Value(Expr { kind: ExprKind::Int(n), .. }) => Some(Lit::Int(*n as i64)),
@@ -295,7 +295,7 @@ impl Call {
         }
     }
 
-    /// The bare word given as argument `i`.
+    /// The bare word in argument `i`.
     pub fn word(&self, i: usize) -> Option<String> {
         match self.args.get(i)? {
             CallArg::Word(w) => Some(w.clone()),
@@ -342,7 +342,7 @@ pub fn visit_within<'a>(stmts: &'a [Stmt], see: &mut dyn FnMut(Node<'a>, Around)
 /// What is around a piece of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
-    /// How often its code will stand in the program.
+    /// How often the program will contain its code.
     pub times: u64,
     /// The loops that it is in.
     pub loops: u32,
@@ -392,7 +392,7 @@ fn walk<'a>(stmts: &'a [Stmt], around: Around, see: &mut dyn FnMut(Node<'a>, Aro
     }
 }
 
-/// How large the code of statements will be, as far as their number tells.
+/// The estimated size of the code of statements, from their number.
 pub fn weight(stmts: &[Stmt]) -> u64 {
     let mut sum: u64 = 0;
     visit_within(stmts, &mut |_, around| sum = sum.saturating_add(around.times));

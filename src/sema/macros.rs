@@ -20,13 +20,13 @@ pub struct Frame {
     pub scopes: Vec<Vec<(String, VarId)>>,
     /// The script's maps by the names that parameters give them.
     maps: BTreeMap<String, String>,
-    /// What expression parameters stand for.
+    /// The expressions that parameters stand for.
     args: BTreeMap<String, Rc<ast::Arg>>,
-    /// The macro in use, and where it is used; none for the probe itself.
+    /// The macro being expanded, and the place of its use; none for the probe itself.
     pub usage: Option<(String, Span)>,
     /// Its definition's name.
     of: Option<ast::Ident>,
-    /// For a builtin's macro: the place in the script, which stands for all that is in it.
+    /// For a builtin's macro: its place in the script, which replaces all places in its body.
     pub library: Option<Span>,
     /// Where it is used from.
     caller: Option<Box<Frame>>,
@@ -70,8 +70,8 @@ impl BodyChecker<'_> {
         self.env.function(name).filter(|_| self.frame.library.is_none())
     }
 
-    /// The script's own macros of this name; a builtin's macro does not see them. As in C, the name of a `#define` means something
-    /// else within it.
+    /// The script's macros with this name, which a builtin's macro does not see. As in C, the name of a `#define` has another
+    /// meaning within its own expansion.
     fn own_macros<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b ast::Macro> {
         let visible = self.frame.library.is_none();
         let of_c = is_of_c(self.env, name);
@@ -89,7 +89,7 @@ impl BodyChecker<'_> {
         self.frame.maps.get(name).cloned().unwrap_or_else(|| name.to_string())
     }
 
-    /// What a bare word stands for, when it is a parameter of the macro in use.
+    /// The expression for a bare word, if the word is a parameter of the current macro.
     pub fn substitute(&self, name: &str) -> Option<Rc<ast::Arg>> {
         self.frame.args.get(name).cloned()
     }
@@ -187,8 +187,8 @@ impl BodyChecker<'_> {
     }
 }
 
-/// The macro that fits a use best, the script's own before a builtin's; and one that takes variables and maps by reference
-/// before one that takes expressions.
+/// The best match among macros: the script's before those of builtins, and those with parameters by reference before those
+/// with expressions.
 fn fitting<'a>(env: &CheckContext<'a>, own: bool, name: &str, args: &[ast::Arg]) -> Option<&'a ast::Macro> {
     let by_reference = |m: &&ast::Macro| m.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
     let fit = |m: &&ast::Macro| m.name.name == name && fits(&m.params, args);
@@ -196,7 +196,7 @@ fn fitting<'a>(env: &CheckContext<'a>, own: bool, name: &str, args: &[ast::Arg])
     found.or_else(|| env.library.iter().filter(fit).max_by_key(by_reference))
 }
 
-/// Where the script defines a name: `#define` comes before `macro`.
+/// The script's definition of a name: `#define` takes precedence over `macro`.
 fn own<'w, 'a>(env: &'w CheckContext<'a>, name: &str) -> &'w [&'a ast::Macro] {
     if is_of_c(env, name) { &env.defines } else { &env.macros }
 }
@@ -225,7 +225,7 @@ fn form(m: &ast::Macro) -> String {
     format!("`{}({})`", m.name.name, m.params.iter().map(param).collect::<Vec<_>>().join(", "))
 }
 
-/// Two macros that no use could tell apart.
+/// Two macros that no use could distinguish.
 pub fn duplicates(macros: &[&ast::Macro], report: &mut Vec<Diagnostic>) {
     let kind = |p: &MacroParam| std::mem::discriminant(p);
     for (i, m) in macros.iter().enumerate() {

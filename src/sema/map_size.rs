@@ -10,7 +10,7 @@ use crate::syntax::ast::{self, UnOp};
 use crate::system::{CMacro, machine::constants};
 use crate::types::Type;
 
-/// Names may stand for names so many times: who defines one by itself is told where it is used.
+/// Limit on names that refer to names. A circular definition is reported where it is used.
 const DEEPEST: u32 = 32;
 
 /// The value of `e`, where numbers, parameters, constants of C, macros without parameters and operators make it up.

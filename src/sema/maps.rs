@@ -48,10 +48,10 @@ pub struct Declared {
     pub span: Span,
 }
 
-/// Where a given map got its types: nowhere in this script.
+/// The origin of the types of a predefined map, which is not in this script.
 pub const EARLIER: Span = Span { source: u16::MAX, start: 0, end: 0 };
 
-/// The type with strings of at least so many bytes, and integers of eight.
+/// The type with strings of at least this many bytes, and with 8-byte integers.
 fn roomy(ty: &Type, room: u32) -> Type {
     match ty {
         Type::Str(n) => Type::Str(*n.max(&room)),
@@ -72,7 +72,7 @@ fn roomy(ty: &Type, room: u32) -> Type {
     }
 }
 
-/// A given map keeps the types that it has.
+/// A predefined map keeps its types.
 fn disagrees(given: &hir::Map, found: &Found) -> Option<Diagnostic> {
     let (key, value) = (given.key.clone().unwrap_or(Type::Void), &given.value);
     let (what, had, has) = match (*value == found.value.ty, key == found.key.ty) {
@@ -101,17 +101,17 @@ pub struct Maps {
     room: u32,
 }
 
-/// A map that outlives its script has room for strings of so many bytes.
+/// A map that outlives its script has strings of this capacity.
 const ROOM: u32 = 64;
 
 impl Maps {
-    /// No maps but what is declared, and what is given.
+    /// No maps except for declared and predefined ones.
     pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], settings: &Settings) -> Self {
         let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
         Self { declared, given, room: if settings.shares_maps { ROOM } else { 0 }, ..Self::default() }
     }
 
-    /// What is known of a given map before anything uses it.
+    /// The initial types of a predefined map.
     fn beforehand(&self, name: &str) -> Option<Found> {
         let map = self.given.get(name)?;
         let settled = |ty: &Type| Merged { ty: ty.clone(), weak: Weak::No, span: EARLIER };
@@ -152,7 +152,7 @@ impl Maps {
         self.next.entry(name.to_string()).or_insert_with(|| Found::new(span))
     }
 
-    /// What is known of a map: by the pass before, else by this one.
+    /// The type of a map: from the previous pass, or else from this one.
     pub fn get(&self, name: &str) -> Option<&Found> {
         self.known.get(name).filter(|f| f.value.ty != Type::Void).or_else(|| self.next.get(name)).or_else(|| self.known.get(name))
     }

@@ -54,11 +54,11 @@ pub fn check(script: &ast::Script, sys: &dyn TargetInfo, settings: &Settings) ->
     check_with(script, sys, settings, &Tables::REAL, &[])
 }
 
-/// The same for a script that finds these maps when it starts: it may use them without assigning them, and none of them may get
-/// another type. They are part of the result where the script uses them.
+/// Like [`check`], for a script that finds these maps when it starts. It may use them without assigning them, and cannot
+/// change their types. The maps that the script uses are part of the result.
 ///
 /// # Errors
-/// As for [`check`]. What refers to such a map's first use has a span in the source [`EARLIER`].
+/// As for [`check`]. The span of such a map's first use is in the source [`EARLIER`].
 pub fn check_among(
     script: &ast::Script,
     sys: &dyn TargetInfo,
@@ -94,7 +94,7 @@ pub(crate) struct CheckContext<'a> {
     library: &'a [ast::Macro],
     /// The C part's `#define`s that are expressions.
     defines: Vec<&'a ast::Macro>,
-    /// A body was too large to be checked, which has been told.
+    /// A body is too large to check, which was reported.
     exhausted: Cell<bool>,
 }
 
@@ -202,7 +202,7 @@ fn check_with(
     if diags.failed() { Err(diags) } else { Ok((hir::Script { maps: map_table, probes }, diags)) }
 }
 
-/// What a kernel with short keys says of this map's.
+/// An error for kernels that do not support keys of this length.
 fn key_too_long(map: &hir::Map) -> Option<Diagnostic> {
     let size = map.key.as_ref().map_or(0, Type::size);
     let message = format!("the key of `{}` has {size} bytes; this kernel accepts at most {SHORT_KEY}", map.name);
@@ -210,8 +210,8 @@ fn key_too_long(map: &hir::Map) -> Option<Diagnostic> {
     (size > SHORT_KEY).then(|| Diagnostic::error("key-too-long", map.span, message).help(help))
 }
 
-/// What is imported comes before what imports it; with the `end` probes it is the other way round, so that a script may use to the
-/// end what another one set up.
+/// Imported probes precede those of the importing script, except for `end` probes, so that a script can use what it imports
+/// to the end.
 fn last_imported_last(probes: &mut Vec<hir::Probe>) {
     let is_end = |p: &hir::Probe| p.sites.iter().any(|s| matches!(s.attach, Attach::End));
     let (ends, mut rest): (Vec<hir::Probe>, Vec<hir::Probe>) = std::mem::take(probes).into_iter().partition(is_end);
@@ -226,7 +226,7 @@ fn last_imported_last(probes: &mut Vec<hir::Probe>) {
     *probes = rest;
 }
 
-/// Variables that are assigned only from themselves (`let $x; $x = $x;`), where nothing else is wrong.
+/// Reports variables that are assigned only from themselves (`let $x; $x = $x;`), if there are no other errors.
 fn circular(job: &Job, bodies: &[Checked], diags: &mut Vec<Diagnostic>) {
     let unknown = bodies.iter().flat_map(|b| &b.state.vars).find(|v| v.set && v.fixed.is_none() && v.merged.ty == Type::Void);
     if let (Some(v), false) = (unknown, failed(diags)) {
@@ -239,11 +239,11 @@ fn failed(diags: &[Diagnostic]) -> bool {
     diags.iter().any(|d| d.severity == Severity::Error)
 }
 
-/// Codes of what was asked of a script and does not suit it, or of what it says itself: all else may follow from it.
+/// Codes of errors that may cause others: mismatches of requests and the script, and the script's own assertions.
 pub const DECISIVE: &[&str] = &["unknown-option", "bad-option", "assertion"];
 
-/// Where there is something decisive, that alone, each once: the code that it leaves out defines maps and variables that the rest
-/// is then missing.
+/// Keeps only decisive errors, if there are any, and each once: code that they exclude defines maps and variables that the
+/// rest then lacks.
 fn decisive(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
     if diags.iter().any(|d| DECISIVE.contains(&d.code)) {
         let mut said: Vec<(&str, String)> = Vec::new();
@@ -256,7 +256,7 @@ fn decisive(mut diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
     diags
 }
 
-/// In order of place; what was said of a place for one site is not said again for another.
+/// Sorts diagnostics by severity and place, and removes duplicates that several sites cause.
 fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     diags.sort_by_key(|d| (d.severity == Severity::Warning, d.span.source, d.span.start));
     let mut kept: Vec<Diagnostic> = Vec::new();
@@ -278,7 +278,7 @@ fn tidy(mut diags: Vec<Diagnostic>) -> Diagnostics {
     Diagnostics(kept)
 }
 
-/// One program for sites whose bodies came out equal, where the mechanism can tell them apart.
+/// Merges the programs of sites with equal bodies, if the mechanism can distinguish the sites.
 fn merge_sites(job: &Job, bodies: &[Checked], env: &Env, probes: &mut Vec<hir::Probe>) {
     // The new probes by their body and what else their sites have in common.
     let mut homes: HashMap<(usize, Shared), usize> = HashMap::new();

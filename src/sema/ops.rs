@@ -225,7 +225,7 @@ impl BodyChecker<'_> {
         e.ty.as_int().is_some_and(|i| i.signed) && !self.is_weak(e)
     }
 
-    /// The 64-bit type in which two integers meet. What is weak takes the other's sign; two such are signed.
+    /// The common 64-bit type of two integers. A weak sign yields to the other; two weak ones are signed.
     fn wide(&self, a: &Expr, b: &Expr, minus: bool) -> Type {
         let weak = self.is_weak(a) && self.is_weak(b);
         if minus || weak || self.signed(a) || self.signed(b) { Type::I64 } else { Type::U64 }

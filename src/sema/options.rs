@@ -50,7 +50,7 @@ fn literal(arg: &ast::Arg) -> Fact {
     }
 }
 
-/// Looks at all declarations together: do those of one option agree, and is each option that was given declared?
+/// Checks all declarations together: declarations of the same option must agree, and each given option must be declared.
 pub fn settle(uses: &mut Vec<ScriptOption>, script: &ast::Script, settings: &Settings, diags: &mut Vec<Diagnostic>) {
     uses.sort_by_key(|o| (o.span.source, o.span.start));
     let mut known: Vec<ScriptOption> = Vec::new();

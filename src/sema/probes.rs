@@ -24,7 +24,8 @@ pub struct Job<'a> {
     pub sites: Vec<ProbeSite>,
     /// For each site, which of `contexts` it has.
     pub context_of: Vec<usize>,
-    /// What is distinct among the sites' contexts, as far as the body can tell, with a site of each: the one of the longest name.
+    /// The distinct contexts among the sites, as far as they matter to the body, with a site for each: the one with the
+    /// longest name.
     pub contexts: Vec<(usize, Context)>,
 }
 
@@ -105,7 +106,7 @@ fn wanted(site: &ProbeSite, mode: Mode) -> bool {
     }
 }
 
-/// What is told of tests and benchmarks is told by their names.
+/// Results of tests and benchmarks appear under their names.
 fn same_names(jobs: &[Job], diags: &mut Vec<Diagnostic>) {
     let mut seen: BTreeMap<&str, &ProbeSite> = BTreeMap::new();
     for site in jobs.iter().flat_map(|j| &j.sites).filter(|s| matches!(s.attach, Attach::Trial { .. })) {
@@ -184,8 +185,7 @@ fn expand_point(
     Ok(sites)
 }
 
-/// An option in an attach point may be a list, commas between what each is to stand there for itself (within quotes they part
-/// nothing): the settings as they are for each.
+/// An option in an attach point may be a list, separated by commas (except within quotes): the settings for each element.
 fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], settings: &'s Settings) -> Vec<Cow<'s, Settings>> {
     let mut all = vec![Cow::Borrowed(settings)];
     let named = |o: &&ScriptOption| {
@@ -214,7 +214,7 @@ fn ends_name(after: &str) -> bool {
     !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// What stands between commas, which do not count within quotes; nothing of what is empty.
+/// The nonempty parts between commas. Commas within quotes do not separate.
 fn listed(text: &str) -> Vec<String> {
     let mut open = false;
     let parts = text.split(|c: char| {
@@ -251,8 +251,8 @@ fn expand_given(point: AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Pr
     named(kind.expand(&point, env)?, &point)
 }
 
-/// Sites of every kind that the pattern of kinds matches, those left out for which the rest makes no sense: kinds within
-/// binaries where there is one (`-p`, or a path), else the kernel's.
+/// The sites of all kinds that match a pattern of kinds. Kinds to which the other parts do not apply are omitted: the kinds
+/// in binaries if there is one (`-p`, or a path), otherwise those of the kernel.
 fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<ProbeSite>, Diagnostic> {
     let Some((provider, rest)) = point.segments.split_first() else { return Ok(Vec::new()) };
     let pattern = provider.text.to_ascii_lowercase();
@@ -277,7 +277,7 @@ fn any_kind(point: &AttachPoint, env: &Env, tables: &Tables) -> Result<Vec<Probe
     Ok(sites)
 }
 
-/// Sites of a point, which must be some, by the name that the script gives them.
+/// The sites of an attach point, of which there must be at least one, under the names that the script uses.
 fn named(mut sites: Vec<ProbeSite>, point: &AttachPoint) -> Result<Vec<ProbeSite>, Diagnostic> {
     if sites.is_empty() {
         return Err(no_match(point));
@@ -301,8 +301,8 @@ fn no_match(point: &AttachPoint) -> Diagnostic {
     d.help(format!("`rbt -l '{around}:*'` lists what is available"))
 }
 
-/// Puts positional parameters in place of `$1`, and the script's options in place of `$name`, in unquoted parts. What is put in
-/// may have colons. Nothing where an option is empty or 0: such an attach point is not wanted.
+/// Substitutes positional parameters for `$1` and the script's options for `$name`, in unquoted parts. The substituted text
+/// may contain colons. The result is nothing if an option is empty or 0, which disables the attach point.
 fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings, diags: &mut Vec<Diagnostic>) -> Option<AttachPoint> {
     let mut segments = Vec::new();
     for segment in &point.segments {
@@ -421,7 +421,7 @@ fn needs(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> Needs {
     n
 }
 
-/// Might a `comptime` ask what only one site knows? Told from the words of the probe, and of all macros and functions.
+/// May a `comptime` condition depend on the site? The words of the probe and of all macros and functions decide.
 fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> bool {
     let (mut comptime, mut asks) = (false, false);
     let mut each = |e: &ast::Expr| {
@@ -442,7 +442,7 @@ fn asks_its_site(probe: &ast::Probe, world: &CheckContext, tables: &Tables) -> b
     comptime && asks
 }
 
-/// The part of a site that rows may look at while they are checked: its kind, and the binary it is in or what it goes through.
+/// The properties of a site that rows may use during checking: its kind, and its binary or the objects that it visits.
 fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
     a.kind.names() == b.kind.names() && a.attach.binary() == b.attach.binary() && a.attach.objects() == b.attach.objects()
 }

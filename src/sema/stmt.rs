@@ -148,7 +148,7 @@ impl BodyChecker<'_> {
         out.push(Stmt { kind, span });
     }
 
-    /// A body so many times: written out, or where that would be too long a loop, which means the same.
+    /// A repeated body: copies of it, or if that would be too long, an equivalent loop.
     fn repeated(&mut self, times: u32, body: Vec<Stmt>, span: Span) -> StmtKind {
         if u64::from(times).saturating_mul(weight(&body)) <= MOST_UNROLLED {
             return StmtKind::Repeat { times, body };
@@ -502,7 +502,7 @@ pub fn has_effect(e: &Expr) -> bool {
     }
 }
 
-/// May it divide by zero, which is told at run time?
+/// May it divide by zero, which is reported at run time?
 fn divides(e: &Expr) -> bool {
     let mut found = false;
     e.visit(&mut |n| {
@@ -513,7 +513,7 @@ fn divides(e: &Expr) -> bool {
     found
 }
 
-/// A variable-like builtin: takes nothing, gives a value.
+/// A builtin that works like a variable: it has no parameters and returns a value.
 fn is_plain(call: &super::hir::Call) -> bool {
     call.args.is_empty() && call.row.params.iter().all(|p| p.optional) && call.ty != Type::Void
 }

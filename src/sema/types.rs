@@ -35,13 +35,14 @@ use crate::types::{Agg, Deferred, Field, Int, Record, Space, Type};
 pub struct Merged {
     /// [`Type::Void`] while nothing is known.
     pub ty: Type,
-    /// What of it yields its sign to what comes.
+    /// The parts whose sign is weak.
     pub weak: Weak,
     /// The use that decided the type first.
     pub span: Span,
 }
 
-/// Does a value's sign yield to what it meets? That of a literal does which is not negative, and of what has held nothing else.
+/// Does the sign of a value yield to the other operand's? It does for nonnegative literals, and for variables that have held
+/// nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weak {
     No,
@@ -66,7 +67,7 @@ impl From<bool> for Weak {
     }
 }
 
-/// What `sizeof` says, and where such a thing may begin.
+/// The result of `sizeof`, and the alignment.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub bytes: u32,
@@ -162,7 +163,7 @@ pub fn of_pointers(elem: &Type) -> bool {
     }
 }
 
-/// The type that holds values of both, if there is one.
+/// The type that holds values of both, if one exists.
 pub fn merge(a: &Type, b: &Type) -> Option<Type> {
     match (a, b) {
         (x, y) if x == y => Some(x.clone()),
@@ -197,10 +198,10 @@ pub fn merge(a: &Type, b: &Type) -> Option<Type> {
     }
 }
 
-/// Values that one may be made of.
+/// Maximum number of values that a tuple may consist of.
 const MOST_VALUES: usize = 1024;
 
-/// Of how many values one of this type is made.
+/// The number of values in a value of this type.
 fn values_in(ty: &Type) -> usize {
     match ty {
         Type::Tuple(parts) => parts.iter().map(values_in).sum(),
@@ -231,7 +232,7 @@ pub fn record_of(fields: Vec<(String, Type)>) -> Type {
     Type::Record(Arc::new(Record { name: String::new(), size, fields }))
 }
 
-/// Pointers to these may stand for each other.
+/// Pointers to these types are interchangeable.
 pub fn same_target(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Ptr(x, _), Type::Ptr(y, _)) => same_target(x, y),
@@ -249,8 +250,8 @@ fn merge_ints(a: Int, b: Int) -> Int {
     Int { bytes: s.bytes.max(u.bytes * 2).min(8), signed: true }
 }
 
-/// The same type with pointers of unknown space led into `space`. What is in user space leads there: where a kernel's types do
-/// not say so, they are taken for pointers of its own.
+/// The same type with pointers of unknown address space in `space`. Pointers in user memory point to user memory: if the
+/// kernel's types do not say so, they count as kernel pointers.
 pub fn in_space(ty: Type, space: Space) -> Type {
     match ty {
         Type::Ptr(to, Space::Kernel) if space == Space::User => Type::Ptr(Box::new(in_space(*to, space)), space),
@@ -376,7 +377,7 @@ impl BodyChecker<'_> {
         length
     }
 
-    /// What `sizeof` says of its argument.
+    /// The size of `sizeof`'s argument.
     pub fn size_of_arg(&mut self, arg: &ast::Arg) -> Option<Size> {
         if let ast::Arg::Expr(e) = arg {
             match &e.kind {
@@ -459,7 +460,7 @@ impl BodyChecker<'_> {
         Expr { kind: ExprKind::Tuple(parts.into_iter().map(|(_, e)| e).collect()), ty, span }
     }
 
-    /// An aggregation of unsigned numbers is told apart where its result shows the sign: `usum_t`.
+    /// An aggregation of unsigned numbers has a separate name if its result shows the sign: `usum_t`.
     fn full_type(&self, ty: &Type) -> String {
         let unsigned = ty.aggregation().filter(|agg| !agg.signed && agg.params.is_empty()).is_some_and(|agg| {
             let Some(Lower::Aggregate(row)) = (self.env.tables.row)(&agg.function).map(|r| &r.lower) else { return false };
@@ -532,7 +533,7 @@ impl BodyChecker<'_> {
         found
     }
 
-    /// Adds why there are no types of the kernel or of the traced binary, when some are missing.
+    /// Adds the reason for missing types of the kernel or of the traced binary.
     pub fn explain_types(&self, d: Diagnostic) -> Diagnostic {
         let own = || self.env.sys.types_missing_in_binary(self.site.attach.binary()?);
         match own().or_else(|| self.env.sys.types_missing()) {
