@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Builtin] = &[
     name_of(
         "strerror",
         &[Param::new("error", Accepts::Int)],
-        "Returns the description of an error number, as strerror(3) does. It ignores the sign.",
+        "Returns the description of an error number, in bpftrace's words. It ignores the sign.",
         "tracepoint:syscalls:sys_exit_openat /args.ret < 0/ { @[strerror(args.ret)] = count(); }",
         |e, u, args| {
             let n = error_number(e, args);
@@ -221,9 +221,35 @@ fn look_up<'c>(
     Operand::mem(u.ty.clone(), e.offset_by(names, by))
 }
 
+/// Errors that bpftrace describes in other words than the C library, by number.
+const OTHER_WORDS: &[(usize, &str)] = &[
+    (5, "I/O error"),
+    (9, "Bad file number"),
+    (11, "Try again (operation would block)"),
+    (12, "Out of memory"),
+    (18, "Cross-device link"),
+    (23, "File table overflow"),
+    (25, "Not a typewriter"),
+    (33, "Math argument out of domain of func"),
+    (34, "Math result not representable"),
+    (35, "Resource deadlock would occur"),
+    (37, "No record locks available"),
+    (38, "Invalid system call number"),
+    (40, "Too many symbolic links encountered"),
+    (74, "Not a data message"),
+    (84, "Illegal byte sequence"),
+    (95, "Operation not supported on transport endpoint"),
+    (102, "Network dropped connection because of reset"),
+    (122, "Quota exceeded"),
+    (125, "Operation Canceled"),
+];
+
 /// The C library's text for an error; none for a number that it does not know.
 #[allow(unsafe_code)] // only the C library has the texts
 fn error(n: usize) -> Option<String> {
+    if let Ok(at) = OTHER_WORDS.binary_search_by_key(&n, |(n, _)| *n) {
+        return OTHER_WORDS.get(at).map(|(_, text)| (*text).to_string());
+    }
     let mut buffer = [0 as libc::c_char; 256];
     // SAFETY: the buffer is as long as is said, and the text that is put there ends in NUL
     let text = unsafe {

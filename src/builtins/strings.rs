@@ -193,8 +193,9 @@ fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
         return Ok(Type::Str(literal_length(f, most)?.map_or(most, |n| n.saturating_add(1).min(most)).max(1)));
     }
     let length = literal_length(f, most)?;
-    if let (Some(text), Some(n)) = (f.text(0), length) {
-        return Ok(Type::Str((n.min(u32::try_from(text.len()).unwrap_or(n))).saturating_add(1)));
+    if let Some(text) = written(f).filter(|_| f.args.len() < 2 || length.is_some()) {
+        let size = u32::try_from(text.len()).unwrap_or(most);
+        return Ok(Type::Str(length.map_or(size, |n| n.min(size)).saturating_add(1)));
     }
     let room = match f.args.first().map(|a| &a.ty) {
         Some(Type::Str(cap)) if f.args.len() < 2 => return Ok(Type::Str(*cap)),
@@ -209,9 +210,15 @@ fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
 
 /// What is made of a literal, as of `$1`, is one.
 fn known_text(f: &CallInfo) -> Option<Lit> {
-    let text = f.text(0)?;
+    let text = written(f)?;
     let length = if f.args.len() > 1 { usize::try_from(f.int(1)?).ok()? } else { text.len() };
-    Some(Lit::Str(text.get(..length).unwrap_or(text).to_vec()))
+    Some(Lit::Str(text.get(..length).unwrap_or(&text).to_vec()))
+}
+
+/// A literal's text: of an integer, which is no address, its digits.
+fn written(f: &CallInfo) -> Option<Vec<u8>> {
+    let number = || f.args.first().filter(|a| matches!(a.ty, Type::Int(_))).and_then(|_| f.int(0)).map(|n| n.to_string().into_bytes());
+    f.text(0).map(<[u8]>::to_vec).or_else(number)
 }
 
 fn str_value<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Operand<'c> {

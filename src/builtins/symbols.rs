@@ -100,5 +100,6 @@ pub fn operand<'c>(e: &mut Builder<'_, 'c>, addr: IntValue<'c>, ty: &Type) -> Op
 
 fn shown(addr: u64, frame: Option<Frame>) -> Value {
     let known = frame.and_then(|f| f.in_module().or(f.symbol));
-    Value::Text(known.unwrap_or_else(|| format!("{addr:#x}")))
+    // as bpftrace writes it, without 0x for zero
+    Value::Text(known.unwrap_or_else(|| if addr == 0 { "0".into() } else { format!("{addr:#x}") }))
 }

@@ -115,6 +115,12 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          arguments print as `...`, in bpftrace as `void`.",
     ),
     (
+        "symbols: unknown addresses",
+        "A user address without a symbol prints as its file and its place there (libc.so.6+0x2a1c0), which is the same in every \
+         run. bpftrace prints the address in the process.",
+    ),
+    ("strstr()", "It returns -1 if the string does not occur, as documented. bpftrace returns the kernel's error number, -2."),
+    (
         "settings: use_blazesym, lazy_symbolication",
         "They have no effect. rbt has one symbolizer, and it records the mappings of processes while they live, so it finds \
          symbols after they end as well.",
