@@ -30,17 +30,7 @@ impl Preprocessor<'_> {
             open.guard = Guard::No;
         }
         match name.as_str() {
-            "include" | "include_next" | "import" => {
-                let header = open.lexer.header_name().or_else(|| {
-                    let line = self.line();
-                    self.computed_name(line)
-                });
-                self.line();
-                match header {
-                    Some((header, angled)) => self.include(&header, angled, name == "include_next", place),
-                    None => self.fault(place, "`#include` needs <name> or \"name\""),
-                }
-            }
+            "include" | "include_next" | "import" => self.include_line(name == "include_next", place),
             "define" => {
                 let mut lexer = match self.open.pop() {
                     Some(open) => open,
@@ -59,23 +49,12 @@ impl Preprocessor<'_> {
                 let Some(token) = line.first() else { return self.fault(place, format!("`#{name}` needs a name")) };
                 let defined = self.macro_of(token.sym).is_some();
                 self.unknown |= !defined && place.file == 0;
-                if let Some(open) = self.open.last_mut()
-                    && name == "ifndef"
-                    && first == Guard::Unknown
-                    && open.ifs.is_empty()
-                {
-                    open.guard = Guard::CgroupFilter(token.sym);
-                }
+                self.begin_guard(first, (name == "ifndef").then_some(token.sym));
                 self.begin_if(defined == (name == "ifdef"), place);
             }
             "if" => {
                 let line = self.line();
-                if let (Some(open), Some(guard)) = (self.open.last_mut(), not_defined(&self.names, &line))
-                    && first == Guard::Unknown
-                    && open.ifs.is_empty()
-                {
-                    open.guard = Guard::CgroupFilter(guard);
-                }
+                self.begin_guard(first, not_defined(&self.names, &line));
                 let holds = self.condition(line, place);
                 self.begin_if(holds, place);
             }
@@ -127,6 +106,29 @@ impl Preprocessor<'_> {
         }
     }
 
+    /// `#include`, or `#include_next`.
+    fn include_line(&mut self, next: bool, place: LexPosition) {
+        let Some(open) = self.open.last_mut() else { return };
+        let header = open.lexer.header_name().or_else(|| {
+            let line = self.line();
+            self.computed_name(line)
+        });
+        self.line();
+        match header {
+            Some((header, angled)) => self.include(&header, angled, next, place),
+            None => self.fault(place, "`#include` needs <name> or \"name\""),
+        }
+    }
+
+    /// An `#if` is about this name not being defined: the guard of the whole file, where nothing was before it.
+    fn begin_guard(&mut self, before: Guard, name: Option<Sym>) {
+        if let (Guard::Unknown, Some(name), Some(open)) = (before, name, self.open.last_mut())
+            && open.ifs.is_empty()
+        {
+            open.guard = Guard::Within(name);
+        }
+    }
+
     /// `#pragma once`: a guard by a name that nothing else has.
     fn once(&mut self, place: LexPosition) {
         let sym = self.names.sym(&format!("#once {}", place.file));
@@ -140,7 +142,7 @@ impl Preprocessor<'_> {
     fn close_guard(&mut self) {
         if let Some(open) = self.open.last_mut()
             && open.ifs.is_empty()
-            && let Guard::CgroupFilter(name) = open.guard
+            && let Guard::Within(name) = open.guard
         {
             open.guard = Guard::Closed(name);
         }

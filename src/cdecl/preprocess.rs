@@ -71,7 +71,7 @@ pub struct If {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Guard {
     Unknown,
-    CgroupFilter(Sym),
+    Within(Sym),
     Closed(Sym),
     No,
 }
@@ -312,7 +312,7 @@ impl<'a> Preprocessor<'a> {
                     match open.guard {
                         // something stands outside the guard
                         Guard::Unknown | Guard::Closed(_) => open.guard = Guard::No,
-                        Guard::CgroupFilter(_) | Guard::No => {}
+                        Guard::Within(_) | Guard::No => {}
                     }
                     return Some(token);
                 }

@@ -25,7 +25,7 @@ enum Wanted {
     Below(Vec<u32>),
     Not(Vec<u32>),
     Only(Vec<u32>),
-    CgroupFilter(Vec<u32>, Vec<u32>),
+    Between(Vec<u32>, Vec<u32>),
 }
 
 impl Wanted {
@@ -38,7 +38,7 @@ impl Wanted {
             Wanted::Below(v) => cut(v) < *v,
             Wanted::Not(v) => cut(v) != *v,
             Wanted::Only(v) => cut(v) == *v,
-            Wanted::CgroupFilter(from, to) => cut(from) >= *from && cut(to) <= *to,
+            Wanted::Between(from, to) => cut(from) >= *from && cut(to) <= *to,
         }
     }
 }
@@ -106,7 +106,7 @@ impl Exceptions {
                 let help = "write, for example, `>= 5.15`, `< 6.6`, `!= 6.1` or `5.10..6.1`; separate conditions by commas";
                 return Err((format!("`{one}` is not a condition on kernels"), help.into()));
             };
-            if let Wanted::CgroupFilter(from, to) = &wanted
+            if let Wanted::Between(from, to) = &wanted
                 && from > to
             {
                 let help = "write the older one first: `5.10..6.1`";
@@ -179,7 +179,7 @@ impl Exceptions {
 
 fn wanted(text: &str) -> Option<Wanted> {
     if let Some((from, to)) = text.split_once("..") {
-        return Some(Wanted::CgroupFilter(numbers(from.trim())?, numbers(to.trim())?));
+        return Some(Wanted::Between(numbers(from.trim())?, numbers(to.trim())?));
     }
     let digits = text.find(|c: char| c.is_ascii_digit())?;
     let (sign, number) = text.split_at_checked(digits)?;
