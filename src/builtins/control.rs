@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-/// A signal's name with its `SIG`; none for a number that is none.
+/// The name of a signal with `SIG`; none for an unknown number.
 pub(super) fn signal_name(number: i32) -> Option<String> {
     let found = SIGNALS.iter().find(|(_, n)| *n == number)?;
     Some(format!("SIG{}", found.0))

@@ -185,11 +185,11 @@ fn add_up<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>])
     e.atomic_add(e.offset(ptr, 8), one);
 }
 
-/// So often at most a value is put in a slot again that another processor was faster at. Each time the slot got a better one,
-/// from a program that had to come by anew, so in the end it has one that is better still.
+/// Maximum number of retries after another CPU has updated the slot. Each time the slot received a better value from another
+/// run of a program, so the final value is at least as good.
 const TRIES: u64 = 64;
 
-/// Slot: the value as [`rank`] has it, then whether there is one. Zero, which it is at first, has the lowest rank.
+/// Slot: the value in the form of [`rank`], then whether one exists. The initial zero has the lowest rank.
 fn keep_extreme<'c>(e: &mut Builder<'_, 'c>, slot: &Operand<'c>, args: &[Operand<'c>], largest: bool) {
     let (ptr, n) = (pointer(e, slot), number(e, args));
     let n = e.xor(n, e.int(rank(is_signed(&slot.ty), largest)));

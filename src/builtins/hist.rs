@@ -94,7 +94,7 @@ const fn log2_buckets(k: u32) -> u32 {
     1 + (1 << k) + ((64 - k) << k)
 }
 
-/// Index 0: negative; 1 + v: below 2^k; else the power above k, and the next k bits.
+/// Index 0: negative; 1 + v: below 2^k; otherwise the power above k, and the next k bits.
 fn log2_index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>, k: u64, signed: bool) -> IntValue<'c> {
     let of_positive = |e: &mut Builder<'_, 'c>| {
         let small = e.cmp(Cmp::Ult, v, e.int(1 << k));

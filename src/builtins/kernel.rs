@@ -67,7 +67,8 @@ pub(super) const ROWS: &[Builtin] = &[
     },
 ];
 
-/// The functions in which programs may ask for a path: `btf_allowlist_d_path` of kernel/trace/bpf_trace.c, the same since it is there.
+/// The functions in which programs may use paths: `btf_allowlist_d_path` of kernel/trace/bpf_trace.c, which has never
+/// changed.
 const HAVE_PATHS: &[&str] = &[
     "dentry_open",
     "filp_close",

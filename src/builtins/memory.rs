@@ -10,8 +10,8 @@ use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// What lies behind a perf event's context (include/linux/perf_event.h). Programs are shown `struct bpf_perf_event_data`
-/// (include/uapi/linux/bpf_perf_event.h), but only where they read it directly, through no variable.
+/// The layout behind a perf event's context (include/linux/perf_event.h). Programs see `struct bpf_perf_event_data`
+/// (include/uapi/linux/bpf_perf_event.h), but only if they read it directly, without a variable.
 const PERF_CONTEXT: &str = "bpf_perf_event_data_kern";
 /// Members that only the shown one has, and the way to them.
 const SHOWN_MEMBERS: &[(&str, &[&str])] = &[("sample_period", &["data", "period"]), ("addr", &["data", "addr"])];

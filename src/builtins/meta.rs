@@ -182,7 +182,7 @@ fn name(f: &CallInfo) -> String {
     String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned()
 }
 
-/// Does the kernel let a program of this site's type call a function of its own?
+/// Does the kernel allow a program of this site's type to call this kernel function?
 pub(super) fn may_call(f: &CallInfo, function: &str) -> bool {
     let ty = f.site.kind.program(f.site, &Env { sys: f.sys, settings: f.settings });
     // BPF_PROG_TYPE_… of include/uapi/linux/bpf.h

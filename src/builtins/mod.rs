@@ -50,7 +50,7 @@ pub struct Builtin {
     pub name: &'static str,
     /// In order; optional ones last.
     pub params: &'static [Param],
-    /// What it gives.
+    /// The result.
     pub returns: Returns,
     /// What the probe must offer.
     pub needs: ContextFeatures,
@@ -82,11 +82,11 @@ impl std::fmt::Debug for Builtin {
 pub struct Param {
     /// For messages and the man page.
     pub name: &'static str,
-    /// What may be given.
+    /// The accepted arguments.
     pub accepts: Accepts,
     /// May be left out.
     pub optional: bool,
-    /// May be given again and again (the last parameter only).
+    /// May be repeated (the last parameter only).
     pub rest: bool,
 }
 
@@ -101,7 +101,7 @@ impl Param {
         Self { optional: true, ..Self::new(name, accepts) }
     }
 
-    /// Any number of these, at the end.
+    /// Any number of these arguments at the end.
     pub const fn rest(name: &'static str, accepts: Accepts) -> Self {
         Self { optional: true, rest: true, ..Self::new(name, accepts) }
     }
@@ -120,13 +120,13 @@ pub enum Accepts {
     LitStr,
     /// A literal integer or a literal string.
     Literal,
-    /// An address: an integer or a pointer; a string or an array in memory gives its address.
+    /// An address: an integer or a pointer, or the address of a string or an array in memory.
     Addr,
     /// A pointer, an integer, a string or an array.
     StrOrAddr,
     /// The same, or a struct in which a language keeps text with its length.
     TextOrAddr,
-    /// Any value, as it is.
+    /// Any value, unchanged.
     Any,
     /// Any value that can be sent to user space and shown.
     Printable,
@@ -148,7 +148,7 @@ pub enum Accepts {
     Format,
 }
 
-/// What a builtin gives.
+/// The result of a builtin.
 pub enum Returns {
     /// Always this.
     Always(Type),
@@ -174,7 +174,7 @@ pub struct CallInfo<'a> {
     pub notes: RefCell<Notes>,
 }
 
-/// What a row says about a call besides its type.
+/// Facts about a call that a row records, in addition to its type.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     /// Facts that its code needs: offsets of members, addresses. They come back in [`CallSite::consts`].
@@ -196,10 +196,10 @@ pub struct Fact {
     pub lit: Option<Lit>,
     /// The map, when it is one or an element of one.
     pub map: Option<MapFact>,
-    /// The builtin that gives it, and the bare word that it was given.
+    /// The builtin that produced it, and the bare word in its argument.
     pub made_by: Option<(&'static str, Option<String>)>,
-    /// The probe's own argument or a part of what it points to, so that the verifier knows what it is. It does not of what
-    /// was read from memory or kept.
+    /// An argument of the probe, or a part of what it points to. The verifier knows the type of these, but not of values that
+    /// were read from memory or stored.
     pub handed: bool,
 }
 
@@ -242,7 +242,7 @@ impl CallInfo<'_> {
         }
     }
 
-    /// The literal integer given as argument `i`.
+    /// The literal integer in argument `i`.
     pub fn int(&self, i: usize) -> Option<i64> {
         match self.args.get(i)?.lit.as_ref()? {
             Lit::Int(n) => Some(*n),
@@ -250,7 +250,7 @@ impl CallInfo<'_> {
         }
     }
 
-    /// The literal string given as argument `i`.
+    /// The literal string in argument `i`.
     pub fn text(&self, i: usize) -> Option<&[u8]> {
         match self.args.get(i)?.lit.as_ref()? {
             Lit::Str(s) => Some(s),
@@ -258,7 +258,7 @@ impl CallInfo<'_> {
         }
     }
 
-    /// The bare word given as argument `i`.
+    /// The bare word in argument `i`.
     pub fn word(&self, i: usize) -> Option<&str> {
         match self.args.get(i)?.lit.as_ref()? {
             Lit::Word(w) => Some(w),
@@ -301,7 +301,7 @@ pub struct CallSite {
 }
 
 impl CallSite {
-    /// The literal integer given as argument `i`.
+    /// The literal integer in argument `i`.
     pub fn int(&self, i: usize) -> Option<i64> {
         match self.literals.get(i)?.as_ref()? {
             Lit::Int(n) => Some(*n),
@@ -309,7 +309,7 @@ impl CallSite {
         }
     }
 
-    /// The literal string given as argument `i`.
+    /// The literal string in argument `i`.
     pub fn text(&self, i: usize) -> Option<&[u8]> {
         match self.literals.get(i)?.as_ref()? {
             Lit::Str(s) => Some(s),
@@ -317,7 +317,7 @@ impl CallSite {
         }
     }
 
-    /// The bare word given as argument `i`.
+    /// The bare word in argument `i`.
     pub fn word(&self, i: usize) -> Option<&str> {
         match self.literals.get(i)?.as_ref()? {
             Lit::Word(w) => Some(w),
@@ -330,7 +330,7 @@ impl CallSite {
         self.consts.get(i).copied().unwrap_or(0)
     }
 
-    /// The map given as argument `i`.
+    /// The map in argument `i`.
     pub fn map(&self, i: usize) -> Option<MapId> {
         *self.maps.get(i)?
     }
@@ -383,7 +383,7 @@ pub type CaptureFn = for<'c> fn(&mut Builder<'_, 'c>, &CallSite, &[Operand<'c>])
 /// The user-side end of a call site.
 pub type Handler = Box<dyn FnMut(&[Arg], &mut dyn Host) -> anyhow::Result<()>>;
 
-/// What the user-side end knows of its call site.
+/// The facts about a call site that user space has.
 #[derive(Clone, Debug)]
 pub struct EventSpec {
     /// Literals and words where they are known, by position; for `capture` rows, those of the call.
@@ -432,10 +432,10 @@ pub enum Arg {
     Element(usize, Vec<u8>),
 }
 
-/// What a call does with a whole map. Of one that is shown and then emptied, a single moment is wanted.
+/// The action of a call on a whole map. A map that is printed and then emptied must show a single moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAction {
-    /// It is shown; the row's handler takes [`Arg::Taken`] too.
+    /// The map is printed; the row's handler also accepts [`Arg::Taken`].
     Shown,
     /// Its elements are removed.
     Cleared,
@@ -448,7 +448,7 @@ pub fn whole(row: &Builtin) -> Option<MapAction> {
     [print::WHOLE, maps::WHOLE].iter().flat_map(|w| w.iter()).find(|(name, _)| *name == row.name).map(|(_, w)| *w)
 }
 
-/// How a call is done by a program that outlives the run: what it says goes to the reader of the file that it is pinned as.
+/// The code of a call in a program that outlives the run: its output goes to the reader of the pinned file.
 pub struct InKernel {
     /// What is wrong with a call.
     pub check: fn(&CallInfo) -> Result<(), Diagnostic>,
@@ -594,7 +594,7 @@ pub fn aggregate(name: &str) -> Option<(&'static Builtin, &'static Aggregate)> {
     if let Lower::Aggregate(aggregate) = row.lower { Some((row, aggregate)) } else { None }
 }
 
-/// Does it stand for code in user space, whose names the process's mappings lead to?
+/// Is it an address of user-space code, whose symbol depends on the process's mappings?
 pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)
 }
@@ -614,7 +614,7 @@ pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag)
 }
 
-/// Declares the maps of the stacks that values of this type stand for, which another program may have taken.
+/// Declares the stack maps of the stacks in values of this type, which another program may have recorded.
 pub fn declare_stacks(cx: &CodegenCx, ty: &Type) {
     stacks::declare(cx, ty);
 }

@@ -155,7 +155,8 @@ pub(super) const DECODERS: &[Decoder] = &[Decoder {
     decode: |tag, bytes, _| Value::Text(named_bits(low(super::word(bytes, 0), tag.params[0]), &tag.text)),
 }];
 
-/// An enum's names and values, as the tag keeps them: those with the most bits first, else as they are declared.
+/// Names and values of an enum, as the tag stores them: those with the most bits first, otherwise in the order of
+/// declaration.
 fn spelt(e: &Enum) -> String {
     let mut variants: Vec<_> = e.variants.iter().map(|(name, value)| (name, *value as u64)).collect();
     variants.sort_by_key(|(_, value)| std::cmp::Reverse(value.count_ones()));
@@ -221,7 +222,7 @@ fn look_up<'c>(
     Operand::mem(u.ty.clone(), e.offset_by(names, by))
 }
 
-/// Errors that bpftrace describes in other words than the C library, by number.
+/// Errors whose description in bpftrace differs from that of the C library, by number.
 const OTHER_WORDS: &[(usize, &str)] = &[
     (5, "I/O error"),
     (9, "Bad file number"),
@@ -244,7 +245,7 @@ const OTHER_WORDS: &[(usize, &str)] = &[
     (125, "Operation Canceled"),
 ];
 
-/// The C library's text for an error; none for a number that it does not know.
+/// The description of an error; none for an unknown number.
 #[allow(unsafe_code)] // only the C library has the texts
 fn error(n: usize) -> Option<String> {
     if let Ok(at) = OTHER_WORDS.binary_search_by_key(&n, |(n, _)| *n) {

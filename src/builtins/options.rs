@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Builtin] = &[
 pub struct ScriptOption {
     /// Without dashes.
     pub name: String,
-    /// What it is when it is not given; this decides its type.
+    /// The default value, which determines the type.
     pub default: Default,
     /// For the script's help.
     pub description: Option<String>,
@@ -56,7 +56,7 @@ impl ScriptOption {
         !matches!(self.default, Default::Bool(_))
     }
 
-    /// What stands for it in an attach point: the value given last, else the default; nothing for a switch.
+    /// Its substitution in an attach point: the last given value, or else the default; nothing for a switch.
     pub fn written(&self, settings: &Settings) -> Option<String> {
         let given = settings.options.iter().rev().find(|(name, _)| *name == self.name).and_then(|(_, value)| value.clone());
         match &self.default {
@@ -67,19 +67,19 @@ impl ScriptOption {
     }
 }
 
-/// An option's value where nothing is given.
+/// The value of an option without a default.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Default {
     /// A switch.
     Bool(bool),
-    /// Negative: `int64`, else `uint64`.
+    /// If negative, `int64`, otherwise `uint64`.
     Int(i64),
     /// Text.
     Str(String),
 }
 
-/// The option that a call of `row` with these literals declares, as far as they are known: for a script's help, which is
-/// wanted on machines that cannot run the script too.
+/// The option that a call of `row` with these literals declares, as far as they are known. The help of a script needs it even
+/// on machines that cannot run the script.
 pub fn declared(row: &str, args: &[Fact], span: Span) -> Option<ScriptOption> {
     if row != GETOPT {
         return None;
@@ -178,7 +178,7 @@ fn string(text: &str, f: &CallInfo) -> Result<Lit, Diagnostic> {
     Ok(Lit::Str(text.as_bytes().to_vec()))
 }
 
-/// What a script's help says of these options, a line each.
+/// The lines of a script's help about these options.
 pub fn list(options: &[ScriptOption]) -> Vec<String> {
     let left = |o: &ScriptOption| match &o.default {
         Default::Bool(_) => format!("  --{}", o.name),

@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Builtin] = &[Builtin {
     example: "rawtracepoint:net_dev_queue { skboutput(\"/tmp/rbt.pcap\", args.skb, 1500, 14); }",
 }];
 
-/// Keeps the offsets of `data`, `len` and `data_len`, and how much is taken at most.
+/// Keeps the offsets of `data`, `len` and `data_len`, and the maximum length.
 fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
     let Some(Type::Struct(skb)) = f.sys.type_named(TypeName::Struct, "sk_buff") else {
         return Err(Diagnostic::error("no-types", f.span, format!("`{}` needs the kernel's own types (BTF)", f.name)));
@@ -72,7 +72,7 @@ fn members(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::I64)
 }
 
-/// The bytes, when they were taken, and how long the packet is.
+/// The bytes, the time of the capture, and the length of the packet.
 fn capture<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, args: &[Operand<'c>]) -> Vec<Operand<'c>> {
     let (Some(skb), Some(wanted)) = (args.get(1), args.get(2)) else { return Vec::new() };
     let most = u.kept(3).max(1) as u32;
@@ -106,7 +106,7 @@ fn number(value: &Value) -> u64 {
     value.number().map_or(0, |n| n as u64)
 }
 
-/// Writes a packet, after the file's head where there is none yet; `time` counts nanoseconds from 1970.
+/// Writes a packet, after the file header if the file is new. `time` is in nanoseconds since 1970.
 fn append(file: &mut Option<File>, path: &str, bytes: &[u8], time: u64, length: u64) -> io::Result<()> {
     let to = match file {
         Some(f) => f,

@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Builtin] = &[row(
               { @ns[comm] = percentiles(nsecs - @start[tid]); delete(@start, tid); } end { print(@ns, 10, 1, \"p99\", \"duration\"); clear(@ns); clear(@start); }",
 )];
 
-/// Zero for a value that is kept as it is, all ones at the sign for one that has to be made unsigned.
+/// Zero for a value that is stored as is, or a mask of the sign for one that must become unsigned.
 fn bias(signed: bool) -> u64 {
     u64::from(signed) << 63
 }
@@ -78,7 +78,7 @@ fn update<'c>(e: &mut Builder<'_, 'c>, slot: PointerValue<'c>, v: IntValue<'c>, 
     e.atomic_add(at, one);
 }
 
-/// Below 2^K the number itself; else the power above K, and the next K bits.
+/// Below 2^K the number itself; otherwise the power above K, and the next K bits.
 fn index_code<'c>(e: &mut Builder<'_, 'c>, v: IntValue<'c>) -> IntValue<'c> {
     let small = e.cmp(Cmp::Ult, v, e.int(1 << K));
     e.choose(

@@ -245,7 +245,7 @@ fn double(text: &[u8], to: &mut Vec<u8>) {
     text.iter().for_each(|b| to.extend_from_slice(if *b == b'%' { b"%%" } else { std::slice::from_ref(b) }));
 }
 
-/// What `bpf_trace_printk` takes, which is less than what others do.
+/// Checks the format of `bpf_trace_printk`, which supports less than others.
 fn debug_format(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.args.len() > 4 {
         return Err(Diagnostic::error("arity", f.span(4), format!("{} prints at most 3 values", f.name)));

@@ -5,7 +5,8 @@ use crate::emit::Operand;
 use crate::probes::{ArgRef, ContextFeatures, Env};
 use crate::types::Type;
 
-/// Probes' names take a multiple of so many bytes, so that probes which differ in them alone can share a program.
+/// Names of probes are padded to a multiple of this size in bytes, so that probes that differ only in their names can share a
+/// program.
 const NAME_STEP: u32 = 64;
 
 macro_rules! numbered {

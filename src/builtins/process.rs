@@ -244,11 +244,11 @@ pub(super) const DECODERS: &[Decoder] =
 
 const USERNAME: &str = "username_t";
 
-/// The kernel's functions to look for a task, and to be done with it.
+/// Kernel functions that look up a task, and release it.
 const TASK_FROM_PID: &str = "bpf_task_from_pid";
 const TASK_RELEASE: &str = "bpf_task_release";
 
-/// Of another process: keeps where a task has its name, where it may be looked for.
+/// For another process: keeps the offset of a task's name, if the lookup is allowed.
 fn comm_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     if f.args.is_empty() {
         return Ok(Type::Str(COMM));
@@ -320,7 +320,7 @@ fn first<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
 }
 
-/// The user's name in the user database; empty when it has none.
+/// The name of a user in the user database; empty if there is none.
 #[allow(unsafe_code)] // only the C library knows where users are kept
 fn user_name(uid: u32) -> String {
     let mut buffer = vec![0 as libc::c_char; 16 << 10];

@@ -86,7 +86,7 @@ fn text_bytes<'c>(e: &mut Builder<'_, 'c>, n: crate::emit::IntValue<'c>, most: u
     e.at_most(n, most.into())
 }
 
-/// How many bytes there are to compare.
+/// The number of bytes to compare.
 fn compared(f: &CallInfo) -> Result<Type, Diagnostic> {
     let Some(n) = f.int(2) else { return Ok(Type::int(4)) };
     if !(0..=f.settings.max_strlen as i64).contains(&n) {

@@ -17,7 +17,7 @@ const AVG: i64 = 1;
 const MAX: i64 = 2;
 const MIN: i64 = 3;
 
-/// Most intervals that may be asked for.
+/// Maximum number of intervals.
 const MOST: i64 = 1_000_000;
 const U64: Int = Int { bytes: 8, signed: false };
 
@@ -63,8 +63,8 @@ fn layout(f: &CallInfo) -> Result<Agg, Diagnostic> {
     Ok(Agg { function: f.name.into(), signed: has_sign(f), params: vec![interval, count, how], size: (count * words(how) * 8) as u32 })
 }
 
-/// Words of an interval: when (for `last` the moment, else the interval's number plus one; zero: never), the value, and for
-/// `avg` how many.
+/// Words of an interval: its time (for `last` the time of the value, otherwise the number of the interval plus one; zero if
+/// unused), the value, and for `avg` the count.
 fn words(how: i64) -> i64 {
     if how == AVG { 3 } else { 2 }
 }
@@ -124,7 +124,7 @@ fn neutral(how: i64, signed: bool) -> u64 {
     }
 }
 
-/// An interval as it is put together from the processors' words.
+/// An interval, merged from the words of all CPUs.
 #[derive(Clone, Copy)]
 struct Bucket {
     when: u64,

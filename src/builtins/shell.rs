@@ -18,12 +18,12 @@ use crate::types::{Int, Type};
 use crate::value::{Output, Value};
 
 const U64: Int = Int { bytes: 8, signed: false };
-/// Strings that `join` takes, and bytes of each (bpftrace's numbers).
+/// Maximum number of strings of `join`, and bytes of each (bpftrace's numbers).
 const JOINED: u64 = 16;
 const JOINED_BYTES: u32 = 1024;
-/// How long a file is waited for that has no more to read and no end, and a command once the run is told to end.
+/// How long rbt waits for a file that has no data and no end, and for a command after the run has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// For so long the commands that were asked for before the run is ending are run still.
+/// How long rbt keeps starting pending commands after the run has ended.
 const LEFTOVERS: Duration = Duration::from_millis(100);
 
 pub(super) const ROWS: &[Builtin] = &[
@@ -181,7 +181,7 @@ fn joined(bytes: &[u8], separator: &[u8], told: &dyn Fn(&[u8]) -> Vec<u8>) -> Ve
     parts.join(separator)
 }
 
-/// What somebody else wrote, as the reader of the output is shown it.
+/// Text from other programs, as the reader of the output sees it.
 fn told(text: &[u8], host: &dyn Host) -> Vec<u8> {
     let mut to = Vec::with_capacity(text.len());
     host.text(&Value::Str { bytes: text.to_vec(), cut: false }, Reader::Output, &mut to);
@@ -203,15 +203,15 @@ fn lines(text: &[u8], host: &dyn Host) -> Vec<u8> {
     to
 }
 
-/// The first bytes of a file, or what there is of one without an end.
+/// The start of a file, or the available part of one without an end.
 fn head(path: &[u8], most: u64, ending: &dyn Fn() -> u32) -> std::io::Result<Part> {
     let (since, before) = (Instant::now(), ending());
     let go_on = || since.elapsed() < PATIENCE && ending() <= before;
     input::read_while(Path::new(OsStr::from_bytes(path)), most.min(input::LIST), &go_on)
 }
 
-/// Standard output and standard error of a shell command, in the order they were written. It is left to itself when the run is
-/// told to end while it runs, and it does not end soon after. With it, whether it has not failed.
+/// Standard output and standard error of a shell command, in order, and whether it succeeded. If the run ends while the
+/// command runs, rbt stops waiting for it after a moment.
 fn run(command: &[u8], ending: &dyn Fn() -> u32) -> std::io::Result<(Part, bool)> {
     let before = ending();
     let told: Cell<Option<Instant>> = Cell::new(None);

@@ -21,8 +21,8 @@ const USER_STACK: u64 = 1 << 8;
 const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
-/// Bytes of a table of stacks, and stacks in it, where the setting leaves that open. All memory is allocated beforehand, which
-/// takes 0.12 ms per MB: an element of this size that is allocated as it comes is often refused.
+/// Size of a stack table in bytes, and number of stacks in it, if the setting leaves it open. The memory is preallocated,
+/// which takes 0.12 ms per MB, because on-demand allocation of such large elements often fails.
 const TABLE_BYTES: u64 = 16 << 20;
 const MOST_STACKS: u64 = 65536;
 /// What a hash map adds to a value: its own, and the key.
@@ -30,8 +30,8 @@ const ELEMENT_HEAD: u64 = 56;
 /// The bits of an id that say how many frames the stack has. The others are a hash of the frames.
 const DEPTH_BITS: u32 = 11;
 const DEPTH: u64 = (1 << DEPTH_BITS) - 1;
-/// Longer stacks are told apart by their hash alone before Linux 5.12, whose verifier walks each comparison and takes 8,192
-/// branches in a row.
+/// Before Linux 5.12, longer stacks are compared by their hash only, because the verifier walks each comparison and accepts
+/// 8,192 branches in a row.
 const WALKED_FRAMES: u32 = 256;
 /// How often another id is tried when a different stack has the first.
 const TRIES: u64 = 4;
@@ -162,7 +162,7 @@ pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
     }
 }
 
-/// A stack does not change while a program runs: it is taken once.
+/// A stack does not change while a program runs, so it is recorded once.
 fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Operand<'c> {
     let (limit, size) = (limit_of(&u.ty), u.ty.size());
     let known = format!("{name}_{limit}");
@@ -225,10 +225,10 @@ impl<'c> Builder<'_, 'c> {
         self.offset_by(room, start)
     }
 
-    /// On the way from a raw tracepoint to `bpf_trace_run…()`, which calls the program, there is a function `__bpf_trace_…`, or
-    /// the compiler has made a jump of its only call (include/trace/bpf_probe.h). Where it is, it is no frame of the event's:
-    /// then the return address that comes first follows a call of the function that the one before it lies in. `room` is
-    /// two frames, the first of them `bpf_trace_run…()`'s, then the stack's.
+    /// Between a raw tracepoint and `bpf_trace_run…()`, which calls the program, there is a function `__bpf_trace_…`, unless
+    /// the compiler turned its only call into a jump (include/trace/bpf_probe.h). If it exists, it is not a frame of the
+    /// event: then the first return address follows a call of the function that contains the previous one. `room` has two
+    /// frames, of which the first is that of `bpf_trace_run…()`, and then the stack.
     fn without_template(&mut self, room: PointerValue<'c>) -> PointerValue<'c> {
         /// x86-64's `call`, with the distance in the four bytes that follow.
         const CALL: u64 = 0xe8;
@@ -255,8 +255,8 @@ impl<'c> Builder<'_, 'c> {
         self.offset_by(room, start)
     }
 
-    /// Takes the stack that `flags` of `bpf_get_stack` ask for, keeps its frames, and gives the id under which they are kept;
-    /// 0 when there are no frames.
+    /// Records the stack that `flags` of `bpf_get_stack` select, stores its frames, and returns its ID; 0 if there are no
+    /// frames.
     fn stack_id(&mut self, limit: u32, flags: u64) -> IntValue<'c> {
         let map = stacks(self, limit);
         let mark = self.mark();
@@ -352,22 +352,22 @@ impl<'c> Builder<'_, 'c> {
     }
 }
 
-/// How many frames a stack has: what `len` of one gives; none when the type is no stack.
+/// Number of frames of a stack, as `len` returns it; none if the type is not a stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
     matches!(ty, Type::Deferred(t) if is_tag(t))
 }
 
-/// Does it stand for a stack of user space?
+/// Is it a user-space stack?
 pub(super) fn is_of_user(tag: &Deferred) -> bool {
     tag.tag == USER
 }
 
-/// Does it stand for a stack?
+/// Is it a stack?
 pub(super) fn is_tag(tag: &Deferred) -> bool {
     tag.tag == KERNEL || tag.tag == USER
 }
 
-/// How many frames a stack has: its id says so.
+/// The number of frames, which is part of the ID.
 pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValue<'c> {
     let at = e.in_memory(stack);
     let id = e.load(at, 0, U64);

@@ -99,7 +99,7 @@ fn most(f: &CallInfo) -> u32 {
     u32::try_from(f.settings.max_strlen).unwrap_or(u32::MAX).max(1)
 }
 
-/// A literal length, when there is one, cut to what the settings allow.
+/// A literal length, if there is one, limited by the settings.
 fn literal_length(f: &CallInfo, most: u32) -> Result<Option<u32>, Diagnostic> {
     let Some(n) = f.int(1) else { return Ok(None) };
     match u32::try_from(n) {
@@ -151,7 +151,7 @@ fn text_of<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, data: &Operand<'c>) -> Opt
     Some((addr, length))
 }
 
-/// The text of such a struct, at most `asked` bytes of it.
+/// The text of such a struct, at most `asked` bytes.
 fn counted<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, text: (IntValue<'c>, IntValue<'c>), asked: Option<IntValue<'c>>) -> Operand<'c> {
     let cap = u.ty.size();
     let (addr, length) = text;
@@ -208,7 +208,7 @@ fn str_type(f: &CallInfo) -> Result<Type, Diagnostic> {
     Ok(Type::Str(length.map_or(room, |n| n.min(room)).max(1)))
 }
 
-/// What is made of a literal, as of `$1`, is one.
+/// The literal of the result, if the argument is one, such as `$1`.
 fn known_text(f: &CallInfo) -> Option<Lit> {
     let text = written(f)?;
     let length = if f.args.len() > 1 { usize::try_from(f.int(1)?).ok()? } else { text.len() };

@@ -81,7 +81,7 @@ pub(super) const DECODERS: &[Decoder] = &[
     },
 ];
 
-/// Does it stand for an address in user space?
+/// Is it a user-space address?
 pub(super) fn is_of_user(tag: &Deferred) -> bool {
     tag.tag == USER
 }

@@ -140,7 +140,8 @@ pub(super) const DECODERS: &[Decoder] = &[Decoder {
     },
 }];
 
-/// What International Atomic Time is ahead of the wall clock, in whole seconds as nanoseconds; 0 where the kernel has not been told.
+/// The offset of International Atomic Time from the wall clock, in whole seconds as nanoseconds; 0 if the kernel does not
+/// know it.
 fn tai_offset_ns() -> i128 {
     let nanoseconds = |t: Timespec| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
     let Ok(atomic) = clock_gettime_dynamic(DynamicClockId::Tai) else { return 0 };

@@ -184,7 +184,7 @@ pub(super) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     })))
 }
 
-/// Is a word behind `--against` a kernel?
+/// Does a word after `--against` name a kernel?
 fn is_kernel(word: &OsString) -> bool {
     let path = Path::new(word);
     let ends = |p: &Path| p.extension().is_some_and(|e| e == SNAPSHOT);

@@ -42,8 +42,8 @@ fn with_scripts(text: &str) -> String {
     }
 }
 
-/// What parsing knows, as shells should see it: without options that are accepted and no more, with the words that an option takes,
-/// and with subcommands, which to parsing are words where a script's name may stand.
+/// The parser's definition, adapted for shells: without hidden options, with the words that options accept, and with
+/// subcommands, which the parser treats as words in place of a script.
 fn definition() -> Command {
     let common: Vec<Arg> = flags::of_tools().collect();
     let scripts = SCRIPTS.iter().map(|s| saved(s, &common).args(common.clone()));

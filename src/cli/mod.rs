@@ -37,7 +37,7 @@ pub use synopsis::usage;
 use usage::{EXAMPLES, SCRIPT, SHORT_EXAMPLES, STATUS, usage_error};
 use values::color;
 
-/// What was asked for.
+/// A parsed command line.
 #[derive(Debug)]
 pub enum Command {
     /// Run a script.
@@ -82,7 +82,7 @@ impl Command {
     }
 }
 
-/// What holds where `--color` says nothing (or says it wrong).
+/// The default of `--color` (also if its value is invalid).
 pub fn color_by_default() -> bool {
     color(None).unwrap_or(false)
 }
@@ -107,14 +107,14 @@ pub enum Program {
     File(PathBuf),
     /// One that is part of rbt.
     Saved(&'static Script),
-    /// What a verb was asked.
+    /// The request to a verb.
     Made(Box<Made>),
     /// `-`
     Stdin,
 }
 
 impl Program {
-    /// Of a word where a script is expected: the name of a tool, or a path. See `is_name` for which comes first.
+    /// A word in place of a script: the name of a tool, or a path. `is_name` decides which takes precedence.
     pub fn of(word: OsString) -> Self {
         if word == OsStr::new("-") {
             return Self::Stdin;
@@ -126,8 +126,8 @@ impl Program {
     }
 }
 
-/// The tool that a word means. Before a name no file counts: whoever may write to the current directory could else
-/// choose what root runs. Before `NAME.bt` one does.
+/// The tool with this name. A plain name takes precedence over a file, because otherwise whoever can write to the current
+/// directory could choose what root runs. A file takes precedence over `NAME.bt`.
 pub(crate) fn saved(word: &OsStr) -> Option<&'static Script> {
     let script = scripts::find(word.to_str()?)?;
     let there = || std::fs::metadata(word).is_ok_and(|m| !m.is_dir());
@@ -147,7 +147,7 @@ pub struct Run {
     pub program: Program,
     /// Those that have an option of their own are set; environment and `config` block come later.
     pub settings: Settings,
-    /// What follows the script, of which `settings` has parameters and options as far as they are known without it.
+    /// The words after the script. `settings` has those parameters and options that are known without the script.
     pub words: Vec<String>,
     /// `-c`: words as a shell splits them.
     pub child: Option<String>,
@@ -241,7 +241,7 @@ pub fn nothing_to_run() -> Failure {
     Failure::new(short_usage())
 }
 
-/// Reads the arguments, the program's own name first. The environment is asked for color only.
+/// Parses the arguments, which begin with the program's name. The environment only affects color.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
     let args: Vec<OsString> = args.into_iter().skip(1).collect();
     // a pipeline tells by the status what was wrong

@@ -7,9 +7,10 @@ use crate::builtins::options::ScriptOption;
 use crate::diag::nearest;
 use crate::failure::Failure;
 
-/// Parts our options from the script's file and its arguments. Before the script whatever begins with `-` is an option;
-/// after it (a file, or what `-e` gives) only what we know, the rest being the script's: `-5` is a
-/// number. After `--`, nothing is ours. Nor is `--help` after a tool's name. Last: does a program follow such a name?
+/// Separates rbt's options from the script and its arguments. Before the script, every word that begins with `-` is an
+/// option. After it (a file, or the program of `-e`) only known options are rbt's, and all other words belong to the script:
+/// `-5` is a number. Everything after `--` belongs to the script, and so does `--help` after the name of a tool. The last
+/// result tells whether a program follows such a name.
 pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, bool) {
     let (mut options, mut rest) = (Vec::new(), Vec::new());
     let (mut script, mut named, mut twice) = (false, false, false);
@@ -45,8 +46,8 @@ pub(super) fn split(args: &mut Vec<OsString>) -> (Vec<OsString>, Vec<OsString>, 
     (options, rest, twice)
 }
 
-/// Where the first word is that is no option of ours, nor an option's value: a script's name or a verb. None where there is a program
-/// already, or a list is asked for.
+/// The position of the first word that is neither an option nor the value of one: a script's name or a verb. None if there is
+/// a program already, or for a list.
 pub(super) fn first_word(args: &[OsString]) -> Option<usize> {
     let mut at = 0;
     while let Some(arg) = args.get(at) {
@@ -89,8 +90,8 @@ pub fn valued(options: &[ScriptOption]) -> Vec<&str> {
     options.iter().filter(|o| o.takes_value()).map(|o| o.name.as_str()).collect()
 }
 
-/// Positional parameters and named options of the script: what starts with `--` is named, wherever it stands. Of an option in
-/// `valued`, the next argument is the value where none follows a `=`.
+/// The script's positional parameters and named options. Words that begin with `--` are named options, wherever they are. For
+/// an option in `valued`, the next argument is the value unless a `=` follows the name.
 pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(String, Option<String>)>) {
     let (mut params, mut options) = (Vec::new(), Vec::new());
     let mut args = args.iter().peekable();
@@ -108,13 +109,13 @@ pub fn script_args(args: &[String], valued: &[&str]) -> (Vec<String>, Vec<(Strin
     (params, options)
 }
 
-/// One of our options of one letter, other than `-e`, as this word begins with it: after `--` it is none of ours.
+/// The one-letter option of rbt, other than `-e`, with which this word begins. After `--`, it does not belong to rbt.
 pub fn own_letter(word: &str) -> Option<String> {
     let letter = word.strip_prefix('-')?.chars().next()?;
     flags::short(letter).filter(|flag| !flag.is_program()).map(|_| format!("-{letter}"))
 }
 
-/// An option after the script, which has none, that was likely meant for us.
+/// An option after a script that has no such option, which was likely meant for rbt.
 pub fn misspelt_option(name: &str) -> Option<Failure> {
     let near = nearest(name, flags::shown())?;
     let failure = Failure::new(format!("neither rbt nor the script has an option `--{name}`")).code("unknown-option");

@@ -16,7 +16,7 @@ pub fn usage() -> String {
     lines.join("\n       ")
 }
 
-/// For whoever gives no words at all.
+/// The message for a command line without words.
 pub(super) fn short_usage() -> String {
     format!(
         "nothing to run; on a terminal, rbt alone opens a prompt\n\nUsage: {}\n

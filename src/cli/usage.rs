@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 
-/// What the long help says of the script.
+/// The part of the long help about scripts.
 pub(super) const SCRIPT: &str = "A script file (`-` for standard input) or the name of a tool, and its arguments: $1, $2, …
 
 Options of rbt may stand before or after the script. All other arguments after it belong to the script; `--name=value` is a \

@@ -58,7 +58,7 @@ pub(super) fn one_of(word: &str, words: &[&'static str], what: &str) -> Result<S
     Err(Failure::new(format!("there is no {what} `{word}`")).suggest(word, words))
 }
 
-/// What `--color` takes.
+/// Parses the value of `--color`.
 pub(super) const COLORS: &[&str] = &["auto", "always", "never"];
 
 pub(super) fn color(option: Option<&str>) -> Result<bool, Failure> {

@@ -46,7 +46,7 @@ pub fn help(verb: &'static Verb) -> String {
     command(verb).render_help().to_string()
 }
 
-/// Of what stands before and after the verb.
+/// Parses the words before and after the verb.
 pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]) -> Result<Command, Failure> {
     let words = [OsString::from("rbt")].into_iter().chain(before.iter().cloned()).chain(after.iter().cloned());
     let found = match command(verb).try_get_matches_from(words) {

@@ -32,8 +32,8 @@ pub struct Answer {
 const MOST_INSTRUCTIONS: usize = 1_000_000;
 /// Bytes of maps over which a script is likely mistaken.
 const MUCH_MEMORY: u64 = 1 << 30;
-/// Helpers that not all supported kernels have: the version that brought them (history of include/uapi/linux/bpf.h), and what of a
-/// script asks for them.
+/// Helpers that some supported kernels lack: the version that introduced each (history of include/uapi/linux/bpf.h), and the
+/// feature of a script that needs it.
 const SINCE: &[(&str, &str, &str)] = &[
     ("copy_from_user", "5.10", "reading user memory that may not be resident"),
     ("d_path", "5.10", "path()"),
@@ -74,7 +74,7 @@ pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> A
     answer
 }
 
-/// The probe that a function of the object comes from.
+/// The probe of a function in the object.
 fn site_of(function: &str, programs: &[Program]) -> Option<String> {
     let program = programs.iter().find(|p| p.function == function).or(programs.first())?;
     program.sites.first().map(|s| s.name.clone())

@@ -8,7 +8,7 @@ use crate::verdict::{self, Finding, Level};
 use super::seen::Seen;
 use super::uses::{TypeUse, What};
 
-/// Codes of diagnostics that are told as the rule, where the other kernel has the thing.
+/// Codes of diagnostics that become a rule if the other kernel has the thing.
 const GONE: &[(&str, &str)] = &[
     ("unknown-field", "field-gone"),
     ("unknown-function", "probe-gone"),
@@ -22,7 +22,7 @@ const GONE: &[(&str, &str)] = &[
     ("unknown-name", "constant-gone"),
 ];
 
-/// Is this code said of something that is not there?
+/// Does this code report something missing?
 pub fn is_absence(code: &str) -> bool {
     code == "no-kernel-function" || GONE.iter().any(|(absent, _)| *absent == code)
 }
@@ -108,7 +108,7 @@ fn changed(was: &TypeUse, now: &TypeUse, name: &str) -> Option<Finding> {
     Some(finding(rule, level, now, message, None))
 }
 
-/// `argN` goes by position.
+/// `argN` depends on the position.
 fn argument(was: &TypeUse, now: &TypeUse, index: usize, [before, after]: [&[(String, Type)]; 2], name: &str) -> Option<Finding> {
     let (old, ty) = before.get(index)?;
     let said = was.what.said();
@@ -142,7 +142,7 @@ fn finding(rule: &'static str, level: Level, of: &TypeUse, message: String, help
     Finding { rule, level, message, place: Some(of.place.clone()), related: Vec::new(), help: help.or(general) }
 }
 
-/// How a type differs, as far as a script can tell; none: not at all.
+/// The difference of a type, as far as a script can observe it; none if there is none.
 fn change(was: &Type, is: &Type) -> Option<(&'static str, Level)> {
     const OTHER: Option<(&str, Level)> = Some(("type-changed", Level::Warning));
     let size = |before: u32, after: u32| match before == after {
@@ -193,7 +193,7 @@ fn change(was: &Type, is: &Type) -> Option<(&'static str, Level)> {
     }
 }
 
-/// A type, with its width where its name does not tell.
+/// A type, with its width if the name does not show it.
 fn full(ty: &Type) -> String {
     match (ty, ty.as_int()) {
         (Type::Enum(_), Some(int)) => format!("{ty} ({}int{})", if int.signed { "" } else { "u" }, u32::from(int.bytes) * 8),

@@ -51,7 +51,7 @@ const KEYS: &[&str] = &["against", "deny", "script"];
 const SCRIPT_KEYS: &[&str] = &["files", "kernels", "optional", "allow", "reason"];
 
 impl Config {
-    /// The file that is named, or else the nearest one; none: nothing is meant to differ.
+    /// The given file, or else the nearest one; none if there are no exceptions.
     pub fn find(named: Option<&Path>) -> Result<Self, Failure> {
         let path = match named {
             Some(path) => path.to_owned(),
@@ -160,7 +160,7 @@ fn strings(key: &str, value: &Value) -> Result<Vec<String>, Wrong> {
     all.ok_or_else(|| (format!("`{key}` must be a string or a list of strings"), format!("write {key} = [\"…\"]")))
 }
 
-/// The line in which a key stands, at or behind this place.
+/// The line of a key at or after this position.
 fn line_of(text: &str, from: usize, key: &str) -> Option<usize> {
     let lines = text.get(from..)?.lines().position(|line| {
         let word = line.trim_start().trim_start_matches('[').trim_start_matches('"');

@@ -35,11 +35,11 @@ pub struct Ground<'a> {
     pub sys: &'a dyn TargetInfo,
     /// `uname -r`.
     pub release: &'a str,
-    /// The scripts that alone the kernel was described for; none: all is described.
+    /// The scripts for which the kernel was described; none if the description is complete.
     pub scripts: Option<&'a BTreeSet<u64>>,
     /// It is known which functions BPF programs may call.
     pub tells_callable: bool,
-    /// It is the running one, and its verifier is to be asked.
+    /// It is the running kernel, whose verifier must be asked.
     pub load: bool,
 }
 
@@ -129,7 +129,7 @@ impl Work<'_> {
         Ok((tree, settings))
     }
 
-    /// Of a kernel that was described for other scripts it is not known whether what this one asks for is there.
+    /// If the kernel was described for other scripts, a missing fact is unknown.
     fn not_described(&mut self) {
         if self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources))) {
             return;
@@ -195,7 +195,7 @@ impl Work<'_> {
         }
     }
 
-    /// Notes what the kernel's description does not tell, and what decides whether it takes the probe.
+    /// Records facts that the kernel's description lacks and that decide whether the kernel accepts the probe.
     fn untold(&mut self, script: &hir::Script) {
         for site in script.probes.iter().flat_map(|p| &p.sites) {
             let Some((rule, message, help)) = untold(&site.attach, self.ground.sys) else { continue };
@@ -213,7 +213,7 @@ impl Work<'_> {
         }
     }
 
-    /// The script without the probes that are wrong; none where nothing is left of it, or where it is not a probe that is wrong.
+    /// The script without invalid probes; none if nothing is left, or if the error is not in a probe.
     fn rest(&self, mut tree: ast::Script, settings: &Settings) -> Option<Checked> {
         loop {
             let diags = match frontend::check(&tree, self.ground.sys, settings.clone(), Diagnostics::default()) {
@@ -238,7 +238,7 @@ impl Work<'_> {
         }
     }
 
-    /// Takes what is said of points that may be missing out of `diags`, and notes it. Gives the points that are not there.
+    /// Moves diagnostics about optional probes out of `diags`, and records them. The result has the missing attach points.
     fn lacked(&mut self, tree: &ast::Script, diags: &mut Diagnostics) -> Vec<Span> {
         let probes = tree.items.iter().filter_map(|i| if let ast::Item::Probe(p) = i { Some(p) } else { None });
         let points: Vec<(Span, String)> = probes.flat_map(|p| &p.points).map(|p| (p.span, written(p))).collect();
@@ -277,7 +277,7 @@ impl Work<'_> {
         lacked
     }
 
-    /// Compiles, and looks at what came of it.
+    /// Compiles the script, and examines the object.
     fn compiled(&mut self, checked: Checked, load: bool) {
         let Checked { script, mut settings, .. } = checked;
         let sys = self.ground.sys;
@@ -330,7 +330,7 @@ impl Work<'_> {
         self.seen.findings.push(Finding { rule, level: Level::Error, message, place, related: Vec::new(), help: Some(help) });
     }
 
-    /// What the object asks of the kernel, and what is known of it.
+    /// Compares the needs of the object with the kernel.
     fn asks(&mut self, compiled: &Compiled, script: &hir::Script, settings: &Settings) {
         let asks::Answer { lacks, facts } = asks::asks(&compiled.artifact, settings, self.ground.sys);
         for lack in lacks {
@@ -413,7 +413,7 @@ fn at_point(place: &SourceLocation) -> bool {
     text.split_once(':').is_some_and(|(kind, _)| probes::find(kind).is_some())
 }
 
-/// Leaves attach points out of a script, and probes that have none then.
+/// Removes attach points from a script, and probes that have none left.
 fn keep_points(tree: &mut ast::Script, keep: impl Fn(&ast::AttachPoint) -> bool) {
     tree.items.retain_mut(|item| {
         let ast::Item::Probe(probe) = item else { return true };
@@ -426,7 +426,7 @@ fn within(inner: Span, outer: Span) -> bool {
     inner.source == outer.source && inner.start >= outer.start && inner.end <= outer.end
 }
 
-/// What it takes for a probe to be there, besides what is known: the finding's code, its text, and the remedy.
+/// Further conditions for a probe to exist: the finding's code, its text, and the remedy.
 fn untold(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
     let module = match attach {
         Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,

@@ -16,7 +16,7 @@ pub struct Exceptions {
     allowed: Vec<(String, String)>,
 }
 
-/// Which releases are wanted. A shorter number stands for all that begin so: 6.6.30 is 6.6.
+/// A condition on releases. A shorter number includes all releases that begin with it: 6.6.30 is 6.6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wanted {
     AtLeast(Vec<u32>),
@@ -56,7 +56,7 @@ impl Exceptions {
         self.allowed.extend(more.allowed);
     }
 
-    /// Of a script's comments, each in a line of its own. With them what is not understood, at its place.
+    /// Parses the comments of a script, each on a separate line. The second result has malformed ones with their places.
     pub fn of_comments(source: &Source) -> (Self, Vec<(Span, Wrong)>) {
         let (mut all, mut wrong, mut at) = (Self::default(), Vec::new(), 0usize);
         for line in source.text.split_inclusive('\n') {
@@ -171,7 +171,7 @@ impl Exceptions {
         })
     }
 
-    /// Why findings of this rule are allowed; empty for no reason given.
+    /// The reason for allowing findings of this rule; empty if no reason was given.
     pub fn allows(&self, rule: &str) -> Option<&str> {
         self.allowed.iter().find(|(r, _)| r == rule).map(|(_, why)| why.as_str())
     }
@@ -195,7 +195,7 @@ fn wanted(text: &str) -> Option<Wanted> {
     })
 }
 
-/// `6.1` and the like.
+/// A release such as `6.1`.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let all: Option<Vec<u32>> = text.trim_end_matches('.').split('.').map(|n| n.parse().ok()).collect();
     all.filter(|n| n.len() <= 4)

@@ -30,7 +30,7 @@ pub struct Kernel {
     pub place: KernelSource,
     /// `uname -r`; empty where it is not known.
     pub release: String,
-    /// The scripts that alone it was described for, by their digests; none: all is described.
+    /// The scripts for which it was described, by their digests; none if the description is complete.
     pub scripts: Option<BTreeSet<u64>>,
     /// It is known which functions BPF programs may call.
     pub tells_callable: bool,
@@ -47,7 +47,7 @@ pub struct Kernels {
     pub named: bool,
 }
 
-/// Errors: a folder without snapshots. One that cannot be read stands for a kernel that is not known.
+/// Errors: a directory without snapshots. An unreadable snapshot is an unknown kernel.
 pub fn kernels(asked: &Check, config: &Config) -> Result<Kernels, Failure> {
     let given = if asked.against.is_empty() { &config.against } else { &asked.against };
     let mut places = Vec::new();

@@ -3,7 +3,7 @@
 use crate::diag::{Source, Span};
 use crate::verdict::SourceLocation;
 
-/// A span as reports have it; none for a script as a whole.
+/// A span for reports; none for a script as a whole.
 pub fn place(span: Span, sources: &[Source]) -> Option<SourceLocation> {
     if span == Span::default() {
         return None;

@@ -37,7 +37,7 @@ use kernels::Kernel;
 use seen::Seen;
 use subjects::Subject;
 
-/// Checks what was asked for, and tells of it. Gives the exit status.
+/// Runs a check and prints its report. The result is the exit status.
 pub fn check(asked: &Check) -> Result<u8, Failure> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
     let config = Config::find(asked.config.as_deref()).map_err(|f| f.status(USAGE))?;

@@ -4,7 +4,7 @@ use crate::system::fake::Fake;
 use crate::system::snapshot::script_digest;
 use crate::verdict::{Finding, Level};
 
-/// What compiled scripts ask of any kernel's BPF.
+/// BPF features that compiled scripts need of every kernel.
 const BPF: &str = "
     enum bpf_func_id { BPF_FUNC_map_lookup_elem, BPF_FUNC_map_update_elem, BPF_FUNC_map_delete_elem, BPF_FUNC_ktime_get_ns,
         BPF_FUNC_get_prandom_u32, BPF_FUNC_get_smp_processor_id, BPF_FUNC_get_current_pid_tgid, BPF_FUNC_get_current_comm,
@@ -154,7 +154,7 @@ fn one_error_hides_no_other() {
     assert!(now.lacks_more_than(&earlier) && !earlier.lacks_more_than(&now));
 }
 
-/// Of a kernel that was described for other scripts, what is not there is not known.
+/// If a kernel was described for other scripts, a missing fact is unknown.
 #[test]
 fn described_for_certain_scripts() {
     let sys = kernel(KERNEL);
@@ -177,7 +177,7 @@ fn described_for_certain_scripts() {
     assert_eq!((wrong.state, wrong.findings.len()), (verdict::State::Checked, 1));
 }
 
-/// Which functions BPF programs may call, a kernel that does not run does not tell.
+/// The description of a kernel that is not running lacks the functions that BPF programs may call.
 #[test]
 fn what_programs_may_call_may_not_be_known() {
     let sys = kernel(KERNEL);

@@ -18,7 +18,7 @@ pub struct TypeUse {
     pub place: SourceLocation,
     /// What.
     pub what: What,
-    /// What it is here; none: it is not there.
+    /// Its type here; none if it does not exist.
     pub ty: Option<Type>,
 }
 

@@ -9,7 +9,7 @@ use crate::system::kernel::functions::KERNEL;
 /// When a perf event fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SamplePeriod {
-    /// After so many counts; a clock counts nanoseconds.
+    /// After this count; a clock counts nanoseconds.
     Period(u64),
     /// So many times per second.
     Frequency(u64),
@@ -18,11 +18,11 @@ pub enum SamplePeriod {
 /// The mechanisms: closed, since each is code in the loader. Kinds share them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Attach {
-    /// Run once before everything else is attached.
+    /// Runs once before everything else is attached.
     Begin,
-    /// Run once after everything else is detached.
+    /// Runs once after everything else is detached.
     End,
-    /// Run by this process when a signal comes to it.
+    /// This process runs it on a signal.
     Signal,
     /// Run by this process, and by no other: a test, or a benchmark.
     Trial {
@@ -44,7 +44,7 @@ pub enum Attach {
     /// A system call's entry or exit, through the raw tracepoint that all of them share: the program runs for the
     /// calls whose numbers its sites name.
     Syscall {
-        /// Entry, else exit.
+        /// Entry if true, otherwise exit.
         enter: bool,
         /// The call's number.
         number: u32,
@@ -66,11 +66,11 @@ pub enum Attach {
     },
     /// A function of the kernel, or an instruction in it.
     Kprobe {
-        /// The module that it is in; none for the kernel itself.
+        /// The module of the function; none for the kernel itself.
         module: Option<String>,
         /// Its name; empty for an address.
         function: String,
-        /// Bytes from the function's start, or the address where there is no name.
+        /// Offset from the function's start in bytes, or the address if there is no name.
         place: u64,
         /// At the function's return.
         ret: bool,
@@ -92,12 +92,12 @@ pub enum Attach {
     Iter {
         /// The sort (`task`).
         name: String,
-        /// The file whose readers run it; none for this run itself.
+        /// The file whose readers run it; none for the run itself.
         pin: Option<std::path::PathBuf>,
         /// They are tasks, or belong to them.
         of_tasks: bool,
     },
-    /// A marker in a file: a place, and a counter that tells the program that somebody looks.
+    /// A marker in a file: a place, and a counter by which the program knows that it is traced.
     Usdt {
         /// The file.
         path: std::path::PathBuf,
@@ -105,13 +105,12 @@ pub enum Attach {
         offset: u64,
         /// Virtual address of the same place, as linked.
         addr: u64,
-        /// Byte offset of the counter; 0 where there is none.
+        /// Offset of the counter in the file; 0 if there is none.
         semaphore: u64,
         /// Where the arguments are, as the marker's note has it.
         args: String,
     },
-    /// A perf event that fires after so many counts or so many times per second, on all CPUs or one. Numbers:
-    /// perf_event_open(2).
+    /// A perf event that fires after a count or at a frequency, on all CPUs or one. Numbers: perf_event_open(2).
     Perf {
         /// `PERF_TYPE_…`
         ty: u32,
@@ -119,7 +118,7 @@ pub enum Attach {
         config: u64,
         /// When it fires.
         every: SamplePeriod,
-        /// Every online CPU, else the first.
+        /// Every online CPU, or only the first.
         all_cpus: bool,
     },
     /// A place in memory that the processor watches. Numbers: perf_event_open(2).
@@ -136,23 +135,24 @@ pub enum Attach {
 /// What holds for all probes of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// The kernel cannot attach it to a process: the program looks for the one of `-p`.
+    /// The kernel cannot limit it to a process, so the program compares the process with that of `-p`.
     pub pid: bool,
-    /// The current task is the one that the event is about, whichever task that is: `--cgroup`, `--container` and `--follow`
-    /// look at it. Not where the program belongs to the run, goes through objects, or counts a task that it was attached to.
+    /// The event belongs to the current task, so `--cgroup`, `--container` and `--follow` apply to it. They do not if the
+    /// program belongs to the run, visits objects, or counts a task to which it was attached.
     pub task: bool,
-    /// Events of rbt itself are left out: each of its own calls of malloc would else make more. Only where the current process
-    /// is who the event is about: a switch to another task, or a packet for one, may come while rbt runs.
+    /// Events of rbt itself are excluded, because each of its own calls of malloc, for example, would cause more. This
+    /// applies only if the event belongs to the current process: a switch to another task, or a packet for one, may occur
+    /// while rbt runs.
     pub own: bool,
     /// It may run when the run is over.
     pub runs_after: bool,
     /// It fires once, or at the ticks of one clock. (`begin` may loop, and nobody reads while it does.)
     pub rare: bool,
-    /// Is it told at the end that it was never hit?
+    /// Is it reported at the end if it was never hit?
     pub unhit: Unhit,
 }
 
-/// When a note tells that a probe was never hit.
+/// The conditions for a note about a probe without hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unhit {
     /// Always.
@@ -170,7 +170,7 @@ pub struct InFile<'a> {
     pub path: &'a std::path::Path,
     /// Byte offset in it.
     pub offset: u64,
-    /// Byte offset of the counter that a marker has; 0 for none.
+    /// Offset of a marker's counter in bytes; 0 for none.
     pub semaphore: u64,
     /// At the return of the function that starts there.
     pub ret: bool,
@@ -182,7 +182,7 @@ impl Attach {
         matches!(self, Attach::Begin | Attach::End | Attach::Signal)
     }
 
-    /// What an iterator goes through, and whether for others than this run.
+    /// The objects of an iterator, and whether it serves readers other than this run.
     pub fn objects(&self) -> Option<(&str, bool)> {
         if let Attach::Iter { name, pin, .. } = self { Some((name, pin.is_some())) } else { None }
     }
@@ -216,7 +216,7 @@ impl Attach {
         Section { ty, ret, target: self.target(ty) }
     }
 
-    /// What the program is loaded for, as libbpf wants it in the section's name.
+    /// The target of the program, as libbpf expects it in the section's name.
     fn target(&self, ty: ProgramType) -> Option<String> {
         if let Attach::Iter { name, .. } = self {
             return Some(name.clone());

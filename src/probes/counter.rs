@@ -18,7 +18,7 @@ pub struct Counter {
     events: &'static [Event],
 }
 
-/// An event: its names, its number, and how many of it make the probe fire when nothing is said.
+/// An event: its names, its number, and the default count.
 type Event = (&'static [&'static str], u64, u64);
 
 /// What the kernel counts.

@@ -109,7 +109,7 @@ fn of_programs<'p>(parts: &[&'p str]) -> Option<(&'p str, &'p str)> {
     }
 }
 
-/// What stands where a module's name does.
+/// The word in place of a module's name.
 const PROGRAMS: &str = "bpf";
 
 /// Those functions of the BPF programs that run now.
@@ -302,7 +302,7 @@ pub(super) fn function<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env)
     e.int(env.sys.kernel_symbol(function).unwrap_or(0))
 }
 
-/// A word of the context as a value of this type; a struct by value is read where it lies.
+/// A word of the context as a value of this type; a struct by value is read from its location.
 pub(super) fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32, ty: &Type, env: &Env) -> Operand<'c> {
     let from_memory = |e: &mut Builder<'_, 'c>| {
         let ctx = e.addr(e.ctx());

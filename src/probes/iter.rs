@@ -33,7 +33,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 const U32: Int = Int { bytes: 4, signed: false };
 /// What contexts' structs are called before the name.
 const PREFIX: &str = "bpf_iter__";
-/// In the names of what the verifier alone knows of such a struct (`BTF_TYPE_SAFE_TRUSTED` of kernel/bpf/verifier.c).
+/// A part of the names of structs that only the verifier knows (`BTF_TYPE_SAFE_TRUSTED` of kernel/bpf/verifier.c).
 const VARIANT: &str = "__";
 /// The member that each context has besides its objects.
 const META: &str = "meta";
@@ -45,7 +45,7 @@ pub fn context_struct(name: &str, sys: &dyn TargetInfo) -> Option<Type> {
     sys.type_named(TypeName::Struct, &format!("{PREFIX}{name}"))
 }
 
-/// The context's members: a pointer to each object, and what else is told of it.
+/// The members of the context: a pointer to each object, and further information about it.
 fn members(name: &str, sys: &dyn TargetInfo) -> Vec<crate::types::Field> {
     let Some(Type::Struct(of)) = context_struct(name, sys) else { return Vec::new() };
     sys.expand(&of).map(|r| r.fields).unwrap_or_default()
@@ -172,7 +172,8 @@ impl ProbeKind for Iter {
         ProgramType::Iter
     }
 
-    /// Leaves when there is no object, or one of another process. The verifier knows from then on that there is one.
+    /// Returns if there is no object, or if it belongs to another process. Afterward the verifier knows that the object
+    /// exists.
     fn enter(&self, e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env) {
         let (name, pin) = named(site);
         if pin.is_none() {
@@ -224,7 +225,7 @@ impl ProbeKind for Iter {
     }
 }
 
-/// Leaves when a task is not one that is asked about: of another process, or outside the cgroup.
+/// Returns if a task is excluded: it belongs to another process, or is outside of the cgroup.
 fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
     if let (Some(pid), Some(tgid)) = (env.settings.pid, member(env.sys, "task_struct", "tgid")) {
         let tgid = read(e, task, tgid, U32);
@@ -236,8 +237,8 @@ fn only_wanted<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, env: &Env) {
     }
 }
 
-/// Leaves when a task is neither in the cgroup of this id, which is so many below the root, nor below it. False where the
-/// kernel's types do not tell the way there.
+/// Returns if a task is neither in the cgroup with this ID, which is at this depth, nor below it. False if the kernel's types
+/// do not describe how to find out.
 pub fn leave_other_cgroups<'c>(e: &mut Builder<'_, 'c>, task: IntValue<'c>, id: u64, level: u32, sys: &dyn TargetInfo) -> bool {
     let Some(path) = path_to_cgroup(sys) else { return false };
     let mut own = task;
@@ -308,7 +309,7 @@ fn word<'c>(e: &mut Builder<'_, 'c>, offset: u32) -> IntValue<'c> {
     e.once(&format!("object{offset}"), |e| e.load_ctx(offset, U64))
 }
 
-/// What the iterator's output goes to: a `struct seq_file *`.
+/// The destination of the iterator's output: a `struct seq_file *`.
 pub fn sequence<'c>(e: &mut Builder<'_, 'c>, sys: &dyn TargetInfo) -> Option<IntValue<'c>> {
     let Some(Type::Struct(meta)) = sys.type_named(TypeName::Struct, "bpf_iter_meta") else { return None };
     let seq = sys.member(&meta, "seq")?.offset;

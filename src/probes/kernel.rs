@@ -15,7 +15,7 @@ pub(super) struct Named<'a> {
     pub probed_otherwise: bool,
 }
 
-/// `[MODULE:]FUNCTION` behind the kind.
+/// `[MODULE:]FUNCTION` after the kind.
 pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<(Option<&'p str>, &'p str), Diagnostic> {
     let given: Vec<&str> = point.segments.iter().skip(1).map(|s| s.text.as_str()).collect();
     let found = match given.as_slice() {
@@ -40,9 +40,9 @@ pub(super) fn number(s: &str) -> Option<u64> {
     }
 }
 
-/// Finds where a function is.
+/// Looks up a function.
 ///
-/// Errors: no such module; no such function, or which other ones there are; not traceable.
+/// Errors: an unknown module; an unknown function, with suggestions; a function that cannot be traced.
 pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env: &Env) -> Result<Home, Diagnostic> {
     let Named { module, function, .. } = named;
     if let Some(module) = module.filter(|m| !env.sys.has_module(m)) {
@@ -62,7 +62,7 @@ pub(super) fn find(kind: &dyn ProbeKind, named: Named, point: &AttachPoint, env:
     }
 }
 
-/// Why there is nothing to trace of that name: which of the causes it is.
+/// The reason why a name cannot be traced.
 fn untraceable(kind: &dyn ProbeKind, named: Named, homes: &[Home], point: &AttachPoint, env: &Env) -> Result<Home, Diagnostic> {
     let Named { module, function, probed_otherwise } = named;
     let name = kind.name();

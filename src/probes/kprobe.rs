@@ -103,8 +103,7 @@ impl Kprobe {
     }
 }
 
-/// What a site is attached to: the module, the function's name, and the place: bytes from its start, or the address where
-/// there is no name.
+/// The target of a site: the module, the function's name, and the offset from its start, or the address if there is no name.
 fn target(site: &ProbeSite) -> (Option<&str>, &str, u64) {
     if let Attach::Trampoline { module, function, .. } = &site.attach {
         return (Some(module), function, 0);

@@ -59,7 +59,7 @@ bitflags! {
         const STACK = 1 << 8;
         /// A function's entry where it can be made to return at once: `override`.
         const OVERRIDE = 1 << 9;
-        /// Pointers among the arguments of which the verifier knows what they lead to: `path`.
+        /// Pointers among the arguments whose target types the verifier knows, as `path` needs.
         const TRUSTED = 1 << 10;
     }
 }
@@ -117,7 +117,7 @@ pub enum FieldLocation {
     Argument(ArgumentPlace),
     /// A member of the context itself, whose type the verifier knows: `ctx.name` is `args.name`.
     Object,
-    /// Where no BPF program reads, or nobody knows where: there to be told of.
+    /// A BPF program cannot read it, or its location is unknown. It is listed with the reason.
     Unreadable(Unplaced),
 }
 
@@ -126,15 +126,15 @@ pub enum FieldLocation {
 pub struct Context {
     /// What builtins may need.
     pub caps: ContextFeatures,
-    /// Fields of `args`, when there are any.
+    /// Fields of `args`, if there are any.
     pub fields: Vec<std::rc::Rc<ContextField>>,
-    /// Type of `retval` (else `uint64`).
+    /// Type of `retval` (default `uint64`).
     pub retval: Option<Type>,
-    /// How many `argN` there are.
+    /// Number of `argN`.
     pub args: u32,
-    /// Their types, none for one that cannot be read. Without any, all are `uint64`.
+    /// Their types, none for an unreadable one. If the list is empty, all are `uint64`.
     pub arg_types: Vec<Option<Type>>,
-    /// What pointers from here lead into when nothing else says.
+    /// The default address space of pointers.
     pub space: Option<Space>,
 }
 
@@ -151,7 +151,7 @@ pub struct ProbeSite {
     pub span: Span,
 }
 
-/// What a probe's body asks of its context.
+/// The parts of its context that a probe's body uses.
 #[derive(Clone, Debug, Default)]
 pub struct BodyNeeds {
     /// What its builtins need.
@@ -167,7 +167,7 @@ pub struct BodyNeeds {
 /// Which mechanism serves a probe.
 #[derive(Clone, Debug)]
 pub struct Lowering {
-    /// By which in place of the one that the kind is named after; none for just that.
+    /// The mechanism to use in place of the kind's own; none to use that one.
     pub lowered: Option<Mechanism>,
     /// For each site, when it is another.
     pub attaches: Vec<Attach>,
@@ -182,7 +182,7 @@ impl Lowering {
     }
 }
 
-/// What expansion may ask.
+/// The facts that the expansion of wildcards may use.
 pub struct Env<'a> {
     /// Kernel facts.
     pub sys: &'a dyn TargetInfo,
@@ -227,11 +227,11 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn example(&self) -> &'static str {
         self.info().example
     }
-    /// What `probetype` says.
+    /// The value of `probetype`.
     fn probetype(&self) -> &'static str {
         self.name()
     }
-    /// Is it to be asked for by its own name, so that no pattern of kinds finds it?
+    /// Must it be named explicitly, so that patterns of kinds do not match it?
     fn by_name_only(&self) -> bool {
         false
     }
@@ -243,26 +243,26 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
         Ok(Context { caps: self.offers(), ..Context::default() })
     }
-    /// The fields of `args`, for a kind that finds them out only where a script asks: reading a binary's debug information
-    /// takes time. Else they are in [`Context::fields`].
+    /// The fields of `args`, for a kind that finds them on demand, because reading a binary's debug information takes time.
+    /// Otherwise they are in [`Context::fields`].
     fn fields(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<std::rc::Rc<ContextField>>, Diagnostic> {
         Ok(Vec::new())
     }
-    /// What `-lv` says of a site: each argument as its debug information declares it, `const char * filename`.
+    /// The arguments of a site for `-lv`, as its debug information declares them: `const char * filename`.
     fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
         Ok(Vec::new())
     }
-    /// The mechanism that serves these sites of one probe, of which `asks` is all that is wanted.
+    /// The mechanism for these sites of a probe, of which the body needs only `asks`.
     fn lower(&self, _sites: &[ProbeSite], _asks: &BodyNeeds, _env: &Env) -> Lowering {
         Lowering::literal("")
     }
     /// The program's type for a site.
     fn program(&self, site: &ProbeSite, env: &Env) -> ProgramType;
-    /// Emits what a program does before all else: leaving where this is none of what it is asked about.
+    /// Emits the start of a program, which returns if the event is excluded.
     fn enter(&self, _e: &mut Builder<'_, '_>, _site: &ProbeSite, _env: &Env) {}
-    /// Emits the load of something the context offers. Structs in memory may be left there ([`Operand`] says how).
+    /// Emits the load of a part of the context. Structs in memory may stay there ([`Operand`] describes how).
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c>;
-    /// Why none of this kind can be attached, where that is so.
+    /// The reason why no probe of this kind can be attached, if there is one.
     fn unavailable(&self, _env: &Env) -> Option<String> {
         None
     }
@@ -321,7 +321,7 @@ fn row(name: &str) -> &'static dyn ProbeKind {
     }
 }
 
-/// The point's parts after the kind, of which there must be so many.
+/// Checks the number of the point's parts after the kind.
 fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[String; N], Diagnostic> {
     let given: Vec<String> = point.segments.iter().skip(1).map(|s| s.text.clone()).collect();
     let n = given.len();
@@ -374,7 +374,7 @@ fn well_placed(placed: Placed, function: &str, by: u64, span: Span) -> Result<()
     }
 }
 
-/// What may come of a probe in the wrong place, and how it is had all the same.
+/// The danger of a probe at the wrong place, and how to attach it anyway.
 const MIDST: &str =
     "a probe within an instruction can crash the program: `objdump -d` shows where instructions start; --unsafe disables this check";
 

@@ -3,7 +3,7 @@
 use super::{Attach, Env, ProbeSite, syscall};
 use crate::system::Feature;
 
-/// What sites must have in common to share a program: a mechanism that tells them apart at run time, and their kind.
+/// The common properties of sites that share a program: their kind, and a mechanism that distinguishes them at run time.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Shared<'a> {
     /// Tracepoints of system calls.

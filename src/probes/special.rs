@@ -15,7 +15,7 @@ pub struct Special {
     attach: Attach,
 }
 
-/// Before all else.
+/// Before everything else.
 pub static BEGIN: Special = Special {
     info: Info {
         names: &["begin"],
@@ -26,7 +26,7 @@ pub static BEGIN: Special = Special {
     attach: Attach::Begin,
 };
 
-/// After all else.
+/// After everything else.
 pub static END: Special = Special {
     info: Info {
         names: &["end"],
@@ -37,7 +37,7 @@ pub static END: Special = Special {
     attach: Attach::End,
 };
 
-/// When a signal comes to this process.
+/// On a signal to this process.
 pub static SELF: Special = Special {
     info: Info {
         names: &["self"],

@@ -24,13 +24,13 @@ use crate::types::{Int, Space, Type};
 const CATEGORY: &str = "syscalls";
 const ENTER: &str = "sys_enter_";
 const EXIT: &str = "sys_exit_";
-/// Before a call's name: the function that the 64-bit system call table leads to (arch/x86/include/asm/syscall_wrapper.h).
-/// 32-bit programs, which the tracepoints leave out, call others.
+/// Prefix of a call's name: the function in the 64-bit system call table (arch/x86/include/asm/syscall_wrapper.h). 32-bit
+/// programs, which the tracepoints exclude, call others.
 const FUNCTION: &str = "__x64_sys_";
 /// That of a call without arguments is another name for this one, which is what the types describe. It serves 32-bit
 /// programs as well.
 const FUNCTION_WITHOUT_ARGUMENTS: &str = "__do_sys_";
-/// What either takes.
+/// The argument of either function.
 const ARGUMENT: &str = "struct pt_regs *";
 /// `TS_COMPAT` of arch/x86/include/asm/thread_info.h: the task is in a 32-bit system call.
 const TS_COMPAT: u64 = 2;
@@ -40,14 +40,15 @@ const NUMBER_AT: u32 = 8;
 const FIRST_WORD: u32 = 16;
 const U64: Int = Int { bytes: 8, signed: false };
 
-/// Trampolines that one probe may need: each is a program of its own, to be compiled, loaded and attached.
+/// Maximum number of trampolines for a probe, because each is a program that must be compiled, loaded and attached.
 const MOST_TRAMPOLINES: usize = 8;
 
-/// Perf events that one probe may need: the kernel takes some 50 ms to take each of them away again.
+/// Maximum number of perf events for a probe, because the kernel takes some 50 ms to remove each.
 const MOST_EVENTS: usize = 16;
 
-/// What mechanisms cost, in nanoseconds, above what both have: the slow path that every call of the machine takes as soon as one
-/// is traced. Measured on x86-64, Linux 6.18, as the time that `getppid` and `getuid` gain, the former of which is traced.
+/// Costs of the mechanisms in nanoseconds, in addition to the common cost: the slow path that every call of the machine takes
+/// as soon as one is traced. Measured on x86-64, Linux 6.18, as the increase in the time of `getppid` and `getuid`, of which
+/// the former is traced.
 mod cost {
     /// A traced call by a perf tracepoint: the record is made, and the program found in a list.
     pub const PERF_RUN: u64 = 168;
@@ -55,8 +56,8 @@ mod cost {
     pub const RAW_RUN: u64 = 53;
 }
 
-/// Of a thousand system calls so many are of this name on a machine in use: the mean of a build, PostgreSQL, nginx and Redis,
-/// each with its clients, and of an idle desktop. A call that is not here is rare.
+/// The share of system calls with this name, in a thousand, on a machine in use: the mean of a build, PostgreSQL, nginx and
+/// Redis, each with its clients, and of an idle desktop. A call that is not listed is rare.
 const SHARES: &[(&str, u64)] = &[
     ("recvfrom", 130),
     ("read", 110),
@@ -88,7 +89,7 @@ const RARE: u64 = 2;
 pub struct SystemCall<'a> {
     /// Its name, as in `sys_enter_NAME`.
     pub name: &'a str,
-    /// Its entry, else its exit.
+    /// Entry if true, otherwise exit.
     pub enter: bool,
 }
 
@@ -124,7 +125,8 @@ pub struct Shared {
     numbered: bool,
 }
 
-/// With which others may one program serve this? Cookies tell perf events apart, numbers the calls of a raw program.
+/// With which other sites may it share a program? Cookies distinguish perf events, and numbers distinguish the calls of a raw
+/// program.
 pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
     let numbered = !env.settings.refuses(Mechanism::RawSyscalls) && env.sys.syscall_number(call.name).is_some();
     (cookies || numbered).then_some(Shared { enter: call.enter, numbered })
@@ -167,10 +169,11 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
     calls.iter().map(|call| Some(Attach::Syscall { enter: call.enter, number: env.sys.syscall_number(call.name)? })).collect()
 }
 
-/// The calls' own functions, where that means the same.
+/// The calls' own functions, if that means the same.
 ///
-/// An entry does: what a filter (seccomp) refuses reaches neither. An exit's tracepoint fires for refused calls too, and in the
-/// child of a `fork`, of which the function knows nothing; so it must be one whose body runs only after an entry was seen.
+/// It does for entries: a call that a filter (seccomp) rejects reaches neither. The tracepoint of an exit also fires for
+/// rejected calls, and in the child of a `fork`, which the function does not see. So its body must run only after an entry
+/// was seen.
 fn by_trampolines(calls: &[SystemCall], asks: &BodyNeeds, env: &Env) -> Option<Lowering> {
     let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
     // a kernel stack would begin elsewhere
@@ -201,7 +204,7 @@ pub fn leave_foreign_calls(e: &mut Builder<'_, '_>, site: &ProbeSite, env: &Env)
     }
 }
 
-/// Leaves the program in a 32-bit system call: its number means another one, and the kernel's own tracepoints leave it out too
+/// Returns in a 32-bit system call: its number means a different call, and the kernel's own tracepoints exclude it as well
 /// (`ARCH_TRACE_IGNORE_COMPAT_SYSCALLS`).
 pub fn leave_compat_calls(e: &mut Builder<'_, '_>, env: &Env) {
     let Some(status) = compat_status_offset(env) else { return };

@@ -42,7 +42,7 @@ pub static PROFILE: Timer = Timer {
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const UNITS: &[(&str, u64)] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
-/// The kernel's software clock is not asked for less: 1 µs.
+/// Minimum period of the kernel's software clock: 1 µs.
 const SHORTEST_NS: u64 = 1000;
 
 impl ProbeKind for Timer {

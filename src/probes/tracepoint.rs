@@ -183,8 +183,8 @@ impl ProbeKind for Tracepoint {
     }
 }
 
-/// Which of the raw arguments a field of the record is a copy of: the one of its name, when it is a number of the same type or
-/// a pointer too. (A record's field that is made of an argument and not copied has another type.)
+/// The raw argument that a field of the record copies: the one with the same name, if both are numbers of the same type or
+/// both are pointers. (A field that is computed from an argument has a different type.)
 fn raw_argument(raw: &[(String, Type)], f: &ContextField) -> Option<u32> {
     let at = raw.iter().position(|(name, _)| *name == f.field.name)?;
     let ty = &raw.get(at)?.1;

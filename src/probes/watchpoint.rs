@@ -26,7 +26,7 @@ pub(super) const REMOVED: (&str, &str) = (
     "bpftrace no longer has it; give watchpoint the address, which a uprobe can print, and limit it to the process with -p",
 );
 
-/// What processors can watch: `HW_BREAKPOINT_…` of include/uapi/linux/hw_breakpoint.h, and what modes there are by machine.
+/// Capabilities of processors: `HW_BREAKPOINT_…` of include/uapi/linux/hw_breakpoint.h, and the modes of each architecture.
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 const EXECUTE: u32 = 4;
@@ -39,7 +39,7 @@ const MACHINES: &[(&str, &[u32])] = &[
 ];
 const LENGTHS: &[u64] = &[1, 2, 4, 8];
 
-/// A mode of letters, none of them twice.
+/// A mode, as letters without repetition.
 fn mode(text: &str) -> Option<u32> {
     let all = text.chars().try_fold(0, |all, c| {
         let (_, bit) = LETTERS.iter().find(|(letter, _)| *letter == c)?;
@@ -114,7 +114,7 @@ impl ProbeKind for Watchpoint {
         super::perf_context(e, site, which, ty)
     }
 
-    /// Any address can be watched: there is nothing to list.
+    /// Any address can be watched, so there is nothing to list.
     fn list(&self, _pattern: &[String], _env: &Env, _each: &mut dyn FnMut(&str)) -> Result<(), Missing> {
         Ok(())
     }

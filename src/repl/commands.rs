@@ -150,7 +150,7 @@ impl Prompt {
         found.ok_or_else(|| Failure::new(format!("no entry `{word}` runs")).code("no-entry").help("`:list` shows what runs"))
     }
 
-    /// Numbers of entries; all where none is named.
+    /// Numbers of entries; all if the text is empty.
     fn numbers(&self, text: &str) -> Result<Vec<usize>, Failure> {
         if text.is_empty() || text == "all" {
             return Ok(self.running.iter().map(|r| r.number).collect());
@@ -171,7 +171,7 @@ impl Prompt {
         })
     }
 
-    /// Runs statements here and now, and gives what they say.
+    /// Runs statements immediately, and returns their output.
     fn evaluate(&self, statements: &str) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
         let world = &self.world;

@@ -115,9 +115,9 @@ pub struct Start<'a> {
     pub run: &'a Run,
     /// Where its output is shown.
     pub printer: &'a Printer,
-    /// Where its output goes instead.
+    /// The destination that replaces its output.
     pub file: Option<Arc<File>>,
-    /// What is shown once it has ended by itself.
+    /// The text to print when it has ended.
     pub gone: String,
 }
 
@@ -180,7 +180,7 @@ pub fn start(start: Start<'_>, announce: impl FnOnce(u64) -> String + Send + 'st
     })
 }
 
-/// Waits for work of a run that Ctrl-C ends: the prompt's own thread has other things to do than to look for it.
+/// Waits for the work of a run that Ctrl-C ends. The prompt's own thread cannot check for it.
 fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -204,7 +204,7 @@ fn interruptibly<T>(remote: &Remote, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Runs what ends by itself, here and now: its output, and its descriptors.
+/// Runs something that ends by itself, on this thread: its output, and its descriptors.
 ///
 /// Errors: as for [`start`].
 pub fn evaluate(artifact: &Artifact, settings: &Settings, maps: Named, run: &Run, sys: &dyn TargetInfo) -> Result<(Vec<u8>, Parts), Why> {

@@ -54,7 +54,7 @@ pub fn forget() {
     TAKEN.store(false, Ordering::Relaxed);
 }
 
-/// Waits until standard input has something, or is at its end; false where a signal or the time came first.
+/// Waits until standard input is readable or at its end; false if a signal or the timeout came first.
 pub fn readable(within: Duration) -> bool {
     let stdin = std::io::stdin();
     let within = Timespec::try_from(within).ok();

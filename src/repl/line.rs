@@ -30,7 +30,7 @@ use crate::terminal::{self, paint};
 use crate::types::Type;
 use anstyle::{AnsiColor, Style};
 
-/// So many names are looked for and not more.
+/// Maximum number of candidates.
 const MOST: usize = 20_000;
 
 /// For the editor.
@@ -38,7 +38,7 @@ pub struct Line {
     world: Rc<Workspace>,
     /// The line that was last drawn had something in it.
     typed: Cell<bool>,
-    /// Members that were looked for last, and the text up to their dot: they stay the same while a name is typed.
+    /// The last members that were looked up, and the text up to their dot. They stay the same while a name is typed.
     members: RefCell<(String, Vec<(String, Type)>)>,
     /// Candidates have been listed below the line since it was last drawn.
     listed: Cell<bool>,
@@ -162,7 +162,7 @@ impl Line {
         names
     }
 
-    /// Members of what an expression gives, and their types; fields, where it is `args`.
+    /// Members of an expression's value, with their types; the fields for `args`.
     fn members(&self, text: &str, expr: std::ops::Range<usize>) -> Vec<(String, Type)> {
         let whole = text.get(..expr.end).unwrap_or_default();
         if self.members.borrow().0 != whole {
@@ -230,7 +230,7 @@ impl Line {
     }
 }
 
-/// What is shown behind the line. It is no text to be typed.
+/// The hint after the line, which is not part of the text.
 pub struct Hint(String);
 
 impl rustyline::hint::Hint for Hint {
@@ -243,14 +243,14 @@ impl rustyline::hint::Hint for Hint {
     }
 }
 
-/// Rows of the terminal above the one that a text behind the prompt ends in.
+/// Rows of the terminal above the last row of a text after the prompt.
 fn rows_above(text: &str, columns: usize) -> usize {
     let lines = text.split('\n').enumerate();
     let rows = lines.map(|(n, line)| 1 + (width(line) + if n == 0 { super::ASKS.len() } else { 0 }) / columns.max(1));
     rows.sum::<usize>() - 1
 }
 
-/// Columns that a text takes, or more.
+/// Upper bound of the width of a text in columns.
 fn width(text: &str) -> usize {
     text.chars().map(|c| if u32::from(c) < 0x1100 { 1 } else { 2 }).sum()
 }

@@ -47,7 +47,7 @@ mod scan;
 mod shapes;
 mod top;
 
-/// How long an entry is waited for that was told to end.
+/// How long to wait for an entry that must end.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The format for people.
 const TEXT: &str = "text";
@@ -75,7 +75,7 @@ impl Workspace {
         self.maps.borrow().iter().map(|held| held.map.clone()).collect()
     }
 
-    /// The maps themselves, and those behind them.
+    /// The maps themselves, and those that belong to them.
     fn named(&self) -> Named {
         let maps = self.maps.borrow();
         maps.iter().map(|held| (held.map.name.clone(), held.fd.clone())).chain(self.stacks.borrow().iter().cloned()).collect()
@@ -137,7 +137,7 @@ pub fn prompt(run: &Run) -> Result<u8, Failure> {
     if person { in_person(world, file) } else { by_lines(world, file, false) }
 }
 
-/// Options that say what to do with one script: given or not, and their names.
+/// Options that need a single script: whether they are present, and their names.
 fn for_scripts(run: &Run) -> [(bool, &'static str); 9] {
     [
         (run.child.is_some(), "-c"),
@@ -244,7 +244,7 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("rbt/history"))
 }
 
-/// Entries that standard input has, a line each. `asks`: it is a terminal that lines cannot be edited on.
+/// Reads entries from standard input, one per line. `asks`: it is a terminal without line editing.
 fn by_lines(world: Rc<Workspace>, file: Option<Arc<File>>, asks: bool) -> Result<u8, Failure> {
     let cannot = |e: io::Error| Failure::new(format!("cannot read standard input: {e}")).code("not-readable");
     let mut prompt = Prompt::new(world, Printer::start(None), file, false);
@@ -318,7 +318,7 @@ enum Input {
     /// With its end, where it has one.
     Line(Vec<u8>),
     End,
-    /// A signal came first.
+    /// A signal arrived first.
     Interrupted,
 }
 
@@ -354,13 +354,13 @@ fn next_line(input: &mut BufReader<File>) -> io::Result<Input> {
     Ok(if line.is_empty() { Input::End } else { Input::Line(line) })
 }
 
-/// Is more to come, before what was typed is looked at? A command is a line; a probe that has no block yet waits for it, until
-/// an empty line says that none comes.
+/// Does the entry continue on the next line? A command is one line. A probe without a block waits for it, until an empty line
+/// shows that there is none.
 fn unfinished(text: &str) -> bool {
     !text.trim_start().starts_with(':') && (syntax::unfinished(text) || headless(text))
 }
 
-/// Probes without a block yet, on lines of which the last is not empty?
+/// Are these probes without a block so far, and is the last line nonempty?
 fn headless(text: &str) -> bool {
     let typed = text.trim_start();
     let (name, rest) = typed.split_at(typed.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(typed.len()));
@@ -386,7 +386,7 @@ impl Prompt {
         }
     }
 
-    /// Answers a person: beside the output, where that is for programs.
+    /// Prints a reply to the user, outside of the output if programs read that.
     fn say(&self, text: &str) {
         let text = plain_lines(text);
         if self.world.run.format == TEXT {
@@ -401,7 +401,7 @@ impl Prompt {
         report(failure, self.world.run.color);
     }
 
-    /// Does what a line says.
+    /// Executes a line.
     fn take(&mut self, text: &str) -> Next {
         let text = text.trim();
         self.sweep();
@@ -521,7 +521,7 @@ impl Prompt {
         }
     }
 
-    /// A value as it is shown, with its type.
+    /// A value as the prompt prints it, with its type.
     fn value(&self, entry: &Entry, out: &[u8]) -> Vec<u8> {
         let ty = shapes::printed(&entry.checked.script).unwrap_or_default();
         let mut shown = out.to_vec();
@@ -605,7 +605,7 @@ impl Prompt {
         });
     }
 
-    /// Ends entries: all are told first, then waited for.
+    /// Ends entries: stops all of them, then waits.
     fn end(&mut self, which: impl Fn(&Running) -> bool) {
         let (ending, staying): (Vec<Running>, Vec<Running>) = std::mem::take(&mut self.running).into_iter().partition(which);
         self.running = staying;

@@ -25,7 +25,7 @@ struct Queue {
     bytes: usize,
     /// A line is being typed.
     editing: bool,
-    /// Something else has the terminal.
+    /// Something else uses the terminal.
     held: bool,
     /// A text is on its way.
     busy: bool,
@@ -36,7 +36,7 @@ struct Queue {
 }
 
 impl Printer {
-    /// Starts the thread. Without an editor, all goes to standard output.
+    /// Starts the thread. Without an editor, everything goes to standard output.
     pub fn start(mut above: Option<Above>) -> Self {
         let printer = Self(Arc::default());
         let other = printer.clone();
@@ -102,7 +102,7 @@ impl Printer {
         self.queue().editing = editing;
     }
 
-    /// Keeps what comes from now on, or shows it.
+    /// Holds further output, or prints it.
     pub fn hold(&self, held: bool) {
         self.queue().held = held;
         self.0.1.notify_all();

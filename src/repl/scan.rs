@@ -17,7 +17,7 @@ pub enum Token {
     Map,
     /// To the end of the line, or between `/*` and `*/`.
     Comment,
-    /// Anything else: one sign, or blanks.
+    /// Anything else: one character, or blanks.
     Sign,
 }
 
@@ -71,7 +71,7 @@ fn closed(text: &str) -> bool {
     quotes >= 2
 }
 
-/// What stands before the cursor.
+/// The text before the cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompletionContext {
     /// A command's name, from here on.
@@ -166,7 +166,7 @@ fn within(text: &str, all: &[(Token, std::ops::Range<usize>)]) -> CompletionCont
     CompletionContext::Member { expr, name }
 }
 
-/// What goes before the name of a type.
+/// The words before the name of a type.
 pub fn tag(word: &str) -> Option<TypeName> {
     match word {
         "struct" => Some(TypeName::Struct),

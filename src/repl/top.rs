@@ -58,10 +58,10 @@ impl Drop for Screen {
     }
 }
 
-/// Shows what `draw` gives for so many lines and columns, again and again: a head of `head` lines, and of what does not fit
-/// the end, where a map's largest values are.
+/// Repeatedly prints the result of `draw` for a number of lines and columns: the first `head` lines, and the end of the rest,
+/// where the largest values of a map are.
 ///
-/// Errors: those of `draw`, and a terminal that will not.
+/// Errors: those of `draw`, and of the terminal.
 pub fn refresh<E: From<io::Error>>(
     every: Duration,
     head: usize,

@@ -58,7 +58,7 @@ pub enum Unstable {
 /// Resolved settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whose symbols are kept; none: nothing is said, so they are kept.
+    /// How user symbols are cached; none for the default, which caches them.
     pub cache_user_symbols: Option<CacheUserSymbols>,
     /// Demangle C++ and Rust names in stacks and `usym`.
     pub cpp_demangle: bool,
@@ -78,15 +78,15 @@ pub struct Settings {
     pub max_map_keys: u64,
     /// Attach points after wildcards.
     pub max_probes: u64,
-    /// Stacks that a table in the kernel holds; 0: by itself.
+    /// Number of stacks in a kernel table; 0 for the default.
     pub max_stacks: u64,
     /// Capacity of `str()` and `buf()`, bytes.
     pub max_strlen: u64,
     /// See [`MissingProbes`].
     pub missing_probes: MissingProbes,
-    /// Values over so many bytes live off the BPF stack.
+    /// Values larger than this are not on the BPF stack.
     pub on_stack_limit: u64,
-    /// Ring buffer, in pages; 0: by itself.
+    /// Size of the ring buffer in pages; 0 for the default.
     pub perf_rb_pages: u64,
     /// Print all maps at the end.
     pub print_maps_on_exit: bool,
@@ -115,9 +115,9 @@ pub struct Settings {
     pub follow: bool,
     /// `--unsafe`
     pub allow_unsafe: bool,
-    /// Helper failures reported: 0 none, 1 those that lose something, 2 all (`-k`).
+    /// Helper failures to report: 0 none, 1 those that lose something, 2 all (`-k`).
     pub warning_level: u8,
-    /// Reads of memory that fail are counted: somebody asks whether all was seen (`--expect`).
+    /// Count failed reads of memory, which affect expectations (`--expect`).
     pub counts_unread: bool,
     /// `$1` …
     pub params: Vec<String>,
@@ -131,13 +131,13 @@ pub struct Settings {
     pub includes: Vec<String>,
     /// Where headers in quotes are sought first: the script's own folder.
     pub script_dir: std::path::PathBuf,
-    /// `--debuginfo`: where separate debug files are looked for.
+    /// `--debuginfo`: where to look for separate debug files.
     pub debug_dirs: Vec<String>,
     /// Tasks that are traced: those in this cgroup or below (`--cgroup`, `--container`).
     pub cgroup: Option<CgroupFilter>,
     /// What is run.
     pub mode: Mode,
-    /// Its maps may be those of scripts that run beside it, so none can be there twice.
+    /// Other scripts may use its maps at the same time, so none can have two copies.
     pub shares_maps: bool,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
@@ -147,7 +147,7 @@ pub struct Settings {
     pub flags: Vec<(&'static str, String)>,
 }
 
-/// What rbt uses of itself where the kernel has it, and leaves alone where `--no-feature` says so.
+/// Mechanisms that rbt uses if the kernel supports them, unless `--no-feature` disables them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
     /// The kernel's helper that makes a loop's turns.
@@ -183,12 +183,12 @@ impl Settings {
         self.no_features.contains(&what)
     }
 
-    /// Is there a process whose descendants `followed` knows?
+    /// Does `followed` refer to a process and its descendants?
     pub fn follows(&self) -> bool {
         self.has_child || self.follow && self.pid.is_some()
     }
 
-    /// The only process that is traced; none where those that it starts are, too.
+    /// The only traced process; none if its descendants are traced as well.
     pub fn only_pid(&self) -> Option<u32> {
         self.pid.filter(|_| !self.follow)
     }
@@ -249,7 +249,7 @@ impl Default for Settings {
 pub struct CgroupFilter {
     /// Its id.
     pub id: u64,
-    /// How many are above it; none where that is not known.
+    /// Its depth; none if it is unknown.
     pub level: Option<u32>,
 }
 
@@ -272,7 +272,7 @@ pub struct SettingFlag {
     pub long: &'static str,
     /// What its help calls the value.
     pub value: &'static str,
-    /// The part of the help that it stands in.
+    /// Its section of the help.
     pub heading: &'static str,
 }
 
@@ -280,13 +280,13 @@ pub struct SettingFlag {
 pub struct Setting {
     /// As a `config` block writes it; the environment's name is `RBT_` and this in capitals.
     pub name: &'static str,
-    /// What may be given, for help texts.
+    /// The accepted values, for help texts.
     pub values: &'static str,
     /// What it does: one sentence without its final stop.
     pub doc: &'static str,
     /// Its flag, if the command line may set it too.
     pub flag: Option<SettingFlag>,
-    /// Reads a value; an error says what would have been accepted.
+    /// Parses a value; an error describes the accepted ones.
     pub set: fn(&mut Settings, &str) -> Result<(), String>,
     /// The value as one would write it.
     pub get: fn(&Settings) -> String,
@@ -298,28 +298,28 @@ impl Setting {
         Self { flag: Some(SettingFlag { long, value, heading }), ..self }
     }
 
-    /// The words that it takes, where it takes some words only.
+    /// The accepted words, if the setting accepts only words.
     pub fn words(&self) -> Vec<&'static str> {
         if self.values.contains(", ") { self.values.split(", ").collect() } else { Vec::new() }
     }
 
-    /// The value that holds when nothing is said.
+    /// The default value.
     pub fn default_text(&self) -> String {
         (self.get)(&Settings::default())
     }
 }
 
-/// What a setting of two values takes.
+/// The values of a boolean setting.
 pub const SWITCH: &str = "true, false";
-/// What a setting of any text takes.
+/// The values of a setting that accepts any text.
 pub const TEXT: &str = "text";
 /// `max_strlen` where maps' keys have 512 bytes at most: two such strings and some numbers make a key.
 const SHORT_STRLEN: u64 = 200;
-/// The value of a setting that the run decides by itself.
+/// The value of a setting that the run chooses.
 pub const UNDECIDED: &str = "auto";
 
 impl Settings {
-    /// What is left as it was by everybody is made to fit a kernel: `short_keys` is [`crate::system::Feature::ShortKeys`].
+    /// Adapts default values to a kernel: `short_keys` is [`crate::system::Feature::ShortKeys`].
     pub fn fit(&mut self, short_keys: bool) {
         if short_keys && self.max_strlen == Settings::default().max_strlen {
             self.max_strlen = SHORT_STRLEN;

@@ -198,7 +198,7 @@ const MAP_LAYOUTS: &[(&str, MapLayout)] = &[("list", MapLayout::List), ("table",
 const STACK_MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 const UNSTABLE: &[(&str, Unstable)] = &[("enable", Unstable::Enable), ("warn", Unstable::Warn), ("error", Unstable::Error)];
-/// The strings that `license_is_gpl_compatible` (include/linux/license.h) takes.
+/// The strings that `license_is_gpl_compatible` (include/linux/license.h) accepts.
 const LICENSES: &[&str] = &["GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"];
 
 pub(super) fn parse_unstable(text: &str) -> Result<Unstable, String> {

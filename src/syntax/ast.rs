@@ -26,7 +26,7 @@ pub struct Script {
     pub library: Vec<Macro>,
 }
 
-/// The source that macros of builtins are in: none that a user sees.
+/// The source of builtins' macros, which users do not see.
 pub const LIBRARY: u16 = u16::MAX;
 
 /// A piece of the C part.
@@ -104,7 +104,7 @@ pub struct Segment {
 pub struct Macro {
     /// Its name.
     pub name: Ident,
-    /// What kind of argument each takes.
+    /// The kind of each argument.
     pub params: Vec<MacroParam>,
     /// An expression-valued block.
     pub body: Block,
@@ -273,7 +273,7 @@ pub enum ExprKind {
         /// None without brackets; several expressions are one tuple key.
         key: Option<Vec<Expr>>,
     },
-    /// `f(a, b)`; an argument may be a type where the function wants one.
+    /// `f(a, b)`; an argument may be a type if the function expects one.
     Call {
         /// The function, with its place.
         name: Ident,
@@ -307,7 +307,7 @@ pub enum ExprKind {
     Step {
         /// Variable, map or map's element.
         target: Box<Expr>,
-        /// `++`, else `--`.
+        /// `++` if true, otherwise `--`.
         up: bool,
         /// The value is the one before the step.
         post: bool,
@@ -323,7 +323,7 @@ pub enum ExprKind {
         /// Otherwise.
         otherwise: Box<Expr>,
     },
-    /// `if c { … } else { … }`: a statement where no value is used.
+    /// `if c { … } else { … }`: a statement if its value is not used.
     If {
         /// Condition.
         cond: Box<Expr>,

@@ -224,7 +224,7 @@ impl Site<'_> {
         told(format!("expected {wanted} after {}, found {next}", self.after()))
     }
 
-    /// What stands before, as a message shows it.
+    /// The preceding text, as messages show it.
     fn after(&self) -> String {
         if self.last == "\"" { "the string".into() } else { format!("`{}`", self.last) }
     }
@@ -319,7 +319,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Takes the next piece; a diagnostic when it comes too late.
+    /// Processes the next piece, and reports it if its order is wrong.
     pub fn see(&mut self, piece: Pair, index: u16, base: usize) -> Option<Diagnostic> {
         let part = piece.into_inner().find(|p| p.as_rule() != Rule::shebang)?;
         let (stage, what) = match part.as_rule() {

@@ -12,7 +12,7 @@ fn binary(text: &str) -> Option<(BinOp, u8)> {
     BinOp::of(text).map(|op| (op, op.level()))
 }
 
-/// What stands before an operand.
+/// A prefix of an operand.
 enum Prefix {
     Op(UnOp),
     Step(bool),
@@ -57,7 +57,7 @@ impl<'s> Run<'s> {
     }
 }
 
-/// What stands within parentheses.
+/// The contents of parentheses.
 enum Inside {
     Expr(Expr),
     Type(TypeExpr),

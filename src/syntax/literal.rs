@@ -2,8 +2,8 @@
 
 use crate::diag::{Diagnostic, Span};
 
-/// The value of an integer as scripts write it: `10`, `1_000`, `017`, `0xff`, `1e6`, `5ul`, `100ms` (nanoseconds). The error says
-/// what is wrong with it.
+/// The value of an integer in a script: `10`, `1_000`, `017`, `0xff`, `1e6`, `5ul`, `100ms` (nanoseconds). The error
+/// describes the problem.
 pub fn parse_int(text: &str) -> Result<u64, String> {
     let too_large = || format!("`{text}` does not fit in 64 bits");
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -97,7 +97,7 @@ pub fn unescape(quoted: &str, span: Span, diags: &mut Vec<Diagnostic>) -> Vec<u8
     out
 }
 
-/// The byte that an escape stands for, and the length of what follows the backslash.
+/// The byte of an escape, and the length of the text after the backslash.
 fn escape(rest: &[u8]) -> (Result<u8, String>, usize) {
     let Some(first) = rest.first() else { return (Err("a backslash with nothing after it".into()), 0) };
     let run = |from: usize, most: usize, base: u32| {

@@ -35,7 +35,7 @@ mod grammar {
 
 use grammar::{Grammar, Rule};
 
-/// Brackets, `if`s and `?`s within one another. Bounds the stack that parsing takes.
+/// Maximum nesting of brackets, `if`s and `?`s. It limits the stack of the parser.
 pub const MAX_NESTING: usize = 100;
 
 /// The height of an expression's tree: a sum of as many terms is one. Bounds the stack of all who walk the tree.
@@ -64,7 +64,7 @@ pub fn parse_with_shape(source: &Source) -> Result<(ast::Script, Option<shape::N
     Ok((script, pair.map(|p| shape::shape(p, &casts))))
 }
 
-/// Reads an expression that stands alone at `place`, in bytes, of the source at `index`. Codes: as [`parse`].
+/// Parses a separate expression at `place`, in bytes, of the source at `index`. Codes: as [`parse`].
 pub fn parse_expression(source: &Source, index: u16, place: Range<usize>) -> Result<ast::Expr, Diagnostics> {
     let text = source.text.get(place.clone()).unwrap_or("");
     let shifted = |mut d: Diagnostic| {
@@ -117,7 +117,7 @@ fn parse_both(source: &Source, index: u16) -> Result<Both<'_>, Diagnostics> {
     Err(Diagnostics(found))
 }
 
-/// The macros of these builtins, and of those that they use in turn.
+/// The macros of these builtins, and those that they use.
 fn library(mut wanted: BTreeSet<&'static str>) -> Vec<ast::Macro> {
     let (mut found, mut done) = (Vec::new(), BTreeSet::new());
     while let Some(name) = wanted.pop_first() {

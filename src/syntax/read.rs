@@ -126,8 +126,8 @@ impl Reader {
         self.diags.push(Diagnostic::error(code, span, message));
     }
 
-    /// Takes `by` off the height that is left; false, and reported once, where the tree would become too high.
-    /// Whoever calls it gives the height back by [`Reader::lower`].
+    /// Reduces the remaining height by `by`. If the tree would become too high, it reports that once and returns false. The
+    /// caller restores the height by [`Reader::lower`].
     pub fn raise(&mut self, by: usize, span: Span) -> bool {
         self.height += by;
         if self.height <= MAX_HEIGHT {
@@ -423,7 +423,7 @@ impl Reader {
     }
 }
 
-/// What stands where the grammar promised something: never seen by a user.
+/// A placeholder where the grammar guarantees something; users never see it.
 pub fn zero(span: Span) -> Expr {
     Expr { kind: ExprKind::Int(0), span }
 }

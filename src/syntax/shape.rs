@@ -10,11 +10,11 @@ pub struct Node {
     pub rule: Rule,
     /// Its first byte.
     pub start: usize,
-    /// One past its last byte; blanks and comments may stand before it.
+    /// One past its last byte; blanks and comments may precede it.
     pub end: usize,
-    /// Parentheses that cast what follows. The grammar alone cannot tell.
+    /// Parentheses that cast the following operand. The grammar alone cannot tell.
     pub cast: bool,
-    /// The named shapes within it, in order. What lies between them is brackets, commas, blanks and comments.
+    /// The named shapes within it, in order. Between them are brackets, commas, blanks and comments.
     pub parts: Vec<Node>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Word {
     pub text: String,
 }
 
-/// Where a part of a word stands in the script; lengths and places in bytes.
+/// The position of a part of a word in the script, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// In the script.
@@ -44,8 +44,8 @@ impl Made {
         [script].into_iter().chain(words).collect()
     }
 
-    /// What is wrong with the script, with its places in the words where they are in one. What is said twice, because a word stands
-    /// there twice, is said once.
+    /// Errors in the script, at their places in the words if they are in one. Duplicates, caused by a word that occurs twice,
+    /// are removed.
     pub fn in_words(&self, mut diags: Diagnostics) -> Diagnostics {
         for d in &mut diags.0 {
             d.span = self.in_word(d.span);
@@ -62,7 +62,7 @@ impl Made {
         Diagnostics(said)
     }
 
-    /// What `--if` asks.
+    /// The condition of `--if`.
     pub fn condition(&self) -> Option<&str> {
         self.words.iter().find(|w| w.name == "--if").map(|w| w.text.as_str())
     }
@@ -80,7 +80,7 @@ impl Made {
         Span { source, start, end: end.max(start) }
     }
 
-    /// What is wrong with an expression taken alone: a parenthesis that is not closed is noticed anywhere in the script.
+    /// Errors in an expression by itself, because an unclosed parenthesis would be reported elsewhere in the script.
     pub fn wrong_expression(&self) -> Option<Diagnostics> {
         let alone = self.parts.iter().filter(|p| p.expression).find_map(|p| {
             const BEFORE: &str = "begin { @[";

@@ -234,12 +234,12 @@ impl Verb {
 /// Options whose values are the language's.
 const EXPRESSIONS: &[&str] = &["if", "by"];
 
-/// What a user asked of a verb.
+/// A user's request to a verb.
 #[derive(Debug)]
 pub struct Asked {
     /// Words that belong to no option.
     pub words: Vec<String>,
-    /// Names of [`OPTIONS`] that were given, with their values.
+    /// Names of the given [`OPTIONS`], with their values.
     pub options: BTreeMap<&'static str, String>,
     /// Is this word a category of tracepoints?
     pub category: Category,

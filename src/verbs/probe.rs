@@ -7,7 +7,7 @@ use crate::probes::{KINDS, find};
 /// Is this word a category of tracepoints?
 pub type Category = fn(&str) -> bool;
 
-/// An attach point that a part of a word stands for.
+/// The attach point for a part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// What is put before the part.
@@ -15,13 +15,13 @@ pub struct Probe {
     /// The part, in bytes of the word.
     pub from: usize,
     pub to: usize,
-    /// The kind's canonical name; empty where the part names none that is known.
+    /// The kind's canonical name; empty if the kind is unknown.
     pub kind: &'static str,
     /// What follows the kind.
     pub rest: String,
 }
 
-/// Kinds that stand for the start and the end of something.
+/// Pairs of kinds for the start and the end of something.
 const PAIRS: &[(&str, &str)] = &[("kprobe", "kretprobe"), ("uprobe", "uretprobe"), ("fentry", "fexit")];
 const SYSCALL: (&str, &str) = ("sys_enter_", "sys_exit_");
 
@@ -75,12 +75,12 @@ fn prefix(text: &str, category: Category) -> (&'static str, usize) {
 }
 
 impl Probe {
-    /// May it stand for several?
+    /// May it match several probes?
     pub fn is_pattern(&self) -> bool {
         self.rest.contains(['*', '?', '['])
     }
 
-    /// Does it run on a program's behalf, so that the program's stack says more than the kernel's?
+    /// Does it run on behalf of a program, so that the user stack is more informative than the kernel stack?
     pub fn of_program(&self) -> bool {
         let call = self.kind == "tracepoint" && (self.rest.starts_with("syscalls:") || self.rest.starts_with("raw_syscalls:"));
         call || ["uprobe", "uretprobe", "usdt"].contains(&self.kind)

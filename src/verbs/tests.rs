@@ -31,7 +31,7 @@ fn failure(line: &str) -> Failure {
     script(line).expect_err(line)
 }
 
-/// Each example, with each option, gives a script that is one.
+/// Each example with each option yields a valid script.
 #[test]
 fn scripts_are_scripts() {
     for verb in VERBS {
@@ -177,7 +177,7 @@ fn wrong_use_is_told() {
     }
 }
 
-/// What is wrong with a word is shown in the word, wherever it stands in the script.
+/// Errors in a word are reported at the word, wherever it is in the script.
 #[test]
 fn places_are_in_the_words() {
     let made = script("latency 'libc:malloc' --if 'argx > 1' --by 'comm, foo'").unwrap();

@@ -5,7 +5,7 @@ use super::made::{Made, Part, Word};
 use super::probe::{Probe, probes};
 use crate::failure::Failure;
 
-/// A script as it is written.
+/// A script under construction.
 pub(super) struct Script(Made);
 
 impl Script {
@@ -21,7 +21,7 @@ impl Script {
         self.0.text.push_str(text);
     }
 
-    /// A part of a word, as it is.
+    /// A part of a word, unchanged.
     fn part(&mut self, word: usize, from: usize, to: usize, expression: bool) {
         let Some(text) = self.0.words.get(word).and_then(|w| w.text.get(from..to)) else { return };
         let at = self.0.text.len() as u32;
@@ -41,7 +41,7 @@ impl Script {
         self.0.words.iter().position(|w| w.name.strip_prefix("--") == Some(name))
     }
 
-    /// The head of a block: its attach points, and what `--if` asks.
+    /// The head of a block: its attach points, and the condition of `--if`.
     fn head(&mut self, points: &[(usize, Probe)], filter: bool) {
         for (i, (word, probe)) in points.iter().enumerate() {
             if i > 0 {
@@ -58,7 +58,7 @@ impl Script {
         self.put(" {\n");
     }
 
-    /// `[KEYS]` of the map; nothing where there is no key. What is always there, then what `--by` asks for.
+    /// `[KEYS]` of the map, from the fixed keys and those of `--by`; nothing if there are none.
     fn keys(&mut self, own: &[&str]) -> bool {
         let by = self.option("by");
         if own.is_empty() && by.is_none() {
@@ -198,7 +198,7 @@ pub(super) fn trace(asked: &Asked, script: &mut Script) -> Result<(), Failure> {
     script.stop(asked)
 }
 
-/// A format without a value for each conversion would be told of with those that the script has before it.
+/// Checks a format against its values here, because an error in the script would count the values that the script adds.
 fn agree(format: &str, values: usize) -> Result<(), Failure> {
     let mut conversions = 0;
     let mut chars = format.chars().peekable();
@@ -242,8 +242,8 @@ fn values(asked: &Asked, each: bool, script: &mut Script) -> Result<(), Failure>
     script.stop(asked)
 }
 
-/// The inside of a format's literal, without the line's end, which is there anyway; gives what follows the literal in its word, in
-/// bytes. Words after it may have been parted by a comma.
+/// The contents of a format's literal, without a final newline, which the script adds. The result includes the rest of the
+/// word after the literal, in bytes. A comma may separate it from the next words.
 fn literal(word: &str, followed: bool, script: &mut Script) -> Option<(usize, usize)> {
     let bare = |text: &str| text.strip_suffix("\\n").unwrap_or(text).len();
     let quoted = word.trim_start();

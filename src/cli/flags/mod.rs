@@ -50,14 +50,14 @@ pub(super) struct Flag {
     hyphens: bool,
     /// Flags that it contradicts.
     not_with: &'static [&'static str],
-    /// Flags of which it needs one, and what a message says it needs.
+    /// Flags of which it needs one, and the text of the message about that.
     needs: (&'static [&'static str], &'static str),
     verbs: Verbs,
     /// Completions offer it after the name of each tool.
     tools: bool,
 }
 
-/// What holds where a row says nothing.
+/// The default value.
 const FLAG: Flag = Flag {
     name: "",
     letter: None,
@@ -77,7 +77,7 @@ const FLAG: Flag = Flag {
 #[derive(Clone, Copy)]
 enum Takes {
     Nothing(fn(&mut Draft)),
-    /// Nothing: how often the flag stands is its value.
+    /// No value: the number of occurrences counts.
     Count(fn(&mut Draft, u8) -> Result<(), Failure>),
     Text(&'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
     /// A text for which a shell can offer words.
@@ -157,7 +157,7 @@ pub(super) fn shown() -> impl Iterator<Item = &'static str> {
     all().filter(|(heading, _)| !heading.is_empty()).filter_map(|(_, flag)| flag.long())
 }
 
-/// As clap knows them.
+/// The flags as clap defines them.
 pub(super) fn args() -> impl Iterator<Item = Arg> {
     all().map(|(heading, flag)| flag.arg(heading))
 }
@@ -231,7 +231,7 @@ impl Flag {
         if words.is_empty() { self.arg(heading) } else { self.arg(heading).value_parser(words) }
     }
 
-    /// Does what it stands for, by what clap found.
+    /// Applies the flag, with the value that clap found.
     fn apply(&self, found: &ArgMatches, draft: &mut Draft) -> Result<(), Failure> {
         let id = self.name;
         let texts = || found.get_many::<String>(id).unwrap_or_default();
@@ -253,16 +253,16 @@ impl Flag {
     }
 }
 
-/// Was the flag of this name given?
+/// Is the flag with this name present?
 pub(super) fn given(found: &ArgMatches, id: &str) -> bool {
     // a verb does not have all of them
     found.try_contains_id(id).is_ok() && found.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// What the flags say that were given.
+/// Applies the flags on the command line.
 ///
 /// # Errors
-/// A value is wrong, or two flags contradict each other.
+/// A value is invalid, or two flags contradict each other.
 pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
     let flags = all().map(|(_, flag)| flag).filter(|flag| given(found, flag.name));
     let flags: Vec<Flag> = flags.collect();
@@ -281,7 +281,7 @@ pub(super) fn read(found: &ArgMatches) -> Result<Draft, Failure> {
     Ok(draft)
 }
 
-/// A run for which no flag was given.
+/// A run without flags.
 fn blank() -> Run {
     Run {
         program: Program::Stdin,

@@ -55,7 +55,7 @@ pub(super) const BUDGETS: Group = Group {
     ],
 };
 
-/// A format of verdicts, and the file it goes to.
+/// A format of verdicts, and the file of the report.
 fn report(text: &str) -> Result<(String, Option<PathBuf>), Failure> {
     let (name, file) = text.split_once('=').map_or((text, None), |(name, file)| (name, Some(file)));
     let Some(format) = verdict::find(name) else {

@@ -11,7 +11,7 @@ use crate::probes::{ProbeKind, matches};
 use crate::syntax::ast::AttachPoint;
 use crate::system::{Abi, Binary, Function, Inlined, Line, binary::instructions, binary::mangled};
 
-/// An attach point's parts, told apart.
+/// The parts of an attach point.
 pub(super) struct Wanted {
     /// As written; empty for the program of `-p`'s process.
     pub(super) binary: String,
@@ -20,7 +20,7 @@ pub(super) struct Wanted {
 
 /// What is named within the binary.
 pub(super) enum Target {
-    /// A symbol, perhaps with an offset; a pattern of symbols; an address. What is none of these may be a name of C++ or Rust.
+    /// A symbol with an optional offset; a pattern of symbols; an address. Anything else may be a name of C++ or Rust.
     Symbol(String),
     /// A name, or a pattern of names, as the authors of a program in this language wrote it.
     Plain(&'static str, String),
@@ -93,7 +93,7 @@ impl Wanted {
         (of_process || !wanted.binary.is_empty()).then_some(wanted)
     }
 
-    /// `binary@file:line`, `binary@file:line:column`, and with a process `@file:line`: none where it is not of this form.
+    /// `binary@file:line`, `binary@file:line:column`, and with a process `@file:line`; none if it does not have this form.
     pub(super) fn line(parts: &[&str], of_process: bool) -> Option<Wanted> {
         let (place, line, column) = match *parts {
             [place, line] => (place, line, None),
@@ -128,7 +128,7 @@ impl Target {
         names.filter(|name| told.insert(name.clone())).collect()
     }
 
-    /// Is this function, by one of its names, what a pattern for `-l` means? Its name as it is listed.
+    /// Does a pattern of `-l` match this function by one of its names? The result is the name to list.
     fn listed(&self, f: &Function, env: &Env) -> Option<String> {
         let plain = || mangled::name(&f.name);
         match self {
@@ -352,8 +352,8 @@ pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Res
     Ok(places.into_iter().map(|by| Found { function: f.clone(), by, shown: found.shown.clone() }).collect())
 }
 
-/// A file that need be no ELF: with --unsafe, where an address is asked for. That is an offset then, as in code that a program
-/// has written to a file and mapped.
+/// A file that need not be ELF: with --unsafe, for an address, which is then an offset. A program may have written and mapped
+/// such code.
 pub(super) fn raw(wanted: &Wanted, env: &Env) -> Option<PathBuf> {
     let by_address = matches!(&wanted.target, Target::Symbol(what) if number(what).is_some());
     let asked = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();

@@ -64,8 +64,8 @@ impl Uprobe {
     }
 }
 
-/// A binary in a probe's name: as it was asked for. Of those that a pattern finds, the pattern's folder and their names, where
-/// these say which it is; the whole path else.
+/// The binary in a probe's name, as the script wrote it. Files that a pattern matches appear with the pattern's directory and
+/// their names if these are unambiguous, or otherwise with their full paths.
 pub(super) fn as_asked(asked: &str, path: &Path) -> String {
     let whole = || path.display().to_string();
     let (folder, file) = asked.split_at(asked.rfind('/').map_or(0, |at| at + 1));

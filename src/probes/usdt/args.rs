@@ -20,7 +20,7 @@ const U64: Int = Int { bytes: 8, signed: false };
 /// An argument.
 #[derive(Clone, Debug, PartialEq)]
 struct Arg {
-    /// Its size and sign; none for what cannot be read.
+    /// Its size and sign; none if it is unreadable.
     int: Option<Int>,
     at: At,
 }
@@ -107,8 +107,8 @@ fn number_of(text: &str) -> Option<i64> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// The whole register that a name is part of: `eax`, `ax`, `al` of `rax`; `r8d`, `r8w`, `r8b` of `r8`. Of `ah` and its like
-/// there is no whole: they are not used for arguments.
+/// The full register that contains a named part: `rax` for `eax`, `ax`, `al`; `r8` for `r8d`, `r8w`, `r8b`. `ah` and similar
+/// parts are not supported, because arguments do not use them.
 fn register(name: &str) -> Option<u32> {
     let whole = |n: &str| REGISTERS.iter().find(|(r, _)| *r == n).map(|(_, at)| *at);
     if let Some(rest) = name.strip_prefix('r').filter(|r| r.starts_with(|c: char| c.is_ascii_digit())) {
@@ -123,12 +123,12 @@ fn register(name: &str) -> Option<u32> {
     }
 }
 
-/// Is there a symbol in the arguments, which the binary must tell the address of?
+/// Do the arguments contain a symbol, whose address must be looked up in the binary?
 pub fn names_symbols(text: &str) -> bool {
     parse(text).iter().any(|a| matches!(a.at, At::Memory { symbol: Some(_), .. }))
 }
 
-/// The arguments' types; none for one that cannot be read.
+/// The types of the arguments; none for an unreadable one.
 pub fn types(text: &str, binary: Option<&Binary>) -> Vec<Option<Type>> {
     let known = |a: &Arg| match &a.at {
         At::Memory { symbol: Some(name), .. } => binary.is_some_and(|b| address(b, name).is_some()),

@@ -24,7 +24,7 @@ static INFO: Info = Info {
     example: "usdt:/usr/bin/python3:gc__start { printf(\"generation %d\\n\", arg0); }",
 };
 
-/// What an attach point asks for.
+/// The parts of an attach point.
 struct Wanted<'a> {
     binary: &'a str,
     provider: &'a str,
