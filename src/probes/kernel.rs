@@ -32,14 +32,6 @@ pub(super) fn parts<'p>(kind: &dyn ProbeKind, point: &'p AttachPoint) -> Result<
     Ok(found)
 }
 
-/// Decimal or hexadecimal.
-pub(super) fn number(s: &str) -> Option<u64> {
-    match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => s.replace('_', "").parse().ok().filter(|_| s.starts_with(|c: char| c.is_ascii_digit())),
-    }
-}
-
 /// Looks up a function.
 ///
 /// Errors: an unknown module; an unknown function, with suggestions; a function that cannot be traced.

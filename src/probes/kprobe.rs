@@ -91,7 +91,7 @@ impl Kprobe {
     /// The offset after a function's name.
     fn offset<'s>(&self, what: &'s str, point: &AttachPoint) -> Result<(&'s str, u64), Diagnostic> {
         let Some((name, by)) = what.split_once('+') else { return Ok((what, 0)) };
-        let Some(by) = kernel::number(by) else {
+        let Some(by) = super::whole_number(by) else {
             return Err(
                 Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset")).help(format!("write {}", self.usage()))
             );
@@ -125,7 +125,7 @@ impl ProbeKind for Kprobe {
             }
             return self.by_pattern(module, what, point, env);
         }
-        if let (None, Some(address)) = (module, kernel::number(what)) {
+        if let (None, Some(address)) = (module, super::whole_number(what)) {
             return Ok(vec![self.by_address(what, address, point, env)?]);
         }
         let (function, place) = self.offset(what, point)?;

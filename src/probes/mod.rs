@@ -332,8 +332,8 @@ fn parts<const N: usize>(kind: &dyn ProbeKind, point: &AttachPoint) -> Result<[S
     })
 }
 
-/// A whole number as scripts may write one in an attach point, in any form of an integer: `100`, `1_000`, `0x64`, `1e6`; a
-/// duration is in nanoseconds.
+/// A whole number of an attach point (an offset, an address, a rate), in any form of an integer: `100`, `1_000`, `0x64`, `1e6`;
+/// a duration is in nanoseconds.
 fn whole_number(s: &str) -> Option<u64> {
     let scaled = s.ends_with(|c: char| c.is_ascii_uppercase() && !c.is_ascii_hexdigit());
     crate::settings::parse_int(s).ok().filter(|_| !scaled)

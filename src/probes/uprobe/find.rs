@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::{Env, MIDST, missing, well_placed};
+use super::super::{Env, MIDST, missing, well_placed, whole_number};
 use super::Uprobe;
 use crate::diag::Diagnostic;
 use crate::probes::{ProbeKind, matches};
@@ -165,7 +165,7 @@ impl Uprobe {
             let all = told_apart(all);
             return if all.is_empty() && mangled::looks_plain(what) { self.plain(binary, None, what, point, env) } else { Ok(all) };
         }
-        if let Some(addr) = number(what) {
+        if let Some(addr) = whole_number(what) {
             return Ok(vec![self.at_address(binary, addr, point, env)?]);
         }
         let (name, by) = self.split(what, point)?;
@@ -304,7 +304,7 @@ impl Uprobe {
     /// A name, and the bytes after `+`.
     fn split<'a>(&self, what: &'a str, point: &AttachPoint) -> Result<(&'a str, u64), Diagnostic> {
         let (name, by) = match what.rsplit_once('+') {
-            Some((name, by)) if !name.ends_with("operator") && !name.ends_with("operator+") => match number(by) {
+            Some((name, by)) if !name.ends_with("operator") && !name.ends_with("operator+") => match whole_number(by) {
                 Some(by) => (name, by),
                 None => {
                     let error = Diagnostic::error("bad-probe", point.span, format!("`{by}` is not an offset"));
@@ -332,14 +332,6 @@ fn check(binary: &Binary, Found { function: f, by, .. }: &Found, point: &AttachP
     well_placed(instructions::placed(&binary.path, f, *by), &f.name, *by, point.span)
 }
 
-/// Decimal or hexadecimal.
-pub(super) fn number(s: &str) -> Option<u64> {
-    match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => s.parse().ok(),
-    }
-}
-
 /// The places where a function of Go returns. The kernel's own way to find its return is to have it come back elsewhere, which
 /// the runtime does not survive: it reads return addresses when it moves a stack.
 pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Result<Vec<Found>, Diagnostic> {
@@ -355,7 +347,7 @@ pub(super) fn returns(binary: &Binary, found: Found, point: &AttachPoint) -> Res
 /// A file that need not be ELF: with --unsafe, for an address, which is then an offset. A program may have written and mapped
 /// such code.
 pub(super) fn raw(wanted: &Wanted, env: &Env) -> Option<PathBuf> {
-    let by_address = matches!(&wanted.target, Target::Symbol(what) if number(what).is_some());
+    let by_address = matches!(&wanted.target, Target::Symbol(what) if whole_number(what).is_some());
     let asked = by_address && env.settings.allow_unsafe && env.settings.pid.is_none();
     asked.then(|| env.sys.regular_file(&wanted.binary)).flatten()
 }
