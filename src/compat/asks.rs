@@ -112,22 +112,6 @@ fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn T
     }
 }
 
-/// Constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of a type go by.
-fn constants(ty: ProgramType) -> &'static [&'static str] {
-    match ty {
-        ProgramType::RawTracepoint => &["BPF_PROG_TYPE_RAW_TRACEPOINT"],
-        ProgramType::Tracepoint => &["BPF_PROG_TYPE_TRACEPOINT"],
-        ProgramType::Uprobe | ProgramType::Kprobe => &["BPF_PROG_TYPE_KPROBE"],
-        ProgramType::UprobeMulti => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_UPROBE_MULTI"],
-        ProgramType::KprobeMulti => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_MULTI"],
-        ProgramType::KprobeSession => &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
-        ProgramType::PerfEvent => &["BPF_PROG_TYPE_PERF_EVENT"],
-        ProgramType::Tracing => &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
-        ProgramType::Lsm => &["BPF_PROG_TYPE_LSM", "BPF_LSM_MAC"],
-        ProgramType::Iter => &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
-    }
-}
-
 fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo) {
     // what is so for all of a wildcard is told once: where it is written, the rule and the reason, and of whom
     let mut found: Vec<(&Pos, &'static str, String, Vec<&str>)> = Vec::new();
@@ -135,7 +119,7 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo
     for program in programs {
         let first = program.sites.first();
         let attach = first.map(|s| &s.attach);
-        let absent = constants(program.ty).iter().find(|c| sys.enumerator(c).is_none());
+        let absent = program.ty.row().constants.iter().find(|c| sys.enumerator(c).is_none());
         let (rule, why) = if let Some(absent) = absent {
             ("no-program-type", format!("the kernel does not support such programs ({absent})"))
         } else if matches!(attach, Some(Attach::Kprobe { .. })) && !sys.has(Feature::Kprobe) {

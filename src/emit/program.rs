@@ -38,6 +38,8 @@ pub struct ProgramRow {
     /// The struct by which the kernel knows the context (include/linux/bpf_types.h). None where that is not a struct's name: a
     /// function that the verifier checks by itself cannot have it.
     pub context: Option<&'static str>,
+    /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of the type go by.
+    pub constants: &'static [&'static str],
     /// It runs on behalf of a process at an instruction of its own: it may be preempted there.
     pub in_user_space: bool,
     /// A second one may begin on a CPU before the first has ended.
@@ -67,6 +69,7 @@ pub struct ProgramRow {
 const PLAIN: ProgramRow = ProgramRow {
     sections: ["", ""],
     context: None,
+    constants: &[],
     in_user_space: false,
     overlaps: false,
     multi: false,
@@ -91,21 +94,47 @@ impl ProgramType {
     /// Its row.
     pub const fn row(self) -> &'static ProgramRow {
         match self {
-            ProgramType::RawTracepoint => {
-                &ProgramRow { sections: ["raw_tp", "raw_tp"], context: Some("bpf_raw_tracepoint_args"), own_frames: 2, ..PLAIN }
-            }
+            ProgramType::RawTracepoint => &ProgramRow {
+                sections: ["raw_tp", "raw_tp"],
+                constants: &["BPF_PROG_TYPE_RAW_TRACEPOINT"],
+                context: Some("bpf_raw_tracepoint_args"),
+                own_frames: 2,
+                ..PLAIN
+            },
             // 0 would keep the event from everybody else who looks at this tracepoint: perf_trace_run_bpf_submit() of
             // kernel/events/core.c
-            ProgramType::Tracepoint => &ProgramRow { sections: ["tracepoint", "tracepoint"], returns: 1, ..PLAIN },
-            ProgramType::Uprobe => &ProgramRow { sections: ["uprobe", "uretprobe"], ..USER },
-            ProgramType::UprobeMulti => &ProgramRow { sections: ["uprobe.multi", "uretprobe.multi"], multi: true, ..USER },
-            ProgramType::PerfEvent => &ProgramRow { sections: ["perf_event", "perf_event"], context: Some("bpf_perf_event_data"), ..PLAIN },
-            ProgramType::Kprobe => &ProgramRow { sections: ["kprobe", "kretprobe"], ..KERNEL },
-            ProgramType::KprobeMulti => &ProgramRow { sections: ["kprobe.multi", "kretprobe.multi"], multi: true, ..KERNEL },
-            ProgramType::KprobeSession => &ProgramRow { sections: ["kprobe.session", "kprobe.session"], ..KERNEL },
+            ProgramType::Tracepoint => {
+                &ProgramRow { sections: ["tracepoint", "tracepoint"], constants: &["BPF_PROG_TYPE_TRACEPOINT"], returns: 1, ..PLAIN }
+            }
+            ProgramType::Uprobe => &ProgramRow { sections: ["uprobe", "uretprobe"], constants: &["BPF_PROG_TYPE_KPROBE"], ..USER },
+            ProgramType::UprobeMulti => &ProgramRow {
+                sections: ["uprobe.multi", "uretprobe.multi"],
+                constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_UPROBE_MULTI"],
+                multi: true,
+                ..USER
+            },
+            ProgramType::PerfEvent => &ProgramRow {
+                sections: ["perf_event", "perf_event"],
+                constants: &["BPF_PROG_TYPE_PERF_EVENT"],
+                context: Some("bpf_perf_event_data"),
+                ..PLAIN
+            },
+            ProgramType::Kprobe => &ProgramRow { sections: ["kprobe", "kretprobe"], constants: &["BPF_PROG_TYPE_KPROBE"], ..KERNEL },
+            ProgramType::KprobeMulti => &ProgramRow {
+                sections: ["kprobe.multi", "kretprobe.multi"],
+                constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_MULTI"],
+                multi: true,
+                ..KERNEL
+            },
+            ProgramType::KprobeSession => &ProgramRow {
+                sections: ["kprobe.session", "kprobe.session"],
+                constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
+                ..KERNEL
+            },
             // the verifier takes no other result
             ProgramType::Tracing => &ProgramRow {
                 sections: ["fentry", "fexit"],
+                constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
                 by_trampoline: true,
                 knows_function: true,
                 own_frames: 2,
@@ -117,6 +146,7 @@ impl ProgramType {
             // 0 leaves the decision to the other modules
             ProgramType::Lsm => &ProgramRow {
                 sections: ["lsm", "lsm"],
+                constants: &["BPF_PROG_TYPE_LSM", "BPF_LSM_MAC"],
                 target_prefix: Some("bpf_lsm_"),
                 by_trampoline: true,
                 own_frames: 2,
@@ -128,6 +158,7 @@ impl ProgramType {
             // any other has the kernel show the same object again, without end
             ProgramType::Iter => &ProgramRow {
                 sections: ["iter", "iter"],
+                constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
                 overlaps: true,
                 returns_fixed: true,
                 has_target: true,
