@@ -82,10 +82,9 @@ impl Child {
             pid => pid,
         };
         let Some(pid) = Pid::from_raw(pid) else { bail!("-c: fork gave no process") };
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|why| {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
             // our own child, not reaped yet, so that the pid is still its
-            let _ = kill_process(pid, Signal::KILL).and_then(|()| waitpid(Some(pid), WaitOptions::empty()));
-            why
+            let _ = kill_process(pid, Signal::KILL).and_then(|()| waitpid(Some(pid), WaitOptions::empty()).map(drop));
         });
         Ok(Self {
             pid,

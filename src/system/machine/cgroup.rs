@@ -73,7 +73,7 @@ pub fn mount() -> Option<PathBuf> {
 
 fn is_cgroup2(path: &Path) -> bool {
     const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
-    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type as i64 == CGROUP2_SUPER_MAGIC)
+    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == CGROUP2_SUPER_MAGIC)
 }
 
 /// The eight bytes of a cgroup's file handle (`name_to_handle_at(2)`).

@@ -80,6 +80,9 @@ struct Index {
     signatures: BTreeMap<u64, Die>,
 }
 
+/// By unit, where the code behind each prologue begins.
+type Prologues = BTreeMap<(u32, u32), Rc<Vec<u64>>>;
+
 /// A binary's types.
 pub struct BinaryTypes {
     files: Vec<File>,
@@ -93,7 +96,7 @@ pub struct BinaryTypes {
     /// The binary itself, which a separate debug file leaves out, and where its code is in it.
     image: Option<(&'static [u8], Vec<Segment>)>,
     /// Addresses where the code behind a prologue begins, of the units that were asked about.
-    prologues: RefCell<BTreeMap<(u32, u32), Rc<Vec<u64>>>>,
+    prologues: RefCell<Prologues>,
 }
 
 impl BinaryTypes {
