@@ -198,7 +198,8 @@ fn error_number<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     e.select(negative, e.sub(e.int(0), n), n)
 }
 
-/// The n-th name of 0 ..= `last`; that of `last + 1` for all above.
+/// The n-th name of 0 ..= `last`; that of `last + 1` for all above. The index is masked and not only compared: after a comparison
+/// the verifier follows each side with what it knows there, and each further name would double the states it has to visit.
 fn look_up<'c>(
     e: &mut Builder<'_, 'c>,
     u: &CallSite,
@@ -207,10 +208,11 @@ fn look_up<'c>(
     last: usize,
     name: impl Fn(usize) -> String,
 ) -> Operand<'c> {
+    let rows = (last + 2).next_power_of_two();
     let names = e.once_ptr(key, |e| {
-        let mut table = Vec::with_capacity((last + 2) * ROOM);
-        for n in 0..=last + 1 {
-            let mut text = name(n).into_bytes();
+        let mut table = Vec::with_capacity(rows * ROOM);
+        for n in 0..rows {
+            let mut text = name(n.min(last + 1)).into_bytes();
             text.truncate(ROOM - 1);
             text.resize(ROOM, 0);
             table.extend(text);
@@ -218,6 +220,8 @@ fn look_up<'c>(
         e.text(&table)
     });
     let n = e.at_most(n, last as u64 + 1);
+    let n = e.forget(n);
+    let n = e.and(n, e.int(rows as u64 - 1));
     let by = e.mul(n, e.int(ROOM as u64));
     Operand::mem(u.ty.clone(), e.offset_by(names, by))
 }

@@ -282,7 +282,7 @@ impl<'c> Builder<'_, 'c> {
         let (hash, depth) = (self.scalar_home(), self.scalar_home());
         let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
         // the verifier is not to know the seed, or it would calculate
-        let seed = self.mere_number(seed);
+        let seed = self.forget(seed);
         self.store(hash, 0, 8, seed);
         self.store(depth, 0, 8, zero);
         // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
@@ -301,7 +301,8 @@ impl<'c> Builder<'_, 'c> {
         });
         let key = self.alloc(8);
         // nor how many turns it were: what follows is the same for all
-        let depth = self.mere_number(self.load(depth, 0, U64));
+        let depth = self.load(depth, 0, U64);
+        let depth = self.forget(depth);
         let some = self.cmp(Cmp::Ne, depth, self.int(0));
         let id = self.and(self.load(hash, 0, U64), self.int(!DEPTH));
         let id = self.or(id, self.and(depth, self.int(DEPTH)));

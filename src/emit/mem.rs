@@ -647,6 +647,17 @@ impl<'c> Builder<'_, 'c> {
         Some(self.load(flag, 0, U64))
     }
 
+    /// The same number, of which the verifier knows nothing anymore. Sides of a branch that leave different numbers behind stay
+    /// apart for the verifier as long as it knows them, and each further branch of that kind doubles the states it visits. A
+    /// word of memory, applied twice by exclusive or, leaves the number as it was; a change of the bytes' order no longer serves,
+    /// since newer kernels follow it (`check_alu_op` of kernel/bpf/verifier.c).
+    pub fn forget(&mut self, number: IntValue<'c>) -> IntValue<'c> {
+        let state = self.state(std::mem::offset_of!(State, stacks));
+        let unknown = self.opaque(self.load(state, 0, U64));
+        let hidden = self.opaque(self.xor(self.opaque(number), unknown));
+        self.xor(hidden, unknown)
+    }
+
     /// Ends the program's run when the whole run is over ([`State::stopped`]).
     pub fn leave_when_stopped(&mut self) {
         let flag = self.state(std::mem::offset_of!(State, stopped));

@@ -123,6 +123,7 @@ impl<'c> Builder<'_, 'c> {
         self.store(ctx, 16, 8, zero);
         let times = self.int(cap.into());
         self.bpf_loop(times, from, ctx);
-        self.load(ctx, 16, U64)
+        let found = self.load(ctx, 16, U64);
+        self.forget(found)
     }
 }
