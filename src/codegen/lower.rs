@@ -18,6 +18,12 @@ use crate::settings::Mechanism;
 
 /// The script with its probes where they are cheapest.
 pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
+    if env.settings.refuses(Mechanism::Unroll) {
+        for probe in &mut script.probes {
+            hir::loops_for_unrolls(&mut probe.body);
+            probe.functions.iter_mut().for_each(|f| hir::loops_for_unrolls(&mut f.body));
+        }
+    }
     let after_entry = paired::exits(&script, env.settings);
     let all: Vec<BodyNeeds> =
         script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..asks(p) }).collect();

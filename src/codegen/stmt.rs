@@ -161,7 +161,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let c = self.condition(cond);
                 self.if_else(c, |g| g.block(then), |g| g.block(otherwise));
             }
-            StmtKind::Repeat { times, body } => {
+            StmtKind::Repeat { times, body, .. } => {
                 let copies = self.e.begin_copies();
                 for _ in 0..*times {
                     self.e.begin_copy(&copies);

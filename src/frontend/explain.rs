@@ -65,6 +65,10 @@ pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, sys: &dyn Tar
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
+    // loops are smaller than copies, though not faster
+    if compiled.unrolls && error.downcast_ref::<Refused>().is_some_and(Refused::is_too_large) {
+        return vec![Mechanism::Unroll];
+    }
     let chosen = || {
         let all: Vec<Mechanism> = compiled.artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
         // without cookies, numbers of system calls are all that tells the sites of a program apart

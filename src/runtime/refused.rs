@@ -18,6 +18,13 @@ pub struct Refused {
     pub log: String,
 }
 
+impl Refused {
+    /// Did the verifier give up (`E2BIG` of `do_check` and `push_stack` in kernel/bpf/verifier.c)? A smaller program may pass.
+    pub fn is_too_large(&self) -> bool {
+        ["BPF program is too large", "jumps is too complex"].iter().any(|text| self.reason.contains(text))
+    }
+}
+
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(pos) = &self.pos {

@@ -110,7 +110,7 @@ impl Dump<'_> {
                 }
                 return;
             }
-            StmtKind::Repeat { times, body } => return self.block(&format!("unroll({times})"), body),
+            StmtKind::Repeat { times, body, .. } => return self.block(&format!("unroll({times})"), body),
             StmtKind::While { cond, body } => return self.block(&format!("while {}", self.expr(cond)), body),
             StmtKind::ForRange { var, from, to, body } => {
                 let head = format!("for {} : {}..{}", self.var_name(*var), self.expr(from), self.expr(to));

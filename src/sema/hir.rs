@@ -143,6 +143,8 @@ pub enum StmtKind {
     Repeat {
         /// Literal count.
         times: u32,
+        /// `int64`, of no use in the body: it counts where a loop takes the copies' place.
+        var: VarId,
         /// Body.
         body: Vec<Stmt>,
     },
@@ -376,7 +378,7 @@ fn walk<'a>(stmts: &'a [Stmt], around: Around, see: &mut dyn FnMut(Node<'a>, Aro
                 walk(then, around, see);
                 walk(otherwise, around, see);
             }
-            StmtKind::Repeat { times, body } => walk(body, around.repeated(*times), see),
+            StmtKind::Repeat { times, body, .. } => walk(body, around.repeated(*times), see),
             StmtKind::ForMap { body, .. } => walk(body, around.looped(), see),
             StmtKind::While { cond, body } => {
                 cond.walk(around.looped(), see);
@@ -388,6 +390,55 @@ fn walk<'a>(stmts: &'a [Stmt], around: Around, see: &mut dyn FnMut(Node<'a>, Aro
                 walk(body, around.looped(), see);
             }
             StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+        }
+    }
+}
+
+impl StmtKind {
+    /// The same without copies of a body: what is not an `unroll` stays as it is.
+    pub fn as_loop(self, span: Span) -> Self {
+        let number = |n: u64| Expr { ty: Type::I64, span, kind: ExprKind::Int(n) };
+        match self {
+            StmtKind::Repeat { times, var, body } => StmtKind::ForRange { var, from: number(0), to: number(times.into()), body },
+            other => other,
+        }
+    }
+}
+
+impl Script {
+    /// Has a probe, or a function that it calls, an `unroll`?
+    pub fn unrolls(&self) -> bool {
+        let bodies = self.probes.iter().flat_map(|p| std::iter::once(&p.body).chain(p.functions.iter().map(|f| &f.body)));
+        let mut any = false;
+        for body in bodies {
+            visit(body, &mut |node| any |= matches!(node, Node::Stmt(Stmt { kind: StmtKind::Repeat { .. }, .. })));
+        }
+        any
+    }
+}
+
+/// Turns each `unroll` among these statements, and within their blocks, into a loop.
+pub fn loops_for_unrolls(stmts: &mut [Stmt]) {
+    for stmt in stmts {
+        match &mut stmt.kind {
+            StmtKind::If { then, otherwise, .. } => {
+                loops_for_unrolls(then);
+                loops_for_unrolls(otherwise);
+            }
+            StmtKind::While { body, .. } | StmtKind::ForRange { body, .. } | StmtKind::ForMap { body, .. } => loops_for_unrolls(body),
+            StmtKind::Repeat { body, .. } => {
+                loops_for_unrolls(body);
+                let copies = std::mem::replace(&mut stmt.kind, StmtKind::Break);
+                stmt.kind = copies.as_loop(stmt.span);
+            }
+            StmtKind::Expr(_)
+            | StmtKind::SetVar(..)
+            | StmtKind::ZeroVar(_)
+            | StmtKind::SetMap { .. }
+            | StmtKind::Aggregate { .. }
+            | StmtKind::Break
+            | StmtKind::Continue
+            | StmtKind::Return(_) => {}
         }
     }
 }

@@ -150,12 +150,10 @@ impl BodyChecker<'_> {
 
     /// A repeated body: copies of it, or if that would be too long, an equivalent loop.
     fn repeated(&mut self, times: u32, body: Vec<Stmt>, span: Span) -> StmtKind {
-        if u64::from(times).saturating_mul(weight(&body)) <= MOST_UNROLLED {
-            return StmtKind::Repeat { times, body };
-        }
-        let number = |n: u64| Expr { ty: Type::I64, span, kind: ExprKind::Int(n) };
+        let small = u64::from(times).saturating_mul(weight(&body)) <= MOST_UNROLLED;
         let var = self.hide(Type::I64);
-        StmtKind::ForRange { var, from: number(0), to: number(times.into()), body }
+        let copies = StmtKind::Repeat { times, var, body };
+        if small { copies } else { copies.as_loop(span) }
     }
 
     /// An integer as `int64`.

@@ -162,6 +162,8 @@ pub enum Mechanism {
     RawSyscalls,
     /// A raw tracepoint for `tracepoint`.
     RawTracepoint,
+    /// Copies of the body of `unroll`; it is a loop without them.
+    Unroll,
     /// One link for many places of a binary.
     UprobeMulti,
 }
@@ -174,6 +176,7 @@ pub const MECHANISMS: &[(&str, Mechanism)] = &[
     ("kprobe_session", Mechanism::KprobeSession),
     ("raw_syscalls", Mechanism::RawSyscalls),
     ("raw_tracepoint", Mechanism::RawTracepoint),
+    ("unroll", Mechanism::Unroll),
     ("uprobe_multi", Mechanism::UprobeMulti),
 ];
 

@@ -187,6 +187,13 @@ impl Machine {
                 Err(outcome) => return outcome,
             };
             let outcome = self.load(&artifact, run, spent);
+            if let Outcome::Refused(reason, _) = &outcome
+                && ["too large", "too complex"].iter().any(|why| reason.contains(why))
+                && !without.contains(&Mechanism::Unroll)
+            {
+                without.push(Mechanism::Unroll);
+                continue;
+            }
             let lowered: Vec<Mechanism> = artifact.manifest.programs.iter().filter_map(|p| p.lowered).collect();
             if matches!(outcome, Outcome::Fine(..)) || lowered.is_empty() {
                 return outcome;

@@ -91,7 +91,7 @@ pub(super) const INSPECT: Group = Group {
         Flag { name: "verify-llvm-ir", help: "Let LLVM verify the IR", takes: Takes::Nothing(|d| d.run.verify_ir = true), ..FLAG },
         Flag {
             name: "no-feature",
-            help: "Comma-separated mechanisms to disable: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, uprobe_multi. -v shows the mechanism of each probe",
+            help: "Comma-separated mechanisms to disable: fentry, kprobe_multi, kprobe_session, raw_syscalls, raw_tracepoint, unroll, uprobe_multi. -v shows the mechanism of each probe",
             takes: Takes::Word("LIST", mechanisms, |d, word| {
                 let known = one_of(word, &mechanisms(), "feature")?;
                 d.run.settings.no_features.extend(MECHANISMS.iter().filter(|(name, _)| *name == known).map(|(_, m)| *m));
