@@ -119,7 +119,7 @@ fn last_words(trace: &[&str]) -> Option<String> {
 }
 
 fn is_speech(line: &str) -> bool {
-    const NOISE: [&str; 14] = [
+    const NOISE: [&str; 15] = [
         // after "infinite loop detected"
         "cur state:",
         "old state:",
@@ -135,10 +135,15 @@ fn is_speech(line: &str) -> bool {
         "arg#",
         "max_states",
         "func#",
+        // a state of registers
+        "frame",
     ];
+    // of functions that it goes through by themselves, before and after the one with the reason
+    const ACCEPTS: [&str; 2] = ["is global and assumed valid", "is safe for any args"];
     let first = line.split([' ', ':']).next().unwrap_or("");
     let instruction = !first.is_empty() && first.bytes().all(|b| b.is_ascii_digit()) && line[first.len()..].starts_with(':');
-    !line.is_empty() && !line.starts_with(';') && !instruction && !NOISE.iter().any(|n| line.starts_with(n))
+    let accepts = line.starts_with("Func#") && ACCEPTS.iter().any(|words| line.contains(words));
+    !line.is_empty() && !line.starts_with(';') && !instruction && !accepts && !NOISE.iter().any(|n| line.starts_with(n))
 }
 
 #[cfg(test)]
@@ -172,6 +177,15 @@ mod tests {
         let log = "; while (1) @ stdin:2\n4: (05) goto pc-1\ninfinite loop detected at insn 4\ncur state: R0=scalar() R10=fp0\n\
             old state: R0=scalar() R10=fp0\nprocessed 9 insns (limit 1000000)\n";
         assert_eq!(read("begin", log).reason, "infinite loop detected at insn 4");
+    }
+
+    #[test]
+    fn functions_by_themselves() {
+        let log = "BPF program is too large. Processed 1000001 insn\nFunc#1 ('wake_reader') is global and assumed valid.\n\
+            frame5: R0=map_value_or_null(id=17602,map=stacks,ks=8) R10=fp0 cb\nprocessed 1000001 insns\n";
+        let refused = read("begin", log);
+        assert_eq!(refused.reason, "BPF program is too large. Processed 1000001 insn");
+        assert!(refused.is_too_large());
     }
 
     #[test]
