@@ -234,7 +234,14 @@ fn compile_within(
     let events = events.into_iter().map(|(_, e)| e).collect();
     let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
     let artifact = Artifact { elf: built.elf, manifest };
-    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, turns: 1, unrolls: !settings.refuses(Mechanism::Unroll) && script.unrolls() })
+    Ok(Compiled {
+        artifact,
+        ir: built.ir,
+        optimized: built.optimized,
+        assembly: built.assembly,
+        turns: 1,
+        unrolls: !settings.refuses(Mechanism::Unroll) && script.unrolls(),
+    })
 }
 
 /// What the kernel has of what code depends on.
