@@ -21,6 +21,8 @@ pub fn report(env: &Env, out: &mut dyn Write) -> io::Result<()> {
     group(out, "Rights", rights_held(caps, missing))?;
     group(out, "Kernel features", features(env.sys, may_ask))?;
     group(out, "Limits", limits())?;
+    // counting what each kind offers takes longer than all before
+    out.flush()?;
     group(out, "Probe kinds", kinds(env))?;
     if !may_ask {
         writeln!(out, "\nRun as root to see everything: sudo rbt info")?;

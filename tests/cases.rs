@@ -7,6 +7,7 @@
 //! UPDATE=1 cargo test --test cases -- NAME     rewrite EXPECT_EXACT to what was printed
 //! RBT_TEST_REQUIRE=all cargo test              a case that cannot run here is a failure
 //! RBT_TEST_KERNEL=5.10 cargo test …            another kernel in the virtual machine (tests/vm/matrix.sh: several)
+//! RBT_TEST_TIMES=FILE cargo test …             append the seconds of each case to FILE, and those of each machine's boot
 //! ```
 //!
 //! | folder | what | name |
@@ -80,6 +81,8 @@ mod check;
 mod need;
 #[path = "harness/run.rs"]
 mod run;
+#[path = "harness/times.rs"]
+mod times;
 #[path = "harness/vm.rs"]
 mod vm;
 
@@ -105,7 +108,7 @@ fn main() -> ExitCode {
         trials.push(Trial::ignorable_test(name, move || verdict(batch.result(&case))));
     }
     for case in cases.into_iter().filter(|c| c.host) {
-        trials.push(Trial::ignorable_test(case.full_name(), move || match run::run(&case) {
+        trials.push(Trial::ignorable_test(case.full_name(), move || match times::take(&case.full_name(), || run::run(&case)) {
             // no failure where nothing may be skipped: it is run elsewhere
             Verdict::Skip(why) if case.vm.iter().any(|k| k != vm::MATRIX) => {
                 Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine")))
@@ -115,7 +118,7 @@ fn main() -> ExitCode {
     }
     for file in files("check", "bt") {
         let name = format!("check::{}", stem(&file));
-        trials.push(Trial::ignorable_test(name, move || verdict(check::check(&file))));
+        trials.push(Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || check::check(&file)))));
     }
     for (name, error) in broken.drain(..) {
         trials.push(Trial::test(name, move || Err(error.into())));

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // geteuid
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -60,12 +61,17 @@ fn tools() -> std::path::PathBuf {
     std::env::var_os("RBT_TOOLS").map_or_else(|| cache.unwrap_or_default().join("rbt-tools"), Into::into)
 }
 
-/// What `rbt info` says.
+/// What `rbt info` says of the kernel. It then lists all that can be traced, which takes an emulated machine 20 s: that is not waited for.
 fn info() -> &'static str {
     static INFO: OnceLock<String> = OnceLock::new();
     INFO.get_or_init(|| {
-        let out = Command::new(env!("CARGO_BIN_EXE_rbt")).arg("info").stdin(Stdio::null()).output();
-        out.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default()
+        let rbt = Command::new(crate::run::rbt()).arg("info").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let Ok(mut rbt) = rbt else { return String::new() };
+        let lines = rbt.stdout.take().map(|out| BufReader::new(out).lines().map_while(Result::ok));
+        let said: Vec<String> = lines.into_iter().flatten().take_while(|l| l != "Limits").collect();
+        let _ = rbt.kill();
+        let _ = rbt.wait();
+        said.join("\n")
     })
 }
 

@@ -2,14 +2,14 @@
 //! program run inside over half of the cases.
 
 use crate::case::Case;
-use crate::{Verdict, run};
+use crate::{Verdict, run, times};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// As many as there are test threads: each waits for one. RBT_TEST_MACHINES says otherwise.
 const MACHINES: usize = 2;
@@ -126,12 +126,15 @@ impl Batch {
             .output()
             .map_err(fail)?;
         let _ = std::fs::remove_file(&list);
-        let mut all = BTreeMap::new();
+        let (mut all, mut work) = (BTreeMap::new(), Duration::ZERO);
         for line in String::from_utf8_lossy(&out.stdout).lines() {
-            if let Some((name, v)) = read(line) {
+            if let Some((name, v, took)) = read(line) {
+                times::note(&format!("vm-{}::{name}", self.name), took);
+                work += took;
                 all.insert(name, v);
             }
         }
+        times::note(&format!("vm-{}, boot and end", self.name), begun.elapsed().saturating_sub(work));
         eprintln!("virtual machine {}: {} cases in {:.0} s", self.name, all.len(), begun.elapsed().as_secs_f64());
         let err = String::from_utf8_lossy(&out.stderr);
         for name in names {
@@ -159,7 +162,7 @@ pub fn inside(list: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn read(line: &str) -> Option<(String, Verdict)> {
+fn read(line: &str) -> Option<(String, Verdict, Duration)> {
     let v: Value = serde_json::from_str(line).ok()?;
     let text = v["text"].as_str()?.to_string();
     let verdict = match v["verdict"].as_str()? {
@@ -167,7 +170,7 @@ fn read(line: &str) -> Option<(String, Verdict)> {
         "skip" => Verdict::Skip(text),
         _ => Verdict::Fail(text),
     };
-    Some((v["name"].as_str()?.into(), verdict))
+    Some((v["name"].as_str()?.into(), verdict, Duration::try_from_secs_f64(v["seconds"].as_f64()?).ok()?))
 }
 
 /// What of the machine's parts is not here.
