@@ -10,6 +10,7 @@ use super::hir::{CallArg, Expr, ExprKind};
 use crate::builtins::{Accepts, Builtin, Fact, Lit, MapFact, Param};
 use crate::diag::{Diagnostic, Span};
 use crate::syntax::ast::{self, BinOp};
+use crate::system::Feature;
 use crate::system::binary::texts;
 use crate::types::{Space, Type};
 
@@ -154,13 +155,21 @@ impl BodyChecker<'_> {
             self.report(d.help(format!("remove the key: `@{name}`")));
             return Some(CallArg::Value(poison(e.span)));
         }
-        if param.accepts == Accepts::MapOrValue && !matches!(self.maps.value(name).ty, Type::Agg(_)) {
+        if param.accepts == Accepts::MapOrValue && !self.only_user_space_reads(name) {
             return None;
         }
         let key = self.key_value(key, e.span);
         let key = self.use_key(name, Some(key), e.span).unwrap_or_else(|| poison(e.span));
         let id = self.use_map(name, e.span);
         Some(CallArg::Element(id, key))
+    }
+
+    /// Is an element of this map shown as it is when user space reads it, rather than as it is at the call?
+    fn only_user_space_reads(&self, name: &str) -> bool {
+        match self.maps.value(name).ty {
+            Type::Agg(agg) => !self.env.tables.can_read(&agg.function) || !self.env.sys.has(Feature::PercpuLookup),
+            _ => false,
+        }
     }
 
     fn whole_map(&mut self, row: &'static Builtin, param: &Param, name: &str, span: Span, key_follows: bool) -> CallArg {
