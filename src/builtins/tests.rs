@@ -160,7 +160,7 @@ fn tags_decode() {
     assert_eq!(show("inet", [0, 0], "", &inet), Value::Text("::1".into()));
     assert_eq!(show("macaddr_t", [0, 0], "", &[0xaa, 0xb, 0, 1, 2, 3]), Value::Text("AA:0B:00:01:02:03".into()));
     assert_eq!(show("ksym_t", [0, 0], "", &0x1234u64.to_le_bytes()), Value::Text("vfs_read".into()));
-    assert_eq!(show("ksym_t", [0, 0], "", &[0; 8]), Value::Text("0x0".into()));
+    assert_eq!(show("ksym_t", [0, 0], "", &[0; 8]), Value::Text("0".into()));
     let user = [0x10u64, 42].map(u64::to_le_bytes).concat();
     assert_eq!(show("usym_t", [0, 0], "", &user), Value::Text("of42".into()));
     assert_eq!(show("username_t", [0, 0], "", &[0; 8]), Value::Text("root".into()));

@@ -276,7 +276,7 @@ fn what_is_wrong_is_told_before_the_run() {
         ("@calls = 5", "an assignment is a statement, not a value (to compare, write `==`)"),
         ("@n++ > 0", "not-assignable"),
         ("@n", "no-comparison: an expectation must be true or false, but this is a number"),
-        ("@word[1]", "no-comparison: an expectation is true or false, but this is a string"),
+        ("@word[1]", "no-comparison: an expectation must be true or false, but this is a string"),
         ("@calls > 5", "@calls has keys, but this expression has none (`@calls[…]` is one element, and `count(@calls)` covers all)"),
         ("@n[1] > 5", "@n has no keys"),
         ("@opens[1] > 5", "its keys are string[16], but this is a number"),

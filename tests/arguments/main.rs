@@ -67,7 +67,7 @@ const BUILDS: &[Build] = &[
     Build { name: "clang-package-5", compiler: "clang", flags: SPLIT_5, levels: FEW, packed: PACKAGE, ..C },
     Build { name: "g++-split-4", compiler: "g++", flags: SPLIT_4, levels: FEW, ending: "cc", ..C },
     // of what g++ makes with -O2, llvm-dwp 14 and 19 make no package in any time
-    Build { name: "g++-package-5", compiler: "g++", flags: SPLIT_5, levels: &["-O0"], ending: "cc", packed: PACKAGE, ..C },
+    Build { name: "g++-package-5", compiler: "g++", flags: SPLIT_5, levels: &["-O0"], ending: "cc", packed: PACKAGE },
     Build {
         name: "g++-types-4",
         compiler: "g++",
