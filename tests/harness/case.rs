@@ -1,4 +1,4 @@
-//! The form of a `.case` file; `tests/cases.rs` describes it.
+//! The form of a `.case` file; `tests/harness/mod.rs` describes it.
 
 use regex::Regex;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub struct Case {
     pub name: String,
     pub needs: Vec<String>,
     pub host: bool,
-    /// Kernels to run on in the virtual machine, as [`crate::vm`] calls them.
+    /// Kernels to run on in the virtual machine, as [`super::vm`] calls them.
     pub vm: Vec<String>,
     pub timeout: f64,
     pub status: Status,
@@ -171,7 +171,7 @@ fn set(case: &mut Case, f: Field) -> Result<(), String> {
     match f.key.as_str() {
         "NEEDS" => case.needs.extend(v.split([',', ' ', '\n']).filter(|w| !w.is_empty()).map(String::from)),
         "HOST" => case.host = bool(&v)?,
-        "VM" => case.vm = crate::vm::releases(&v)?,
+        "VM" => case.vm = super::vm::releases(&v)?,
         "TIMEOUT" => case.timeout = v.parse().map_err(|_| format!("not seconds: {v}"))?,
         "STATUS" => {
             case.status = match v.as_str() {

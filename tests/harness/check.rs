@@ -1,7 +1,7 @@
 //! A script and the diagnostics that it must give: `// error[code] LINE:COL` or `// warning[code] …`
 //! comments, in any order; all of them, and no others. What follows `// help: ` must be part of some remedy.
 
-use crate::{Verdict, need, run};
+use super::{Verdict, need, run};
 use regex::Regex;
 use std::path::Path;
 use std::process::Command;

@@ -65,7 +65,7 @@ fn tools() -> std::path::PathBuf {
 fn info() -> &'static str {
     static INFO: OnceLock<String> = OnceLock::new();
     INFO.get_or_init(|| {
-        let rbt = Command::new(crate::run::rbt()).arg("info").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let rbt = Command::new(super::run::rbt()).arg("info").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let Ok(mut rbt) = rbt else { return String::new() };
         let lines = rbt.stdout.take().map(|out| BufReader::new(out).lines().map_while(Result::ok));
         let said: Vec<String> = lines.into_iter().flatten().take_while(|l| l != "Limits").collect();

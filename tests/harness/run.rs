@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code)] // signals, and a descriptor across fork
 
-use crate::Verdict;
-use crate::case::{Case, Expect, Status, Want};
-use crate::need;
+use super::Verdict;
+use super::case::{Case, Expect, Status, Want};
+use super::need;
 use regex::Regex;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -55,7 +55,7 @@ fn attempt(case: &Case, place: &Place) -> Result<(), String> {
     let after = after(case, &mut place)?;
     let mut cmd = command(case, &place)?;
     let shown = show(&cmd);
-    let limit = case.timeout * if crate::vm::is_inside() { 6.0 } else { 1.0 };
+    let limit = case.timeout * if super::vm::is_inside() { 6.0 } else { 1.0 };
     let end = watch(case, &mut cmd, &place, after, Duration::from_secs_f64(limit))?;
     let bad = judge(case, &place, &end);
     if bad.is_empty() {
@@ -454,7 +454,7 @@ fn copy_fixtures(case: &Case, to: &Path) {
     for file in std::fs::read_dir(fixtures()).into_iter().flatten().flatten() {
         // a large one only for who asks for it by name
         let large = file.metadata().is_ok_and(|m| m.len() > 256 << 10);
-        if large && !case.mentions(&[&crate::stem(&file.path())]) {
+        if large && !case.mentions(&[&super::stem(&file.path())]) {
             continue;
         }
         if let Err(e) = std::fs::copy(file.path(), to.join(file.file_name())) {
@@ -474,7 +474,7 @@ fn compiler(extension: &std::ffi::OsStr) -> Option<Compiler> {
         "c" => ("cc", C, SHARED),
         "cc" => ("c++", C, SHARED),
         "rs" => ("rustc", RUST, &["--crate-type=cdylib"]),
-        "go" if crate::need::missing(&["go".into()]).is_none() => ("go", &["build"], &[]),
+        "go" if super::need::missing(&["go".into()]).is_none() => ("go", &["build"], &[]),
         _ => return None,
     })
 }
@@ -487,10 +487,10 @@ pub fn build_fixtures() {
     let newest = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
     let mut sources: Vec<_> = std::fs::read_dir(from).into_iter().flatten().flatten().map(|e| e.path()).collect();
     // libraries first: programs may link with them
-    sources.sort_by_key(|p| (!crate::stem(p).starts_with("lib"), p.clone()));
+    sources.sort_by_key(|p| (!super::stem(p).starts_with("lib"), p.clone()));
     for src in &sources {
         let Some(compiler) = src.extension().and_then(compiler) else { continue };
-        let name = crate::stem(src);
+        let name = super::stem(src);
         let lib = name.starts_with("lib");
         let out = fixtures().join(if lib { format!("{name}.so") } else { name });
         if newest(&out) > newest(src) {

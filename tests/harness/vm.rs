@@ -1,8 +1,8 @@
 //! Cases in a virtual machine: two machines side by side, each booted once, with this very
 //! program run inside over half of the cases.
 
-use crate::case::Case;
-use crate::{Verdict, run, times};
+use super::case::Case;
+use super::{Verdict, run, times};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -77,7 +77,7 @@ pub fn trials(cases: &[Arc<Case>], selected: impl Fn(&str) -> bool) -> Vec<Trial
     let mut by_kernel: BTreeMap<(String, String), Vec<Named>> = BTreeMap::new();
     for case in cases {
         for (release, glob) in kernels(case) {
-            let name = format!("vm-{release}::{}::{}", crate::stem(&case.file), case.name);
+            let name = format!("vm-{release}::{}::{}", super::stem(&case.file), case.name);
             if selected(&name) {
                 by_kernel.entry((release, glob)).or_default().push((name, case.clone()));
             }
@@ -147,7 +147,7 @@ impl Batch {
 /// Within the machine: runs the listed cases, a line of JSON for each.
 pub fn inside(list: &Path) -> ExitCode {
     let wanted = std::fs::read_to_string(list).unwrap_or_default();
-    let (cases, _) = crate::load();
+    let (cases, _) = super::load();
     for name in wanted.lines() {
         let Some(case) = cases.iter().find(|c| c.full_name() == name) else { continue };
         let begun = Instant::now();
@@ -179,7 +179,7 @@ fn lacking(glob: &str) -> Option<&'static str> {
     let start = glob.split('*').next().unwrap_or("");
     let any = std::fs::read_dir(kernels).into_iter().flatten().flatten().any(|e| e.file_name().to_string_lossy().starts_with(start));
     let qemu = "qemu-system-x86_64";
-    let here = cache().join("qemu/usr/bin").join(qemu).exists() || crate::need::missing(&[qemu.into()]).is_none();
+    let here = cache().join("qemu/usr/bin").join(qemu).exists() || super::need::missing(&[qemu.into()]).is_none();
     match (any, here) {
         (false, _) => Some("a kernel for the virtual machine"),
         (_, false) => Some("QEMU"),

@@ -32,7 +32,7 @@ fn files(dir: &Path, ext: &str) -> Vec<PathBuf> {
     list
 }
 
-/// The programs of a `.case` file, whose form `tests/cases.rs` describes.
+/// The programs of a `.case` file, whose form `tests/harness/mod.rs` describes.
 fn programs(text: &str, to: &mut Vec<String>) {
     let mut program: Option<String> = None;
     for line in text.lines().chain(["END"]) {

@@ -93,7 +93,7 @@ done <<<"$list"
 mkdir -p "$logs"
 if [[ -n $run ]]; then
     # shellcheck disable=SC2206
-    cargo=(cargo test ${MATRIX_CARGO:---no-default-features --features dynamic-llvm} --test cases)
+    cargo=(cargo test ${MATRIX_CARGO:---no-default-features --features dynamic-llvm} --test vm)
     "${cargo[@]}" --no-run >&2
     export RBT_TEST_MACHINES=${RBT_TEST_MACHINES:-1} VM_TIMEOUT=${VM_TIMEOUT:-5400}
     for name in "${names[@]}"; do

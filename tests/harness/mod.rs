@@ -1,0 +1,316 @@
+//! Runs every file under `tests/cases`, one line per case: `cargo test --test cases` on this machine, `cargo test --test vm` in
+//! virtual machines with other kernels. The second takes longer and is no part of a plain `cargo test`; `.ci/run` runs both.
+//!
+//! ```text
+//! cargo test --test cases                      all of this machine
+//! cargo test --test cases -- run::maps         those whose name contains run::maps
+//! cargo test --test cases -- --list            their names
+//! cargo test --test vm -- vm-6.1::stacks       some of those in a virtual machine
+//! UPDATE=1 cargo test --test cases -- NAME     rewrite EXPECT_EXACT to what was printed
+//! RBT_TEST_REQUIRE=all cargo test              a case that cannot run here is a failure
+//! RBT_TEST_KERNEL=5.10 cargo test --test vm …  another kernel in the virtual machine (tests/vm/matrix.sh: several)
+//! RBT_TEST_TIMES=FILE cargo test …             append the seconds of each case to FILE, and those of each machine's boot
+//! ```
+//!
+//! | folder | what | name |
+//! |---|---|---|
+//! | `cases/run/*.case` | programs on a real kernel | `run::FILE::NAME`, `vm-6.1::FILE::NAME`, `vm-6.12::…` |
+//! | `cases/cli/*.case` | arguments, status, output; same form | `cli::FILE::NAME` |
+//! | `cases/oneliner/*.case` | the script of that name under a load made for it; same form | `oneliner::FILE::NAME` |
+//! | `cases/check/*.bt` | a script and its diagnostics | `check::FILE` |
+//! | `one-liners/*.bt` without a file there, `rbt` lines in README's fences and man pages' `.EX`, scripts in the latter | run for two seconds without complaint | `example::…` |
+//!
+//! # A `.case` file
+//!
+//! Blocks, each a list of `KEY value`; a value goes on over the indented lines that follow (their
+//! common indent is dropped; a `|` before each line keeps leading blanks and empty lines). A block
+//! starts at `NAME`; keys before the first `NAME` are the file's defaults. `#` in column one is a
+//! comment.
+//!
+//! ```text
+//! NEEDS root
+//! VM yes
+//!
+//! NAME count_by_comm
+//! PROG tracepoint:syscalls:sys_enter_openat /pid == cpid/ { @[comm] = count(); }
+//! ARGS -c 'cat /etc/hostname'
+//! EXPECT_RE ^@\[cat\]: [1-9]
+//! ```
+//!
+//! What is run: `rbt -e PROG ARGS…` in a folder of its own.
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `NAME` | letters, digits, `_`; unique within its file |
+//! | `PROG` | the program, given by `-e` before `ARGS`, or where `ARGS` says `{{prog}}` |
+//! | `ARGS` | more arguments, split as a shell does; without `PROG`, all of them |
+//! | `SH` | instead of both: a shell command, with `$RBT` |
+//! | `FILE` | first line a name, then its content: a file in the case's folder |
+//! | `ENV` | `A=b` a line |
+//! | `STDIN` | rbt's standard input (else empty) |
+//! | `SETUP` | shell, to its end, before |
+//! | `BEFORE` | shell, started before and ended after; rbt starts once it printed a line (or 0.3 s) |
+//! | `AFTER` | shell, started when rbt says that it is attached; ended after |
+//! | `SIGNAL` | sent to rbt once `AFTER` ended (default INT; `none`) |
+//! | `NEEDS` | comma list: `root btf cgroup2 kprobe kprobe_multi kprobe_session fentry override bpf_loop for_each uprobe uprobe_multi aslr tools postgresql kernel>=6.6`, a loaded module `module:NAME` or the types of one `types:NAME`, or a command's name; `!` before one: its absence |
+//! | `HOST` | `yes`/`no`: run on this machine (default yes) |
+//! | `VM` | `no` (the default), `yes`, one of `vm/kernels` or several: run in a virtual machine with such a kernel; `matrix`: only where tests/vm/matrix.sh does |
+//! | `TIMEOUT` | seconds (default 20; six times that in the virtual machine) |
+//! | `STATUS` | exit status (default 0); 128+N for a signal; `nonzero`, `any` |
+//!
+//! What is expected of standard output, or with `ERR` in place of `EXPECT` of standard error:
+//!
+//! | key | each line of it |
+//! |---|---|
+//! | `EXPECT` | is a whole line there |
+//! | `EXPECT_HAS` | is part of a line |
+//! | `EXPECT_RE` | is a regular expression that some line matches |
+//! | `EXPECT_ALL` | the value is one expression over the whole text (`(?m)` and `(?s)` as needed) |
+//! | `EXPECT_NOT` | is an expression that no line may match |
+//! | `EXPECT_EXACT` | the value is the whole text, but for a last newline |
+//!
+//! The first three are found in the order written, with any lines between.
+//!
+//! In all values `{{tmp}}` is the case's folder, `{{fix}}` its own copy of `tests/fixtures`, compiled,
+//! `{{rbt}}` the program, `{{root}}` the project, `{{before_pid}}` and `{{after_pid}}` those processes;
+//! shells have `$CASE_TMP`, `$FIX`, `$RBT`, `$BEFORE_PID`, `$AFTER_PID`.
+
+mod case;
+mod check;
+mod need;
+mod run;
+mod times;
+mod vm;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// What a test binary does: the cases of virtual machines, or those of this one.
+pub fn main(in_machines: bool) -> ExitCode {
+    if let Some(list) = std::env::var_os("RBT_TEST_VM_BATCH") {
+        return vm::inside(Path::new(&list));
+    }
+    let mut args = Arguments::from_args();
+    // more than the processors there are makes timing-dependent cases fail, not the run faster
+    args.test_threads.get_or_insert(2);
+    if !args.list {
+        run::build_fixtures();
+    }
+    let (cases, mut broken) = load();
+    let mut trials = if in_machines { of_machines(&cases, &args) } else { of_host(cases) };
+    for (name, error) in broken.drain(..) {
+        trials.push(Trial::test(name, move || Err(error.into())));
+    }
+    let end = libtest_mimic::run(&args, trials);
+    run::write_updates();
+    end.exit_code()
+}
+
+fn of_machines(cases: &[Arc<case::Case>], args: &Arguments) -> Vec<Trial> {
+    let trials = vm::trials(cases, |name| selected(args, name));
+    trials.into_iter().map(|vm::Trial { name, case, batch }| Trial::ignorable_test(name, move || verdict(batch.result(&case)))).collect()
+}
+
+fn of_host(cases: Vec<Arc<case::Case>>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for case in cases.into_iter().filter(|c| c.host) {
+        trials.push(Trial::ignorable_test(case.full_name(), move || match times::take(&case.full_name(), || run::run(&case)) {
+            // no failure where nothing may be skipped: it is run elsewhere
+            Verdict::Skip(why) if case.vm.iter().any(|k| k != vm::MATRIX) => {
+                Ok(Completion::ignored_with(format!("needs {why}: run in the virtual machine, by `cargo test --test vm`")))
+            }
+            ran @ (Verdict::Pass | Verdict::Skip(_) | Verdict::Fail(_)) => verdict(ran),
+        }));
+    }
+    for file in files("check", "bt") {
+        let name = format!("check::{}", stem(&file));
+        trials.push(Trial::ignorable_test(name.clone(), move || verdict(times::take(&name, || check::check(&file)))));
+    }
+    trials
+}
+
+/// How a case ended.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// As expected.
+    Pass,
+    /// Not run: what it needs and is not here.
+    Skip(String),
+    /// The report.
+    Fail(String),
+}
+
+fn verdict(v: Verdict) -> Result<Completion, Failed> {
+    match v {
+        Verdict::Pass => Ok(Completion::Completed),
+        Verdict::Skip(why) if need::required() => Err(format!("skipped, and RBT_TEST_REQUIRE=all: needs {why}").into()),
+        Verdict::Skip(why) => Ok(Completion::ignored_with(format!("needs {why}"))),
+        Verdict::Fail(why) => Err(why.into()),
+    }
+}
+
+/// All cases of these folders, and the files that cannot be read, with the reason.
+fn load() -> (Vec<Arc<case::Case>>, Vec<(String, String)>) {
+    let (mut cases, mut broken) = (Vec::new(), Vec::new());
+    for group in ["run", "cli", "oneliner"] {
+        for file in files(group, "case") {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            match case::parse(group, &file, &text) {
+                Ok(list) => cases.extend(list.into_iter().map(Arc::new)),
+                Err(e) => broken.push((format!("{group}::{}", stem(&file)), format!("{}: {e}", file.display()))),
+            }
+        }
+    }
+    match case::parse("example", Path::new("examples"), &examples()) {
+        Ok(list) => cases.extend(list.into_iter().map(Arc::new)),
+        Err(e) => broken.push(("example".into(), e)),
+    }
+    (cases, broken)
+}
+
+/// What we show to others works: each file of `one-liners` that has no cases of its own, and in the pages each `rbt …` line and,
+/// in those of `man`, each script.
+fn examples() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::from("NEEDS root\nERR_NOT error\\[|panicked\n");
+    let mut add = |name: String, shown: &Shown| {
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        text += &format!("\nNAME {name}\n");
+        if let Some(needs) = shown.needs() {
+            text += &format!("NEEDS root, {needs}\n");
+        }
+        // with a command it ends by itself, however slow the machine is to begin
+        let long = if matches!(shown, Shown::Command(c) if c.contains(" -c ")) { 15 } else { 2 };
+        let wait = format!("timeout --foreground --preserve-status -s INT {long} \"$RBT\"");
+        match shown {
+            Shown::Command(c) if shown.of_files().is_some() => {
+                text += &format!("TIMEOUT 60\nSH {}; \"$RBT\" {c}\n", shown.of_files().unwrap_or_default());
+            }
+            Shown::Command(c) => text += &format!("SH {wait} {c}\n{}", shown.says()),
+            Shown::Script(lines) => {
+                let lines: String = lines.lines().map(|l| format!("  |{l}\n")).collect();
+                text += &format!("FILE shown.bt\n{lines}SH {wait} shown.bt\n{}", shown.says());
+            }
+        }
+    };
+    let cased: Vec<String> = files("oneliner", "case").iter().map(|f| stem(f)).collect();
+    for file in entries(&root.join("one-liners"), "bt").into_iter().filter(|f| !cased.contains(&stem(f))) {
+        add(stem(&file), &Shown::Command(file.display().to_string()));
+    }
+    // what several pages show is run once
+    let mut seen = Vec::new();
+    let pages = ["1", "7"].iter().flat_map(|section| entries(&root.join("man"), section));
+    for page in pages.chain([root.join("README.md")]) {
+        let roff = page.extension().is_some_and(|e| e != "md");
+        for (line, shown) in shown(&std::fs::read_to_string(&page).unwrap_or_default(), roff) {
+            if !seen.contains(&shown) {
+                add(format!("{}_{line}", stem(&page)), &shown);
+                seen.push(shown);
+            }
+        }
+    }
+    text
+}
+
+/// An example of a page.
+#[derive(PartialEq, Eq)]
+enum Shown {
+    /// What follows `rbt`.
+    Command(String),
+    Script(String),
+}
+
+impl Shown {
+    /// What is to be there where files are read and written, and nothing is attached.
+    fn of_files(&self) -> Option<&'static str> {
+        match self {
+            Self::Command(c) if c.starts_with("fmt") => Some("printf 'begin {}\\n' | tee old.bt > a.bt"),
+            Self::Command(c) if c.starts_with("snapshot") || c.starts_with("check") || c.contains(" --against ") => Some(
+                "mkdir scripts kernels; printf 'begin {}\\n' | tee a.bt > scripts/a.bt; $RBT snapshot -q -o k.rbts 2> told; cp k.rbts kernels",
+            ),
+            Self::Command(_) | Self::Script(_) => None,
+        }
+    }
+
+    /// What it takes beside a kernel that traces.
+    fn needs(&self) -> Option<&'static str> {
+        match self {
+            Self::Command(c) if c.contains("| jq ") => Some("jq"),
+            Self::Command(_) | Self::Script(_) => None,
+        }
+    }
+
+    /// What shows that it has worked.
+    fn says(&self) -> &'static str {
+        match self {
+            // one that lists or tells does not attach
+            Self::Command(c) if ["-l", "info", "help", "one-liners", "--test", "--bench"].iter().any(|w| c.starts_with(w)) => {
+                "EXPECT_RE .\n"
+            }
+            Self::Command(c) if c.contains(" --help") => "EXPECT_RE ^Usage: rbt\n",
+            Self::Command(c) if c.contains("| jq ") => "EXPECT_RE ^[^ ].* [0-9]+$\n",
+            Self::Command(c) if c.starts_with("-f json") => "EXPECT_HAS \"attached_probes\"\n",
+            Self::Command(_) | Self::Script(_) => "ERR_RE ^Attached [0-9]+ probe\n",
+        }
+    }
+}
+
+/// The examples of a page, each with the number of its line: in Markdown the lines in fences that begin with `rbt`, in roff those
+/// between `.EX` and `.EE`; what has none of them there is a script.
+fn shown(page: &str, roff: bool) -> Vec<(usize, Shown)> {
+    let (mut found, mut block, mut fenced) = (Vec::new(), Vec::new(), false);
+    for (n, line) in page.lines().enumerate() {
+        let was = fenced;
+        fenced = if roff { line == ".EX" || fenced && line != ".EE" } else { fenced ^ line.starts_with("```") };
+        if was && fenced {
+            block.push((n + 1, if roff { typed(line) } else { line.into() }));
+        }
+        if was && !fenced {
+            let block = std::mem::take(&mut block);
+            let commands = block.iter().filter_map(|(n, l)| Some((*n, Shown::Command(l.strip_prefix("rbt ")?.into()))));
+            let commands: Vec<_> = commands.collect();
+            match block.first() {
+                Some((n, _)) if roff && commands.is_empty() => {
+                    let script: Vec<&str> = block.iter().map(|(_, l)| l.as_str()).collect();
+                    found.push((*n, Shown::Script(script.join("\n"))));
+                }
+                _ => found.extend(commands),
+            }
+        }
+    }
+    found
+}
+
+/// What a line of roff shows, as far as our pages go (groff_char(7)).
+fn typed(roff: &str) -> String {
+    let signs = [("\\(aq", "'"), ("\\(dq", "\""), ("\\(ga", "`"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\&", ""), ("\\-", "-"), ("\\e", "\\")];
+    signs.iter().fold(roff.to_string(), |text, (from, to)| text.replace(from, to))
+}
+
+fn files(group: &str, ext: &str) -> Vec<PathBuf> {
+    entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(group), ext)
+}
+
+fn entries(dir: &Path, ext: &str) -> Vec<PathBuf> {
+    let mut list: Vec<_> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == ext))
+        .collect();
+    list.sort();
+    list
+}
+
+fn stem(p: &Path) -> String {
+    p.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Would libtest run a trial of that name? (It decides the same way, but only later.)
+fn selected(args: &Arguments, name: &str) -> bool {
+    let hit = |f: &str| if args.exact { name == f } else { name.contains(f) };
+    args.filter.as_deref().is_none_or(hit) && !args.skip.iter().any(|s| hit(s))
+}

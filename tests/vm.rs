@@ -1,0 +1,7 @@
+//! The cases under `tests/cases` that want other kernels, in virtual machines; `harness/mod.rs` describes them.
+
+mod harness;
+
+fn main() -> std::process::ExitCode {
+    harness::main(true)
+}
