@@ -112,9 +112,9 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
     }
     let limit = match f.int(at) {
         None => USUAL_FRAMES,
-        Some(n) if (1..=i64::from(MOST_FRAMES)).contains(&n) => n as u32,
+        Some(n) if (0..=i64::from(MOST_FRAMES)).contains(&n) => n as u32,
         Some(n) => {
-            let message = format!("a stack's limit must be from 1 to {MOST_FRAMES} frames, but this is {n}");
+            let message = format!("a stack's limit must be from 0 to {MOST_FRAMES} frames, but this is {n}");
             return Err(Diagnostic::error("out-of-range", f.span(at), message));
         }
     };
@@ -128,7 +128,7 @@ fn limit_of(ty: &Type) -> u32 {
     if let Type::Deferred(t) = ty { t.params[1] } else { 0 }
 }
 
-/// The map of stacks of this many frames.
+/// The map of stacks of this many frames, which are some.
 fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
     let most = match cx.options.max_stacks {
         0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MOST_STACKS),
@@ -142,7 +142,7 @@ fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
 /// See [`super::declare_stacks`].
 pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
     match ty {
-        Type::Deferred(tag) if is_tag(tag) => {
+        Type::Deferred(tag) if is_tag(tag) && limit_of(ty) > 0 => {
             stacks(cx, limit_of(ty));
         }
         Type::Array(of, _) => declare(cx, of),
@@ -168,7 +168,7 @@ fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, name: &str, flags: u64) -> Op
     let known = format!("{name}_{limit}");
     let at = e.once_ptr(&known, |e| {
         let at = e.alloc_known(&known, size);
-        let id = e.stack_id(limit, flags);
+        let id = if limit == 0 { e.int(0) } else { e.stack_id(limit, flags) };
         e.store(at, 0, 8, id);
         if size > 8 {
             let both = e.own_ids();

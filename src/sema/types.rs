@@ -428,13 +428,15 @@ impl BodyChecker<'_> {
                 if let ast::ExprKind::Typeof(inner) = &e.kind {
                     return self.type_of_arg(inner);
                 }
-                // a map's type, be it one that can be read as a value or not
+                // a map's type, be it one that can be read as a value or not; that of a map with keys is the type of its keys
                 if let ast::ExprKind::Map { name, key } = &e.kind {
                     let name = self.map_name(name);
+                    let whole = key.is_none();
                     if let Some(key) = key.as_deref().map(|k| self.key_value(k, e.span)) {
                         self.use_key(&name, Some(key), e.span);
                     }
-                    let ty = self.maps.value(&name).ty;
+                    let keyed = self.maps.get(&name).is_some_and(|found| found.keyed.is_some());
+                    let ty = if whole && keyed { self.maps.key(&name).ty } else { self.maps.value(&name).ty };
                     self.use_map(&name, e.span);
                     return (ty != Type::Void).then_some(ty);
                 }
