@@ -98,10 +98,10 @@ pub(super) const ROWS: &[Builtin] = &[
                 Some(addr) => Ok(Lit::Int(addr as i64)),
                 None => Err(match f.sys.hidden_symbols() {
                     Some(why) => {
-                        let d = Diagnostic::error("unknown-symbol", f.span(0), "the kernel hides symbol addresses from this user");
+                        let d = Diagnostic::error("no-kernel-symbol", f.span(0), "the kernel hides symbol addresses from this user");
                         d.help(why)
                     }
-                    None => Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no symbol `{name}`")),
+                    None => Diagnostic::error("no-kernel-symbol", f.span(0), format!("the kernel has no symbol `{name}`")),
                 }),
             }
         }),
@@ -258,11 +258,11 @@ fn per_cpu_address(f: &CallInfo) -> Result<Type, Diagnostic> {
     let name = String::from_utf8_lossy(f.text(0).unwrap_or_default()).into_owned();
     let per_cpu = f.sys.kernel_variable(&name).is_some_and(|section| section.starts_with(".data..percpu"));
     if !per_cpu {
-        let d = Diagnostic::error("unknown-symbol", f.span(0), format!("the kernel has no per-CPU variable `{name}`"));
+        let d = Diagnostic::error("no-kernel-symbol", f.span(0), format!("the kernel has no per-CPU variable `{name}`"));
         return Err(d.help("the kernel's BTF must describe it"));
     }
     let (Some(symbol), Some(table)) = (f.sys.kernel_symbol(&name), f.sys.kernel_symbol("__per_cpu_offset")) else {
-        let d = Diagnostic::error("unknown-symbol", f.span(0), "this kernel does not provide the addresses of its variables");
+        let d = Diagnostic::error("no-kernel-symbol", f.span(0), "this kernel does not provide the addresses of its variables");
         return Err(d.help("it was built without CONFIG_KALLSYMS_ALL, or /proc/kallsyms is not readable"));
     };
     f.keep(&[table as i64, symbol as i64, f.sys.possible_cpus().into()]);

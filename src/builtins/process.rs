@@ -126,6 +126,11 @@ pub(super) const ROWS: &[Builtin] = &[
         params: &[],
         returns: Returns::By(|f| {
             let task = f.sys.type_named(TypeName::Struct, "task_struct");
+            if task.is_none() && f.sys.types_missing().is_none() {
+                // so it is in the description of a kernel that was made for other scripts
+                let what = format!("the kernel's types (BTF) lack struct task_struct: {} is an integer", f.name);
+                f.warn(Diagnostic::warning("no-types", f.span, what));
+            }
             Ok(task.map_or(Type::U64, |t| t.ptr(Space::Kernel)))
         }),
         needs: ContextFeatures::NONE,

@@ -22,9 +22,13 @@ const GONE: &[(&str, &str)] = &[
     ("unknown-name", "constant-gone"),
 ];
 
+/// Codes of other diagnostics that report something missing in the kernel.
+const ABSENT: &[&str] =
+    &["no-kernel-function", "no-kernel-symbol", "no-lsm", "no-probes", "no-types", "not-injectable", "unknown-hook"];
+
 /// Does this code report something missing?
 pub fn is_absence(code: &str) -> bool {
-    code == "no-kernel-function" || GONE.iter().any(|(absent, _)| *absent == code)
+    ABSENT.contains(&code) || GONE.iter().any(|(absent, _)| *absent == code)
 }
 
 /// Adds to what was seen of a script how that differs from what was seen of it on the kernel `name`.

@@ -13,7 +13,7 @@ use crate::frontend::{self, Checked, configure, from_environment, import, read, 
 use crate::probes::{self, Attach, ContextFeatures, Env};
 use crate::runtime::{self, AttachFailed, Refused};
 use crate::sema::{self, hir};
-use crate::settings::{Mechanism, Settings};
+use crate::settings::{Mechanism, MissingProbes, Settings};
 use crate::syntax::{self, ast};
 use crate::system::binary::instructions::Placed;
 use crate::system::kernel::functions::KERNEL;
@@ -126,17 +126,33 @@ impl Work<'_> {
         }
         let said = configure(&tree, &mut settings)?;
         self.find_all(said);
+        if settings.missing_probes == MissingProbes::Ignore && !self.is_described() {
+            // one that the description lacks may exist
+            settings.missing_probes = MissingProbes::Warn;
+        }
         Ok((tree, settings))
+    }
+
+    /// Does the description of the kernel have all that this script asks for?
+    fn is_described(&self) -> bool {
+        self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources)))
     }
 
     /// If the kernel was described for other scripts, a missing fact is unknown.
     fn not_described(&mut self) {
-        if self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources))) {
+        if self.is_described() {
             return;
         }
         // a function of the script's own has the code that one of the kernel has
-        let of_script = |f: &Finding| f.rule == "unknown-function" && !f.place.as_ref().is_some_and(at_point);
-        let absent = |f: &Finding| f.level > Level::Note && compare::is_absence(f.rule) && !of_script(f);
+        let of_script = |f: &Finding| match f.rule {
+            "unknown-function" => !f.place.as_ref().is_some_and(at_point),
+            // one that has no probe at all is told so at its end
+            "no-probes" => f.place.is_some(),
+            _ => false,
+        };
+        // a note tells of a probe that may be missing; without it, the rest of the script may seem wrong
+        let least = if self.seen.findings.iter().any(|f| f.level > Level::Note) { Level::Note } else { Level::Warning };
+        let absent = |f: &Finding| f.level >= least && compare::is_absence(f.rule) && !of_script(f);
         let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
         self.seen.findings = told;
         let open: Vec<Finding> = open;

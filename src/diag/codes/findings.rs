@@ -16,6 +16,7 @@ pub const FINDINGS: &[Code] = &[
     error("no-fentry", "the kernel has no BPF trampolines for fentry and fexit"),
     error("no-helper", "the kernel lacks a BPF helper that the compiled script calls"),
     error("no-kernel-function", "the kernel lacks a kernel function (kfunc) that the compiled script calls"),
+    error("no-kernel-symbol", "the kernel has no symbol of this name, or hides its address").remedy("/proc/kallsyms lists the kernel's symbols").example("begin { print(kaddr(\"no_such_symbol\")); }", "begin { print(kaddr(\"vfs_read\")); }"),
     error("no-kprobes", "the kernel was built without kprobes").remedy("use a tracepoint, or exclude such kernels: `// check: kernels …`"),
     error("no-map-type", "the kernel lacks a BPF map type that the compiled script uses").remedy("exclude such kernels: `// check: kernels >= …`"),
     error("no-program-type", "the kernel lacks a BPF program type or attach type that the compiled script uses").remedy("exclude such kernels: `// check: kernels >= …`"),

@@ -46,8 +46,8 @@ pub(super) const CODES: &[Code] = &[
     error("unknown-probe-name", "this kernel has no iterator of this name"),
     error("unknown-register", "the machine has no register of this name")
         .example(r#"uprobe:libc:malloc { print(reg("xx")); }"#, r#"uprobe:libc:malloc { print(reg("ip")); }"#),
-    error("unknown-symbol", "a binary or the kernel has no symbol of this name")
-        .remedy("`nm` shows a binary's symbols, /proc/kallsyms the kernel's")
+    error("unknown-symbol", "a binary has no symbol of this name")
+        .remedy("`nm` shows a binary's symbols")
         .example("uprobe:libc:mallocc { exit(); }", "uprobe:libc:malloc { exit(); }"),
     error("unknown-tracepoint", "the kernel has no tracepoint of this name")
         .remedy("`rbt -l 'tracepoint:*'` lists what is available")
