@@ -23,8 +23,7 @@ const GONE: &[(&str, &str)] = &[
 ];
 
 /// Codes of other diagnostics that report something missing in the kernel.
-const ABSENT: &[&str] =
-    &["no-kernel-function", "no-kernel-symbol", "no-lsm", "no-probes", "no-types", "not-injectable", "unknown-hook"];
+const ABSENT: &[&str] = &["no-kernel-function", "no-kernel-symbol", "no-lsm", "no-probes", "no-types", "not-injectable", "unknown-hook"];
 
 /// Does this code report something missing?
 pub fn is_absence(code: &str) -> bool {

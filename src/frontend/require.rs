@@ -35,7 +35,7 @@ pub(crate) fn require_cgroup(run: &Run) -> Result<Option<CgroupFilter>, Failure>
         (None, None) => return Ok(None),
     };
     match found {
-        Ok(found) => Ok(Some(CgroupFilter { id: found.id, level: found.level })),
+        Ok(found) => Ok(Some(CgroupFilter { id: found.id, path: found.path, level: found.level })),
         Err(missing) => Err(Failure { help: missing.help, ..Failure::new(missing.what).code("no-cgroup") }),
     }
 }

@@ -201,6 +201,11 @@ impl<'a> RunContext<'a> {
         self.manifest.programs.iter().zip(&self.loaded.programs).map(of).collect()
     }
 
+    /// A line for standard error.
+    pub(super) fn warn(&mut self, line: &str) {
+        self.rendered.err.extend_from_slice(format!("{}\n", plain(line)).as_bytes());
+    }
+
     /// The end of the output: what failed, the maps, then what each probe could not do.
     pub(super) fn close(&mut self, events: &mut Events) {
         self.tell_lost(true);
@@ -210,7 +215,7 @@ impl<'a> RunContext<'a> {
         self.telling.over();
         self.incomplete = counts.iter().any(|of| !of.complete());
         for note in std::mem::take(&mut self.notes) {
-            self.rendered.err.extend_from_slice(format!("{}\n", plain(&note)).as_bytes());
+            self.warn(&note);
         }
         // one of many does not end the output
         if !self.settings.shares_maps {

@@ -8,7 +8,8 @@
 //! detaching (`sweep`) after all output is written. Therefore `end` programs must not check that flag.
 //!
 //! - `load`: object to maps and programs; `refused`: the verifier's log; `unloadable`: targets that cannot be traced; `unhit`:
-//!   probes without hits; `replaced_files`: files that were replaced during the run; `privileges`: missing privileges
+//!   probes without hits; `replaced_files`: files that were replaced during the run; `removed_cgroup`: the cgroup of `--cgroup`
+//!   that is removed during the run; `privileges`: missing privileges
 //! - `attach`, `perf`, `sweep`: attaching and detaching
 //! - `ring`, `collect`, `source`, `events`: records, from the ring buffer through memory to their handlers; `maps`: the
 //!   script's maps; `final_maps`: contents for expectations; `stacks`: frames by stack ID
@@ -64,6 +65,7 @@ mod problems;
 mod proc_maps;
 mod refused;
 mod remote;
+mod removed_cgroup;
 mod replaced_files;
 mod ring;
 mod run;

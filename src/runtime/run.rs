@@ -11,7 +11,7 @@ use super::final_maps::Kept;
 use super::poll::{NAP, ended};
 use super::signals::{Signals, hurry};
 use super::source::{STRAGGLERS, Source};
-use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, unhit};
+use super::{Child, Exit, Session, SessionCx, child, grace, iter, load, raw, removed_cgroup, unhit};
 use crate::host::Host;
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
@@ -58,6 +58,7 @@ impl Session<'_> {
             source.collect(&self.cx.loaded.state);
         }
         let mut refreshed = Instant::now();
+        let mut cgroup = removed_cgroup::Watch::new(self.cx.settings);
         loop {
             heed(&self.cx)?;
             let done = source.done(&mut context, &self.cx.loaded.state);
@@ -70,6 +71,9 @@ impl Session<'_> {
             }
             context.stacks.tend(&context.loaded.state, done.all);
             context.tell_lost(false);
+            if let Some(warning) = cgroup.warning(false) {
+                context.warn(&warning);
+            }
             context.flush(false);
             let child_over = exit_of_child(&mut child)?.is_some();
             let over =
@@ -100,6 +104,7 @@ impl Session<'_> {
             if let Some(hits) = self.cx.loaded.hits.filter(|_| self.cx.settings.warning_level > 0) {
                 context.notes = unhit::notes(self.cx.manifest, hits, &self.not_attached, self.cx.settings.pid, self.sys);
             }
+            context.notes.extend(cgroup.warning(true));
             context.notes.extend(self.files.notes().into_iter().filter(|_| self.cx.settings.warning_level > 0));
             context.close(&mut source.events);
             let asked = self.options.asked.as_deref().filter(|_| status.or(context.exit).unwrap_or(0) == 0 && !context.incomplete);

@@ -248,10 +248,12 @@ impl Default for Settings {
 }
 
 /// A cgroup to stay within.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupFilter {
     /// Its id.
     pub id: u64,
+    /// Its folder.
+    pub path: std::path::PathBuf,
     /// Its depth; none if it is unknown.
     pub level: Option<u32>,
 }

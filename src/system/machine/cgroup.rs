@@ -43,12 +43,21 @@ pub fn find(path: &str) -> Result<Cgroup, Missing> {
 
 const NOT_MOUNTED: &str = "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup";
 
-/// The cgroup of this folder. The id is what the file handle holds; on 64-bit machines the inode number is equal to it.
+/// Is this folder still that of the cgroup with this ID?
+pub fn is_there(path: &Path, id: u64) -> bool {
+    id_of(path).is_ok_and(|now| now == id)
+}
+
+/// What the folder's file handle holds; on 64-bit machines the inode number is equal to it.
+fn id_of(path: &Path) -> io::Result<u64> {
+    file_handle(path).map_or_else(|| fs::metadata(path).map(|m| m.ino()), Ok)
+}
+
+/// The cgroup of this folder.
 fn at(path: PathBuf) -> Result<Cgroup, Missing> {
     let path = path.canonicalize().unwrap_or(path);
     let failed = |e: io::Error| Missing { what: format!("cannot find the ID of cgroup {}: {e}", path.display()), help: None };
-    let inode = || fs::metadata(&path).map(|m| m.ino()).map_err(failed);
-    let id = file_handle(&path).map_or_else(inode, Ok)?;
+    let id = id_of(&path).map_err(failed)?;
     let below =
         mount().and_then(|m| path.strip_prefix(m).ok().map(|p| p.components().filter(|c| matches!(c, Component::Normal(_))).count()));
     let level = below.filter(|_| sees_all()).map(|n| n as u32);

@@ -1,0 +1,33 @@
+//! Notices when the cgroup that a run stays within is removed. No task is in it from then on, and a new cgroup of the same name
+//! has another ID, so nothing more is traced.
+
+use std::time::{Duration, Instant};
+
+use crate::settings::{CgroupFilter, Settings};
+use crate::system::machine::cgroup;
+
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The cgroup to watch, until its removal is told.
+pub(super) struct Watch {
+    of: Option<CgroupFilter>,
+    looked: Instant,
+}
+
+impl Watch {
+    /// Nothing is watched if no warnings are wanted.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { of: settings.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
+    }
+
+    /// The warning, once; looks only now and then.
+    pub(super) fn warning(&mut self, at_end: bool) -> Option<String> {
+        if !at_end && self.looked.elapsed() < PAUSE {
+            return None;
+        }
+        self.looked = Instant::now();
+        let gone = self.of.take_if(|c| !cgroup::is_there(&c.path, c.id))?;
+        Some(format!("WARNING: the cgroup {} was removed: no further tasks are traced", gone.path.display()))
+    }
+}
