@@ -10,7 +10,7 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=${RBT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/rbt-tools}
 rbt=${RBT:-$root/target/debug/rbt}
-machine='no-match|unknown-symbol|missing-binary|unknown-tracepoint|unknown-kernel-symbol|missing-probe|not-readable'
+machine='no-match|unknown-symbol|missing-binary|unknown-tracepoint|no-kernel-symbol|missing-probe|not-readable'
 # functions and members that this kernel does not have, or under another name
 gone='the kernel has no function|cfs_rq has no field .nr_running'
 
