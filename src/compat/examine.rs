@@ -58,8 +58,16 @@ pub fn examine(subject: &Subject, ground: &Ground, config: &Config) -> Seen {
         Err(why) => seen.state = cannot(&why),
         Ok(program) => match read::read(&program) {
             Ok(source) => {
-                let mut work = Work { ground, program, sources: vec![source], seen };
+                let exceptions = seen.exceptions.clone();
+                let mut work = Work { ground, program, sources: vec![source.clone()], seen, tells_missing: false };
                 work.all();
+                // what seems wrong may follow from an ignored probe that the description lacks
+                if !work.is_described() && work.seems_wrong() {
+                    work.seen = Seen { exceptions, ..Seen::new() };
+                    work.sources = vec![source];
+                    work.tells_missing = true;
+                    work.all();
+                }
                 work.not_described();
                 seen = work.seen;
             }
@@ -84,6 +92,8 @@ struct Work<'a> {
     program: Program,
     sources: Vec<Source>,
     seen: Seen,
+    /// Missing probes are told, also where the script ignores them.
+    tells_missing: bool,
 }
 
 impl Work<'_> {
@@ -126,8 +136,7 @@ impl Work<'_> {
         }
         let said = configure(&tree, &mut settings)?;
         self.find_all(said);
-        if settings.missing_probes == MissingProbes::Ignore && !self.is_described() {
-            // one that the description lacks may exist
+        if settings.missing_probes == MissingProbes::Ignore && self.tells_missing {
             settings.missing_probes = MissingProbes::Warn;
         }
         Ok((tree, settings))
@@ -136,6 +145,11 @@ impl Work<'_> {
     /// Does the description of the kernel have all that this script asks for?
     fn is_described(&self) -> bool {
         self.ground.scripts.is_none_or(|those| those.contains(&script_digest(&self.sources)))
+    }
+
+    /// Is there more than notes?
+    fn seems_wrong(&self) -> bool {
+        self.seen.findings.iter().any(|f| f.level > Level::Note)
     }
 
     /// If the kernel was described for other scripts, a missing fact is unknown.
@@ -151,7 +165,7 @@ impl Work<'_> {
             _ => false,
         };
         // a note tells of a probe that may be missing; without it, the rest of the script may seem wrong
-        let least = if self.seen.findings.iter().any(|f| f.level > Level::Note) { Level::Note } else { Level::Warning };
+        let least = if self.seems_wrong() { Level::Note } else { Level::Warning };
         let absent = |f: &Finding| f.level >= least && compare::is_absence(f.rule) && !of_script(f);
         let (open, told) = std::mem::take(&mut self.seen.findings).into_iter().partition(absent);
         self.seen.findings = told;
