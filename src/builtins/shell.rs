@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     // a probe may ask for far more than can be run
                     if host.ending() > 0 && !host.in_end() && told_to_end.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
                         if !std::mem::replace(&mut said, true) {
-                            problem(host, "not running", "nor the commands after it: the run is ending");
+                            problem(host, "did not run", "the run is ending, and no later command runs either");
                         }
                         return Ok(());
                     }

@@ -13,7 +13,7 @@ use crate::frontend::{self, Checked, configure, from_environment, import, read, 
 use crate::probes::{self, Attach, ContextFeatures, Env};
 use crate::runtime::{self, AttachFailed, Refused};
 use crate::sema::{self, hir};
-use crate::settings::{Mechanism, MissingProbes, Settings};
+use crate::settings::{Mechanism, MissingProbes, Mode, Settings};
 use crate::syntax::{self, ast};
 use crate::system::binary::instructions::Placed;
 use crate::system::kernel::functions::KERNEL;
@@ -138,6 +138,14 @@ impl Work<'_> {
         self.find_all(said);
         if settings.missing_probes == MissingProbes::Ignore && self.tells_missing {
             settings.missing_probes = MissingProbes::Warn;
+        }
+        // a file of tests runs by --test alone, one of benchmarks by --bench
+        for (provider, mode) in [("test", Mode::Test), ("bench", Mode::Bench)] {
+            let probes = tree.items.iter().filter_map(|item| if let ast::Item::Probe(probe) = item { Some(probe) } else { None });
+            let mut points = probes.flat_map(|p| &p.points).filter_map(|p| p.segments.first());
+            if points.all(|s| s.text == provider) {
+                settings.mode = mode;
+            }
         }
         Ok((tree, settings))
     }

@@ -20,6 +20,7 @@ use libbpf_sys::{
 use super::perf::{self, Scope};
 use super::{iter, sweep};
 use crate::codegen::artifact::{Manifest, Program, Site};
+use crate::failure::without_os_error;
 use crate::probes::{Attach, InFile, ProgramType, SamplePeriod};
 use crate::settings::Settings;
 use crate::system::{Feature, TargetInfo};
@@ -402,7 +403,7 @@ fn failure(site: &Site, why: &io::Error, sys: &dyn TargetInfo) -> AttachFailed {
 
 /// What an errno means for a mechanism; perf_event_open and bpf have many causes for one number.
 fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
-    let text = why.to_string();
+    let text = without_os_error(&why.to_string());
     let Some(errno) = why.raw_os_error() else { return text };
     let text = match errno {
         libc::EILSEQ => "EILSEQ".to_owned(),                         // whose text is of characters

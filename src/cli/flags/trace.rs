@@ -68,7 +68,12 @@ pub(super) const TRACE: Group = Group {
             name: "probe-filter",
             help: "Attach only to probes whose full name matches this regular expression",
             takes: Takes::Text("REGEX", |d, text| {
-                regex::Regex::new(text).map_err(|e| Failure::new(format!("--probe-filter is not a regular expression: {e}")))?;
+                let wrong = |e: regex::Error| {
+                    // its last line says what is wrong; the others show where, below each other
+                    let why = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                    Failure::new(format!("--probe-filter: `{text}` is not a regular expression: {why}"))
+                };
+                regex::Regex::new(text).map_err(wrong)?;
                 d.run.settings.probe_filter = Some(text.into());
                 Ok(())
             }),
