@@ -1,7 +1,7 @@
 //! A script and the diagnostics that it must give: `// error[code] LINE:COL` or `// warning[code] …`
 //! comments, in any order; all of them, and no others. What follows `// help: ` must be part of some remedy.
 
-use super::{Verdict, need, run};
+use super::{Verdict, need};
 use regex::Regex;
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +37,7 @@ pub fn check(file: &Path) -> Verdict {
 
 /// The diagnostics, as `error[code] 1:2`, and all that was said.
 fn diagnose(file: &Path, _text: &str) -> Result<(Vec<String>, String), String> {
-    let out = Command::new(run::rbt()).arg("--dry-run").arg(file).output().map_err(|e| e.to_string())?;
+    let out = Command::new(need::rbt()).arg("--dry-run").arg(file).output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     Ok((found(&said, r"(?m)^(error|warning)\[([a-z0-9-]+)\] (?:\S+:)?(\d+:\d+): "), said))
 }

@@ -61,11 +61,16 @@ fn tools() -> std::path::PathBuf {
     std::env::var_os("RBT_TOOLS").map_or_else(|| cache.unwrap_or_default().join("rbt-tools"), Into::into)
 }
 
+/// The program under test.
+pub fn rbt() -> std::path::PathBuf {
+    std::env::var_os("RBT_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rbt").into(), std::path::PathBuf::from)
+}
+
 /// What `rbt info` says of the kernel. It then lists all that can be traced, which takes an emulated machine 20 s: that is not waited for.
 fn info() -> &'static str {
     static INFO: OnceLock<String> = OnceLock::new();
     INFO.get_or_init(|| {
-        let rbt = Command::new(super::run::rbt()).arg("info").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let rbt = Command::new(rbt()).arg("info").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let Ok(mut rbt) = rbt else { return String::new() };
         let lines = rbt.stdout.take().map(|out| BufReader::new(out).lines().map_while(Result::ok));
         let said: Vec<String> = lines.into_iter().flatten().take_while(|l| l != "Limits").collect();

@@ -31,11 +31,6 @@ pub fn run(case: &Case) -> Verdict {
     }
 }
 
-/// The program under test.
-pub fn rbt() -> PathBuf {
-    std::env::var_os("RBT_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rbt").into(), PathBuf::from)
-}
-
 fn attempt(case: &Case, place: &Place) -> Result<(), String> {
     for (name, body) in &case.files {
         let file = place.dir.join(name);
@@ -97,7 +92,7 @@ impl Place {
         let words = vec![
             ("tmp", dir.display().to_string()),
             ("fix", dir.join("fix").display().to_string()),
-            ("rbt", rbt().display().to_string()),
+            ("rbt", need::rbt().display().to_string()),
             ("root", env!("CARGO_MANIFEST_DIR").into()),
         ];
         Place { _owner: Arc::new(Remove(dir.clone())), dir, words }
@@ -196,7 +191,7 @@ fn command(case: &Case, place: &Place) -> Result<Command, String> {
                     None => drop(words.splice(0..0, ["-e".into(), p])),
                 }
             }
-            let mut c = Command::new(rbt());
+            let mut c = Command::new(need::rbt());
             if case.text("AFTER").is_some() {
                 c.arg("--notify-fd").arg(NOTIFY.to_string());
             }
