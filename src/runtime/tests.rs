@@ -420,7 +420,7 @@ fn failures_to_attach_name_the_probe() {
     let artifact = Artifact { elf, manifest };
     let (_, exit) = run(&artifact, &Settings::default(), Options::default());
     let error = exit.unwrap_err();
-    assert_eq!(error.to_string(), "cannot attach rawtracepoint:nope: no such raw tracepoint (No such file or directory (os error 2))");
+    assert_eq!(error.to_string(), "cannot attach rawtracepoint:nope: no such raw tracepoint (No such file or directory)");
     let settings = Settings { missing_probes: MissingProbes::Warn, ..Settings::default() };
     let (heard, exit) = run(&artifact, &settings, Options::default());
     assert!(exit.unwrap_err().is::<NothingAttached>());
