@@ -6,6 +6,8 @@
 //! - `lower.rs`: the mechanism of each probe; `paired.rs`: exits that follow an entry
 //! - `storage.rs`: the type and layout of each map
 //! - `double_buffer.rs`: maps that are printed and emptied at once
+//! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
+//! - `artifact.rs`: the result, an object and its manifest
 
 pub mod artifact;
 mod chunk;
@@ -46,7 +48,7 @@ pub struct Compiled {
     pub optimized: Option<String>,
     /// BPF assembly.
     pub assembly: Option<String>,
-    /// How often it was compiled until its programs kept within their stack.
+    /// Number of compilations until the programs fit into their stack.
     pub turns: u32,
     /// A program has copies of the body of an `unroll`, which a loop could replace ([`Mechanism::Unroll`]).
     pub unrolls: bool,
@@ -94,12 +96,12 @@ struct Gen<'a, 'c> {
     events: Vec<(u32, Event)>,
     /// Number of the program.
     program: usize,
-    /// So many functions its loops and functions become.
+    /// Number of BPF functions that its loops and script functions become.
     most_frames: u32,
     site: &'a ProbeSite,
     /// What the program returns where the script does not say.
     default: u64,
-    /// The copy of a double-buffered map that the current statement takes.
+    /// The copy of a double-buffered map that the current statement uses.
     taking: Option<double_buffer::Taken>,
     /// The functions of the probe, and their generated code.
     functions: &'a [hir::Function],
@@ -113,9 +115,9 @@ struct Body<'c> {
     vars: Vec<stmt::Home<'c>>,
     var_types: Vec<Type>,
     loops: Option<stmt::Loops<'c>>,
-    /// Where in scratch memory the turns of all `while`s are counted.
+    /// Offset in scratch memory of the counter of iterations of all `while` loops.
     turns: Option<u32>,
-    /// How many loops' functions deep.
+    /// Nesting depth of the functions of loops.
     depth: u32,
     /// Set for a long body, which is cut into functions.
     chunks: Option<chunk::Chunks>,
@@ -169,7 +171,7 @@ pub fn compile(
     match (best, refused) {
         (Some((_, compiled)), _) => Ok(compiled),
         (None, Some(e)) => Err(e),
-        (None, None) => crate::bug!("there is some room"),
+        (None, None) => crate::bug!("a program has at least one stack limit to try"),
     }
 }
 
@@ -244,7 +246,7 @@ fn compile_within(
     })
 }
 
-/// What the kernel has of what code depends on.
+/// The features of the kernel that code generation depends on.
 fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
     let (sys, settings) = (env.sys, env.settings);
     let first_sites = || script.probes.iter().filter_map(|p| p.sites.first());

@@ -13,7 +13,10 @@
 //! - `mem.rs`: allocation outside of the 512-byte stack, loads, stores; `text.rs`: strings; `order.rs`: comparing and searching
 //!   memory
 //! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: counters; `helper.rs`: kernel helpers; `kernel.rs`: kernel functions
-//! - `task.rs`: the current task
+//! - `task.rs`: the current task; `follow.rs`: the processes of `--follow`
+//! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
+//! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates
+//! - `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
 //! - `callback.rs`: functions that helpers call; `call.rs`: functions that programs call; `chunk.rs`: chunks of long programs
 
 #![allow(unsafe_code)] // GEPs and the parts of LLVM's C API that inkwell does not wrap
@@ -139,7 +142,7 @@ pub enum Cmp {
     Sge,
 }
 
-/// Building an instruction fails only when the builder stands nowhere or types are off: ours to get right.
+/// Building an instruction fails only if the builder has no position or types do not match, which would be a bug in rbt.
 fn ok<T>(r: Result<T, BuilderError>) -> T {
     match r {
         Ok(v) => v,

@@ -38,9 +38,9 @@ pub(super) struct Flag {
     name: &'static str,
     /// A letter that means the same.
     letter: Option<char>,
-    /// A line without its stop.
+    /// One line, without a period.
     help: &'static str,
-    /// What the long help adds.
+    /// Text that only the long help shows.
     more: &'static str,
     takes: Takes,
     repeat: Repeat,
@@ -82,7 +82,7 @@ enum Takes {
     Text(&'static str, fn(&mut Draft, &str) -> Result<(), Failure>),
     /// A text for which a shell can offer words.
     Word(&'static str, fn() -> Vec<&'static str>, fn(&mut Draft, &str) -> Result<(), Failure>),
-    /// In any bytes.
+    /// A value of any bytes, which need not be UTF-8.
     Path(&'static str, fn(&mut Draft, PathBuf) -> Result<(), Failure>),
     /// The value of a setting.
     Setting(&'static Setting),
@@ -107,7 +107,7 @@ enum Verbs {
     Show,
 }
 
-/// A command line in the making.
+/// A command line under construction.
 pub(super) struct Draft {
     pub run: Run,
     /// `-e`
@@ -191,7 +191,7 @@ impl Flag {
         self.short().map_or_else(|| format!("--{}", self.name), |letter| format!("-{letter}"))
     }
 
-    /// Has it a value?
+    /// Does the flag take a value?
     pub(super) fn valued(&self) -> bool {
         !matches!(self.takes, Takes::Nothing(_) | Takes::Count(_))
     }
