@@ -343,8 +343,8 @@ fn compare(machine: &Machine, script: &Script) -> (Outcome, Spent) {
 
 /// How often a line says that something happened, besides what another line said.
 fn told(line: &str) -> u64 {
-    // "30 times in all", which follows a line for the first time
-    let times = line.strip_suffix(" times in all").and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
+    // "30 times in total", which follows a line for the first time
+    let times = line.strip_suffix(" times in total").and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
     times.map_or(1, |n| n.saturating_sub(1))
 }
 
