@@ -140,12 +140,13 @@ impl Work<'_> {
             settings.missing_probes = MissingProbes::Warn;
         }
         // a file of tests runs by --test alone, one of benchmarks by --bench
-        for (provider, mode) in [("test", Mode::Test), ("bench", Mode::Bench)] {
-            let probes = tree.items.iter().filter_map(|item| if let ast::Item::Probe(probe) = item { Some(probe) } else { None });
-            let mut points = probes.flat_map(|p| &p.points).filter_map(|p| p.segments.first());
-            if points.all(|s| s.text == provider) {
-                settings.mode = mode;
-            }
+        let probes = tree.items.iter().filter_map(|item| if let ast::Item::Probe(probe) = item { Some(probe) } else { None });
+        let points = probes.flat_map(|p| &p.points).filter_map(|p| p.segments.first());
+        let mut modes = points.map(|s| crate::probes::find(&s.text).map_or(Mode::Trace, |kind| kind.mode()));
+        if let Some(first) = modes.next()
+            && modes.all(|mode| mode == first)
+        {
+            settings.mode = first;
         }
         Ok((tree, settings))
     }

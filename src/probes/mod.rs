@@ -207,6 +207,10 @@ pub struct Info {
 pub trait ProbeKind: Sync + std::fmt::Debug {
     /// What it is called and how it is written.
     fn info(&self) -> &Info;
+    /// The mode in which probes of this kind run.
+    fn mode(&self) -> crate::settings::Mode {
+        crate::settings::Mode::Trace
+    }
     /// See [`Info::names`].
     fn names(&self) -> &'static [&'static str] {
         self.info().names

@@ -42,6 +42,10 @@ impl ProbeKind for Trial {
         &self.info
     }
 
+    fn mode(&self) -> Mode {
+        if self.bench { Mode::Bench } else { Mode::Test }
+    }
+
     fn expand(&self, point: &AttachPoint, env: &Env) -> Result<Vec<ProbeSite>, Diagnostic> {
         let [name] = parts::<1>(self, point)?;
         if name.is_empty() {
