@@ -94,7 +94,15 @@ pub struct Deferred {
     pub text: String,
 }
 
+/// Names and sizes of floating-point numbers, as C has them.
+pub const FLOATS: [(&str, u32); 2] = [("float", 4), ("double", 8)];
+
 impl Deferred {
+    /// Is it a floating-point number?
+    pub fn is_float(&self) -> bool {
+        FLOATS.iter().any(|(name, _)| *name == self.tag)
+    }
+
     /// One without parameters.
     pub fn plain(tag: &str, size: u32) -> Type {
         Self::with(tag, size, [0, 0], "")
@@ -172,6 +180,13 @@ impl Type {
     /// `uint8` … `uint64`.
     pub const fn uint(bytes: u8) -> Type {
         Type::Int(Int { bytes, signed: false })
+    }
+
+    /// A binary floating-point number of 4 or 8 bytes. BPF programs have no such arithmetic: they copy it, and user space
+    /// shows it.
+    pub fn float(bytes: u32) -> Option<Type> {
+        let (name, size) = FLOATS.into_iter().find(|(_, size)| *size == bytes)?;
+        Some(Deferred::plain(name, size))
     }
 
     /// The type of most builtins.

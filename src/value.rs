@@ -15,6 +15,13 @@ pub enum Value {
     Int(i64),
     /// An unsigned integer.
     Uint(u64),
+    /// A floating-point number.
+    Float {
+        /// Its value.
+        value: f64,
+        /// Of 4 bytes: its shortest decimal form has fewer digits.
+        single: bool,
+    },
     /// A pointer: `0x…`.
     Ptr(u64),
     /// An enumeration's value, with its name where the value has one.
@@ -63,6 +70,7 @@ impl Value {
             Value::Int(v) | Value::Enum { value: v, .. } => Some(i128::from(*v)),
             Value::Uint(v) | Value::Ptr(v) => Some(i128::from(*v)),
             Value::None
+            | Value::Float { .. }
             | Value::Str { .. }
             | Value::Bytes(_)
             | Value::List(_)

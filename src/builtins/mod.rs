@@ -6,6 +6,7 @@
 mod cgroup;
 mod control;
 mod count;
+mod floats;
 mod hist;
 mod kernel;
 mod machine;
@@ -560,8 +561,16 @@ const FAMILIES: &[&[Builtin]] = &[
 ];
 
 /// Every tag, by family.
-const DECODERS: &[&[Decoder]] =
-    &[process::DECODERS, time::DECODERS, symbols::DECODERS, stacks::DECODERS, net::DECODERS, cgroup::DECODERS, names::DECODERS];
+const DECODERS: &[&[Decoder]] = &[
+    process::DECODERS,
+    time::DECODERS,
+    symbols::DECODERS,
+    stacks::DECODERS,
+    net::DECODERS,
+    cgroup::DECODERS,
+    names::DECODERS,
+    floats::DECODERS,
+];
 
 /// The `i`-th 64-bit word of a slot or an undecoded value; what is not there counts as zero.
 fn word(bytes: &[u8], i: usize) -> u64 {
@@ -611,7 +620,7 @@ pub fn is_delete(row: &Builtin) -> bool {
 
 /// Is it shown as a line of text (and no stack)?
 pub fn is_text(tag: &Deferred) -> bool {
-    !stacks::is_tag(tag)
+    !stacks::is_tag(tag) && !tag.is_float()
 }
 
 /// Declares the stack maps of the stacks in values of this type, which another program may have recorded.

@@ -454,7 +454,15 @@ impl<'a> Parser<'a> {
                 });
                 known.unwrap_or(Ty::Tag(tag))
             }
-            other @ (Ty::Void | Ty::Bool | Ty::Char | Ty::Int(_) | Ty::Raw(..) | Ty::Pointer(_) | Ty::Function | Ty::Kernel(..)) => other,
+            other @ (Ty::Void
+            | Ty::Bool
+            | Ty::Char
+            | Ty::Int(_)
+            | Ty::Float(_)
+            | Ty::Raw(..)
+            | Ty::Pointer(_)
+            | Ty::Function
+            | Ty::Kernel(..)) => other,
         }
     }
 
@@ -574,9 +582,9 @@ fn basic(words: &[&str]) -> Result<Ty, String> {
         () if has("void") => Ok(Ty::Void),
         () if has("_Bool") || has("bool") => Ok(Ty::Bool),
         () if has("_Float16") => Ok(Ty::Raw(2, 2)),
-        () if has("float") || has("_Float32") => Ok(Ty::Raw(4, 4)),
+        () if has("float") || has("_Float32") => Ok(Ty::Float(4)),
         () if has("double") && longs > 0 => Ok(Ty::Raw(16, 16)),
-        () if has("double") || has("_Float64") || has("_Float32x") => Ok(Ty::Raw(8, 8)),
+        () if has("double") || has("_Float64") || has("_Float32x") => Ok(Ty::Float(8)),
         () if has("_Float128") || has("__float128") || has("_Float64x") => Ok(Ty::Raw(16, 16)),
         () if has("__int128") || has("__int128_t") || has("__uint128_t") => Ok(Ty::Raw(16, 16)),
         // x86-64's `__builtin_va_list` is an array of one struct of 24 bytes

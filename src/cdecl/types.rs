@@ -27,7 +27,9 @@ pub enum Ty {
     Char,
     /// `signed char` … `unsigned long long`.
     Int(Int),
-    /// Of so many bytes, with this alignment: floating point, 128-bit integers. Only its bytes can be had.
+    /// `float` or `double`, by its bytes.
+    Float(u8),
+    /// A type that rbt copies but does not read, such as a 128-bit integer: bytes and alignment.
     Raw(u32, u32),
     /// `T *`
     Pointer(Box<Ty>),
@@ -128,6 +130,7 @@ impl Types {
             Ty::Void | Ty::Function => None,
             Ty::Bool | Ty::Char => Some((1, 1)),
             Ty::Int(i) => Some((i.bytes.into(), i.bytes.into())),
+            Ty::Float(bytes) => Some(((*bytes).into(), (*bytes).into())),
             Ty::Raw(bytes, align) => Some(((*bytes).into(), *align)),
             Ty::Pointer(_) => Some((8, 8)),
             Ty::Array(elem, n) => {
@@ -152,7 +155,7 @@ impl Types {
             Ty::Tag(tag) => self.tags.get(*tag).filter(|t| t.kind == TagKind::Enum).map(|t| t.int),
             Ty::Kernel(ty, _) => ty.as_int(),
             Ty::Aligned(inner, _) => self.int(inner),
-            Ty::Void | Ty::Raw(..) | Ty::Pointer(_) | Ty::Array(..) | Ty::Function => None,
+            Ty::Void | Ty::Float(_) | Ty::Raw(..) | Ty::Pointer(_) | Ty::Array(..) | Ty::Function => None,
         }
     }
 }
@@ -180,6 +183,7 @@ impl View<'_> {
             Ty::Bool => Type::Bool,
             Ty::Char => Type::int(1),
             Ty::Int(i) => Type::Int(*i),
+            Ty::Float(bytes) => Type::float((*bytes).into()).unwrap_or(Type::Void),
             Ty::Raw(bytes, _) => Type::Array(Box::new(Type::uint(1)), *bytes),
             Ty::Pointer(to) => self.ty(to, depth + 1).ptr(Space::Unknown),
             Ty::Array(elem, n) => {

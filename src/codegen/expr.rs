@@ -412,6 +412,12 @@ impl<'a, 'c> Gen<'a, 'c> {
                 let int = t.as_int().unwrap_or(U64);
                 Operand::reg(ty.clone(), self.e.load(ptr, 0, int))
             }
+            (t, _) if t.is_scalar() && matches!(&op.ty, Type::Deferred(from) if from.is_float()) => {
+                let (ptr, bytes) = (self.e.in_memory(&op), op.ty.size());
+                let bits = self.e.load(ptr, 0, Int { bytes: bytes as u8, signed: false });
+                let whole = self.e.truncated_float(bits, bytes);
+                self.fitted(whole, t)
+            }
             (t, _) if t.is_scalar() => {
                 let v = self.e.scalar(&op);
                 self.fitted(v, t)

@@ -133,6 +133,23 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
+    /// The integer part of a floating-point number of 4 or 8 bytes, whose bits are `bits`. Of what no integer of 64 bits holds,
+    /// and of NaN, it is 2^63, as on x86.
+    pub fn truncated_float(&self, bits: IntValue<'c>, bytes: u32) -> IntValue<'c> {
+        let (fraction, bias) = if bytes == 4 { (23, 127) } else { (52, 1023) };
+        let hidden_bit = 1 << fraction;
+        let exponent = self.and(self.shr(bits, self.int(fraction), false), self.int(2 * bias + 1));
+        let digits = self.or(self.and(bits, self.int(hidden_bit - 1)), self.int(hidden_bit));
+        let unit = self.int(bias + fraction);
+        let large = self.shl(digits, self.sub(exponent, unit));
+        let small = self.shr(digits, self.sub(unit, exponent), false);
+        let size = self.select(self.cmp(Cmp::Uge, exponent, unit), large, small);
+        let size = self.select(self.cmp(Cmp::Ult, exponent, self.int(bias)), self.int(0), size);
+        let size = self.select(self.cmp(Cmp::Ugt, exponent, self.int(bias + 63)), self.int(1 << 63), size);
+        let negative = self.and(self.shr(bits, self.int(u64::from(bytes) * 8 - 1), false), self.int(1));
+        self.select(negative, self.sub(self.int(0), size), size)
+    }
+
     /// Hides a value's origin from LLVM, so that a bound put on it afterwards is kept where the verifier sees it.
     pub fn opaque(&self, value: IntValue<'c>) -> IntValue<'c> {
         let ty = self.i64t().fn_type(&[self.i64t().into()], false);

@@ -78,6 +78,7 @@ impl Eval<'_> {
                     | Value::Bool(_)
                     | Value::Int(_)
                     | Value::Uint(_)
+                    | Value::Float { .. }
                     | Value::Ptr(_)
                     | Value::Enum { .. }
                     | Value::Bytes(_)

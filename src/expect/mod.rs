@@ -164,6 +164,7 @@ impl Shape {
                     Value::Hist(_) => Shape::Hist,
                     Value::None
                     | Value::Bool(_)
+                    | Value::Float { .. }
                     | Value::Ptr(_)
                     | Value::Enum { .. }
                     | Value::Str { .. }

@@ -60,6 +60,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          declares as numbers.",
     ),
     (
+        "floating-point numbers",
+        "rbt prints and stores members of type float and double, and casts them to integers. bpftrace prints them as null in a \
+         structure, and rejects them otherwise.",
+    ),
+    (
         "strings: == with a literal",
         "The comparison is false if the literal is longer than the array of characters. bpftrace compares only as many bytes as \
          both have.",

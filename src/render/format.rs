@@ -205,7 +205,11 @@ impl Spec {
         match self.conversion.shows() {
             Shows::Anything => true,
             Shows::Buffers => matches!(ty, Type::Buf(_)),
-            Shows::Integers | Shows::Fractions => ty.is_scalar(),
+            Shows::Integers => ty.is_scalar(),
+            Shows::Fractions => {
+                let float = matches!(ty, Type::Deferred(tag) if tag.is_float());
+                ty.is_scalar() || float && self.conversion == Conversion::Fixed
+            }
         }
     }
 
@@ -220,6 +224,9 @@ impl Spec {
             Shows::Anything => "any value",
             Shows::Buffers => "a buffer, as of buf()",
             Shows::Integers => "an integer, bool, enum or pointer",
+            Shows::Fractions if self.conversion == Conversion::Fixed => {
+                "a floating-point number, an integer, a quotient of integers or an average"
+            }
             Shows::Fractions => "an integer, a quotient of integers or an average",
         }
     }
@@ -248,9 +255,10 @@ impl Spec {
                 Some(raw) => self.integer(raw, to),
                 None => to.extend_from_slice(b"!{not an integer}"),
             },
-            Shows::Fractions => match fraction(value) {
-                Some(f) => self.fraction(f, to),
-                None => to.extend_from_slice(b"!{not a number}"),
+            Shows::Fractions => match (value, fraction(value)) {
+                (Value::Float { value, .. }, _) => self.decimals(&fixed(*value, self.precision.unwrap_or(6)), to),
+                (_, Some(f)) => self.fraction(f, to),
+                (_, None) => to.extend_from_slice(b"!{not a number}"),
             },
         }
     }
@@ -275,7 +283,6 @@ impl Spec {
     }
 
     fn fraction(&self, f: Fraction, to: &mut Vec<u8>) {
-        let start = to.len();
         let text = if self.conversion == Conversion::Duration {
             decimal::duration(f, self.precision)
         } else if self.conversion == Conversion::Size {
@@ -283,6 +290,12 @@ impl Spec {
         } else {
             decimal::fixed(f, self.precision.unwrap_or(6))
         };
+        self.decimals(&text, to);
+    }
+
+    /// Appends a number in its text form, with its sign and width.
+    fn decimals(&self, text: &str, to: &mut Vec<u8>) {
+        let start = to.len();
         if !text.starts_with('-') {
             self.sign(to);
         }
@@ -537,6 +550,11 @@ fn conversion(cursor: &mut Cursor) -> Result<Found, FormatError> {
     }
     spec.source = String::from_utf8_lossy(cursor.bytes.get(offset..cursor.at).unwrap_or_default()).into_owned();
     Ok(Found::Spec(spec))
+}
+
+/// A floating-point number with so many decimals, as C writes it.
+fn fixed(f: f64, places: usize) -> String {
+    if f.is_nan() { "nan".into() } else { format!("{f:.places$}") }
 }
 
 #[cfg(test)]

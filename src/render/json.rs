@@ -192,6 +192,9 @@ fn value(v: &Value, trailer: &[u8], to: &mut Vec<u8>) {
         Value::Bool(b) => to.extend_from_slice(if *b { b"true" } else { b"false" }),
         Value::Int(i) => number(i128::from(*i), to),
         Value::Uint(u) => number(i128::from(*u), to),
+        Value::Float { value, single } if value.is_finite() => to.extend_from_slice(spell::float(*value, *single).as_bytes()),
+        // JSON has no such numbers
+        Value::Float { value, single } => string(spell::float(*value, *single).as_bytes(), to),
         Value::Ptr(p) => decimal(to, *p),
         Value::Enum { name: _, value } => signed(to, *value),
         Value::Str { bytes, cut: false } => string(bytes, to),

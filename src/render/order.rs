@@ -107,6 +107,8 @@ fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
     }
     if let Value::Int(_) | Value::Uint(_) = value {
         value.number()
+    } else if let Value::Float { value: f, .. } = value {
+        Some(rank(*f))
     } else if let Value::Avg(s) = value {
         s.average().number()
     } else if let Value::Hist(h) = value {
@@ -116,10 +118,19 @@ fn weight(value: &Value, by: Option<&str>) -> Option<i128> {
     }
 }
 
+/// An integer that orders as [`f64::total_cmp`] does.
+fn rank(f: f64) -> i128 {
+    let bits = f.to_bits() as i64;
+    i128::from(bits ^ ((bits >> 63) as u64 >> 1) as i64)
+}
+
 /// Numbers by value with their sign, strings bytewise, tuples from the left, stacks by address from the leaf.
 fn compare(a: &Value, b: &Value) -> Ordering {
     if let (Some(x), Some(y)) = (a.number(), b.number()) {
         return x.cmp(&y);
+    }
+    if let (Value::Float { value: x, .. }, Value::Float { value: y, .. }) = (a, b) {
+        return x.total_cmp(y);
     }
     if let (Some(x), Some(y)) = (bytes(a), bytes(b)) {
         return x.cmp(y);
@@ -152,7 +163,7 @@ fn bytes(value: &Value) -> Option<&[u8]> {
 fn kind(value: &Value) -> u8 {
     match value {
         Value::None => 0,
-        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Ptr(_) | Value::Enum { .. } => 1,
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Float { .. } | Value::Ptr(_) | Value::Enum { .. } => 1,
         Value::Str { .. } | Value::Bytes(_) | Value::Text(_) => 2,
         Value::List(_) | Value::Tuple(_) => 3,
         Value::Record(_) => 4,

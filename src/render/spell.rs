@@ -12,6 +12,7 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
         Value::Bool(b) => to.extend_from_slice(if *b { b"true" } else { b"false" }),
         Value::Int(i) => signed(to, *i),
         Value::Uint(u) => decimal(to, *u),
+        Value::Float { value, single } => to.extend_from_slice(float(*value, *single).as_bytes()),
         Value::Ptr(p) => address(to, *p),
         Value::Enum { name: Some(name), .. } => style.text(name.as_bytes(), to),
         Value::Enum { name: None, value } => signed(to, *value),
@@ -42,6 +43,19 @@ pub fn value(v: &Value, style: Style, to: &mut Vec<u8>) {
         }
         Value::Avg(s) => value(&s.average(), style, to),
         Value::Series(s) => series::graph(s, |v, to| value(v, style, to), to),
+    }
+}
+
+/// The shortest decimal form that reads as the same number: with an exponent if it would be long otherwise.
+pub fn float(value: f64, single: bool) -> String {
+    let size = value.abs();
+    let short = size == 0.0 || size.is_infinite() || (1e-5..1e17).contains(&size);
+    match (short, single) {
+        _ if value.is_nan() => "nan".into(),
+        (true, true) => (value as f32).to_string(),
+        (true, false) => value.to_string(),
+        (false, true) => format!("{:e}", value as f32),
+        (false, false) => format!("{value:e}"),
     }
 }
 

@@ -439,6 +439,7 @@ impl BodyChecker<'_> {
                 let n = e.ty.size() / elem.size().max(1);
                 return made(e, Type::Array(elem.clone(), n));
             }
+            (Type::Deferred(number), Type::Int(_)) => number.is_float(),
             (Type::Array(a, _), Type::Int(_) | Type::Array(..)) => a.is_scalar() && e.ty.size() == to.size(),
             (Type::Str(n), Type::Array(elem, 0)) if elem.size() == 1 => {
                 let n = *n;

@@ -332,7 +332,7 @@ impl KernelTypes {
         Some(match entry.kind {
             Kind::Void | Kind::FuncProto => Type::Void,
             Kind::Int => self.int(module, &entry)?,
-            Kind::Float => raw_bytes(entry.size_or_type),
+            Kind::Float => float(entry.size_or_type),
             Kind::Ptr => {
                 let (to, user) = self.bare(self.within(module, entry.size_or_type))?;
                 // What a pointer leads to may be missing or odd; the pointer is none the worse.
@@ -650,6 +650,11 @@ pub(in crate::system) fn raw_bytes(size: u32) -> Type {
     }
 }
 
+/// A floating-point number, or the bytes of one that rbt does not show: `long double`.
+pub(in crate::system) fn float(size: u32) -> Type {
+    Type::float(size).unwrap_or_else(|| raw_bytes(size))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -730,7 +735,7 @@ mod tests {
         assert!(matches!(ty("never"), Type::Ptr(to, _) if matches!(&*to, Type::Struct(s) if s.union && s.size == 0 && s.name == "never")));
         assert!(matches!(ty("color"), Type::Enum(e) if e.int.signed && e.variants[1] == ("BLUE".into(), -1)));
         assert_eq!(types.enumerator("BIG").unwrap().1, 0x1_0000_0005);
-        assert_eq!(ty("double"), Type::uint(8));
+        assert_eq!(Some(ty("double")), Type::float(8));
         assert_eq!(member(&types, "color").offset, 72);
     }
 

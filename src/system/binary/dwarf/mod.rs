@@ -351,7 +351,7 @@ mod tests {
             "s struct small [Piece { size: 8, from: Register { register: 104, above: 0 } }, \
              Piece { size: 8, from: Register { register: 96, above: 0 } }]",
             "l struct large [Piece { size: 24, from: Memory { register: 152, by: 8, then: None } }]",
-            "d uint64: it is a floating-point number",
+            "d double: it is a floating-point number",
             "h int8 * [Piece { size: 8, from: Memory { register: 152, by: 24, then: None } }]",
         ] {
             assert!(want.iter().any(|w| w == line), "{line}: {want:#?}");

@@ -11,7 +11,7 @@ use gimli::{
 
 use super::{BinaryTypes, DEPTH, Die, Entry};
 use crate::system::TypeName;
-use crate::system::kernel_types::{bit_field, raw_bytes};
+use crate::system::kernel_types::{bit_field, float, raw_bytes};
 use crate::types::{Enum, Field, Int, Record, Space, Struct, Type};
 
 /// The most fields of one answer.
@@ -288,6 +288,7 @@ fn base(entry: &Entry) -> Option<Type> {
         gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_boolean | gimli::DW_ATE_UTF | gimli::DW_ATE_ASCII => {
             int(false)
         }
+        gimli::DW_ATE_float => float(size),
         _ => raw_bytes(size),
     })
 }
