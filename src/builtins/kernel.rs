@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::OVERRIDE,
         risky: true,
-        lower: Lower::Code(|e, _, args| {
+        lower: Lower::Effect(|e, _, args| {
             let value = args.first().map_or(e.int(0), |a| e.scalar(a));
             let ctx = e.ctx();
             e.call(Helper::OverrideReturn, &[ctx.into(), value.into()]);

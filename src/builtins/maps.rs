@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Bool),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(delete),
+        lower: Lower::Effect(delete),
         doc: "Removes an element at once: `delete(@m, key)` or `delete(@m[key])`. It returns true if the element existed. A map without keys becomes zero.",
         example: "tracepoint:syscalls:sys_enter_read { @start[tid] = nsecs; } tracepoint:syscalls:sys_exit_read { delete(@start, tid); }",
     },

@@ -161,7 +161,7 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: true,
-        lower: Lower::Code(|e, u, args| {
+        lower: Lower::Effect(|e, u, args| {
             let (Some(to), Some(from), Some(n)) = (args.first(), args.get(1), args.get(2)) else { return Operand::void() };
             let most = u.int(2).unwrap_or(u.kept(0)).max(0) as u64;
             let to = e.scalar(to);
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::Always(Type::Void),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|_, _, _| Operand::void()),
+        lower: Lower::Effect(|_, _, _| Operand::void()),
         doc: "Does nothing, because watchpoints end with the run. It exists for compatibility with older scripts.",
         example: "begin { unwatch(0); }",
     },

@@ -346,8 +346,10 @@ pub enum Lower {
     Fold(FoldFn),
     /// The probe kind loads it.
     Context(ArgRef),
-    /// Code in the kernel.
+    /// Code in the kernel that computes a value.
     Code(EmitFn),
+    /// Code in the kernel that does something, and may return a value.
+    Effect(EmitFn),
     /// Code in the kernel, by which sites share a program; under `comptime` what is known of the site when the script is checked.
     Either(FoldFn, EmitFn),
     /// Code in the kernel, but for calls that are known when the script is checked: they are literals.

@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Builtin] = &[
         returns: Returns::By(debug_format),
         needs: ContextFeatures::NONE,
         risky: false,
-        lower: Lower::Code(|e, u, args| {
+        lower: Lower::Effect(|e, u, args| {
             let mut format = percents_doubled(u.text(0).unwrap_or_default());
             format.push(0);
             let (text, size) = (e.text(&format), e.int(format.len() as u64));

@@ -576,7 +576,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     fn call(&mut self, call: &hir::Call) -> Operand<'c> {
         self.at(call.span);
         match &call.row.lower {
-            Lower::Code(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
+            Lower::Code(emit) | Lower::Effect(emit) | Lower::Either(_, emit) | Lower::Known(_, emit) => {
                 let args = self.scoped(|s| s.trusts = call.row.needs.contains(ContextFeatures::TRUSTED), |g| g.args(call));
                 let deep = self.frames() + 2 > MOST_FRAMES;
                 self.e.scoped(|s| s.deep = deep, |e| emit(e, &call.to_use(None), &args))

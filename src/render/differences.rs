@@ -111,6 +111,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "rbt imports .bt files, .h files, and directories of them. It rejects C sources and BPF objects (.bpf.c, .bpf.o); write \
          functions with `fn`. Importing `stdlib` or its parts is allowed and unnecessary.",
     ),
+    (
+        "kstack: system calls",
+        "At the tracepoint of a system call, rbt's kernel stacks start at the function that the tracepoint is in. In bpftrace, \
+         the kernel decides: some kernels add a function of perf (perf_syscall_enter), and others yield an empty stack.",
+    ),
     ("dw_ustack", "rbt rejects it, because it unwinds user stacks by frame pointers only."),
     ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),
     (

@@ -380,6 +380,7 @@ fn only_ends(builtin: &str) -> bool {
         crate::builtins::Lower::Fold(_)
         | crate::builtins::Lower::Context(_)
         | crate::builtins::Lower::Code(_)
+        | crate::builtins::Lower::Effect(_)
         | crate::builtins::Lower::Either(..)
         | crate::builtins::Lower::Known(..)
         | crate::builtins::Lower::Source(_)

@@ -18,6 +18,8 @@ use crate::types::{Space, Type};
 
 /// Maximum number of expressions in a body after macro expansion. LLVM alone would take minutes for more.
 pub const MOST_STEPS: u64 = 1 << 16;
+/// Maximum number of nested macros that a diagnostic names.
+const MOST_USAGES: usize = 8;
 
 /// A scratch variable while its type is gathered.
 #[derive(Clone, Debug, PartialEq)]
@@ -238,11 +240,8 @@ impl<'a> BodyChecker<'a> {
             return;
         }
         let d = Diagnostic { span: self.place(d.span), ..d };
-        let d = match self.frame.own_usage() {
-            Some((name, span)) => d.related(*span, format!("in this use of `{name}`")),
-            None => d,
-        };
-        self.diags.push(d);
+        let usages = self.frame.own_usages().take(MOST_USAGES);
+        self.diags.push(usages.fold(d, |d, (name, span)| d.related(*span, format!("expanded from this use of `{name}`"))));
     }
 
     /// Notes an error.

@@ -143,7 +143,7 @@ impl BodyChecker<'_> {
             Lower::Either(f, _) if self.comptime > 0 => self.folded(row, &given, ty, span, *f),
             Lower::Context(which) => self.context_value(row, which, ty, span),
             Lower::Event(_) if self.site.attach.pinned() && !self.said_in_kernel(row, &given, span) => poison(span),
-            Lower::Event(_) | Lower::Code(_) | Lower::Either(..) | Lower::Known(..) => {
+            Lower::Event(_) | Lower::Code(_) | Lower::Effect(_) | Lower::Either(..) | Lower::Known(..) => {
                 let call = Call { row, args: given.args, ty: ty.clone(), consts, span };
                 Expr { kind: ExprKind::Call(call), ty, span }
             }

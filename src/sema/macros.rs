@@ -47,9 +47,10 @@ impl Frame {
         self.caller.as_ref().and_then(|c| c.outermost()).or(self.usage.as_ref())
     }
 
-    /// The macro of the script that is in use.
-    pub fn own_usage(&self) -> Option<&(String, Span)> {
-        if self.library.is_none() { self.usage.as_ref() } else { self.caller.as_ref()?.own_usage() }
+    /// The script's macros that are in use, from the innermost.
+    pub fn own_usages(&self) -> impl Iterator<Item = &(String, Span)> {
+        let frames = std::iter::successors(Some(self), |frame| frame.caller.as_deref());
+        frames.filter(|frame| frame.library.is_none()).filter_map(|frame| frame.usage.as_ref())
     }
 }
 

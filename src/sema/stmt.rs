@@ -281,7 +281,11 @@ impl BodyChecker<'_> {
             }
             _ => {
                 let value = self.expr(e);
-                if value.ty != Type::Void && !has_effect(&value) {
+                if let ExprKind::Call(call) = &value.kind
+                    && is_discarded(call)
+                {
+                    self.warn("no-effect", span, format!("the result of `{}` is not used", call.row.name));
+                } else if value.ty != Type::Void && !has_effect(&value) {
                     self.warn("no-effect", span, "this has no effect");
                     // A bare `@x` names the map, and that is all.
                     if !divides(&value) {
@@ -509,6 +513,12 @@ fn divides(e: &Expr) -> bool {
         }
     });
     found
+}
+
+/// Does a call, as a statement, only compute a value?
+fn is_discarded(call: &super::hir::Call) -> bool {
+    let computes = matches!(call.row.lower, Lower::Code(_) | Lower::Either(..) | Lower::Known(..));
+    computes && call.ty != Type::Void && !is_plain(call)
 }
 
 /// A builtin that works like a variable: it has no parameters and returns a value.

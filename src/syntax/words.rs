@@ -20,6 +20,7 @@ pub fn source(name: &str) -> Option<&'static str> {
         Lower::Fold(_)
         | Lower::Context(_)
         | Lower::Code(_)
+        | Lower::Effect(_)
         | Lower::Either(..)
         | Lower::Known(..)
         | Lower::Event(_)
