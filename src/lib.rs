@@ -121,6 +121,7 @@ pub mod diag;
 pub mod failure;
 pub mod host;
 pub mod input;
+pub mod progress;
 pub mod settings;
 pub mod streams;
 pub mod terminal;

@@ -28,6 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::cli::check::Check;
 use crate::failure::{Failure, without_os_error};
 use crate::frontend::require::require_privileges;
+use crate::progress::Progress;
 use crate::streams::write_file;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
@@ -50,7 +51,8 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     if let Some(binary) = asked.binaries.iter().find(|b| !b.is_file()) {
         return absent("--binary", binary, "name a program or a library");
     }
-    let subjects = subjects::subjects(&asked.scripts).map_err(|f| f.status(USAGE))?;
+    let progress = Progress::new();
+    let subjects = subjects::subjects(&asked.scripts, &progress).map_err(|f| f.status(USAGE))?;
     let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
     if asked.load {
         if !kernels.all.iter().any(|k| k.place == kernels::KernelSource::Here) {
@@ -59,15 +61,25 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
         }
         require_privileges().map_err(|f| f.status(ENVIRONMENT))?;
     }
-    let outcomes = outcomes(asked, &config, &subjects, &kernels);
+    let run = Examination { asked, config: &config, progress: &progress };
+    let outcomes = outcomes(&run, &subjects, &kernels);
+    drop(progress);
     let report = Report { name: "check", outcomes, deny_warnings: asked.deny_warnings || config.deny_warnings };
     tell(&report, asked, began)?;
     Ok(report.status())
 }
 
+/// What is the same for all scripts and kernels.
+#[derive(Clone, Copy)]
+struct Examination<'a> {
+    asked: &'a Check,
+    config: &'a Config,
+    progress: &'a Progress,
+}
+
 /// A line of the table: each kernel's result for one script.
-fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kernels::Kernels) -> Vec<Outcome> {
-    let baseline = kernels.baseline.as_ref().map(|k| (k, examined(asked, config, subjects, std::slice::from_ref(k), None)));
+fn outcomes(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels) -> Vec<Outcome> {
+    let baseline = kernels.baseline.as_ref().map(|k| (k, examined(run, subjects, std::slice::from_ref(k), None)));
     let compared = baseline.as_ref().map(|(k, seen)| (k.name.as_str(), seen.as_slice()));
     let (mut all, mut first) = (Vec::new(), None);
     for (i, kernel) in kernels.all.iter().enumerate() {
@@ -78,13 +90,13 @@ fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kern
             all.push(kernel.clone());
         }
     }
-    let mut seen = examined(asked, config, subjects, &all, compared);
+    let mut seen = examined(run, subjects, &all, compared);
     if let (Some(at), Some((_, of_baseline))) = (first, baseline) {
         let at = at.min(seen.len() / subjects.len().max(1));
         seen.splice(at * subjects.len()..at * subjects.len(), of_baseline);
     }
-    if asked.baseline.is_none() {
-        other_way(asked, config, subjects, kernels, &mut seen);
+    if run.asked.baseline.is_none() {
+        other_way(run, subjects, kernels, &mut seen);
     }
     let mut seen: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
     let mut outcomes = Vec::with_capacity(seen.len());
@@ -101,7 +113,7 @@ fn outcomes(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kern
 
 /// Where a script is not well on the kernel that others are compared with, since nobody named a better one, that one and those that
 /// are not well either are compared with the first on which it is, or which at least has something that is not there.
-fn other_way(asked: &Check, config: &Config, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [Seen]) {
+fn other_way(run: &Examination, subjects: &[Subject], kernels: &kernels::Kernels, seen: &mut [Seen]) {
     let Some(baseline) = kernels.baseline.as_ref() else { return };
     let Some(first) = kernels.all.iter().position(|k| k == baseline) else { return };
     for (i, subject) in subjects.iter().enumerate() {
@@ -116,7 +128,7 @@ fn other_way(asked: &Check, config: &Config, subjects: &[Subject], kernels: &ker
         let unwell: Vec<(usize, Kernel)> = kernels.all.iter().cloned().enumerate().filter(|(k, _)| unwell(k)).collect();
         let earlier = [earlier];
         let compared: Vec<Kernel> = unwell.iter().map(|(_, kernel)| kernel.clone()).collect();
-        let again = examined(asked, config, std::slice::from_ref(subject), &compared, Some((&other.name, &earlier)));
+        let again = examined(run, std::slice::from_ref(subject), &compared, Some((&other.name, &earlier)));
         let [earlier] = earlier;
         // what differs is told of the other one already
         let again: Vec<Seen> = again.into_iter().map(|seen| seen.without_changes_of(&earlier)).collect();
@@ -139,9 +151,21 @@ struct Part<'a> {
     to: usize,
 }
 
+/// The examinations that have begun, for the progress.
+struct Count {
+    begun: AtomicUsize,
+    of: usize,
+}
+
+impl Count {
+    fn next(&self) -> usize {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
 /// Every subject on every kernel: kernel by kernel. Threads share the work, each with kernels that it opened itself: what answers
 /// questions remembers its answers, and is not to be shared.
-fn examined(asked: &Check, config: &Config, subjects: &[Subject], kernels: &[Kernel], baseline: Option<(&str, &[Seen])>) -> Vec<Seen> {
+fn examined(run: &Examination, subjects: &[Subject], kernels: &[Kernel], baseline: Option<(&str, &[Seen])>) -> Vec<Seen> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8);
     // a kernel's types take a while to be indexed: few scripts are not worth a second time
     let pieces = if kernels.len() >= threads || subjects.len() < 8 { 1 } else { threads.div_ceil(kernels.len().max(1)) };
@@ -152,11 +176,12 @@ fn examined(asked: &Check, config: &Config, subjects: &[Subject], kernels: &[Ker
         .collect();
     let results: Vec<Mutex<Vec<Seen>>> = parts.iter().map(|_| Mutex::default()).collect();
     let next = AtomicUsize::new(0);
+    let count = Count { begun: AtomicUsize::new(0), of: subjects.len() * kernels.len() };
     let work = || {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let (Some(part), Some(result)) = (parts.get(i), results.get(i)) else { break };
-            let seen = one_part(asked, config, subjects, part, baseline);
+            let seen = one_part(run, subjects, part, baseline, &count);
             if let Ok(mut result) = result.lock() {
                 *result = seen;
             }
@@ -172,7 +197,8 @@ fn examined(asked: &Check, config: &Config, subjects: &[Subject], kernels: &[Ker
     results.into_iter().flat_map(|r| r.into_inner().unwrap_or_default()).collect()
 }
 
-fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, baseline: Option<(&str, &[Seen])>) -> Vec<Seen> {
+fn one_part(run: &Examination, subjects: &[Subject], part: &Part, baseline: Option<(&str, &[Seen])>, count: &Count) -> Vec<Seen> {
+    let Examination { asked, config, progress } = *run;
     let numbers = part.from..part.to;
     let sys = match part.kernel.open(asked) {
         Ok(sys) => sys,
@@ -186,6 +212,7 @@ fn one_part(asked: &Check, config: &Config, subjects: &[Subject], part: &Part, b
     let ground = Ground { sys: &*sys, release, scripts: scripts.as_ref(), tells_callable: *tells_callable, load };
     let with_earlier = |i: usize| {
         let subject = subjects.get(i)?;
+        progress.at(&format!("checking {} of {}: {}", count.next(), count.of, subject.name));
         let mut seen = examine::examine(subject, &ground, config);
         if let Some((name, earlier)) = baseline.and_then(|(name, all)| Some((name, all.get(i)?))) {
             compare::compare(&mut seen, earlier, name, &*sys);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{self, Program};
 use crate::failure::{Failure, reason};
+use crate::progress::Progress;
 use crate::system::machine::glob;
 
 /// A script.
@@ -21,13 +22,13 @@ pub struct Subject {
 /// What words mean, each script once, in their order; those of a folder by name.
 ///
 /// Errors: a folder without scripts, and a pattern that nothing matches.
-pub fn subjects(words: &[OsString]) -> Result<Vec<Subject>, Failure> {
+pub fn subjects(words: &[OsString], progress: &Progress) -> Result<Vec<Subject>, Failure> {
     let mut found = Vec::new();
     for word in words {
         let before = found.len();
         let path = Path::new(word);
         if path.is_dir() && cli::saved(word).is_none() {
-            folder(path, &mut found);
+            folder(path, &mut found, progress);
             if found.len() == before {
                 let failure = Failure::new(format!("there are no scripts below {}", path.display()));
                 return Err(failure.code("no-scripts").help("in a directory, scripts are files *.bt; name other files explicitly"));
@@ -38,7 +39,7 @@ pub fn subjects(words: &[OsString]) -> Result<Vec<Subject>, Failure> {
             let base = if pattern.starts_with('/') { Path::new("/") } else { Path::new("") };
             for file in glob::paths(base, pattern) {
                 if file.is_dir() {
-                    folder(&file, &mut found);
+                    folder(&file, &mut found, progress);
                 } else {
                     found.push(of_file(file));
                 }
@@ -76,8 +77,27 @@ fn shown(path: &Path) -> String {
     chunks.collect()
 }
 
-/// All `*.bt` of a folder and of those in it, but for hidden ones. Links to folders are not followed: they may lead back.
-fn folder(path: &Path, found: &mut Vec<Subject>) {
+/// Types of file systems in which only the kernel makes files (include/uapi/linux/magic.h).
+const OF_KERNEL: [i64; 8] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0xcafe_4a11, // bpf
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x7363_6673, // securityfs
+];
+
+/// Is it a directory of processes, devices and the like, where no scripts are?
+fn is_of_kernel(folder: &Path) -> bool {
+    rustix::fs::statfs(folder).is_ok_and(|fs| OF_KERNEL.contains(&fs.f_type))
+}
+
+/// All `*.bt` of a folder and of those in it, but for hidden ones and those in file systems of the kernel's own. Links to
+/// folders are not followed, because they may lead back.
+fn folder(path: &Path, found: &mut Vec<Subject>, progress: &Progress) {
+    progress.at(&format!("looking for scripts in {}", path.display()));
     let listed = std::fs::read_dir(path).and_then(|dir| dir.collect::<Result<Vec<_>, _>>());
     let mut entries = match listed {
         Ok(entries) => entries,
@@ -94,7 +114,10 @@ fn folder(path: &Path, found: &mut Vec<Subject>) {
             continue;
         }
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            folder(&path, found);
+            if is_of_kernel(&path) {
+                continue;
+            }
+            folder(&path, found, progress);
         } else if path.extension().is_some_and(|e| e == "bt") && !path.is_dir() {
             found.push(of_file(path));
         }
@@ -117,14 +140,14 @@ mod tests {
         std::os::unix::fs::symlink("..", dir.join("sub/loop")).unwrap();
         let at = |word: &str| OsString::from(dir.join(word));
         let names = |words: &[OsString]| -> Vec<String> {
-            let all = subjects(words).unwrap();
+            let all = subjects(words, &Progress::new()).unwrap();
             all.iter().map(|s| s.name.replace(&format!("{}/", dir.display()), "")).collect()
         };
         assert_eq!(names(&[dir.clone().into(), at("a.bt"), "opensnoop".into()]), ["a.bt", "b.bt", "sub/c.bt", "opensnoop"]);
         assert_eq!(names(&[at("**/*.bt")]), ["a.bt", "b.bt", "sub/c.bt"]);
         assert_eq!(names(&[at("?.bt"), at("none.bt"), at("notes")]), ["a.bt", "b.bt", "none.bt", "notes"]);
-        assert!(subjects(&[at("empty")]).unwrap_err().message.contains("no scripts below"));
-        assert!(subjects(&[at("*.c")]).unwrap_err().message.contains("no file matches"));
+        assert!(subjects(&[at("empty")], &Progress::new()).unwrap_err().message.contains("no scripts below"));
+        assert!(subjects(&[at("*.c")], &Progress::new()).unwrap_err().message.contains("no file matches"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use super::rewrite::place;
 use crate::cli::Program;
@@ -14,6 +13,7 @@ use crate::failure::Failure;
 use crate::frontend::read::read;
 use crate::frontend::{check, configure, from_environment, import};
 use crate::probes::Env;
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::streams::{not_written, report, to_stderr, to_stdout};
 use crate::syntax::{self, ast};
@@ -58,7 +58,7 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
         let failure = not_written(&path.display().to_string(), &io::Error::from_raw_os_error(libc::ENOENT));
         return Err(failure.status(NOT_DONE));
     }
-    let mut progress = Progress::new();
+    let progress = Progress::new();
     let mut reading = |what: &str| progress.at(&format!("reading {what}"));
     let mut contents = match from {
         Origin::Snapshot(file) => open(file)?.contents().map_err(failure)?,
@@ -67,20 +67,20 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
         Origin::Package(dir) => kernel_files::from_package(dir, &mut reading).map_err(failure)?,
     };
     if !scripts.is_empty() {
-        contents = asked(Snapshot::of(&contents).map_err(failure)?, scripts, color, &mut progress)?;
+        contents = asked(Snapshot::of(&contents).map_err(failure)?, scripts, color, &progress)?;
     }
-    write(&contents, to, quiet, color, &mut progress)
+    write(&contents, to, quiet, color, progress)
 }
 
 /// The facts that these scripts need from a kernel.
-fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &mut Progress) -> Result<Contents, Failure> {
+fn asked(whole: Snapshot, scripts: &[Program], color: bool, progress: &Progress) -> Result<Contents, Failure> {
     let whole = whole.noting();
     for script in scripts {
         let source = read(script).map_err(|failure| failure.status(NOT_DONE))?;
         progress.at(&source.name);
         let name = source.name.clone();
         if !ask(script, source, &whole) {
-            progress.end();
+            progress.make_room();
             let warning = paint("warning:", terminal::WARNING, color);
             let name = diag::plain(&name);
             to_stderr(&format!("{warning} {name} is ignored because it has syntax errors: see `rbt check {name}`\n"));
@@ -124,10 +124,10 @@ fn compiles(tree: &ast::Script, settings: &Settings, sys: &dyn TargetInfo, sourc
 }
 
 /// Packs a snapshot, writes it, and reports its contents and what is missing.
-fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progress: &mut Progress) -> Result<u8, Failure> {
+fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progress: Progress) -> Result<u8, Failure> {
     let mut bytes = Vec::new();
     let packed = snapshot::write_telling(contents, &mut bytes, &mut |what| progress.at(&format!("packed {what}")));
-    progress.end();
+    drop(progress);
     packed.map_err(|e| Failure::new(format!("the snapshot cannot be made: {e}")).code("not-written").status(NOT_DONE))?;
     for (what, why) in &contents.missing {
         to_stderr(&format!("{} {}\n", paint("warning:", terminal::WARNING, color), diag::plain(&format!("{}: {why}", named(what)))));
@@ -264,33 +264,6 @@ fn show(of: &Snapshot, further: bool) -> Result<(), Failure> {
         rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:22} {}", diag::plain(value)))
     })
     .map(|_| ())
-}
-
-/// Shows progress on a terminal after the first second.
-struct Progress {
-    since: Instant,
-    terminal: bool,
-    shown: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self { since: Instant::now(), terminal: io::stderr().is_terminal(), shown: false }
-    }
-
-    fn at(&mut self, what: &str) {
-        if self.terminal && self.since.elapsed() > Duration::from_secs(1) {
-            self.shown = true;
-            to_stderr(&format!("\r\x1b[K{} …", diag::plain(what)));
-        }
-    }
-
-    fn end(&mut self) {
-        if self.shown {
-            to_stderr("\r\x1b[K");
-            self.shown = false;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,159 @@
+//! The progress of long work, on the terminal: one line that says what is being done, from the first second on.
+//!
+//! A thread of its own writes the line, so that a single long step shows its time as well.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::diag;
+
+/// Work that takes less shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two lines.
+const PERIOD: Duration = Duration::from_millis(250);
+/// Maximum number of characters of a step: a line that the terminal wraps could not be cleared.
+const WIDTH: usize = 64;
+/// To the start of the line, and the rest of it cleared.
+const CLEAR: &str = "\r\x1b[K";
+
+/// The line; it goes away with this.
+pub struct Progress {
+    line: Arc<Line>,
+    writer: Option<JoinHandle<()>>,
+}
+
+struct Line {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    step: String,
+    since: Instant,
+    shown: bool,
+    over: bool,
+    to: Box<dyn Write + Send>,
+}
+
+impl Progress {
+    /// On standard error, if it is a terminal.
+    pub fn new() -> Self {
+        Self::on(Box::new(io::stderr()), io::stderr().is_terminal(), PATIENCE)
+    }
+
+    fn on(to: Box<dyn Write + Send>, visible: bool, patience: Duration) -> Self {
+        let state = State { step: String::new(), since: Instant::now(), shown: false, over: false, to };
+        let line = Arc::new(Line { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = line.clone();
+        // without a thread to be had, there is no progress to be seen
+        let writer = visible.then(|| std::thread::Builder::new().spawn(move || shared.keep_current(patience)).ok()).flatten();
+        Self { line, writer }
+    }
+
+    /// Names the step that begins.
+    pub fn at(&self, step: &str) {
+        let plain = diag::plain(step);
+        let short: String = plain.chars().take(WIDTH).collect();
+        self.line.lock().step = if short.len() < plain.len() { format!("{short}…") } else { short };
+    }
+
+    /// Clears the line for a message; the line comes back after a while.
+    pub fn make_room(&self) {
+        let mut state = self.line.lock();
+        state.clear();
+        state.since = Instant::now();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        {
+            let mut state = self.line.lock();
+            state.over = true;
+            state.clear();
+        }
+        self.line.changed.notify_all();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_current(&self, patience: Duration) {
+        let mut state = self.lock();
+        while !state.over {
+            let elapsed = state.since.elapsed();
+            if elapsed >= patience {
+                state.show(elapsed);
+            }
+            let wait = patience.checked_sub(elapsed).filter(|left| !left.is_zero()).unwrap_or(PERIOD);
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl State {
+    fn show(&mut self, elapsed: Duration) {
+        self.shown = true;
+        let _ = write!(self.to, "{CLEAR}{} … {} s", self.step, elapsed.as_secs());
+        let _ = self.to.flush();
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = self.to.write_all(CLEAR.as_bytes());
+            let _ = self.to.flush();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(visible: bool, patience: Duration, work: impl FnOnce(&Progress)) -> String {
+        let screen = Screen::default();
+        let progress = Progress::on(Box::new(screen.clone()), visible, patience);
+        work(&progress);
+        drop(progress);
+        let bytes = screen.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_long_step_is_shown_while_it_lasts() {
+        let text = written(true, Duration::ZERO, |progress| {
+            progress.at("reading");
+            std::thread::sleep(PERIOD * 3);
+        });
+        assert!(text.matches("reading … ").count() > 1, "{text:?}");
+        assert!(text.ends_with(CLEAR), "{text:?}");
+    }
+
+    #[test]
+    fn short_work_shows_nothing() {
+        assert_eq!(written(true, Duration::from_secs(60), |progress| progress.at("reading")), "");
+        assert_eq!(written(false, Duration::ZERO, |progress| progress.at("reading")), "");
+    }
+}
