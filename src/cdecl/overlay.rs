@@ -321,6 +321,14 @@ impl TargetInfo for Declarations<'_> {
         self.sys.online_cpus()
     }
 
+    fn counts(&self, ty: u32, config: u64) -> Option<bool> {
+        self.sys.counts(ty, config)
+    }
+
+    fn most_samples(&self) -> Option<u64> {
+        self.sys.most_samples()
+    }
+
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {
         self.sys.cgroup_id(path)
     }

@@ -50,8 +50,6 @@ pub struct Compiled {
     pub assembly: Option<String>,
     /// Number of compilations until the programs fit into their stack.
     pub turns: u32,
-    /// A program has copies of the body of an `unroll`, which a loop could replace ([`Mechanism::Unroll`]).
-    pub unrolls: bool,
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
@@ -236,14 +234,7 @@ fn compile_within(
     let events = events.into_iter().map(|(_, e)| e).collect();
     let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
     let artifact = Artifact { elf: built.elf, manifest };
-    Ok(Compiled {
-        artifact,
-        ir: built.ir,
-        optimized: built.optimized,
-        assembly: built.assembly,
-        turns: 1,
-        unrolls: !settings.refuses(Mechanism::Unroll) && script.unrolls(),
-    })
+    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, turns: 1 })
 }
 
 /// The features of the kernel that code generation depends on.

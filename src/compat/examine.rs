@@ -10,7 +10,7 @@ use crate::emit::Dumps;
 use crate::failure::without_os_error;
 use crate::frontend::explain::{self, not_compiled, unserved};
 use crate::frontend::{self, Checked, configure, from_environment, import, read, require_probe};
-use crate::probes::{self, Attach, ContextFeatures, Env};
+use crate::probes::{self, Attach, ContextFeatures, Env, SamplePeriod};
 use crate::runtime::{self, AttachFailed, Refused};
 use crate::sema::{self, hir};
 use crate::settings::{Mechanism, MissingProbes, Mode, Settings};
@@ -113,7 +113,7 @@ impl Work<'_> {
             Err(diags) => return self.find_all(diags),
         };
         if let Some(checked) = self.checked(&mut tree, settings.clone()) {
-            self.untold(&checked.script);
+            self.conditions(&checked.script, settings.missing_probes);
             self.seen.uses = uses::uses(&checked.script, self.ground.sys, &self.sources);
             return self.compiled(checked, self.ground.load);
         }
@@ -234,17 +234,42 @@ impl Work<'_> {
         }
     }
 
-    /// Records facts that the kernel's description lacks and that decide whether the kernel accepts the probe.
-    fn untold(&mut self, script: &hir::Script) {
+    /// Records what decides, besides the script, whether the probes can be attached.
+    fn conditions(&mut self, script: &hir::Script, missing: MissingProbes) {
+        let level = match missing {
+            MissingProbes::Error => Level::Error,
+            MissingProbes::Warn => Level::Warning,
+            MissingProbes::Ignore => Level::Note,
+        };
         for site in script.probes.iter().flat_map(|p| &p.sites) {
-            let Some((rule, message, help)) = untold(&site.attach, self.ground.sys) else { continue };
-            let finding = Finding {
+            let finding = |rule, level, message, help| Finding {
                 rule,
-                level: Level::Note,
+                level,
                 message,
                 place: place(site.span, &self.sources),
                 related: Vec::new(),
-                help: Some(help.into()),
+                help,
+            };
+            let (sys, name) = (self.ground.sys, &site.name);
+            let finding = if let Some((rule, message, help)) = unknown_condition(&site.attach, sys) {
+                finding(rule, Level::Note, message, Some(help.into()))
+            } else if let Attach::Perf { ty, config, every, .. } = &site.attach {
+                let counted = sys.counts(*ty, *config);
+                let most = sys.most_samples();
+                match (every, most, counted) {
+                    (_, _, Some(false)) => finding("not-counted", level, format!("this machine does not count {name}"), None),
+                    (SamplePeriod::Frequency(rate), Some(most), _) if *rate > most => {
+                        let message = format!("{name} exceeds this machine's limit, kernel.perf_event_max_sample_rate = {most}");
+                        finding("rate-too-high", level, message, remedy("rate-too-high").map(str::to_owned))
+                    }
+                    (_, _, None) if site.attach.counted_by_processor() => {
+                        let message = format!("not every machine counts {name}; virtual machines often do not");
+                        finding("not-counted", Level::Note, message, None)
+                    }
+                    _ => continue,
+                }
+            } else {
+                continue;
             };
             if !self.seen.findings.iter().any(|f| (f.rule, &f.place) == (finding.rule, &finding.place)) {
                 self.seen.findings.push(finding);
@@ -318,33 +343,34 @@ impl Work<'_> {
 
     /// Compiles the script, and examines the object.
     fn compiled(&mut self, checked: Checked, load: bool) {
-        let Checked { script, mut settings, .. } = checked;
+        let mut checked = checked;
         let sys = self.ground.sys;
         if !sys.has(Feature::Trampoline) {
-            settings.no_features.push(Mechanism::Fentry);
+            checked.settings.no_features.push(Mechanism::Fentry);
         }
         loop {
-            let lowered = codegen::lower(script.clone(), &Env { sys, settings: &settings });
-            let compiled = match codegen::compile(&lowered, &settings, sys, &self.sources, Dumps::default()) {
+            let Checked { script, settings, .. } = &checked;
+            let lowered = codegen::lower(script.clone(), &Env { sys, settings });
+            let compiled = match codegen::compile(&lowered, settings, sys, &self.sources, Dumps::default()) {
                 Ok(compiled) => compiled,
                 Err(e) => {
                     let diags = not_compiled(&e, &self.sources);
                     return self.find_all(diags);
                 }
             };
-            if load && let Err(e) = runtime::try_load(&compiled.artifact, &settings, sys) {
+            if load && let Err(e) = runtime::try_load(&compiled.artifact, settings, sys) {
                 // the kernel will not have what was chosen in place of what the script names: as a run does, without that
-                let without = unserved(&e, &compiled, sys);
+                let without = unserved(&e, &compiled, &checked, sys);
                 if !without.is_empty() {
-                    settings.no_features.extend(without);
+                    checked.settings.no_features.extend(without);
                     continue;
                 }
-                self.asks(&compiled, &script, &settings);
+                self.asks(&compiled, script, settings);
                 return self.refused(&e);
             } else if load {
                 self.seen.facts.push(("verifier".into(), "loads".into()));
             }
-            return self.asks(&compiled, &script, &settings);
+            return self.asks(&compiled, script, settings);
         }
     }
 
@@ -465,8 +491,8 @@ fn within(inner: Span, outer: Span) -> bool {
     inner.source == outer.source && inner.start >= outer.start && inner.end <= outer.end
 }
 
-/// Further conditions for a probe to exist: the finding's code, its text, and the remedy.
-fn untold(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
+/// A condition for a probe to exist of which the kernel's description says nothing: the finding's code, its text, and the remedy.
+fn unknown_condition(attach: &Attach, sys: &dyn TargetInfo) -> Option<(&'static str, String, &'static str)> {
     let module = match attach {
         Attach::Kprobe { module: Some(module), .. } | Attach::Trampoline { module, .. } => module,
         // a module's events are of its name as a rule

@@ -76,15 +76,16 @@ pub(super) fn start(
         log: (run.verbose || libbpf || verifier).then(|| Box::new(log) as Box<dyn FnMut(&str)>),
     };
     let settings = &checked.settings;
-    let mut session = runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled, sys) {
-        mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
-        mechanisms => {
-            if run.verbose {
-                to_stderr(&format!("with the mechanisms in the script: {}\n", diag::plain(&format!("{e:#}"))));
+    let mut session =
+        runtime::load(&compiled.artifact, settings, sys, options).map_err(|e| match unserved(&e, compiled, checked, sys) {
+            mechanisms if mechanisms.is_empty() => explain(&e, REFUSED, compiled, &checked.script, front).into(),
+            mechanisms => {
+                if run.verbose {
+                    to_stderr(&format!("with the mechanisms in the script: {}\n", diag::plain(&format!("{e:#}"))));
+                }
+                Stopped::Unserved(mechanisms)
             }
-            Stopped::Unserved(mechanisms)
-        }
-    })?;
+        })?;
     session.adopt(child.take());
     front.clock.stage("load");
 

@@ -134,7 +134,7 @@ impl EntryContext<'_> {
 
     /// Reports why an entry does not run, or returns the settings for another attempt.
     pub fn refused(&self, entry: &mut Entry, compiled: &Compiled, why: &anyhow::Error) -> Result<(), Failure> {
-        let mechanisms = unserved(why, compiled, self.sys);
+        let mechanisms = unserved(why, compiled, &entry.checked, self.sys);
         if mechanisms.is_empty() {
             return Err(explain(why, 1, compiled, &entry.checked.script, &self.front(entry)));
         }

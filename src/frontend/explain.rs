@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::Frontend;
+use super::{Checked, Frontend};
 use crate::codegen::Compiled;
 use crate::diag::{self, Diagnostic, Diagnostics, Source, Span};
 use crate::emit::EmitError;
@@ -61,12 +61,13 @@ pub(crate) fn explain(error: &anyhow::Error, other: u8, compiled: &Compiled, scr
 
 /// What was chosen in place of what the script names, when the kernel has something against it. It may not be that which it
 /// has something against: then it will say so again.
-pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, sys: &dyn TargetInfo) -> Vec<Mechanism> {
+pub(crate) fn unserved(error: &anyhow::Error, compiled: &Compiled, checked: &Checked, sys: &dyn TargetInfo) -> Vec<Mechanism> {
     if error.downcast_ref::<NotPermitted>().is_some() {
         return Vec::new();
     }
     // loops are smaller than copies, though not faster
-    if compiled.unrolls && error.downcast_ref::<Refused>().is_some_and(Refused::is_too_large) {
+    let too_large = error.downcast_ref::<Refused>().is_some_and(Refused::is_too_large);
+    if too_large && !checked.settings.refuses(Mechanism::Unroll) && checked.script.unrolls() {
         return vec![Mechanism::Unroll];
     }
     let chosen = || {

@@ -242,6 +242,13 @@ impl Attach {
         matches!(self, Attach::Iter { pin: Some(_), .. })
     }
 
+    /// Is it an event of the processor's counters, which some machines lack?
+    pub fn counted_by_processor(&self) -> bool {
+        /// Of `enum perf_type_id`.
+        const PERF_TYPE_HARDWARE: u32 = 0;
+        matches!(self, Attach::Perf { ty: PERF_TYPE_HARDWARE, .. })
+    }
+
     /// The file that a probe in user space is in.
     pub fn binary(&self) -> Option<&std::path::Path> {
         self.in_file().map(|place| place.path)

@@ -450,8 +450,8 @@ fn reason(attach: &Attach, why: &io::Error, sys: &dyn TargetInfo) -> String {
         (Attach::Kprobe { place: 0, .. }, libc::EINVAL) => "the kernel does not allow a probe there".into(),
         (Attach::Kprobe { .. }, libc::EINVAL) => "not the start of an instruction, or an instruction that cannot be probed".into(),
         (Attach::Perf { every: SamplePeriod::Frequency(_), .. }, libc::EINVAL) => {
-            let most = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
-            format!("the rate may be over the limit, kernel.perf_event_max_sample_rate = {}", most.trim())
+            let most = sys.most_samples().map_or(String::new(), |most| format!(" = {most}"));
+            format!("the rate may be over the limit, kernel.perf_event_max_sample_rate{most}")
         }
         (_, libc::E2BIG) => "too many programs are attached to it".into(),
         (_, libc::EMFILE) => "too many open files: see ulimit -n".into(),

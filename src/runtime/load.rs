@@ -21,8 +21,8 @@ use super::shared::Shared;
 use super::signals::Signals;
 use super::{refused, unloadable};
 use crate::codegen::artifact::{
-    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
-    Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
+    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION,
+    STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
@@ -455,7 +455,9 @@ fn collect(
 /// A failed load: the verifier's word where it has spoken.
 fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Error {
     let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default());
-    if text.trim().is_empty() {
+    let failure = SAID.with_borrow(|said| said.iter().find_map(|line| unloadable::failure(line).map(str::to_owned)));
+    let too_large = failure.as_deref().is_some_and(|failure| refused::read("", "", Some(failure)).is_too_large());
+    if text.trim().is_empty() && !too_large {
         return why.into();
     }
     // libbpf stops at the first program that fails, and names it
@@ -466,7 +468,7 @@ fn refusal(why: libbpf_rs::Error, log: &[u8], manifest: &Manifest) -> anyhow::Er
         Some([site, others @ ..]) => format!("{} and {} more", site.name, others.len()),
         Some([]) | None => function.unwrap_or_else(|| "a program".into()),
     };
-    refused::read(&name, &text).into()
+    refused::read(&name, &text, failure.as_deref()).into()
 }
 
 /// Other failures: a missing permission, or the messages of libbpf.
@@ -492,16 +494,32 @@ fn explain(why: anyhow::Error, said: &[String], manifest: &Manifest, sys: &dyn T
     // A log of many lines (of the types, say) is the verifier's kind of thing: not for a message.
     let words: Vec<&str> =
         said.iter().map(|l| l.trim().trim_start_matches("libbpf: ")).filter(|l| !l.is_empty() && !l.contains('\n')).collect();
-    if let Some(map) = said.iter().find(|l| l.contains("failed to create")) {
-        let map = map.trim().trim_start_matches("libbpf: ");
-        return anyhow::anyhow!(
-            "the kernel cannot create a map of this size: {map}; lower max_map_keys, or the size in the map's declaration"
-        );
+    if let Some(failure) = said.iter().find_map(|line| map_failure(line, &manifest.maps, &manifest.stacks)) {
+        return anyhow::anyhow!(failure);
     }
     match words.is_empty() {
         true => why.context("cannot load the programs"),
         false => why.context(format!("cannot load the programs: {}", words.join("; "))),
     }
+}
+
+/// Says of a map that was not created what it is in the script. libbpf's line: `map 'map_0': failed to create: -ENOMEM`.
+pub(super) fn map_failure(line: &str, maps: &[Map], stacks: &[u32]) -> Option<String> {
+    let (name, rest) = line.split_once("map '")?.1.split_once('\'')?;
+    let reason = rest.split_once("failed to create: ")?.1.trim().trim_start_matches('-');
+    let reason = match reason {
+        "E2BIG" => "it is too large",
+        "ENOMEM" => "there is not enough memory",
+        other => other,
+    };
+    let is = |i: usize| name == format!("map_{i}") || name == second(i);
+    let of_script = (0..).zip(maps).find(|(i, _)| is(*i)).map(|(_, map)| map.name.as_str());
+    let (map, remedy) = match of_script {
+        Some(map) => (format!("the map {map}"), "; lower max_map_keys, or the size in the map's declaration"),
+        None if stacks.iter().any(|n| name == stacks_name(*n)) => ("the map of stacks".into(), "; lower max_stacks"),
+        None => (format!("rbt's own map {name}"), ""),
+    };
+    Some(format!("the kernel cannot create {map}: {reason}{remedy}"))
 }
 
 /// Runs that the kernel left out, since the program, or another on the same hook, was at work on that CPU

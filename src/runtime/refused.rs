@@ -21,7 +21,12 @@ pub struct Refused {
 impl Refused {
     /// Did the verifier give up (`E2BIG` of `do_check` and `push_stack` in kernel/bpf/verifier.c)? A smaller program may pass.
     pub fn is_too_large(&self) -> bool {
-        ["BPF program is too large", "jumps is too complex"].iter().any(|text| self.reason.contains(text))
+        Self::means_too_large(&self.reason)
+    }
+
+    /// The same of a reason alone.
+    pub fn means_too_large(reason: &str) -> bool {
+        ["program is too large", "jumps is too complex"].iter().any(|text| reason.contains(text))
     }
 }
 
@@ -52,7 +57,9 @@ impl std::error::Error for Refused {}
 ///
 /// From 7.3 a report follows, of which `Verification failed:` gives the class, and the indented lines under `Reason:`,
 /// `At:` and `Suggestion:` the rest.
-pub fn read(program: &str, log: &str) -> Refused {
+///
+/// `failure` is the error of the system call, in libbpf's words: `-E2BIG`.
+pub fn read(program: &str, log: &str, failure: Option<&str>) -> Refused {
     let lines: Vec<&str> = log.lines().map(str::trim_end).collect();
     let report = lines.iter().position(|line| line.starts_with("Verification failed"));
     let trace = lines.get(..report.unwrap_or(lines.len())).unwrap_or(&[]);
@@ -68,7 +75,7 @@ pub fn read(program: &str, log: &str) -> Refused {
         (Some(class), Some(reason)) => format!("{class}: {reason}"),
         (Some(class), None) => class.to_owned(),
         (None, Some(reason)) => reason,
-        (None, None) => last_words(trace).unwrap_or_else(|| "it gave no reason".into()),
+        (None, None) => last_words(trace).unwrap_or_else(|| by_failure(failure)),
     };
     Refused {
         program: program.into(),
@@ -76,6 +83,19 @@ pub fn read(program: &str, log: &str) -> Refused {
         suggestion: section("Suggestion:").or_else(|| remedy(&reason)),
         reason,
         log: log.into(),
+    }
+}
+
+/// The reason where the log has none.
+fn by_failure(failure: Option<&str>) -> String {
+    let is = |words: [&str; 2]| failure.is_some_and(|failure| words.iter().any(|word| failure.contains(word)));
+    if is(["E2BIG", "Argument list too long"]) {
+        // `bpf_prog_load` of kernel/bpf/syscall.c compares the number before it runs the verifier
+        "the program is too large: the kernel accepts 1000000 instructions".into()
+    } else if is(["ENOMEM", "Cannot allocate memory"]) {
+        "there is not enough memory".into()
+    } else {
+        failure.map_or_else(|| "it gave no reason".into(), |failure| format!("it gave no reason but the error {failure}"))
     }
 }
 
@@ -155,7 +175,7 @@ mod tests {
         let log = "reg type unsupported for arg#0 function f\n0: R1=ctx() R10=fp0\n; tracepoint:a:b @ script.bt:1\n0: (bf) r6 = r1                       ; R1=ctx() R6_w=ctx()\n\
             ; @bad = *(arg0 + 8); @ script.bt:3\n11: (79) r1 = *(u64 *)(r7 +16)        ; R1=scalar() R7=ctx()\n12: (0f) r0 += r1\n\
             math between map_value pointer and register with unbounded min value is not allowed\nprocessed 12 insns (limit 1000000) max_states_per_insn 0\n";
-        let refused = read("kprobe:x", log);
+        let refused = read("kprobe:x", log, None);
         assert_eq!(refused.pos, Some(Pos { file: "script.bt".into(), line: 3, col: 1, ..Pos::default() }));
         assert_eq!(refused.reason, "math between map_value pointer and register with unbounded min value is not allowed");
         assert_eq!(refused.suggestion, None);
@@ -166,7 +186,7 @@ mod tests {
         let log = "0: R1=ctx() R10=fp0\n; begin { @ = 1 } @ stdin:2\n0: (95) exit\nR0 !read_ok\n\nVerification failed: Register Type Safety: Unreadable register\n\n\
             Reason:\n  R0 has never been initialized on this path, so the verifier cannot use it as an input.\n\nAt:\n  insn 0\n        | ^-- error: R0 is not readable\n\n\
             Suggestion:\n  Initialize R0 on every path before this instruction.\n\nprocessed 1 insns (limit 1000000)\n";
-        let refused = read("begin", log);
+        let refused = read("begin", log, None);
         assert_eq!(refused.pos, Some(Pos { file: "stdin".into(), line: 2, col: 1, ..Pos::default() }));
         assert!(refused.reason.starts_with("Register Type Safety: Unreadable register: R0 has never"), "{}", refused.reason);
         assert_eq!(refused.suggestion.as_deref(), Some("Initialize R0 on every path before this instruction."));
@@ -176,22 +196,26 @@ mod tests {
     fn states_after_the_words() {
         let log = "; while (1) @ stdin:2\n4: (05) goto pc-1\ninfinite loop detected at insn 4\ncur state: R0=scalar() R10=fp0\n\
             old state: R0=scalar() R10=fp0\nprocessed 9 insns (limit 1000000)\n";
-        assert_eq!(read("begin", log).reason, "infinite loop detected at insn 4");
+        assert_eq!(read("begin", log, None).reason, "infinite loop detected at insn 4");
     }
 
     #[test]
     fn functions_by_themselves() {
         let log = "BPF program is too large. Processed 1000001 insn\nFunc#1 ('wake_reader') is global and assumed valid.\n\
             frame5: R0=map_value_or_null(id=17602,map=stacks,ks=8) R10=fp0 cb\nprocessed 1000001 insns\n";
-        let refused = read("begin", log);
+        let refused = read("begin", log, None);
         assert_eq!(refused.reason, "BPF program is too large. Processed 1000001 insn");
         assert!(refused.is_too_large());
     }
 
     #[test]
     fn no_positions_no_words() {
-        let refused = read("begin", "; int x\n0: (95) exit\nR0 !read_ok\nprocessed 1 insns\n");
+        let refused = read("begin", "; int x\n0: (95) exit\nR0 !read_ok\nprocessed 1 insns\n", None);
         assert_eq!((refused.pos, refused.reason.as_str()), (None, "R0 !read_ok"));
-        assert_eq!(read("begin", "").reason, "it gave no reason");
+        assert_eq!(read("begin", "", None).reason, "it gave no reason");
+        assert_eq!(read("begin", "", Some("-EINVAL")).reason, "it gave no reason but the error -EINVAL");
+        let large = read("begin", "func#0 @0\n", Some("-E2BIG"));
+        assert_eq!(large.reason, "the program is too large: the kernel accepts 1000000 instructions");
+        assert!(large.is_too_large() && large.suggestion.is_some());
     }
 }

@@ -541,3 +541,17 @@ fn a_slow_record_has_none_lost() {
     let seen = said.len() as u64;
     assert_eq!(seen, tally.sent);
 }
+
+#[test]
+fn maps_that_are_not_created_are_those_of_the_script() {
+    let said = |name: &str, failure: &str| {
+        let line = format!("libbpf: map '{name}': failed to create: {failure}\n");
+        super::load::map_failure(&line, &[counts()], &[127]).unwrap()
+    };
+    let remedy = "lower max_map_keys, or the size in the map's declaration";
+    assert_eq!(said("map_0", "-E2BIG"), format!("the kernel cannot create the map @c: it is too large; {remedy}"));
+    assert_eq!(said("map_0_second", "-ENOMEM"), format!("the kernel cannot create the map @c: there is not enough memory; {remedy}"));
+    assert_eq!(said("stacks_127", "-ENOMEM"), "the kernel cannot create the map of stacks: there is not enough memory; lower max_stacks");
+    assert_eq!(said("hits", "-EPERM"), "the kernel cannot create rbt's own map hits: EPERM");
+    assert_eq!(super::load::map_failure("libbpf: prog 'e0': BPF program load failed: -EINVAL", &[counts()], &[]), None);
+}

@@ -55,6 +55,11 @@ pub(super) fn failed_program(line: &str) -> Option<String> {
     Some(before.split_once("prog '")?.1.to_owned())
 }
 
+/// The error in libbpf's words: `-E2BIG`.
+pub(super) fn failure(line: &str) -> Option<&str> {
+    Some(line.split_once("BPF program load failed: ")?.1.trim())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +80,7 @@ mod tests {
             programs: vec![program("a", ProgramType::Tracepoint), program("b", ProgramType::Tracing), program("c", ProgramType::Tracing)],
             ..Manifest::default()
         };
-        let refused = |log: &str| anyhow::Error::from(super::super::refused::read("x", log));
+        let refused = |log: &str| anyhow::Error::from(super::super::refused::read("x", log, None));
         let said = |name: &str| vec![format!("libbpf: prog '{name}': BPF program load failed: Invalid argument")];
         let log = "Attaching to this function is not supported\nprocessed 0 insns (limit 1000000)";
         let found = targets(&refused(log), &said("b"), &manifest);

@@ -417,28 +417,51 @@ impl Script {
     }
 }
 
-/// Turns each `unroll` among these statements, and within their blocks, into a loop.
+/// Turns each `unroll` among these statements, and in their blocks and expressions, into a loop.
 pub fn loops_for_unrolls(stmts: &mut [Stmt]) {
     for stmt in stmts {
-        match &mut stmt.kind {
-            StmtKind::If { then, otherwise, .. } => {
-                loops_for_unrolls(then);
-                loops_for_unrolls(otherwise);
+        stmt.visit_parts(&mut |part| match part {
+            Part::Stmts(inner) => loops_for_unrolls(inner),
+            Part::Expr(e) => e.loops_for_unrolls(),
+        });
+        if let StmtKind::Repeat { .. } = stmt.kind {
+            let copies = std::mem::replace(&mut stmt.kind, StmtKind::Break);
+            stmt.kind = copies.as_loop(stmt.span);
+        }
+    }
+}
+
+/// A direct part of a statement or an expression, to be changed.
+enum Part<'a> {
+    Stmts(&'a mut [Stmt]),
+    Expr(&'a mut Expr),
+}
+
+impl Stmt {
+    fn visit_parts(&mut self, see: &mut dyn FnMut(Part)) {
+        match &mut self.kind {
+            StmtKind::Expr(e) | StmtKind::SetVar(_, e) | StmtKind::Return(Some(e)) => see(Part::Expr(e)),
+            StmtKind::SetMap { key, value, .. } => key.iter_mut().chain([value]).for_each(|e| see(Part::Expr(e))),
+            StmtKind::Aggregate { key, call, .. } => {
+                key.iter_mut().for_each(|e| see(Part::Expr(e)));
+                call.visit_parts(see);
             }
-            StmtKind::While { body, .. } | StmtKind::ForRange { body, .. } | StmtKind::ForMap { body, .. } => loops_for_unrolls(body),
-            StmtKind::Repeat { body, .. } => {
-                loops_for_unrolls(body);
-                let copies = std::mem::replace(&mut stmt.kind, StmtKind::Break);
-                stmt.kind = copies.as_loop(stmt.span);
+            StmtKind::If { cond, then, otherwise } => {
+                see(Part::Expr(cond));
+                see(Part::Stmts(then));
+                see(Part::Stmts(otherwise));
             }
-            StmtKind::Expr(_)
-            | StmtKind::SetVar(..)
-            | StmtKind::ZeroVar(_)
-            | StmtKind::SetMap { .. }
-            | StmtKind::Aggregate { .. }
-            | StmtKind::Break
-            | StmtKind::Continue
-            | StmtKind::Return(_) => {}
+            StmtKind::Repeat { body, .. } | StmtKind::ForMap { body, .. } => see(Part::Stmts(body)),
+            StmtKind::While { cond, body } => {
+                see(Part::Expr(cond));
+                see(Part::Stmts(body));
+            }
+            StmtKind::ForRange { from, to, body, .. } => {
+                see(Part::Expr(from));
+                see(Part::Expr(to));
+                see(Part::Stmts(body));
+            }
+            StmtKind::ZeroVar(_) | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
         }
     }
 }
@@ -454,6 +477,33 @@ impl Expr {
     /// Visits this and all that is in it.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(Node<'a>)) {
         self.walk(Around { times: 1, loops: 0 }, &mut |n, _| see(n));
+    }
+
+    fn loops_for_unrolls(&mut self) {
+        self.visit_parts(&mut |part| match part {
+            Part::Stmts(inner) => loops_for_unrolls(inner),
+            Part::Expr(e) => e.loops_for_unrolls(),
+        });
+    }
+
+    fn visit_parts(&mut self, see: &mut dyn FnMut(Part)) {
+        match &mut self.kind {
+            ExprKind::Int(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::Context(_) | ExprKind::StepVar { .. } => {}
+            ExprKind::Map(_, key) | ExprKind::ReadAgg(_, key) | ExprKind::StepMap { key, .. } => {
+                key.iter_mut().for_each(|k| see(Part::Expr(k)))
+            }
+            ExprKind::Field(a, _) | ExprKind::Deref(a, _) | ExprKind::Unary(_, a) | ExprKind::AddrOf(a) | ExprKind::Cast(a) => {
+                see(Part::Expr(a))
+            }
+            ExprKind::Block(stmts, a) => {
+                see(Part::Stmts(stmts));
+                see(Part::Expr(a));
+            }
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|e| see(Part::Expr(e))),
+            ExprKind::Cond(a, b, c) => [a, b, c].into_iter().for_each(|e| see(Part::Expr(e))),
+            ExprKind::Tuple(all) | ExprKind::CallFn(_, all) => all.iter_mut().for_each(|e| see(Part::Expr(e))),
+            ExprKind::Call(call) => call.visit_parts(see),
+        }
     }
 
     fn walk<'a>(&'a self, around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
@@ -486,6 +536,15 @@ impl Expr {
 }
 
 impl Call {
+    fn visit_parts(&mut self, see: &mut dyn FnMut(Part)) {
+        for a in &mut self.args {
+            match a {
+                CallArg::Value(e) | CallArg::Element(_, e) => see(Part::Expr(e)),
+                CallArg::Map(_) | CallArg::Word(_) | CallArg::Type(_) => {}
+            }
+        }
+    }
+
     fn walk<'a>(&'a self, around: Around, see: &mut dyn FnMut(Node<'a>, Around)) {
         for a in &self.args {
             match a {

@@ -14,9 +14,9 @@ use crate::types::Type;
 const DEEPEST: u32 = 32;
 
 /// The value of `e`, where numbers, parameters, constants of C, macros without parameters and operators make it up.
-pub fn number(e: &ast::Expr, world: &CheckContext) -> Option<u32> {
+pub fn number(e: &ast::Expr, world: &CheckContext) -> Option<u64> {
     let found = value(e, world, 0)?;
-    fold::constant(&found).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
+    fold::constant(&found).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
 }
 
 fn value(e: &ast::Expr, world: &CheckContext, depth: u32) -> Option<Expr> {

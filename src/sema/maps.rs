@@ -12,6 +12,10 @@ use crate::diag::{Diagnostic, Span};
 use crate::settings::Settings;
 use crate::types::{Int, Type};
 
+/// Maximum number of keys of a hash map: `htab_map_alloc` of kernel/bpf/hashtab.c rounds it up to a power of two, and the buckets,
+/// of 16 bytes each, must be less than 4 GiB.
+const MOST_KEYS: u64 = 1 << 27;
+
 /// What one pass found of a map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
@@ -39,7 +43,7 @@ impl Found {
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// Its entries.
-    pub entries: u32,
+    pub entries: u64,
     /// `lruhash` and `percpulruhash`.
     pub lru: bool,
     /// Per-CPU kinds: for aggregations only.
@@ -206,7 +210,6 @@ impl Maps {
                 diags.push(Diagnostic::warning("unused-map", d.span, format!("`@{name}` is declared but never used")));
             }
         }
-        let undeclared = u32::try_from(settings.max_map_keys).unwrap_or(u32::MAX);
         let mut maps = Vec::new();
         for (name, f) in &self.known {
             if f.value.ty == Type::Void && f.set && !super::failed(diags) {
@@ -228,17 +231,27 @@ impl Maps {
                 );
             }
             let keyed = f.keyed.is_some();
-            let entries = if keyed { declared.map_or(undeclared, |d| d.entries) } else { 1 };
+            let entries = if keyed { declared.map_or(settings.max_map_keys, |d| d.entries) } else { 1 };
+            let span = declared.map_or(f.first, |d| d.span);
+            if entries > MOST_KEYS {
+                diags.push(too_large(name, entries, declared.is_some(), span));
+            }
             maps.push(hir::Map {
                 name: format!("@{name}"),
                 key: keyed.then(|| f.key.ty.clone()),
                 value: f.value.ty.clone(),
-                max_entries: entries,
+                max_entries: entries.min(MOST_KEYS) as u32,
                 sized: keyed && declared.is_some(),
                 lru: keyed && declared.is_some_and(|d| d.lru),
-                span: declared.map_or(f.first, |d| d.span),
+                span,
             });
         }
         maps
     }
+}
+
+fn too_large(name: &str, entries: u64, declared: bool, span: Span) -> Diagnostic {
+    let message = format!("`@{name}` has room for {entries} keys, but the kernel's limit is {MOST_KEYS}");
+    let remedy = if declared { "declare fewer keys" } else { "lower max_map_keys, or declare the size of the map: `let @map = hash(N)`" };
+    Diagnostic::error("too-large", span, message).help(remedy)
 }

@@ -361,7 +361,7 @@ fn declarations(script: &ast::Script, world: &CheckContext, diags: &mut Vec<Diag
         };
         let entries = map_size::number(&d.entries, world);
         if entries.is_none() {
-            diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant"));
+            diags.push(Diagnostic::error("not-constant", d.entries.span, "the number of entries must be a positive constant integer"));
         }
         if let Some(first) = declared.get(&d.map.name) {
             let message = format!("`@{}` is already declared", d.map.name);

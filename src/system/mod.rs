@@ -371,6 +371,14 @@ pub trait TargetInfo {
 
     /// Asks the kernel, once per run.
     fn has(&self, feature: Feature) -> bool;
+    /// Does the machine count this perf event (`type` and `config` of perf_event_open(2))? None if that is unknown.
+    fn counts(&self, _ty: u32, _config: u64) -> Option<bool> {
+        None
+    }
+    /// Maximum rate of perf samples per second, if it is known.
+    fn most_samples(&self) -> Option<u64> {
+        None
+    }
     /// CPUs that may ever be there.
     fn possible_cpus(&self) -> u32;
     /// CPUs that are online, by number.

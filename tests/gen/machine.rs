@@ -188,7 +188,7 @@ impl Machine {
             };
             let outcome = self.load(&artifact, run, spent);
             if let Outcome::Refused(reason, _) = &outcome
-                && ["too large", "too complex"].iter().any(|why| reason.contains(why))
+                && Refused::means_too_large(reason)
                 && !without.contains(&Mechanism::Unroll)
             {
                 without.push(Mechanism::Unroll);

@@ -522,3 +522,15 @@ fn keys_beyond_what_the_kernel_takes() {
     assert_eq!(with(""), None);
     assert_eq!(with("feature ShortKeys;"), Some(vec!["key-too-long"]));
 }
+
+#[test]
+fn every_unroll_can_be_a_loop() {
+    let text = "begin { unroll(2) { unroll(3) { @a++; } } if (pid) { unroll(4) { @a++; } } else { unroll(5) { @a++; } } \
+                while (@a < 9) { unroll(6) { @a++; } } \
+                @b[{ unroll(7) { @a++; } @a }] = ({ unroll(8) { @a++; } 1 }) + @b[{ unroll(9) { @a++; } @a }]; }";
+    let (mut script, _) = run(text, &Settings::default()).map_err(|d| format!("{d:?}")).unwrap();
+    assert_eq!(dump(&script).matches("unroll(").count(), 8);
+    script.probes.iter_mut().for_each(|probe| super::hir::loops_for_unrolls(&mut probe.body));
+    assert!(!script.unrolls(), "{}", dump(&script));
+    assert_eq!(dump(&script).matches("for ").count(), 8, "{}", dump(&script));
+}

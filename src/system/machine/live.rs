@@ -26,7 +26,9 @@ use crate::system::{
     Argument, Binary, Feature, Function, HeaderFolder, Home, Inlined, Line, Marker, Missing, TargetInfo, Tracepoint, TypeName,
     machine::rights,
 };
-use crate::system::{binary::elf, binary::locate, binary::usdt, events::headers, events::syscalls, machine::cgroup, machine::programs};
+use crate::system::{
+    binary::elf, binary::locate, binary::usdt, events::headers, events::syscalls, machine::cgroup, machine::perf, machine::programs,
+};
 use crate::types::{Enum, Field, Record, Struct, Type};
 
 /// Ids of binaries' own structs are from here on (see `kernel_types`), so many bits for each binary.
@@ -488,6 +490,14 @@ impl TargetInfo for Live {
 
     fn online_cpus(&self) -> Vec<u32> {
         cpus("online")
+    }
+
+    fn counts(&self, ty: u32, config: u64) -> Option<bool> {
+        perf::counts(ty, config)
+    }
+
+    fn most_samples(&self) -> Option<u64> {
+        perf::most_samples()
     }
 
     fn cgroup_id(&self, path: &str) -> Result<u64, Missing> {

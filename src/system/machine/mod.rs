@@ -4,6 +4,7 @@ pub mod cgroup;
 pub mod constants;
 pub mod glob;
 pub mod live;
+pub mod perf;
 pub mod programs;
 pub mod registers;
 pub mod rights;
