@@ -49,6 +49,8 @@ pub trait Host {
     fn user_frames(&mut self, pid: u32, addrs: &[u64], resolve: bool) -> Vec<Frame>;
     /// Addresses kept under a stack's id in the stack map of this many frames.
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>>;
+    /// The frame of a Python code object, by its ID and the offset of the instruction in it; none if nothing is known of it.
+    fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame>;
     /// What to add to a reading of `CLOCK_BOOTTIME` to get nanoseconds since 1970.
     fn boot_to_unix_ns(&self) -> u64;
 }

@@ -216,6 +216,8 @@ pub struct Frame {
     pub source: Option<(String, u32)>,
     /// Was inlined into the frame after it.
     pub inlined: bool,
+    /// It is of an interpreted function: `source` is always there, and its line is 0 where it is unknown.
+    pub interpreted: bool,
     /// In build-id mode: the id in hex, and the offset in the file.
     pub build_id: Option<(String, u64)>,
 }

@@ -21,6 +21,7 @@ mod percentiles;
 mod print;
 mod probe;
 mod process;
+mod python;
 mod search;
 mod series;
 mod shell;
@@ -550,6 +551,7 @@ const FAMILIES: &[&[Builtin]] = &[
     symbols::ROWS,
     kernel::ROWS,
     stacks::ROWS,
+    python::ROWS,
     net::ROWS,
     packets::ROWS,
     cgroup::ROWS,
@@ -568,6 +570,7 @@ const DECODERS: &[&[Decoder]] = &[
     time::DECODERS,
     symbols::DECODERS,
     stacks::DECODERS,
+    python::DECODERS,
     net::DECODERS,
     cgroup::DECODERS,
     names::DECODERS,
@@ -610,6 +613,11 @@ pub fn is_user_code(tag: &Deferred) -> bool {
     stacks::is_of_user(tag) || symbols::is_of_user(tag)
 }
 
+/// Does it need the interpreters of processes?
+pub fn is_python(tag: &Deferred) -> bool {
+    python::is_tag(tag)
+}
+
 /// Does it name the current thread?
 pub fn is_thread_id(row: &Builtin) -> bool {
     process::is_thread_id(row)
@@ -622,7 +630,7 @@ pub fn is_delete(row: &Builtin) -> bool {
 
 /// Is it shown as a line of text (and no stack)?
 pub fn is_text(tag: &Deferred) -> bool {
-    !stacks::is_tag(tag) && !tag.is_float()
+    !stacks::is_tag(tag) && !python::is_tag(tag) && !tag.is_float()
 }
 
 /// Declares the stack maps of the stacks in values of this type, which another program may have recorded.

@@ -18,7 +18,7 @@ const USER: &str = "ustack";
 /// `BPF_F_USER_STACK` of include/uapi/linux/bpf.h.
 const USER_STACK: u64 = 1 << 8;
 /// Frames that are kept when the script does not say (bpftrace's number).
-const USUAL_FRAMES: u32 = 127;
+pub(super) const USUAL_FRAMES: u32 = 127;
 /// `/proc/sys/kernel/perf_event_max_stack` may be set as high.
 const MOST_FRAMES: u32 = 1024;
 /// Size of a stack table in bytes, and number of stacks in it, if the setting leaves it open. The memory is preallocated,
@@ -37,12 +37,12 @@ const WALKED_FRAMES: u32 = 256;
 const TRIES: u64 = 4;
 
 /// The only frame of a stack for which its table had no room.
-const NOT_KEPT: &str = "[not kept]";
+pub(super) const NOT_KEPT: &str = "[not kept]";
 
 const U64: Int = Int { bytes: 8, signed: false };
 
 /// Words for the ways a stack is written, by the number they have in [`Deferred::params`].
-const MODES: &[(&str, StackMode)] =
+pub(super) const MODES: &[(&str, StackMode)] =
     &[("bpftrace", StackMode::Bpftrace), ("perf", StackMode::Perf), ("raw", StackMode::Raw), ("build_id", StackMode::BuildId)];
 
 const PARAMS: &[Param] =
@@ -124,12 +124,12 @@ fn stack_type(f: &CallInfo, tag: &str, size: u32) -> Result<Type, Diagnostic> {
 }
 
 /// Frames that are kept of a stack of this type.
-fn limit_of(ty: &Type) -> u32 {
+pub(super) fn limit_of(ty: &Type) -> u32 {
     if let Type::Deferred(t) = ty { t.params[1] } else { 0 }
 }
 
 /// The map of stacks of this many frames, which are some.
-fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
+pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
     let most = match cx.options.max_stacks {
         0 => (TABLE_BYTES / (ELEMENT_HEAD + u64::from(limit) * 8)).min(MOST_STACKS),
         set => set,
@@ -142,6 +142,9 @@ fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
 /// See [`super::declare_stacks`].
 pub(super) fn declare(cx: &CodegenCx, ty: &Type) {
     match ty {
+        Type::Deferred(tag) if super::python::is_tag(tag) => {
+            stacks(cx, crate::emit::python_words(limit_of(ty)));
+        }
         Type::Deferred(tag) if is_tag(tag) && limit_of(ty) > 0 => {
             stacks(cx, limit_of(ty));
         }
@@ -279,6 +282,21 @@ impl<'c> Builder<'_, 'c> {
             false if self.program.at_entry && limit > 1 => self.with_caller(room),
             _ => taken,
         };
+        let key = self.alloc(8);
+        let id = self.keep_stack(map, key, (frames, limit), 1);
+        self.release(&mark);
+        id
+    }
+
+    /// Keeps a stack of at most `words` words, the first of which that is zero ends it, in a table, and returns its ID; 0 if
+    /// there are none. `key` has room for a word. A frame has `each` words.
+    pub(super) fn keep_stack(
+        &mut self,
+        map: PointerValue<'c>,
+        key: PointerValue<'c>,
+        (frames, words): (PointerValue<'c>, u32),
+        each: u64,
+    ) -> IntValue<'c> {
         let (hash, depth) = (self.scalar_home(), self.scalar_home());
         let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
         // the verifier is not to know the seed, or it would calculate
@@ -286,7 +304,7 @@ impl<'c> Builder<'_, 'c> {
         self.store(hash, 0, 8, seed);
         self.store(depth, 0, 8, zero);
         // the loop ends at the first zero, not at the length returned: the verifier would track that through each turn
-        self.count(limit.into(), |e, i| {
+        self.count(words.into(), |e, i| {
             let at = e.offset_by(frames, e.mul(i, e.int(8)));
             let frame = e.load(at, 0, U64);
             let end = e.cmp(Cmp::Eq, frame, e.int(0));
@@ -299,19 +317,17 @@ impl<'c> Builder<'_, 'c> {
             let next = e.add(i, e.int(1));
             e.store(depth, 0, 8, next);
         });
-        let key = self.alloc(8);
         // nor how many turns it were: what follows is the same for all
         let depth = self.load(depth, 0, U64);
         let depth = self.forget(depth);
         let some = self.cmp(Cmp::Ne, depth, self.int(0));
         let id = self.and(self.load(hash, 0, U64), self.int(!DEPTH));
+        let depth = if each == 1 { depth } else { self.div(depth, self.int(each), false, false) };
         let id = self.or(id, self.and(depth, self.int(DEPTH)));
         let id = self.select(some, id, zero);
         self.store(key, 0, 8, id);
-        self.if_(some, |e| e.keep_frames(map, key, (frames, limit)));
-        let id = self.load(key, 0, U64);
-        self.release(&mark);
-        id
+        self.if_(some, |e| e.keep_frames(map, key, (frames, words)));
+        self.load(key, 0, U64)
     }
 
     /// Keeps frames under the id that is the key; where other frames have it, under another, which the key is then.
@@ -355,7 +371,7 @@ impl<'c> Builder<'_, 'c> {
 
 /// Number of frames of a stack, as `len` returns it; none if the type is not a stack.
 pub(super) fn is_stack(ty: &Type) -> bool {
-    matches!(ty, Type::Deferred(t) if is_tag(t))
+    matches!(ty, Type::Deferred(t) if is_tag(t) || super::python::is_tag(t))
 }
 
 /// Is it a user-space stack?

@@ -66,9 +66,18 @@ impl Host for Notes {
     fn user_frames(&mut self, _: u32, addrs: &[u64], resolve: bool) -> Vec<Frame> {
         self.kernel_frames(addrs, resolve)
     }
+    fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame> {
+        let source = Some(("/a.py".into(), offset));
+        (id == 1 << 63).then(|| Frame { symbol: Some("f".into()), source, interpreted: true, ..Frame::default() })
+    }
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
         self.done.push(format!("stack {limit}"));
-        (id == 7).then(|| vec![0x1000, 0x2000, 0x3000])
+        match id {
+            7 => Some(vec![0x1000, 0x2000, 0x3000]),
+            // a function, the mark of a call of the interpreter's loop, an unknown one, and the end
+            8 => Some(vec![1 << 63 | 1, 1 << 32 | 5, 1 << 62, 1 << 32, 2, 1 << 32]),
+            _ => None,
+        }
     }
     fn boot_to_unix_ns(&self) -> u64 {
         1_000_000_000
@@ -180,4 +189,16 @@ fn stacks_decode() {
     assert_eq!(stack.frames.len(), 2);
     let Value::Stack(stack) = show("kstack", [0, 2], "", &[0; 8]) else { panic!() };
     assert!(stack.frames.is_empty());
+}
+
+#[test]
+fn python_stacks_decode() {
+    let frames = |id: u64| {
+        let Value::Stack(stack) = show("pystack", [0, 127], "", &id.to_le_bytes()) else { panic!() };
+        stack.frames.into_iter().map(|f| (f.symbol.unwrap_or_default(), f.source.map(|(_, line)| line))).collect::<Vec<_>>()
+    };
+    let said = |text: &str| (text.to_owned(), None);
+    assert_eq!(frames(8), [("f".to_owned(), Some(5)), said("[unknown function]"), said("[127 frames]")]);
+    assert_eq!(frames(9), [said("[not kept]")]);
+    assert_eq!(frames(0), []);
 }

@@ -32,7 +32,7 @@ pub struct Manifest {
     /// Of which programs it is known whether they ran: bytes of the object's [`HITS_SECTION`].
     #[serde(default)]
     pub hits: Vec<Hits>,
-    /// Programs that keep the map of followed processes, and the raw tracepoints that they are for.
+    /// Programs that keep the maps of followed processes and of Python interpreters, and the raw tracepoints that they are for.
     #[serde(default)]
     pub followers: Vec<(String, String)>,
     /// How many [`Tally`]s each CPU has.
@@ -46,8 +46,8 @@ pub struct Manifest {
 pub use crate::emit::Slots;
 pub use crate::emit::second;
 pub use crate::emit::shared::{
-    FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, OF_NAMESPACE, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION,
-    Start, State, TALLIES_SECTION, Tally, stacks_name,
+    CODE_RECORD, Code, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, MOMENTS, OF_NAMESPACE, PYTHON_PROCESSES, PYTHON_STATE, Process,
+    RING, SCRATCH, SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Start, State, TALLIES_SECTION, Tally, stacks_name,
 };
 
 /// Which bytes a program sets when it runs, filters passed.

@@ -1,4 +1,4 @@
-//! rbt's own programs, which track the followed processes.
+//! rbt's own programs, which track the followed processes and Python interpreters.
 
 use super::ScriptCx;
 use crate::emit::TaskOffsets;
@@ -6,17 +6,24 @@ use crate::system::{TargetInfo, TypeName};
 use crate::types::Type;
 
 impl ScriptCx<'_, '_> {
-    /// The programs that follow processes, each with its raw tracepoint, if the script needs them.
+    /// The programs that follow processes and their interpreters, each with its raw tracepoint, if the script needs them.
     pub(super) fn followers(&self) -> Vec<(String, String)> {
-        if !self.cx.asks_followed() {
-            return Vec::new();
-        }
         let Some(of) = offsets(self.env.sys) else { return Vec::new() };
-        let named = |tracepoint: &str| (format!("follow_{tracepoint}"), tracepoint.to_owned());
-        let (fork, exit) = (named("sched_process_fork"), named("sched_process_exit"));
-        self.cx.follow_fork(&fork.0, of);
-        self.cx.follow_exit(&exit.0, of);
-        vec![fork, exit]
+        let named = |what: &str, tracepoint: &str| (format!("{what}_{tracepoint}"), tracepoint.to_owned());
+        let mut made = Vec::new();
+        if self.cx.asks_followed() {
+            let (fork, exit) = (named("follow", "sched_process_fork"), named("follow", "sched_process_exit"));
+            self.cx.follow_fork(&fork.0, of);
+            self.cx.follow_exit(&exit.0, of);
+            made.extend([fork, exit]);
+        }
+        if self.cx.asks_python() {
+            let (fork, exit) = (named("python", "sched_process_fork"), named("python", "sched_process_exit"));
+            self.cx.python_fork(&fork.0, of);
+            self.cx.python_exit(&exit.0, of);
+            made.extend([fork, exit]);
+        }
+        made
     }
 }
 

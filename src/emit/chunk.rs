@@ -72,7 +72,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// The number of the slot that the program has taken.
-    fn slot_number(&mut self) -> IntValue<'c> {
+    pub(super) fn slot_number(&mut self) -> IntValue<'c> {
         let slot = self.scratch_at(0);
         let taken = self.load(slot, 0, U64);
         self.sub(taken, self.int(1))
@@ -98,7 +98,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.fun.acquire.1 = find;
     }
 
-    fn call_function(&mut self, function: FunctionValue<'c>, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
+    pub(super) fn call_function(&mut self, function: FunctionValue<'c>, args: &[BasicMetadataValueEnum<'c>]) -> IntValue<'c> {
         let call = ok(self.b.build_call(function, args, ""));
         match call.try_as_basic_value().basic() {
             Some(BasicValueEnum::IntValue(v)) => v,

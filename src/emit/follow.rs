@@ -56,12 +56,7 @@ impl<'c> CodegenCx<'c> {
     pub fn follow_exit(&self, name: &str, of: TaskOffsets) {
         let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let task = e.load_ctx(0, U64);
-        let at = e.add(task, e.int(of.signal.into()));
-        let signal = e.read_int(Space::Kernel, at, U64);
-        let live = e.member(signal, of.live);
-        // other threads go on
-        let more = e.cmp(Cmp::Ne, live, e.int(0));
-        e.if_(more, |e| e.ret(None));
+        e.leave_unless_last(task, of);
         let tgid = e.member(task, of.tgid);
         let (map, key) = (e.followed_map(), e.alloc(8));
         e.store(key, 0, 4, tgid);
@@ -106,7 +101,17 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
+    /// Leaves when other threads of the task's process go on.
+    pub(super) fn leave_unless_last(&mut self, task: IntValue<'c>, of: TaskOffsets) {
+        let at = self.add(task, self.int(of.signal.into()));
+        let signal = self.read_int(Space::Kernel, at, U64);
+        let live = self.member(signal, of.live);
+        let more = self.cmp(Cmp::Ne, live, self.int(0));
+        self.if_(more, |e| e.ret(None));
+    }
+
+    /// An `int` member of a kernel's structure.
+    pub(super) fn member(&mut self, of: IntValue<'c>, offset: u32) -> IntValue<'c> {
         let at = self.add(of, self.int(offset.into()));
         self.read_int(Space::Kernel, at, I32)
     }
@@ -120,7 +125,7 @@ impl<'c> Builder<'_, 'c> {
     }
 
     /// In a pid namespace, the current process's key by its number there.
-    fn id_of_there(&mut self) -> Option<IntValue<'c>> {
+    pub(super) fn id_of_there(&mut self) -> Option<IntValue<'c>> {
         self.options.namespace?;
         let ids = self.own_ids();
         let tgid = self.shr(ids, self.int(32), false);

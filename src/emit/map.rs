@@ -243,11 +243,11 @@ impl<'c> Builder<'_, 'c> {
         self.kept_ptr(home)
     }
 
-    fn keep_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
+    pub(super) fn keep_ptr(&self, home: PointerValue<'c>, value: PointerValue<'c>) {
         super::ok(self.b.build_store(home, value));
     }
 
-    fn kept_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
+    pub(super) fn kept_ptr(&self, home: PointerValue<'c>) -> PointerValue<'c> {
         super::ok(self.b.build_load(self.ptrt(), home, "")).into_pointer_value()
     }
 }

@@ -14,6 +14,7 @@
 //!   memory
 //! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: counters; `helper.rs`: kernel helpers; `kernel.rs`: kernel functions
 //! - `task.rs`: the current task; `follow.rs`: the processes of `--follow`
+//! - `python.rs`: Python frames of the current thread
 //! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
 //! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates
 //! - `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
@@ -41,6 +42,7 @@ mod object;
 mod order;
 mod problem;
 mod program;
+mod python;
 mod ring;
 mod session;
 pub mod shared;
@@ -67,6 +69,7 @@ use object::Errors;
 pub use object::{Built, Dumps, EmitError};
 pub use problem::Problem;
 pub use program::{ProgramRow, ProgramType, Section};
+pub use python::{MOST_PYTHON_FRAMES, python_words};
 pub use ring::RecordField;
 pub use session::Session;
 pub use temporaries::Mark;

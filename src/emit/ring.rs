@@ -89,6 +89,16 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
+    /// Sends the first `size` bytes of memory, which are a record already; 1 if there is no room.
+    pub(super) fn send_raw(&mut self, record: PointerValue<'c>, size: IntValue<'c>) -> IntValue<'c> {
+        let (ring, flags) = (self.ring(), self.int(NO_WAKEUP));
+        let r = self.call(Helper::RingbufOutput, &[ring.into(), record.into(), size.into(), flags.into()]);
+        let failed = self.cmp(Cmp::Ne, r, self.int(0));
+        let sent = self.cmp(Cmp::Eq, r, self.int(0));
+        self.if_(sent, |e| e.wake());
+        failed
+    }
+
     fn call_void(&mut self, helper: Helper, rec: PointerValue<'c>, flags: u64) {
         let flags = self.int(flags);
         self.call(helper, &[rec.into(), flags.into()]);

@@ -1,5 +1,7 @@
 //! Memory that running programs share with the loader and the reader of their records.
 
+use crate::system::binary::python::Layout;
+
 /// The object's ring buffer; absent when no record is ever written.
 pub const RING: &str = "ring";
 
@@ -35,6 +37,97 @@ pub const OF_NAMESPACE: u32 = 1 << 31;
 pub const SCRATCH: &str = "scratch";
 /// Programs that may be at work on one CPU at a time: a probe can fire inside a probe, and a task can be preempted.
 pub const SCRATCH_SLOTS: u32 = 4;
+
+/// The map of processes that run a Python interpreter: keys are their ids, as of [`FOLLOWED`]; values are [`Process`]es. Absent
+/// when nobody asks for Python frames.
+pub const PYTHON_PROCESSES: &str = "python_processes";
+/// The map of code objects that were sent.
+pub const PYTHON_CODES: &str = "python_codes";
+/// An array with an element for each slot of [`SCRATCH`]; resized by the loader.
+pub const PYTHON_STATE: &str = "python_state";
+/// In place of the index of an event: the record is a [`Code`].
+pub const CODE_RECORD: u32 = u32::MAX;
+
+/// A process's Python interpreter.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Address of `_PyRuntime`; 0 where the version is not supported.
+    pub runtime: u64,
+    /// Address of `PyCode_Type`.
+    pub code_type: u64,
+    /// Where the members of its structures are.
+    pub layout: Layout,
+}
+
+/// What a program knows of a Python code object: sent once for each piece of the line table, and at first sight only.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Code {
+    /// [`CODE_RECORD`].
+    pub head: u64,
+    /// Its ID in stacks: a hash of what follows, up to the table.
+    pub id: u64,
+    /// Minor version of the interpreter.
+    pub minor: u32,
+    /// `co_firstlineno`
+    pub line: u32,
+    /// Bytes of `name`.
+    pub name_bytes: u32,
+    /// Bytes of a character of `name`, and [`Code::CUT`] if there was no room for all of it.
+    pub name_shape: u32,
+    /// The same of `file`.
+    pub file_bytes: u32,
+    /// See above.
+    pub file_shape: u32,
+    /// Bytes of the line table.
+    pub table_bytes: u32,
+    /// Where in it this piece starts.
+    pub piece_at: u32,
+    /// `co_qualname`
+    pub name: [u8; 256],
+    /// `co_filename`
+    pub file: [u8; 512],
+    /// A piece of the line table: the record ends with it.
+    pub table: [u8; 4096],
+}
+
+impl Code {
+    /// In [`Code::name_shape`]: there was no room for all of it.
+    pub const CUT: u32 = 1 << 8;
+    /// Nothing.
+    pub const EMPTY: Code = Code {
+        head: 0,
+        id: 0,
+        minor: 0,
+        line: 0,
+        name_bytes: 0,
+        name_shape: 0,
+        file_bytes: 0,
+        file_shape: 0,
+        table_bytes: 0,
+        piece_at: 0,
+        name: [0; 256],
+        file: [0; 512],
+        table: [0; 4096],
+    };
+}
+
+/// In place of the ID of a code object: why there is none, or why a stack of Python frames ends. Even, since the lowest bit of
+/// an ID marks the frame in which C code entered the interpreter's loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The stack has more frames.
+    Cut = 2,
+    /// The code object could not be read or sent.
+    UnknownCode = 4,
+    /// The process has more threads than are looked at.
+    TooMany = 6,
+    /// The interpreter's memory could not be read, or makes no sense.
+    Unreadable = 8,
+    /// The version is not supported; the frame's offset is its minor version, or 0.
+    Unsupported = 10,
+}
 
 /// Constants that the loader writes before the object is loaded; the verifier sees them as known.
 #[repr(C)]

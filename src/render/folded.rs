@@ -128,6 +128,9 @@ fn frame(frame: &Frame, stack: &Stack) -> String {
     if let Some((id, offset)) = frame.build_id.as_ref().filter(|_| stack.mode == StackMode::BuildId) {
         return format!("{id}+{offset:#x}");
     }
+    if let (Some(symbol), Some((file, _)), true) = (&frame.symbol, &frame.source, frame.interpreted) {
+        return format!("{symbol} ({file})");
+    }
     match (&frame.symbol, &frame.module) {
         (Some(symbol), _) => symbol.clone(),
         (None, _) if stack.mode == StackMode::Raw => format!("{:#x}", frame.addr),

@@ -17,6 +17,8 @@ pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
                 plain(frame, style, to);
             }
             StackMode::Perf => perf(frame, stack.kernel, style, to),
+            // it has no address
+            StackMode::Raw | StackMode::BuildId if frame.interpreted => interpreted(frame, style, to),
             StackMode::Raw => hex(to, frame.addr),
             StackMode::BuildId => build_id(frame, to),
         }
@@ -26,6 +28,9 @@ pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
 
 /// `sym+OFF@file:LINE`, `[inlined] sym@file:LINE`, `module+0xaddr` or `0xaddr`.
 fn plain(frame: &Frame, style: Style, to: &mut Vec<u8>) {
+    if frame.interpreted {
+        return interpreted(frame, style, to);
+    }
     let Some(symbol) = &frame.symbol else {
         match frame.in_module() {
             Some(place) => style.text(place.as_bytes(), to),
@@ -53,6 +58,9 @@ fn plain(frame: &Frame, style: Style, to: &mut Vec<u8>) {
 /// TAB, address, `sym+OFF (module)`: what `perf script` writes. A frame of the kernel has no module.
 fn perf(frame: &Frame, kernel: bool, style: Style, to: &mut Vec<u8>) {
     to.push(b'\t');
+    if frame.interpreted || frame.addr == 0 && frame.symbol.is_some() {
+        return interpreted(frame, style, to);
+    }
     hex(to, frame.addr);
     to.push(b' ');
     let Some(symbol) = &frame.symbol else {
@@ -76,6 +84,19 @@ fn perf(frame: &Frame, kernel: bool, style: Style, to: &mut Vec<u8>) {
         style.text(frame.module.as_deref().unwrap_or("[unknown]").as_bytes(), to);
         to.push(b')');
     }
+}
+
+/// `function (file:LINE)`
+fn interpreted(frame: &Frame, style: Style, to: &mut Vec<u8>) {
+    style.text(frame.symbol.as_deref().unwrap_or_default().as_bytes(), to);
+    let Some((file, line)) = &frame.source else { return };
+    to.extend_from_slice(b" (");
+    style.text(file.as_bytes(), to);
+    if *line > 0 {
+        to.push(b':');
+        decimal(to, u64::from(*line));
+    }
+    to.push(b')');
 }
 
 fn build_id(frame: &Frame, to: &mut Vec<u8>) {

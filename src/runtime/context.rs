@@ -15,7 +15,7 @@ use super::problems::Problems;
 use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
-use super::{Buffering, SessionCx, double_buffer, empty_result, load, maps};
+use super::{Buffering, SessionCx, double_buffer, empty_result, load, maps, python};
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::host::{Host, Reader};
@@ -411,6 +411,10 @@ impl Host for RunContext<'_> {
 
     fn stack(&mut self, limit: u32, id: u64) -> Option<Vec<u64>> {
         self.stacks.frames(limit, id)
+    }
+
+    fn python_frame(&mut self, id: u64, offset: u32) -> Option<Frame> {
+        python::frame(id, offset)
     }
 
     fn boot_to_unix_ns(&self) -> u64 {

@@ -14,12 +14,12 @@ use crate::codegen::artifact::OF_NAMESPACE;
 impl Session<'_> {
     /// Starts to follow the process of `-c` or `-p`, if the script needs it.
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
+        for (fd, tracepoint) in &self.cx.loaded.followers {
+            self.links.follow(tracepoint, *fd).with_context(|| format!("cannot follow processes by {tracepoint}"))?;
+        }
         let Some(map) = self.cx.loaded.followed else { return Ok(()) };
         if self.cx.loaded.followers.is_empty() {
             anyhow::bail!("processes cannot be followed: the kernel has no description of its types (BTF)");
-        }
-        for (fd, tracepoint) in &self.cx.loaded.followers {
-            self.links.follow(tracepoint, *fd).with_context(|| format!("cannot follow processes by {tracepoint}"))?;
         }
         // the numbers of the kernel's are not to be known there
         let key = |pid: u32| if self.sys.pid_namespace().is_some() { pid | OF_NAMESPACE } else { pid };

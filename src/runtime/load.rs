@@ -21,8 +21,8 @@ use super::shared::Shared;
 use super::signals::Signals;
 use super::{refused, unloadable};
 use crate::codegen::artifact::{
-    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, RING, SCRATCH, SCRATCH_SLOTS, START_SECTION,
-    STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
+    Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, PYTHON_PROCESSES, PYTHON_STATE, RING, SCRATCH,
+    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
@@ -49,6 +49,8 @@ pub(super) struct Loaded {
     /// Followed processes, and the programs that follow them, with their raw tracepoints.
     pub followed: Option<MapFd>,
     pub followers: Vec<(RawFd, String)>,
+    /// Processes with a Python interpreter.
+    pub pythons: Option<MapFd>,
     /// What the programs share with us.
     pub state: Shared,
 }
@@ -315,7 +317,7 @@ fn prepare_maps(
                 map.set_map_flags(flags)?;
                 map.set_value_size((manifest.problems.len().max(1) as u32 * size_of::<Failures>() as u32) << Start::shift(cpus))?;
             }
-            Some(SCRATCH) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
+            Some(SCRATCH | PYTHON_STATE) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
                 let bytes = ring_size(manifest, settings, cpus);
                 map.set_max_entries(bytes as u32)?;
@@ -359,8 +361,9 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
         let pages = settings.perf_rb_pages.max(cpus.into());
         return pages.saturating_mul(page).min(1 << 30).next_power_of_two();
     }
+    let python = manifest.followers.iter().any(|(name, _)| name.starts_with("python"));
     if manifest.events.iter().all(|e| only_ends(&e.builtin)) {
-        return LEAST;
+        return if python { SOME } else { LEAST };
     }
     if manifest.programs.iter().flat_map(|p| &p.sites).all(|site| site.attach.traits().rare) {
         return SOME;
@@ -445,6 +448,7 @@ fn collect(
         ring,
         hits: maps.get(HITS_SECTION).copied(),
         followed: maps.get(FOLLOWED).copied(),
+        pythons: maps.get(PYTHON_PROCESSES).copied(),
         followers,
         state,
         left_out: BTreeMap::new(),

@@ -85,6 +85,16 @@ impl Recorder {
     /// Starts recording; 0.1 ms. (For one process and its children it would be 12 ms: events of tasks make the kernel
     /// patch its context switch.) Errors: EACCES without CAP_PERFMON.
     pub(super) fn open() -> io::Result<Self> {
+        Self::open_with(FLAGS, None)
+    }
+
+    /// The same of mappings alone, each of which makes a descriptor readable at once.
+    pub(super) fn open_prompt() -> io::Result<Self> {
+        const TASK: u64 = 1 << 13;
+        Self::open_with(FLAGS & !TASK, Some(1))
+    }
+
+    fn open_with(flags: u64, watermark: Option<usize>) -> io::Result<Self> {
         // SAFETY: a plain question.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let (cpus, page) = (cpus.max(1) as usize, rustix::param::page_size());
@@ -93,7 +103,7 @@ impl Recorder {
         let pages = 1 << pages.ilog2();
         let mut rings = Vec::new();
         for cpu in 0..cpus {
-            match Ring::open(cpu, page, pages) {
+            match Ring::open(cpu, page, pages, (flags, watermark)) {
                 Ok(ring) => rings.push(ring),
                 // An offline CPU; one that comes online later is not recorded, and /proc has to do.
                 Err(why) if why.raw_os_error() == Some(libc::ENODEV) => {}
@@ -208,15 +218,15 @@ struct Ring {
 }
 
 impl Ring {
-    fn open(cpu: usize, page: usize, pages: usize) -> io::Result<Self> {
+    fn open(cpu: usize, page: usize, pages: usize, (flags, watermark): (u64, Option<usize>)) -> io::Result<Self> {
         let mut attr = [0u64; ATTR_WORDS];
         // type and size share a word.
         attr[0] = words(PERF_TYPE_SOFTWARE as u32, (ATTR_WORDS * 8) as u32);
         attr[1] = PERF_COUNT_SW_DUMMY;
         attr[3] = PERF_SAMPLE_TIME;
-        attr[5] = FLAGS;
+        attr[5] = flags;
         // wakeup_watermark
-        attr[6] = words((page * pages / 4) as u32, 0);
+        attr[6] = words(watermark.unwrap_or(page * pages / 4) as u32, 0);
         const PERF_FLAG_FD_CLOEXEC: u64 = 8;
         // SAFETY: `attr` outlives the call; the descriptor is ours alone, and so is the mapping until `drop`.
         unsafe {

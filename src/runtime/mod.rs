@@ -63,6 +63,7 @@ mod poll;
 mod privileges;
 mod problems;
 mod proc_maps;
+mod python;
 mod refused;
 mod remote;
 mod removed_cgroup;
@@ -198,6 +199,8 @@ pub struct Session<'a> {
     /// Names of sites that could not be attached.
     not_attached: BTreeSet<String>,
     files: replaced_files::Files,
+    /// Keeps the map of Python interpreters up to date.
+    python: Option<python::Processes>,
 }
 
 /// The part of a session that does not change.
@@ -272,11 +275,13 @@ pub fn load<'a>(
         child: None,
         not_attached: BTreeSet::new(),
         files: replaced_files::Files::of(manifest),
+        python: None,
     };
     // Before anything runs, since the script is compiled again where this fails. They do nothing yet.
     session.cx.loaded.state.stop();
     session.attach(true, &mut |_| {})?;
     session.follow()?;
+    session.python = python::Processes::follow(&session.cx.loaded, settings.pid, sys.pid_namespace().is_some());
     Ok(session)
 }
 

@@ -8,6 +8,7 @@ use super::collect::{Batch, Collector};
 use super::context::{LONG, RunContext};
 use super::events::Events;
 use super::poll::wait;
+use super::python;
 use super::ring::{Drained, Ring};
 use super::shared::Shared;
 
@@ -168,6 +169,10 @@ fn do_batch(batch: &mut Batch, events: &mut Events, context: &mut RunContext) {
 
 /// Processes a record. Returns true if the next one follows immediately.
 fn do_record(record: &[u8], events: &mut Events, context: &mut RunContext) -> bool {
+    if python::is_code(record) {
+        python::keep(record);
+        return true;
+    }
     context.telling.record();
     events.take(record, context);
     context.after_record();

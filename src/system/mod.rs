@@ -444,6 +444,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     mod damage;
+    mod python;
 
     use super::matches;
 

@@ -9,6 +9,7 @@ pub mod instructions;
 pub(in crate::system) mod ldcache;
 pub mod locate;
 pub mod mangled;
+pub mod python;
 pub(in crate::system) mod root;
 pub mod texts;
 pub mod usdt;

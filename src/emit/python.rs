@@ -1,0 +1,665 @@
+//! The Python frames of the current thread.
+//!
+//! A map has, for each process that runs an interpreter, where that is and how its structures are laid out
+//! ([`Process`]). A program walks from the interpreter's state to the thread whose `thread_id` is the current thread's pointer
+//! (what pthread_self(3) returns), whether or not that thread holds the interpreter's lock, and along its frames.
+//!
+//! A frame in a stack is two words: the ID of its code object, and the offset of its instruction. An ID is a hash of what the
+//! code object says of itself (name, file, line), so the same function has the same ID in all processes. At the first sight of
+//! a code object, the program sends its name, file and line table to user space ([`Code`]), so that these are known when the
+//! process has ended.
+//!
+//! What a process says about itself may be wrong: each read is checked, each size is bounded, and each loop has a fixed number of
+//! turns. The functions here are global functions, which the verifier checks once. They work in an element of a map that belongs
+//! to the program's slot of scratch memory.
+
+use std::mem::offset_of;
+
+use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+
+use super::callback::{Finished, Seen};
+use super::mem::U64;
+use super::shared::{CODE_RECORD, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section, TaskOffsets};
+use crate::bug;
+use crate::system::binary::python::{BETWEEN, Layout, MARKED, NO_CODE};
+use crate::types::Int;
+
+const U32: Int = Int { bytes: 4, signed: false };
+const I32: Int = Int { bytes: 4, signed: true };
+const BYTE: Int = Int { bytes: 1, signed: false };
+
+/// Frames that a stack may have.
+pub const MOST_PYTHON_FRAMES: u32 = 1022;
+/// Interpreters and threads that are looked at to find the current thread.
+const MOST_THREADS: u64 = 1024;
+/// Processes with an interpreter.
+const MOST_PROCESSES: u32 = 16384;
+/// Code objects that are known to have been sent. One that is forgotten is sent again.
+const MOST_CODES: u32 = 32768;
+/// Bytes of a line table that are sent in one record, and records for one table.
+const PIECE: u64 = 4096;
+const PIECES: u64 = 16;
+
+/// What a walk keeps, in an element of the map of states.
+#[repr(C)]
+struct Walk {
+    process: Process,
+    /// What is looked at next; 0: none.
+    interpreter: u64,
+    thread: u64,
+    frame: u64,
+    /// `pthread_self()`
+    own: u64,
+    /// Frames so far.
+    count: u64,
+    /// Why the stack ends early: a [`Reason`].
+    reason: u64,
+    /// A word that was read.
+    word: u64,
+    /// The key in the map of codes.
+    key: [u64; 3],
+    /// `length` and `hash` of the name and of the file's name.
+    texts: [u64; 4],
+    /// `ob_size`, `ob_shash` and the first bytes of the line table.
+    table_head: [u64; TABLE_HEAD],
+    /// The current frame and its code object, as far as they are read.
+    frame_bytes: [u8; FRAME + 8],
+    code_bytes: [u8; CODE + 8],
+    record: Code,
+    /// Two words for each frame, and two for the reason.
+    frames: [[u64; 2]; MOST_PYTHON_FRAMES as usize + 2],
+}
+
+/// Words of a line table by which code objects at the same address are told apart before Python 3.12.
+const TABLE_HEAD: usize = 6;
+
+/// Bytes that are read of a frame and of a code object at most: powers of two.
+const FRAME: usize = 128;
+const CODE: usize = 256;
+
+/// Offset of a member of [`Layout`] within [`Walk`].
+macro_rules! layout {
+    ($member:ident) => {
+        (offset_of!(Walk, process) + offset_of!(Process, layout) + offset_of!(Layout, $member)) as u32
+    };
+}
+
+/// Offset of a member of [`Walk`].
+macro_rules! at {
+    ($($member:tt)+) => {
+        offset_of!(Walk, $($member)+) as u32
+    };
+}
+
+/// Words in the table of stacks with so many frames.
+pub fn python_words(limit: u32) -> u32 {
+    (limit + 1) * 2
+}
+
+impl<'c> CodegenCx<'c> {
+    /// Does a program follow Python frames?
+    pub fn asks_python(&self) -> bool {
+        self.maps.borrow().contains_key(PYTHON_PROCESSES)
+    }
+
+    fn python_processes(&self) -> PointerValue<'c> {
+        let flags = if self.target.allocates { NO_PREALLOC } else { 0 };
+        let value_size = size_of::<Process>() as u32;
+        let def = MapDef { kind: MapKind::Hash, key_size: 4, value_size, max_entries: MOST_PROCESSES, flags };
+        self.declare_map(PYTHON_PROCESSES, def)
+    }
+
+    fn python_codes(&self) -> PointerValue<'c> {
+        let def = MapDef { kind: MapKind::LruHash, key_size: 24, value_size: 8, max_entries: MOST_CODES, flags: 0 };
+        self.declare_map(PYTHON_CODES, def)
+    }
+
+    fn python_state(&self) -> PointerValue<'c> {
+        // the loader makes one for each slot of scratch memory
+        let value_size = size_of::<Walk>() as u32;
+        let def = MapDef { kind: MapKind::Array, key_size: 4, value_size, max_entries: SCRATCH_SLOTS, flags: 0 };
+        self.declare_map(PYTHON_STATE, def)
+    }
+
+    /// The program of the tracepoint `sched_process_fork`: a child has its parent's interpreter.
+    pub fn python_fork(&self, name: &str, of: TaskOffsets) {
+        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let (parent, child) = (e.load_ctx(0, U64), e.load_ctx(8, U64));
+        let (parent, child) = (e.member(parent, of.tgid), e.member(child, of.tgid));
+        let thread = e.cmp(Cmp::Eq, parent, child);
+        e.if_(thread, |e| e.ret(None));
+        e.with_python_process(parent, |e, process| {
+            let (map, key) = (e.python_processes(), e.alloc(8));
+            e.store(key, 0, 4, child);
+            e.update(map, key, process);
+        });
+        e.end_program(0);
+    }
+
+    /// The program of the tracepoint `sched_process_exit`.
+    pub fn python_exit(&self, name: &str, of: TaskOffsets) {
+        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let task = e.load_ctx(0, U64);
+        e.leave_unless_last(task, of);
+        let tgid = e.member(task, of.tgid);
+        let (map, key) = (e.python_processes(), e.alloc(8));
+        e.store(key, 0, 4, tgid);
+        e.delete(map, key);
+        if let Some(id) = e.id_of_there() {
+            e.store(key, 0, 4, id);
+            e.delete(map, key);
+        }
+        e.end_program(0);
+    }
+}
+
+impl<'c> Builder<'_, 'c> {
+    /// The Python frames of the current thread, of which `limit` are kept at most: the stack's ID; 0 if there are none.
+    /// `thread` is the offset of the thread's pointer in `struct task_struct`. `keep` stores the frames at a pointer under the
+    /// key at another. With `says_cut`, a stack that has more frames says so.
+    pub fn python_stack(
+        &mut self,
+        (limit, says_cut): (u32, bool),
+        thread: u32,
+        keep: impl FnOnce(&mut Self, PointerValue<'c>) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let slot = self.slot_number();
+        let name = format!("python_stack_{limit}_{}", self.program.probe);
+        self.by_itself(&name, &[slot], |e, args| {
+            let slot = e.first(args);
+            let walk = e.walk(slot);
+            let tgid = e.tgid();
+            e.with_python_process(tgid, |e, process| {
+                e.copy(walk, process, size_of::<Process>() as u32, 8);
+                let (n, nowhere) = (e.int(u64::from(python_words(limit)) * 8), e.int(0));
+                let frames = e.offset(walk, at!(frames));
+                e.call(Helper::ProbeReadKernel, &[frames.into(), n.into(), nowhere.into()]);
+                for member in [at!(interpreter), at!(thread), at!(frame), at!(count), at!(reason)] {
+                    e.store(walk, member, 8, nowhere);
+                }
+                e.walk_threads(walk, slot, (limit, says_cut), thread);
+                let id = keep(e, frames);
+                e.ret(Some(id));
+            });
+            e.int(0)
+        })
+    }
+
+    fn walk_threads(&mut self, walk: PointerValue<'c>, slot: IntValue<'c>, (limit, says_cut): (u32, bool), thread: u32) {
+        let task = self.call(Helper::GetCurrentTask, &[]);
+        let (to, size, from) = (self.offset(walk, at!(own)), self.int(8), self.add(task, self.int(thread.into())));
+        self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), from.into()]);
+        let runtime = self.load(walk, at!(process.runtime), U64);
+        let supported = self.cmp(Cmp::Ne, runtime, self.int(0));
+        self.if_else(
+            supported,
+            |e| {
+                let from = e.add(runtime, e.load(walk, layout!(interpreters), U32));
+                let to = e.offset(walk, at!(interpreter));
+                // the process runs another program since
+                let failed = e.read_user(to, 8, from);
+                e.if_(failed, |e| {
+                    let none = e.int(0);
+                    e.ret(Some(none));
+                });
+                let running = e.scalar_home();
+                let (yes, no) = (e.int(1), e.int(0));
+                e.store(running, 0, 8, yes);
+                let limit_of = e.int(limit.into());
+                e.count(u64::from(limit) + MOST_THREADS, |e, _| {
+                    let over = e.python_step(slot, limit_of);
+                    e.if_(over, |e| {
+                        e.store(running, 0, 8, no);
+                        e.break_();
+                    });
+                });
+                let left = e.load(running, 0, U64);
+                e.if_(left, |e| e.end_walk(walk, Reason::TooMany));
+            },
+            |e| e.end_walk(walk, Reason::Unsupported),
+        );
+        let reason = self.load(walk, at!(reason), U64);
+        let said = if says_cut { self.cmp(Cmp::Ne, reason, self.int(0)) } else { self.cmp(Cmp::Ugt, reason, self.int(Reason::Cut as u64)) };
+        self.if_(said, |e| {
+            let count = e.load(walk, at!(count), U64);
+            let minor = e.load(walk, layout!(minor), U32);
+            e.store_frame(walk, count, reason, minor);
+        });
+    }
+
+    /// One step of a walk: a frame, a thread, or an interpreter. 1 if the walk is over.
+    fn python_step(&mut self, slot: IntValue<'c>, limit: IntValue<'c>) -> IntValue<'c> {
+        self.by_itself("python_step", &[slot, limit], |e, args| {
+            let slot = e.first(args);
+            let Some(&limit) = args.get(1) else { bug!("a step gets a limit") };
+            let walk = e.walk(slot);
+            let frame = e.load(walk, at!(frame), U64);
+            e.if_(frame, |e| {
+                let over = e.python_frame(walk, frame, (slot, limit));
+                e.ret(Some(over));
+            });
+            let thread = e.load(walk, at!(thread), U64);
+            e.if_(thread, |e| {
+                let next = e.word_at(walk, thread, layout!(thread_next));
+                let id = e.word_at(walk, thread, layout!(thread_id));
+                let own = e.load(walk, at!(own), U64);
+                let same = e.cmp(Cmp::Eq, id, own);
+                e.store(walk, at!(thread), 8, next);
+                e.if_(same, |e| {
+                    let frame = e.word_at(walk, thread, layout!(thread_frame));
+                    let through = e.load(walk, layout!(through), U32);
+                    e.store(walk, at!(frame), 8, frame);
+                    let (none, some) = (e.int(0), e.and(e.cmp(Cmp::Ne, through, e.int(0)), e.cmp(Cmp::Ne, frame, e.int(0))));
+                    // it is in an interpreter once
+                    e.store(walk, at!(thread), 8, none);
+                    e.if_(some, |e| {
+                        let from = e.sub(e.add(frame, through), e.int(1));
+                        let frame = e.word(walk, from);
+                        e.store(walk, at!(frame), 8, frame);
+                    });
+                });
+                let more = e.int(0);
+                e.ret(Some(more));
+            });
+            let interpreter = e.load(walk, at!(interpreter), U64);
+            let none = e.cmp(Cmp::Eq, interpreter, e.int(0));
+            e.if_(none, |e| {
+                let over = e.int(1);
+                e.ret(Some(over));
+            });
+            let threads = e.word_at(walk, interpreter, layout!(threads));
+            e.store(walk, at!(thread), 8, threads);
+            let next = e.word_at(walk, interpreter, layout!(interpreter_next));
+            e.store(walk, at!(interpreter), 8, next);
+            e.int(0)
+        })
+    }
+
+    /// The frame at an address.
+    fn python_frame(&mut self, walk: PointerValue<'c>, frame: IntValue<'c>, (slot, limit): (IntValue<'c>, IntValue<'c>)) -> IntValue<'c> {
+        let (goes_on, over) = (self.int(0), self.int(1));
+        self.member_bytes(walk, (at!(frame_bytes), FRAME), layout!(frame_size), frame);
+        let previous = self.frame_word(walk, layout!(frame_previous), U64);
+        self.store(walk, at!(frame), 8, previous);
+        let entry = self.load(walk, layout!(entry), U32);
+        let mark = self.frame_word(walk, layout!(frame_entry), BYTE);
+        let count = self.load(walk, at!(count), U64);
+
+        let between = self.cmp(Cmp::Eq, entry, self.int(BETWEEN.into()));
+        let empty = self.and(between, self.cmp(Cmp::Uge, mark, self.int(NO_CODE.into())));
+        self.if_(empty, |e| {
+            let some = e.cmp(Cmp::Ne, count, e.int(0));
+            e.if_(some, |e| {
+                let last = e.frame_at(walk, e.sub(count, e.int(1)));
+                let marked = e.or(e.load(last, 0, U64), e.int(1));
+                e.store(last, 0, 8, marked);
+            });
+            e.ret(Some(goes_on));
+        });
+        let full = self.cmp(Cmp::Uge, count, limit);
+        self.if_(full, |e| {
+            e.end_walk(walk, Reason::Cut);
+            e.ret(Some(over));
+        });
+
+        // 3.14 has flags in the lowest bits
+        let tagged = self.frame_word(walk, layout!(frame_code), U64);
+        let code = self.and(tagged, self.int(!7));
+        self.member_bytes(walk, (at!(code_bytes), CODE), layout!(code_size), code);
+        let ty = self.code_word(walk, layout!(object_type), U64);
+        let other = self.cmp(Cmp::Ne, ty, self.load(walk, at!(process.code_type), U64));
+        self.if_(other, |e| {
+            e.end_walk(walk, Reason::Unreadable);
+            e.ret(Some(over));
+        });
+        let offset = self.instruction_offset(walk, code);
+        let id = self.code_id(walk, code, slot);
+        let set = self.and(self.cmp(Cmp::Eq, entry, self.int(MARKED.into())), self.cmp(Cmp::Ne, mark, self.int(0)));
+        let each = self.cmp(Cmp::Eq, entry, self.int(0));
+        let id = self.or(id, self.or(set, each));
+        self.store_frame(walk, count, id, offset);
+        let more = self.add(count, self.int(1));
+        self.store(walk, at!(count), 8, more);
+        goes_on
+    }
+
+    fn instruction_offset(&mut self, walk: PointerValue<'c>, code: IntValue<'c>) -> IntValue<'c> {
+        let size = self.load(walk, layout!(instruction_size), U32);
+        let by_address = self.cmp(Cmp::Eq, size, self.int(0));
+        let address = self.frame_word(walk, layout!(frame_instruction), U64);
+        let index = self.frame_word(walk, layout!(frame_instruction), I32);
+        let start = self.add(code, self.load(walk, layout!(code_start), U32));
+        let (one, other) = (self.sub(address, start), self.mul(index, size));
+        self.select(by_address, one, other)
+    }
+
+    /// The ID of the code object that was read: it is sent at first sight.
+    fn code_id(&mut self, walk: PointerValue<'c>, code: IntValue<'c>, slot: IntValue<'c>) -> IntValue<'c> {
+        let mut hash = self.code_word(walk, layout!(code_line), U32);
+        let (name, file) = (self.code_word(walk, layout!(code_name), U64), self.code_word(walk, layout!(code_file), U64));
+        let table = self.code_word(walk, layout!(code_table), U64);
+        // the same address may have another code object later
+        for word in [name, file, table] {
+            hash = self.mix(hash, word);
+        }
+        let version = self.load(walk, layout!(code_version), U32);
+        let hash = self.choose(
+            version,
+            |e| {
+                let word = e.code_word(walk, layout!(code_version), U64);
+                e.mix(hash, word)
+            },
+            |e| {
+                e.read_text_heads(walk, [name, file]);
+                // a short one may be the last in its memory: what cannot be read is zero
+                let (from, to) = (e.add(table, e.load(walk, layout!(bytes_size), U32)), e.offset(walk, at!(table_head)));
+                e.read_user(to, size_of::<[u64; TABLE_HEAD]>() as u64, from);
+                (0..4 + TABLE_HEAD as u32).fold(hash, |hash, i| {
+                    let word = e.load(walk, at!(texts) + i * 8, U64);
+                    e.mix(hash, word)
+                })
+            },
+        );
+        let tgid = self.tgid();
+        for (i, word) in (0..).zip([tgid, code, hash]) {
+            self.store(walk, at!(key) + i * 8, 8, word);
+        }
+        let (map, key) = (self.python_codes(), self.offset(walk, at!(key)));
+        let known = self.lookup(map, key);
+        let found = self.not_null(known);
+        self.choose(found, |e| e.load(known, 0, U64), |e| e.send_code(slot))
+    }
+
+    /// Reads the lengths and hashes of two strings; without them, the function returns 1 and the walk is over.
+    fn read_text_heads(&mut self, walk: PointerValue<'c>, texts: [IntValue<'c>; 2]) {
+        for (i, text) in (0..).zip(texts) {
+            let from = self.add(text, self.load(walk, layout!(text_length), U32));
+            let to = self.offset(walk, at!(texts) + i * 16);
+            let failed = self.read_user(to, 16, from);
+            self.if_(failed, |e| {
+                e.end_walk(walk, Reason::Unreadable);
+                let over = e.int(1);
+                e.ret(Some(over));
+            });
+        }
+    }
+
+    /// One more word of a hash: FNV-1a's multiplier, with the high half folded in.
+    fn mix(&mut self, hash: IntValue<'c>, word: IntValue<'c>) -> IntValue<'c> {
+        let h = self.mul(self.xor(hash, word), self.int(0x0000_0100_0000_01b3));
+        self.add(self.xor(h, self.shr(h, self.int(29), false)), self.int(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Sends what is known of the code object that was read, and gives its ID.
+    fn send_code(&mut self, slot: IntValue<'c>) -> IntValue<'c> {
+        self.by_itself("python_code", &[slot], |e, args| {
+            let slot = e.first(args);
+            let walk = e.walk(slot);
+            let record = e.offset(walk, at!(record));
+            let unknown = e.int(Reason::UnknownCode as u64);
+            let head = e.int(CODE_RECORD.into());
+            e.store(record, offset_of!(Code, head) as u32, 8, head);
+            // what is hashed: all from here to the table
+            let from = offset_of!(Code, minor) as u32;
+            let hashed = offset_of!(Code, table) as u32 - from;
+            let (n, nowhere) = (e.int(hashed.into()), e.int(0));
+            let to = e.offset(record, from);
+            e.call(Helper::ProbeReadKernel, &[to.into(), n.into(), nowhere.into()]);
+            let (minor, line) = (e.load(walk, layout!(minor), U32), e.code_word(walk, layout!(code_line), U32));
+            e.store(record, offset_of!(Code, minor) as u32, 4, minor);
+            e.store(record, offset_of!(Code, line) as u32, 4, line);
+            let (name, file) = (e.code_word(walk, layout!(code_name), U64), e.code_word(walk, layout!(code_file), U64));
+            e.read_text_heads(walk, [name, file]);
+            let text = |e: &mut Self, member: u32, i: u32, to: usize, cap: usize, head: usize| {
+                let addr = e.code_word(walk, member, U64);
+                let length = e.load(walk, at!(texts) + i * 16, U64);
+                e.text_of_python((walk, record), (addr, length), (to as u32, cap as u64), head as u32, unknown);
+            };
+            text(e, layout!(code_name), 0, offset_of!(Code, name), size_of_val(&Code::EMPTY.name), offset_of!(Code, name_bytes));
+            text(e, layout!(code_file), 1, offset_of!(Code, file), size_of_val(&Code::EMPTY.file), offset_of!(Code, file_bytes));
+            let table = e.code_word(walk, layout!(code_table), U64);
+            let size = e.word_at(walk, table, layout!(bytes_size));
+            let size = e.at_most(size, PIECE * PIECES);
+            e.store(record, offset_of!(Code, table_bytes) as u32, 4, size);
+            let hash = e.scalar_home();
+            let seed = e.int(0xcbf2_9ce4_8422_2325);
+            e.store(hash, 0, 8, seed);
+            e.count(u64::from(hashed / 8), |e, i| {
+                let word = e.load(e.offset_by(to, e.mul(i, e.int(8))), 0, U64);
+                let mixed = e.mix(e.load(hash, 0, U64), word);
+                e.store(hash, 0, 8, mixed);
+            });
+            let start = e.add(table, e.load(walk, layout!(bytes_start), U32));
+            e.each_piece(size, |e, at, n| {
+                let before = e.load(hash, 0, U64);
+                let from = e.add(start, at);
+                let hashed = e.read_piece(slot, from, n, before);
+                e.store(hash, 0, 8, hashed);
+            });
+            // no reason's number, and room for a mark
+            let id = e.or(e.and(e.load(hash, 0, U64), e.int(!1)), e.int(1 << 63));
+            e.store(record, offset_of!(Code, id) as u32, 8, id);
+            e.each_piece(size, |e, at, n| {
+                let (from, none) = (e.add(start, at), e.int(0));
+                e.read_piece(slot, from, n, none);
+                e.store(record, offset_of!(Code, piece_at) as u32, 4, at);
+                let fixed = e.int(offset_of!(Code, table) as u64);
+                let n = e.at_most(n, PIECE);
+                let lost = e.send_raw(record, e.add(fixed, n));
+                e.if_(lost, |e| e.ret(Some(unknown)));
+            });
+            let (map, key, value) = (e.python_codes(), e.offset(walk, at!(key)), e.offset(record, offset_of!(Code, id) as u32));
+            e.update(map, key, value);
+            id
+        })
+    }
+
+    /// Has `body` done for each piece of a line table of so many bytes, given where it starts and how long it is; once if the
+    /// table is empty.
+    fn each_piece(&mut self, size: IntValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>, IntValue<'c>)) {
+        self.count(PIECES, |e, i| {
+            let at = e.mul(i, e.int(PIECE));
+            let n = e.at_most(e.sub(size, at), PIECE);
+            // the verifier is not to follow what it may be
+            let n = e.forget(n);
+            body(e, at, n);
+            let over = e.cmp(Cmp::Uge, e.add(at, e.int(PIECE)), size);
+            e.if_(over, |e| e.break_());
+        });
+    }
+
+    /// Reads a piece of a line table into the record, zeros where it cannot be read, and gives its hash.
+    fn read_piece(&mut self, slot: IntValue<'c>, from: IntValue<'c>, size: IntValue<'c>, hash: IntValue<'c>) -> IntValue<'c> {
+        self.by_itself("python_piece", &[slot, from, size, hash], |e, args| {
+            let &[slot, from, size, before] = args else { bug!("it gets four numbers") };
+            let walk = e.walk(slot);
+            let to = e.offset(walk, at!(record) + offset_of!(Code, table) as u32);
+            let (all, nowhere) = (e.int(PIECE), e.int(0));
+            e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), nowhere.into()]);
+            let size = e.at_most(size, PIECE);
+            e.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
+            let hash = e.scalar_home();
+            e.store(hash, 0, 8, before);
+            e.count(PIECE / 8, |e, i| {
+                let word = e.load(e.offset_by(to, e.mul(i, e.int(8))), 0, U64);
+                let mixed = e.mix(e.load(hash, 0, U64), word);
+                e.store(hash, 0, 8, mixed);
+            });
+            e.load(hash, 0, U64)
+        })
+    }
+
+    /// Copies the characters of a string, as wide as they are, to the record.
+    fn text_of_python(
+        &mut self,
+        (walk, record): (PointerValue<'c>, PointerValue<'c>),
+        (addr, length): (IntValue<'c>, IntValue<'c>),
+        (to, cap): (u32, u64),
+        head: u32,
+        unknown: IntValue<'c>,
+    ) {
+        let state = self.word_at(walk, addr, layout!(text_state));
+        let width = self.and(self.shr(state, self.int(2), false), self.int(7));
+        let compact = self.and(self.shr(state, self.int(5), false), self.int(1));
+        let ascii = self.and(self.shr(state, self.int(6), false), self.int(1));
+        let odd = self.or(self.cmp(Cmp::Eq, compact, self.int(0)), self.cmp(Cmp::Ugt, width, self.int(4)));
+        self.if_(odd, |e| e.ret(Some(unknown)));
+        let (plain, other) = (self.load(walk, layout!(text_ascii), U32), self.load(walk, layout!(text_compact), U32));
+        let from = self.add(addr, self.select(ascii, plain, other));
+        let length = self.at_most(length, cap + 1);
+        let wanted = self.mul(length, width);
+        let bytes = self.at_most(wanted, cap);
+        let at = self.offset(record, to);
+        let r = self.call(Helper::ProbeReadUser, &[at.into(), bytes.into(), from.into()]);
+        let failed = self.cmp(Cmp::Ne, r, self.int(0));
+        self.if_(failed, |e| e.ret(Some(unknown)));
+        self.store(record, head, 4, bytes);
+        let cut = self.cmp(Cmp::Ugt, wanted, self.int(cap));
+        let shape = self.or(width, self.shl(cut, self.int(8)));
+        self.store(record, head + 4, 4, shape);
+    }
+
+    // --- the state of a walk ------------------------------------------------------------------------------------
+
+    /// Has `body` look at what is known of the interpreter of a process, if there is one.
+    fn with_python_process(&mut self, tgid: IntValue<'c>, body: impl FnOnce(&mut Self, PointerValue<'c>)) {
+        let (map, key) = (self.python_processes(), self.entry_alloca());
+        self.store(key, 0, 4, tgid);
+        let home = self.scalar_home();
+        let found = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        self.keep_ptr(home, found);
+        if let Some(id) = self.id_of_there() {
+            let none = self.cmp(Cmp::Eq, self.addr(found), self.int(0));
+            self.if_(none, |e| {
+                e.store(key, 0, 4, id);
+                let found = e.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+                e.keep_ptr(home, found);
+            });
+        }
+        let found = self.kept_ptr(home);
+        let some = self.not_null(found);
+        self.if_(some, |e| body(e, found));
+    }
+
+    /// The element of a slot; the function returns 0 without one, which never happens.
+    fn walk(&mut self, slot: IntValue<'c>) -> PointerValue<'c> {
+        let key = self.entry_alloca();
+        self.store(key, 0, 4, slot);
+        let map = self.python_state();
+        let walk = self.lookup(map, key);
+        let none = self.cmp(Cmp::Eq, self.addr(walk), self.int(0));
+        self.if_(none, |e| {
+            let zero = e.int(0);
+            e.ret(Some(zero));
+        });
+        walk
+    }
+
+    fn first(&self, args: &[IntValue<'c>]) -> IntValue<'c> {
+        match args.first() {
+            Some(v) => *v,
+            None => bug!("it gets a slot"),
+        }
+    }
+
+    fn end_walk(&mut self, walk: PointerValue<'c>, reason: Reason) {
+        let reason = self.int(reason as u64);
+        self.store(walk, at!(reason), 8, reason);
+    }
+
+    /// The two words of a frame.
+    fn frame_at(&mut self, walk: PointerValue<'c>, index: IntValue<'c>) -> PointerValue<'c> {
+        let index = self.and(self.opaque(index), self.int(1023));
+        let frames = self.offset(walk, at!(frames));
+        self.offset_by(frames, self.mul(index, self.int(16)))
+    }
+
+    fn store_frame(&mut self, walk: PointerValue<'c>, index: IntValue<'c>, id: IntValue<'c>, offset: IntValue<'c>) {
+        let at = self.frame_at(walk, index);
+        self.store(at, 0, 8, id);
+        // a stack ends at the first zero
+        let offset = self.or(self.and(offset, self.int(u32::MAX.into())), self.int(1 << 32));
+        self.store(at, 8, 8, offset);
+    }
+
+    /// 1 if the memory of the process cannot be read.
+    fn read_user(&mut self, to: PointerValue<'c>, size: u64, from: IntValue<'c>) -> IntValue<'c> {
+        let size = self.int(size);
+        let r = self.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
+        self.cmp(Cmp::Ne, r, self.int(0))
+    }
+
+    /// A word of the process's memory; without one, the function returns 1 and the walk is over.
+    fn word(&mut self, walk: PointerValue<'c>, from: IntValue<'c>) -> IntValue<'c> {
+        let to = self.offset(walk, at!(word));
+        let failed = self.read_user(to, 8, from);
+        self.if_(failed, |e| {
+            e.end_walk(walk, Reason::Unreadable);
+            let over = e.int(1);
+            e.ret(Some(over));
+        });
+        self.load(to, 0, U64)
+    }
+
+    /// The same at a member of what is at an address.
+    fn word_at(&mut self, walk: PointerValue<'c>, of: IntValue<'c>, member: u32) -> IntValue<'c> {
+        let from = self.add(of, self.load(walk, member, U32));
+        self.word(walk, from)
+    }
+
+    /// Reads the start of a structure, as many bytes as a member of the layout says.
+    fn member_bytes(&mut self, walk: PointerValue<'c>, (to, most): (u32, usize), size: u32, from: IntValue<'c>) {
+        let size = self.load(walk, size, U32);
+        let size = self.at_most(size, most as u64);
+        let to = self.offset(walk, to);
+        let r = self.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
+        let failed = self.cmp(Cmp::Ne, r, self.int(0));
+        self.if_(failed, |e| {
+            e.end_walk(walk, Reason::Unreadable);
+            let over = e.int(1);
+            e.ret(Some(over));
+        });
+    }
+
+    /// A member of the frame that was read.
+    fn frame_word(&mut self, walk: PointerValue<'c>, member: u32, int: Int) -> IntValue<'c> {
+        self.read_member(walk, (at!(frame_bytes), FRAME), member, int)
+    }
+
+    /// A member of the code object that was read.
+    fn code_word(&mut self, walk: PointerValue<'c>, member: u32, int: Int) -> IntValue<'c> {
+        self.read_member(walk, (at!(code_bytes), CODE), member, int)
+    }
+
+    fn read_member(&mut self, walk: PointerValue<'c>, (from, size): (u32, usize), member: u32, int: Int) -> IntValue<'c> {
+        let offset = self.opaque(self.load(walk, member, U32));
+        let offset = self.and(offset, self.int(size as u64 - 1));
+        let bytes = self.offset(walk, from);
+        let at = self.offset_by(bytes, offset);
+        self.load(at, 0, int)
+    }
+
+    /// Calls a function of numbers that the verifier checks once, by itself, and gives the number that it returns. `body`
+    /// makes it at its first call.
+    fn by_itself(
+        &mut self,
+        name: &str,
+        args: &[IntValue<'c>],
+        body: impl FnOnce(&mut Self, &[IntValue<'c>]) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let mut inner = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
+                let params = inner.fun.function.get_params();
+                let numbers: Vec<IntValue<'c>> =
+                    params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
+                let value = body(&mut inner, &numbers);
+                let Finished { function, .. } = inner.end_inner(value, false);
+                function
+            }
+        };
+        self.call_function(function, &args.iter().map(|n| (*n).into()).collect::<Vec<_>>())
+    }
+}

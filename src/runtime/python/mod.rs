@@ -1,0 +1,155 @@
+//! Finds Python interpreters: keeps the map by which programs find that of a process (`emit/python.rs`).
+//!
+//! At the start, the mappings of all processes are read. From then on, the kernel's records of mappings tell of new ones: a
+//! thread is woken by each executable mapping (Python maps its library some 10 ms before it runs the first line). The programs
+//! themselves see to children, which have their parents' interpreter, and to processes that end.
+//!
+//! A file counts if its name contains `python` and it exports `_PyRuntime`: an executable, or a shared library in any process.
+
+mod codes;
+mod lines;
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::load::{Loaded, MapFd};
+use super::mmap_events::{Event, Recorder};
+use super::poll::{eventfd, readable, tell, wait};
+use super::proc_maps::Line;
+use crate::codegen::artifact::{OF_NAMESPACE, Process};
+use crate::system::binary::python::{self, Python, Unsupported};
+
+pub(super) use codes::{frame, is_code, keep};
+
+/// Looks for new interpreters until it is dropped.
+pub(super) struct Processes {
+    thread: Option<(JoinHandle<()>, OwnedFd)>,
+}
+
+/// The thread is woken by the kernel; this is for nothing but a wake-up that got lost.
+const LONGEST: Duration = Duration::from_secs(1);
+
+impl Processes {
+    /// Fills the map with the processes there are (those of `pid`, if it is given), and starts the thread. None if no program
+    /// asks for Python frames. `in_namespace`: processes are known by their numbers in rbt's pid namespace.
+    pub fn follow(loaded: &Loaded, pid: Option<u32>, in_namespace: bool) -> Option<Self> {
+        let map = loaded.pythons?;
+        // before the search, so that nothing is missed between the two
+        let recorder = Recorder::open_prompt().ok();
+        let mut finder = Finder { map, of_namespace: if in_namespace { OF_NAMESPACE } else { 0 }, files: HashMap::new() };
+        match pid {
+            Some(pid) => finder.search(pid),
+            None => finder.search_all(),
+        }
+        Some(Self { thread: recorder.and_then(|recorder| watch(finder, recorder)) })
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        if let Some((thread, stop)) = self.thread.take() {
+            tell(&stop);
+            // a thread that panicked has nothing more to say
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(mut finder: Finder, mut recorder: Recorder) -> Option<(JoinHandle<()>, OwnedFd)> {
+    let stop = eventfd().ok()?;
+    let told = stop.try_clone().ok()?;
+    let take = move || {
+        // Linux takes "this process" as this thread
+        let _ = rustix::process::setpriority_process(None, -20);
+        let mut fds = vec![told.as_raw_fd()];
+        fds.extend(recorder.fds());
+        while !readable(&told) {
+            wait(&fds, LONGEST);
+            for event in recorder.drain() {
+                match event {
+                    Event::Mapped { pid, start, offset, path, .. } => finder.mapped(pid, start, offset, &path),
+                    Event::Lost { .. } => finder.search_all(),
+                    Event::Forked { .. } | Event::Exited { .. } => {}
+                }
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("rbt-python".into()).stack_size(256 << 10).spawn(take).ok()?;
+    Some((thread, stop))
+}
+
+/// Finds the interpreter of a process.
+struct Finder {
+    map: MapFd,
+    /// What is added to the number of a process.
+    of_namespace: u32,
+    /// By device, inode and time of change. None: no interpreter.
+    files: HashMap<(u64, u64, i64), Option<Arc<Python>>>,
+}
+
+impl Finder {
+    fn search_all(&mut self) {
+        let Ok(entries) = fs::read_dir("/proc") else { return };
+        for pid in entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
+            self.search(pid);
+        }
+    }
+
+    fn search(&mut self, pid: u32) {
+        let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return };
+        for line in maps.split(|b| *b == b'\n').filter_map(Line::parse).filter(|line| line.executable) {
+            if let Some((path, _)) = line.file().filter(|(path, _)| python::is_likely(path)) {
+                let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end));
+                self.found(pid, line.start, line.offset, &path, &[by_mapping, within(pid, &path)]);
+            }
+        }
+    }
+
+    /// A process has mapped part of a file.
+    fn mapped(&mut self, pid: u32, start: u64, offset: u64, path: &Path) {
+        if python::is_likely(path) {
+            self.found(pid, start, offset, path, &[within(pid, path)]);
+        }
+    }
+
+    /// `ways`: paths that may lead to the file.
+    fn found(&mut self, pid: u32, start: u64, offset: u64, name: &Path, ways: &[PathBuf]) {
+        let Some(python) = ways.iter().find_map(|way| self.interpreter(way, name)) else { return };
+        let Some(bias) = python.bias(start, offset) else { return };
+        let layout = python.layout.unwrap_or_else(|why| python::Layout {
+            minor: if let Unsupported::Version(minor) = why { minor } else { 0 },
+            ..Default::default()
+        });
+        let at = |addr: u64| if python.layout.is_ok() { addr.wrapping_add(bias) } else { 0 };
+        let process = Process { runtime: at(python.runtime), code_type: at(python.code_type), layout };
+        // a process that has ended meanwhile leaves its entry to one of the same number
+        set(self.map, pid | self.of_namespace, &process);
+    }
+
+    fn interpreter(&mut self, way: &Path, name: &Path) -> Option<Arc<Python>> {
+        let meta = fs::metadata(way).ok()?;
+        let key = (meta.dev(), meta.ino(), meta.mtime());
+        self.files.entry(key).or_insert_with(|| python::of_file(way, name).map(Arc::new)).clone()
+    }
+}
+
+/// A path as a process sees it, whatever its root is.
+fn within(pid: u32, path: &Path) -> PathBuf {
+    let mut full = PathBuf::from(format!("/proc/{pid}/root"));
+    full.extend(path.components().filter(|c| *c != std::path::Component::RootDir));
+    full
+}
+
+#[allow(unsafe_code)] // bpf(2)
+fn set(map: MapFd, key: u32, process: &Process) {
+    if map.value_size == size_of::<Process>() {
+        // SAFETY: the key and the value are of the map's sizes
+        unsafe { libbpf_sys::bpf_map_update_elem(map.fd, (&raw const key).cast(), std::ptr::from_ref(process).cast(), 0) };
+    }
+}
