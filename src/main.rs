@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+/// The C library calls it before `main`.
+#[used]
+#[allow(unsafe_code)] // the section's contents are called
+#[unsafe(link_section = ".init_array")]
+static GUARD: extern "C" fn() = rbt::streams::guard_stdout;
+
 fn main() -> ExitCode {
     ExitCode::from(rbt::driver::main(std::env::args_os()))
 }

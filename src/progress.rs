@@ -39,7 +39,7 @@ struct State {
 
 impl Progress {
     /// On standard error, if it is a terminal.
-    pub fn new() -> Self {
+    pub fn on_stderr() -> Self {
         Self::on(Box::new(io::stderr()), io::stderr().is_terminal(), PATIENCE)
     }
 

@@ -1,11 +1,38 @@
 //! Output of the command other than that of a script: reports on standard error, texts on standard output, files.
 
 use std::io::{self, Write};
+use std::os::fd::IntoRawFd;
 use std::path::Path;
 
 use crate::diag;
 use crate::failure::{Failure, reason};
 use crate::terminal::{self, paint};
+
+/// Keeps a closed standard output apart from an open one. Rust's own start opens /dev/null in place of a closed descriptor, so
+/// that nothing of what is written there arrives and nobody says so. Called before that, this opens it for reading only: then
+/// each write fails as it does in other programs, with `EBADF`.
+pub extern "C" fn guard_stdout() {
+    while matches!(rustix::io::fcntl_getfd(rustix::stdio::stdout()), Err(rustix::io::Errno::BADF)) {
+        // the lowest free number, which is that of standard input if that is closed as well
+        match rustix::fs::open(c"/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()) {
+            Ok(null) => drop(null.into_raw_fd()),
+            Err(_) => break,
+        }
+    }
+}
+
+/// Standard output without a buffer. That of Rust's library hides `EBADF`.
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::write(rustix::stdio::stdout(), bytes))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// To standard error; where that is closed, nobody listens.
 pub fn to_stderr(text: &str) {
@@ -28,7 +55,7 @@ pub fn report(failure: &Failure, color: bool) {
 
 /// To standard output, whose reader may have gone.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u8, Failure> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(Stdout);
     match write(&mut out).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(not_written("standard output", &e)),
         _ => Ok(0),
@@ -37,7 +64,7 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
 
 /// Writes what `-d` shows of a stage to standard output.
 pub fn dump(stage: &str, text: &str) -> Result<(), Failure> {
-    let written = writeln!(io::stdout().lock(), "; {stage}\n{}\n", diag::plain_lines(text.trim_end()));
+    let written = writeln!(Stdout, "; {stage}\n{}\n", diag::plain_lines(text.trim_end()));
     written.map_err(|e| not_written("standard output", &e))
 }
 
@@ -58,6 +85,8 @@ pub fn not_written(place: &str, e: &io::Error) -> Failure {
         failure.help("name a file in it")
     } else if is(&[io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]) {
         failure.help("choose another file, or check the permissions")
+    } else if e.raw_os_error() == Some(libc::EBADF) {
+        failure.help("it is closed: redirect it to a file, or to /dev/null if nobody shall see it")
     } else {
         failure
     }

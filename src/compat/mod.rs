@@ -20,7 +20,6 @@ mod uses;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +28,7 @@ use crate::cli::check::Check;
 use crate::failure::{Failure, without_os_error};
 use crate::frontend::require::require_privileges;
 use crate::progress::Progress;
-use crate::streams::write_file;
+use crate::streams::{to_stdout, write_file};
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, State, Style, USAGE};
 
 use config::Config;
@@ -51,7 +50,7 @@ pub fn check(asked: &Check) -> Result<u8, Failure> {
     if let Some(binary) = asked.binaries.iter().find(|b| !b.is_file()) {
         return absent("--binary", binary, "name a program or a library");
     }
-    let progress = Progress::new();
+    let progress = Progress::on_stderr();
     let subjects = subjects::subjects(&asked.scripts, &progress).map_err(|f| f.status(USAGE))?;
     let kernels = kernels::kernels(asked, &config).map_err(|f| f.status(USAGE))?;
     if asked.load {
@@ -239,7 +238,5 @@ fn tell(report: &Report, asked: &Check, began: i128) -> Result<(), Failure> {
             out = (text.render)(report, &style);
         }
     }
-    // a reader that has gone has read enough
-    let _ = std::io::stdout().lock().write_all(out.as_bytes());
-    Ok(())
+    to_stdout(|to| to.write_all(out.as_bytes())).map(|_| ()).map_err(|f| f.status(ENVIRONMENT))
 }

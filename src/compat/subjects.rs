@@ -140,14 +140,14 @@ mod tests {
         std::os::unix::fs::symlink("..", dir.join("sub/loop")).unwrap();
         let at = |word: &str| OsString::from(dir.join(word));
         let names = |words: &[OsString]| -> Vec<String> {
-            let all = subjects(words, &Progress::new()).unwrap();
+            let all = subjects(words, &Progress::on_stderr()).unwrap();
             all.iter().map(|s| s.name.replace(&format!("{}/", dir.display()), "")).collect()
         };
         assert_eq!(names(&[dir.clone().into(), at("a.bt"), "opensnoop".into()]), ["a.bt", "b.bt", "sub/c.bt", "opensnoop"]);
         assert_eq!(names(&[at("**/*.bt")]), ["a.bt", "b.bt", "sub/c.bt"]);
         assert_eq!(names(&[at("?.bt"), at("none.bt"), at("notes")]), ["a.bt", "b.bt", "none.bt", "notes"]);
-        assert!(subjects(&[at("empty")], &Progress::new()).unwrap_err().message.contains("no scripts below"));
-        assert!(subjects(&[at("*.c")], &Progress::new()).unwrap_err().message.contains("no file matches"));
+        assert!(subjects(&[at("empty")], &Progress::on_stderr()).unwrap_err().message.contains("no scripts below"));
+        assert!(subjects(&[at("*.c")], &Progress::on_stderr()).unwrap_err().message.contains("no file matches"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use crate::frontend::{Checked, Frontend};
 use crate::input;
 use crate::runtime::{OnEnd, child};
 use crate::settings::MissingProbes;
-use crate::streams::{not_written, report, to_stderr};
+use crate::streams::{Stdout, not_written, report, to_stderr};
 use crate::syntax::{self, ast};
 use crate::value::Last;
 use crate::verdict::{self, ENVIRONMENT, Outcome, Report, SourceLocation, Style, USAGE};
@@ -202,7 +202,7 @@ impl Budget {
         }
         let fenced = self.reports.iter().filter_map(|to| Some((to.file.is_some(), to.format.fence?))).min_by_key(|(apart, _)| *apart);
         self.fence = match fenced {
-            Some((false, make)) => Some(Fence::begin(make, Box::new(io::stdout())).map_err(|e| not_written("standard output", &e))?),
+            Some((false, make)) => Some(Fence::begin(make, Box::new(Stdout)).map_err(|e| not_written("standard output", &e))?),
             // another program may read the output; the runner reads both
             Some((true, make)) if !io::stderr().is_terminal() => Fence::begin(make, Box::new(io::stderr())).ok(),
             Some((true, _)) | None => None,
@@ -259,8 +259,7 @@ impl Budget {
                 None => {
                     let color = run.color && io::stdout().is_terminal();
                     let text = (to.format.render)(&report, &Style { color, ..style.clone() });
-                    let mut out = io::stdout().lock();
-                    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+                    Stdout.write_all(text.as_bytes())
                 }
             };
             if let Err(e) = written {

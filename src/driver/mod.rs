@@ -24,7 +24,7 @@ use crate::repl;
 use crate::runtime;
 use crate::sema;
 use crate::settings::Settings;
-use crate::streams::{dump, report, to_stderr, to_stdout, write_file};
+use crate::streams::{Stdout, dump, report, to_stderr, to_stdout, write_file};
 use crate::system::TargetInfo;
 use crate::system::machine::live::Live;
 use crate::terminal::{self, paint};
@@ -201,7 +201,7 @@ fn list(what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
 }
 
 fn list_of(sys: &dyn TargetInfo, what: Listed, verbose: bool, run: &Run) -> Result<u8, Failure> {
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = io::BufWriter::with_capacity(1 << 16, Stdout);
     let mut settings = run.settings.clone();
     from_environment(&mut settings)?;
     match what {

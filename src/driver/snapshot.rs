@@ -15,7 +15,7 @@ use crate::frontend::{check, configure, from_environment, import};
 use crate::probes::Env;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::streams::{not_written, report, to_stderr, to_stdout};
+use crate::streams::{Stdout, not_written, report, to_stderr, to_stdout};
 use crate::syntax::{self, ast};
 use crate::system::snapshot::{self, Contents, Snapshot, capture};
 use crate::system::{Missing, TargetInfo, kernel_files};
@@ -58,7 +58,7 @@ fn make(from: &Origin, scripts: &[Program], to: Option<&Path>, quiet: bool, colo
         let failure = not_written(&path.display().to_string(), &io::Error::from_raw_os_error(libc::ENOENT));
         return Err(failure.status(NOT_DONE));
     }
-    let progress = Progress::new();
+    let progress = Progress::on_stderr();
     let mut reading = |what: &str| progress.at(&format!("reading {what}"));
     let mut contents = match from {
         Origin::Snapshot(file) => open(file)?.contents().map_err(failure)?,
@@ -146,8 +146,7 @@ fn write(contents: &Contents, to: Option<&Path>, quiet: bool, color: bool, progr
             let failure = Failure::new("a snapshot is binary and cannot go to a terminal").code("not-written").status(NOT_DONE);
             return Err(failure.help("redirect it to a file: `rbt snapshot -o - > k.rbts`"));
         }
-        let mut out = io::stdout().lock();
-        out.write_all(&bytes).and_then(|()| out.flush()).map_err(|e| not_written("standard output", &e).status(NOT_DONE))?;
+        Stdout.write_all(&bytes).map_err(|e| not_written("standard output", &e).status(NOT_DONE))?;
     } else {
         place(&path, &bytes).map_err(|failure| failure.status(NOT_DONE))?;
     }

@@ -60,6 +60,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          declares as numbers.",
     ),
     (
+        "structures of binaries",
+        "rbt finds members of anonymous structures and unions, and prints structures within structures whole. bpftrace does so \
+         for the kernel's types; in those of a binary it rejects such members, and prints inner structures as {}.",
+    ),
+    (
         "floating-point numbers",
         "rbt prints and stores members of type float and double, and casts them to integers. bpftrace prints them as null in a \
          structure, and rejects them otherwise.",
@@ -116,6 +121,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "At the tracepoint of a system call, rbt's kernel stacks start at the function that the tracepoint is in. In bpftrace, \
          the kernel decides: some kernels add a function of perf (perf_syscall_enter), and others yield an empty stack.",
     ),
+    ("assert()", "A failed assertion names its place in the script only. bpftrace names the place in its library first."),
     ("dw_ustack", "rbt rejects it, because it unwinds user stacks by frame pointers only."),
     ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),
     (
@@ -141,7 +147,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          digits before an exponent (12e3), macros that use the script's maps, aggregations in maps declared as hash or lruhash, \
          ctx as a key of a map, constant expressions as sizes of maps, %f, %T and %B in printf(), which also takes more than \
          127 arguments, and constants of the kernel's interface without a header (SIGKILL, O_CREAT, AF_INET, EPERM, \
-         TASK_RUNNING). In C parts, it accepts typedefs, the language's own integer types, #define with parameters whose text \
+         TASK_RUNNING), and print(args) of a tracepoint. In C parts, it accepts typedefs, the language's own integer types, #define with parameters whose text \
          is an expression, and headers that are not installed, unless the script uses a name that only they define.",
     ),
 ];

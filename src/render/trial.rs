@@ -15,7 +15,7 @@ const NUMBERS: usize = 15;
 pub fn text(trial: &Trial, to: &mut Vec<u8>) {
     let mut say = |text: String| to.extend_from_slice(text.as_bytes());
     match trial {
-        Trial::Tests { tests } => say(format!("{} Running {}.\n", tag(OK, "=========="), count(*tests))),
+        Trial::Tests { tests } => say(format!("{} Running {tests} tests.\n", tag(OK, "=========="))),
         Trial::Started { name } => say(format!("{} {name}\n", tag(OK, " RUN      "))),
         Trial::Tested { name, passed, took, output } => {
             if !passed {

@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::streams::Stdout;
+
 /// Bytes that may wait to be shown.
 const MOST: usize = 1 << 20;
 
@@ -135,8 +137,7 @@ impl Printer {
 
 /// To standard output. False where its reader has gone.
 pub fn plainly(text: &[u8]) -> bool {
-    let mut out = io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).is_ok()
+    Stdout.write_all(text).is_ok()
 }
 
 /// An entry's output: a line that is not whole yet is held back until it is, or the entry ends.
