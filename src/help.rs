@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::probes::{ContextFeatures, KINDS};
 use crate::scripts::{self, ELSEWHERE, Header, SCRIPTS, SUBJECTS};
 use crate::settings::{ENV_ONLY, SETTINGS};
+use crate::syntax::KEYWORDS;
 use crate::system::machine::constants::{self, Constant};
 use crate::types::Type;
 use crate::verbs::{OPTIONS, VERBS};
@@ -92,6 +93,10 @@ pub fn entries() -> Vec<Entry> {
     all.extend(builtins::all().map(|row| {
         let what = if row.params.is_empty() && !row.example.contains(&format!("{}(", row.name)) { "variable" } else { "function" };
         Entry::new(vec![row.name.into()], what, first_sentence(row.doc), || of_builtin(row))
+    }));
+    all.extend(KEYWORDS.iter().map(|k| {
+        let text = || format!("{}\n\n{}\n\n  {}\n", k.form, k.doc, k.example);
+        Entry::new(k.names().map(str::to_owned).collect(), "keyword", first_sentence(k.doc), text)
     }));
     all.extend(FUNCTIONS.iter().map(|f| {
         let text = || format!("{}\n\n{}\n\n  --expect '{}'\n", f.form, f.doc, f.example);
@@ -215,14 +220,31 @@ fn param(p: &Param) -> String {
     if p.rest { format!("{name}...") } else { name }
 }
 
-/// The help texts of all entries with this name, or else a list of the entries with similar names or a text that mentions it. `others`
-/// are additional words that a suggestion may name.
+/// The help texts of all entries with this name, or else a list of the entries with similar names or a text that mentions it.
 ///
 /// # Errors
 /// No entry matches.
-pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
+pub fn about(word: &str) -> Result<String, Failure> {
+    among(word, entries(), &[])
+}
+
+/// The same at the prompt: the language comes first, because commands cannot be run there. `others` are additional words that a
+/// suggestion may name.
+///
+/// # Errors
+/// No entry matches.
+pub fn about_at_prompt(word: &str, others: &[&str]) -> Result<String, Failure> {
+    let mut all = entries();
+    // in their order otherwise
+    all.sort_by_key(|e| !LANGUAGE.contains(&e.what));
+    among(word, all, others)
+}
+
+/// What a program consists of.
+const LANGUAGE: [&str; 5] = ["keyword", "function", "variable", "probe", "setting"];
+
+fn among(word: &str, all: Vec<Entry>, others: &[&str]) -> Result<String, Failure> {
     let word = word.trim();
-    let all = entries();
     let mut exact: Vec<&Entry> = all.iter().filter(|e| e.is_called(word)).collect();
     if exact.is_empty() {
         exact.extend(all.iter().filter(|e| e.is_called_like(word)));
@@ -242,7 +264,9 @@ pub fn about(word: &str, others: &[&str]) -> Result<String, Failure> {
     if !exact.is_empty() {
         return Ok(texts(&exact, &bare, &like));
     }
-    let near = nearest(word, all.iter().flat_map(|e| e.names.iter().map(String::as_str)).chain(others.iter().copied()));
+    let names = all.iter().flat_map(|e| e.names.iter().map(String::as_str)).chain(others.iter().copied());
+    // an option is no likely meaning of a word without dashes
+    let near = nearest(word, names.filter(|name| word.starts_with('-') || !name.starts_with('-')));
     if like.is_empty() {
         let failure = Failure::new(format!("there is no help for `{word}`")).code("unknown-word");
         return Err(match near {
@@ -315,7 +339,7 @@ Probes:
   rbt info                              show what this machine supports
 
 Help:
-  rbt help WORD                         explain a probe, builtin, setting, option, verb, tool or code:
+  rbt help WORD                         explain a probe, builtin, keyword, setting, option, verb, tool or code:
                                         rbt help hist, rbt help uprobe, rbt help max_strlen, rbt help --pid
   rbt help TEXT                         list what mentions a text: rbt help histogram
 
@@ -334,7 +358,7 @@ mod tests {
         for e in entries() {
             assert!(!e.names.is_empty() && !e.line.is_empty(), "{:?}", e.names);
             for name in &e.names {
-                let text = about(name, &[]).unwrap_or_else(|f| panic!("{name}: {f:?}"));
+                let text = about(name).unwrap_or_else(|f| panic!("{name}: {f:?}"));
                 assert!(text.contains(e.text().trim_end()), "{name}: {text}");
             }
         }
@@ -342,9 +366,12 @@ mod tests {
 
     #[test]
     fn words_are_found() {
-        let found = |word: &str| about(word, &[]).unwrap();
+        let found = |word: &str| about(word).unwrap();
         assert!(found("strftime").lines().next().is_some_and(|l| l.contains("strftime(")));
         assert!(found("count").contains("--- verb count") && found("count").contains("--- function count"));
+        let at_prompt = about_at_prompt("count", &[]).unwrap();
+        assert!(at_prompt.starts_with("--- function count") && at_prompt.contains("--- verb count"), "{at_prompt}");
+        assert!(found("while").contains("Loops until") && found("$1").contains("argument of the script"));
         assert!(found("u").starts_with("uprobe:"));
         assert!(found("RBT_MAX_STRLEN").starts_with("max_strlen:"));
         assert!(found("--pid").contains("-p PID, --pid PID") && found("-p").contains("--pid PID"));
@@ -357,12 +384,12 @@ mod tests {
 
     #[test]
     fn unknown_words_are_told() {
-        let failure = about("strftiem", &[]).unwrap_err();
+        let failure = about("strftiem").unwrap_err();
         assert_eq!(failure.help.as_deref(), Some("did you mean `strftime`?"));
-        assert_eq!(about("reste", &["reset"]).unwrap_err().help.as_deref(), Some("did you mean `reset`?"));
-        assert!(about("qqqqqqqq", &[]).unwrap_err().help.unwrap().contains("rbt help"));
+        assert_eq!(about_at_prompt("reste", &["reset"]).unwrap_err().help.as_deref(), Some("did you mean `reset`?"));
+        assert!(about("qqqqqqqq").unwrap_err().help.unwrap().contains("rbt help"));
         for word in ["", " ", "--", "$", "é\0"] {
-            assert!(about(word, &[]).is_err(), "{word:?}");
+            assert!(about(word).is_err(), "{word:?}");
         }
     }
 

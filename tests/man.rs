@@ -39,7 +39,7 @@ const PAGES: &[(&str, &[&str])] = &[
             "codes",
         ],
     ),
-    ("rbt-language.7", &["probes", "builtins", "differences"]),
+    ("rbt-language.7", &["keywords", "probes", "builtins", "differences"]),
     ("rbt-one-liners.7", &["one-liners"]),
 ];
 
@@ -131,6 +131,7 @@ fn section(name: &str) -> String {
         "codes" => codes::all().filter(|c| verdict::rule(c.name).is_none()).map(|c| item(c.name, &[rule(c)], "")).collect(),
         "snapshot" => options(&subcommand("snapshot")),
         "probes" => KINDS.iter().map(|k| item(k.usage(), &[k.doc().into()], k.example())).collect(),
+        "keywords" => syntax::KEYWORDS.iter().map(|k| item(k.form, &[k.doc.into()], k.example)).collect(),
         "builtins" => builtins(),
         "settings" => SETTINGS.iter().map(setting).collect(),
         "environment" => ENV_ONLY.iter().map(|(n, doc)| item(&format!("RBT_{}", n.to_uppercase()), &[format!("{doc}.")], "")).collect(),

@@ -14,7 +14,8 @@ fn main() -> ExitCode {
     args.test_threads.get_or_insert(2);
     let builtins = rbt::builtins::all().map(|b| (format!("builtin::{}", b.name), b.example));
     let kinds = rbt::probes::KINDS.iter().map(|k| (format!("kind::{}", k.names().first().unwrap_or(&"?")), k.example()));
-    let rows = builtins.chain(kinds).map(|(name, example)| Trial::ignorable_test(name, move || attach(example)));
+    let keywords = rbt::syntax::KEYWORDS.iter().map(|k| (format!("keyword::{}", k.name), k.example));
+    let rows = builtins.chain(kinds).chain(keywords).map(|(name, example)| Trial::ignorable_test(name, move || attach(example)));
     let codes = rbt::diag::codes::all()
         .filter_map(|c| Some((c.name, c.example?)))
         .map(|(name, example)| Trial::ignorable_test(format!("code::{name}"), move || reported(name, example)));
@@ -74,8 +75,9 @@ fn attach(example: &str) -> Result<Completion, Failed> {
         "this kernel is locked down",
     ];
     let unable = unable.iter().any(|t| said.contains(t));
-    // one builtin is for looking into programs, and says so
-    let fine = said.is_empty() || said.starts_with("warning[debugging]") && !said.contains("\nerror");
+    // one builtin is for looking into programs, and says so; one loop has a successor
+    let expected = ["warning[debugging]", "warning[deprecated]"].iter().any(|warning| said.starts_with(warning));
+    let fine = said.is_empty() || expected && said.matches("warning[").count() == 1 && !said.contains("\nerror");
     if unable || (out.status.success() && fine) {
         return Ok(Completion::Completed);
     }

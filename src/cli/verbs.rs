@@ -34,9 +34,12 @@ pub fn command(verb: &'static Verb) -> clap::Command {
         .about(format!("{}.\n\n{}", verb.doc, verb.more))
         .override_usage(verb.usage())
         .disable_version_flag(true)
+        .disable_help_flag(true)
         .args_override_self(true)
         .arg(Arg::new(WORDS).value_name(verb.takes).num_args(0..).hide(true))
         .args(own)
+        // both forms show the same, of which clap knows nothing
+        .arg(Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print help"))
         .args(passed)
         .after_help(verb.after_help())
 }

@@ -83,7 +83,7 @@ fn explain(words: &[String]) -> Result<String, Failure> {
     match words {
         [] => Ok(help::overview()),
         [option] if option == "-h" || option == "--help" => Ok(help::overview()),
-        words => help::about(&words.join(" "), &[]),
+        words => help::about(&words.join(" ")),
     }
 }
 

@@ -215,7 +215,7 @@ fn help(prompt: &mut Prompt, word: &str) -> Result<Next, Failure> {
         text.push_str("\nTab completes, Ctrl-R searches the history, and Ctrl-D or two Ctrl-C leave the prompt.\n");
     } else {
         let commands: Vec<&str> = TABLE.iter().map(|c| c.name).collect();
-        text = crate::help::about(word, &commands)?;
+        text = crate::help::about_at_prompt(word, &commands)?;
     }
     prompt.say(&text);
     Ok(Next::Go)

@@ -24,7 +24,7 @@ use crate::frontend::entry::Text;
 use crate::list;
 use crate::probes::{self, ContextFeatures, Env, KINDS, ProbeKind};
 use crate::settings::Settings;
-use crate::syntax;
+use crate::syntax::{self, Keyword};
 use crate::system::{TargetInfo, TypeName, machine::constants};
 use crate::terminal::{self, paint};
 use crate::types::Type;
@@ -278,7 +278,8 @@ fn files(path: &str, after: &str) -> Vec<String> {
 fn words(typed: &str) -> Vec<String> {
     let capital = typed.starts_with(|c: char| c.is_ascii_uppercase());
     let constants = constants::all().map(|c| c.name).filter(|_| capital);
-    builtins::all().map(|b| b.name).chain(syntax::KEYWORDS.iter().copied()).chain(constants).map(str::to_owned).collect()
+    let keywords = syntax::KEYWORDS.iter().flat_map(Keyword::names).filter(|name| name.starts_with(|c: char| c.is_alphabetic()));
+    builtins::all().map(|b| b.name).chain(keywords).chain(constants).map(str::to_owned).collect()
 }
 
 /// The text up to where the statement begins that is being typed, as the start of a block, and how many blocks are open
@@ -383,7 +384,7 @@ impl Highlighter for Line {
                 Token::Number => AnsiColor::Cyan.on_default(),
                 Token::Variable | Token::Map => AnsiColor::Yellow.on_default(),
                 Token::Comment => terminal::DIM,
-                Token::Word if syntax::KEYWORDS.contains(&text) => AnsiColor::Magenta.on_default(),
+                Token::Word if syntax::KEYWORDS.iter().flat_map(Keyword::names).any(|name| name == text) => AnsiColor::Magenta.on_default(),
                 Token::Word if builtins::find(text).is_some() || kind_named(text).is_some() => AnsiColor::Blue.on_default(),
                 Token::Word | Token::Sign => Style::new(),
             };

@@ -7,6 +7,7 @@ use std::ops::Range;
 use pest::error::{Error, ErrorVariant, InputLocation};
 
 use super::Rule;
+use super::keywords::starts_no_value;
 use super::read::Pair;
 use crate::diag::{Diagnostic, Source, Span};
 
@@ -148,7 +149,7 @@ impl Site<'_> {
 
     fn operand(&self, next: &str) -> Explanation {
         let word = self.next.starts_with(|c: char| c.is_ascii_alphabetic());
-        if word && KEYWORDS.contains(&self.next) {
+        if word && starts_no_value(self.next) {
             return told(format!("{next} is a keyword and cannot be a value here"));
         }
         if self.last.is_empty() {
@@ -196,7 +197,7 @@ impl Site<'_> {
         }
         let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
         match starts {
-            true if KEYWORDS.contains(&self.next) || !self.wants(&[Rule::binary_op]) => {
+            true if starts_no_value(self.next) || !self.wants(&[Rule::binary_op]) => {
                 told(format!("expected `;` before {next}")).at(PestPosition::Last)
             }
             true => told(format!("expected `;` or an operator before {next}")).at(PestPosition::Last),
@@ -247,10 +248,6 @@ fn enclosing(text: &str) -> &'static [&'static str] {
     }
     &[]
 }
-
-/// Words that are the language's own.
-pub const KEYWORDS: &[&str] =
-    &["break", "continue", "else", "enum", "fn", "for", "if", "import", "let", "macro", "return", "struct", "union", "unroll", "while"];
 
 fn phrase(rule: Rule) -> Option<&'static str> {
     Some(match rule {

@@ -4,7 +4,7 @@
 //! pieces of a script that does not parse, so that each may report its own error. `read` and `expr` turn pest's pairs into the
 //! tree; `explain` turns pest's errors into messages.
 
-pub use explain::KEYWORDS;
+pub use keywords::{KEYWORDS, Keyword};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -15,6 +15,7 @@ use crate::diag::{Diagnostic, Diagnostics, Source, Span};
 pub mod ast;
 mod explain;
 mod expr;
+pub mod keywords;
 mod literal;
 mod read;
 mod scan;

@@ -1,0 +1,261 @@
+//! The words of the language itself: for help, the manual, completion and messages.
+
+/// A row.
+#[derive(Debug)]
+pub struct Keyword {
+    /// As scripts write it.
+    pub name: &'static str,
+    /// Other words with the same row.
+    pub also: &'static [&'static str],
+    /// Where it occurs.
+    pub role: Role,
+    /// How it is used.
+    pub form: &'static str,
+    /// Sentences.
+    pub doc: &'static str,
+    /// A whole script.
+    pub example: &'static str,
+}
+
+/// Where a word occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It begins a statement, a part of one, or a definition: no value starts with it.
+    Statement,
+    /// In an expression.
+    Expression,
+    /// A type.
+    Type,
+    /// A type of a map, after `let @map =`.
+    Map,
+}
+
+const fn statement(name: &'static str, form: &'static str, doc: &'static str, example: &'static str) -> Keyword {
+    Keyword { name, also: &[], role: Role::Statement, form, doc, example }
+}
+
+const fn expression(name: &'static str, form: &'static str, doc: &'static str, example: &'static str) -> Keyword {
+    Keyword { role: Role::Expression, ..statement(name, form, doc, example) }
+}
+
+impl Keyword {
+    const fn also(self, also: &'static [&'static str]) -> Self {
+        Self { also, ..self }
+    }
+
+    const fn of(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
+    /// Its words, of which the first is the row's name.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.also.iter().copied())
+    }
+}
+
+/// All rows, in the order of the manual.
+pub const KEYWORDS: &[Keyword] = &[
+    statement(
+        "if",
+        "if CONDITION { … } else if CONDITION { … } else { … }",
+        "Runs the first block whose condition is true: a number other than 0, a string that is not empty. Parentheses around a \
+         condition are optional.",
+        "begin { if pid > 1 { print(\"large\"); } else { print(\"small\"); } }",
+    ),
+    statement(
+        "else",
+        "if CONDITION { … } else { … }",
+        "Begins the block that runs if no condition before it is true.",
+        "begin { if uid == 0 { print(\"root\"); } else { print(uid); } }",
+    ),
+    statement(
+        "for",
+        "for $i : FROM..TO { … }, for $kv : @map { … }",
+        "Loops over the integers from the first up to, but not including, the last; or over the elements of a map, in arbitrary \
+         order, where `$kv.0` is the key and `$kv.1` is the value.",
+        "begin { for $i : 0..3 { @square[$i] = $i * $i; } for $kv : @square { printf(\"%d: %d\\n\", $kv.0, $kv.1); } }",
+    ),
+    statement(
+        "while",
+        "while CONDITION { … }",
+        "Loops until the condition is false. If the loop exceeds the kernel's limit for one run of a probe (8388607 iterations), \
+         rbt reports it. Use `for` if the number of iterations is known.",
+        "begin { $n = 1; while ($n < 100) { $n *= 3; } print($n); }",
+    ),
+    statement(
+        "unroll",
+        "unroll(N) { … }",
+        "Repeats the block N times in the compiled program. N is a constant from 1 to 100. If the kernel's verifier finds the \
+         program too large, rbt replaces the copies by a loop, with the same result.",
+        "begin { $n = 0; unroll(3) { $n += 2; } print($n); }",
+    ),
+    statement("break", "break;", "Leaves the innermost loop.", "begin { for $i : 0..10 { if $i == 3 { break; } print($i); } }"),
+    statement(
+        "continue",
+        "continue;",
+        "Leaves the current iteration of the innermost loop, and goes on with the next.",
+        "begin { for $i : 0..10 { if $i % 2 == 0 { continue; } print($i); } }",
+    ),
+    statement(
+        "return",
+        "return;, return VALUE;",
+        "Leaves the probe, or the function with its value.",
+        "fn larger($a: int64, $b: int64): int64 { if $a > $b { return $a; } return $b; } begin { print(larger(1, 2)); }",
+    ),
+    statement(
+        "let",
+        "let $x, let $x : TYPE = VALUE, let @map = KIND(N)",
+        "Declares a variable in the current block, optionally with its type; or, outside of probes, the type and size of a map: \
+         hash, lruhash, percpuhash or percpulruhash. Variables and maps need no declaration.",
+        "let @recent = lruhash(100); begin { let $n : uint64 = 5; @recent[$n] = 1; }",
+    ),
+    statement(
+        "fn",
+        "fn NAME($a : TYPE, …) : TYPE { … }",
+        "Defines a function. Its parameters and its result have types, and it is compiled once, however often the script calls it.",
+        "fn add($a: int64, $b: int64): int64 { return $a + $b; } begin { print(add(1, 2)); }",
+    ),
+    statement(
+        "macro",
+        "macro NAME(a, $x, @m) { … }",
+        "Defines a macro, which is expanded where the script uses it. A plain parameter stands for an expression, $x for a \
+         variable and @m for a map, which the macro can change. Its value is that of the last expression.",
+        "macro larger(a, b) { a > b ? a : b } begin { print(larger(1, 2)); }",
+    ),
+    statement(
+        "import",
+        "import \"PATH\";",
+        "Imports the definitions of another script, of a C header, or of a directory of them. The path is relative to the \
+         importing script. Names of bpftrace's standard library need no import.",
+        "import \"stdlib\"; begin { print(1); }",
+    ),
+    statement(
+        "config",
+        "config = { SETTING = VALUE; … }",
+        "Changes settings for the script; it comes before the first probe. `rbt help SETTING` explains each setting.",
+        "config = { max_map_keys = 100; } begin { @[pid] = 1; }",
+    ),
+    expression(
+        "comptime",
+        "comptime EXPRESSION, if comptime CONDITION { … }",
+        "Computes an expression when the script is compiled. The branch of an `if` that is not taken may use features that this \
+         kernel lacks.",
+        "begin { if comptime kfunc_exist(\"bpf_map_sum_elem_count\") { print(\"yes\"); } else { print(\"no\"); } }",
+    ),
+    expression(
+        "sizeof",
+        "sizeof(TYPE), sizeof(EXPRESSION)",
+        "The size of a type or a value in bytes.",
+        "begin { print((sizeof(uint64), sizeof(struct task_struct))); }",
+    ),
+    expression(
+        "offsetof",
+        "offsetof(TYPE, MEMBER)",
+        "The distance of a member from the start of a structure, in bytes.",
+        "begin { print(offsetof(struct task_struct, comm)); }",
+    ),
+    expression(
+        "typeof",
+        "typeof(EXPRESSION)",
+        "The type of an expression, wherever a type may be.",
+        "begin { let $n : typeof(pid) = 5; print((typeof(pid))300); }",
+    ),
+    expression(
+        "typeinfo",
+        "typeinfo(EXPRESSION)",
+        "The type of an expression as a record of texts. It requires the setting unstable_typeinfo.",
+        "config = { unstable_typeinfo = enable; } begin { print(typeinfo(pid)); }",
+    ),
+    expression("true", "true, false", "The values of the type bool.", "begin { @on = true; if @on { print(\"on\"); } }").also(&["false"]),
+    expression(
+        "$1",
+        "$1, $2, …; $#",
+        "An argument of the script, as a number or within str() as a string; $# is the number of arguments. An argument that is \
+         missing is 0 or empty.",
+        "begin { printf(\"%d arguments, the first %d, %s\\n\", $#, $1, str($2)); }",
+    )
+    .also(&["$2", "$#", "$N"]),
+    statement(
+        "struct",
+        "struct NAME { … };, (struct NAME *)ADDRESS",
+        "Declares a structure, a union or an enumeration as in C, or names one of the script, the kernel or the traced binary.",
+        "struct point { int x; int y; } begin { print(sizeof(struct point)); print(((struct task_struct *)curtask).comm); }",
+    )
+    .also(&["union", "enum"]),
+    expression(
+        "int64",
+        "int8, int16, int32, int64, uint8, uint16, uint32, uint64",
+        "Integers of so many bits, signed or unsigned. A cast truncates or extends as in C.",
+        "begin { print(((uint8)300, (int64)-1)); }",
+    )
+    .also(&["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"])
+    .of(Role::Type),
+    expression("bool", "bool", "true or false: the type of comparisons.", "begin { let $on : bool = pid == 1; print($on); }")
+        .of(Role::Type),
+    expression(
+        "string",
+        "string, string[N]",
+        "Text of at most N bytes, including a final NUL. str() reads one from an address.",
+        "begin { let $s : string = comm; print($s); }",
+    )
+    .of(Role::Type),
+    expression(
+        "double",
+        "float, double",
+        "Floating-point numbers in memory. You can print and store them, and cast them to integers; BPF programs cannot compute \
+         with them.",
+        "uprobe:libc:ldexp { print(*(double *)reg(\"sp\")); }",
+    )
+    .also(&["float"])
+    .of(Role::Type),
+    statement(
+        "hash",
+        "let @map = hash(N); also lruhash, percpuhash, percpulruhash",
+        "The type of a map with at most N keys. lruhash and percpulruhash remove the least recently used key if they are full; \
+         percpuhash and percpulruhash are for aggregations.",
+        "let @last = lruhash(1000); begin { @last[pid] = nsecs; }",
+    )
+    .also(&["lruhash", "percpuhash", "percpulruhash"])
+    .of(Role::Map),
+];
+
+/// Is it a word with which no value starts?
+pub fn starts_no_value(word: &str) -> bool {
+    KEYWORDS.iter().any(|k| k.role == Role::Statement && k.name != "config" && k.names().any(|n| n == word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Source;
+
+    #[test]
+    fn the_words_of_the_grammar_have_rows() {
+        let grammar = include_str!("../../grammar.pest");
+        let (_, rest) = grammar.split_once("\nkeyword ").unwrap();
+        let (rule, _) = rest.split_once('}').unwrap();
+        let words: Vec<&str> = rule.split('"').skip(1).step_by(2).collect();
+        assert!(words.len() > 15, "{words:?}");
+        for word in words {
+            assert!(KEYWORDS.iter().any(|k| k.names().any(|n| n == word)), "{word} has no row");
+        }
+    }
+
+    #[test]
+    fn names_occur_once_and_in_their_examples() {
+        let mut names: Vec<&str> = KEYWORDS.iter().flat_map(Keyword::names).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        for k in KEYWORDS {
+            assert!(k.names().any(|n| k.example.contains(n)) && k.form.contains(k.name), "{}", k.name);
+            let source = Source { name: k.name.into(), text: k.example.into() };
+            assert!(crate::syntax::parse(&source).is_ok(), "{}", k.example);
+        }
+    }
+
+    #[test]
+    fn values_start_with_some() {
+        assert!(["while", "enum", "else"].into_iter().all(starts_no_value));
+        assert!(!["sizeof", "true", "comptime", "int64", "config", "hash", "pid"].into_iter().any(starts_no_value));
+    }
+}
