@@ -1,52 +1,157 @@
-//! Links the C and C++ libraries that LLVM and libbpf need into the binary, where their archives are installed.
+//! Makes what cargo alone does not.
 //!
-//! The crates that bind them ask for `-lstdc++`, `-lzstd` and so on, which a linker answers from the first folder that
-//! has a library of that name, shared or not. So a folder of our own with nothing but the archives comes first. Not so
-//! with LLVM's shared library, which brings the same ones as shared libraries.
+//! - The C++ of `src/emit`, compiled.
+//! - The scripts of `one-liners`, as a table that `scripts` includes.
+//! - With the feature `static-llvm`, a binary that needs nothing from the machine it runs on: not even a C library.
 //!
-//! And puts the scripts of `one-liners` into the binary, as a table that `scripts` includes.
+//! rustc can link all of a program statically (`crt-static`), but only for every crate at once, procedural macros
+//! among them, which are shared libraries. So the linker is told to, and only for the binaries of this package.
+//! What it then needs is an archive of each library that some crate asks for by `-l`. It takes the first folder that
+//! has a library of that name, shared or not, and one shared library makes a binary that dies before `main`: so a
+//! folder of our own comes first, in which everything is an archive.
+//!
+//! Tests are linked to the C library that the machine has. For it, the folder has linker scripts that refer to a name
+//! which binaries and tests find in different folders.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// All but libc's own and libgcc_s, which every system has.
+/// Libraries that the crates for LLVM and libbpf ask for.
 const LIBRARIES: &[&str] = &["stdc++", "zstd", "lzma", "elf", "z"];
 
+/// Libraries that LLVM asks for, for parts of it that rbt does not have: an empty archive will do.
+const UNUSED: &[&str] = &["ffi", "z3", "xml2"];
+
+/// The C library and its companions as crates ask for them, and their archives.
+const LIBC: &[(&str, &str)] =
+    &[("c", "c"), ("m", "m"), ("rt", "rt"), ("dl", "dl"), ("util", "util"), ("pthread", "pthread"), ("gcc_s", "gcc_eh")];
+
+/// What is written in C++.
+const PASSES: &[&str] = &["src/emit/passes.cpp", "src/emit/idle_passes.cpp"];
+
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=CC");
-    scripts();
-    let here = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("archives");
-    let _ = fs::remove_dir_all(&here);
-    if env::var_os("CARGO_FEATURE_STATIC_LLVM").is_none() || fs::create_dir_all(&here).is_err() {
-        return;
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=CC");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    scripts(&out);
+    let linked = env::var_os("CARGO_FEATURE_STATIC_LLVM").is_some();
+    passes(linked);
+    if linked {
+        link_statically(&out).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
     }
-    for name in LIBRARIES {
-        let file = format!("lib{name}.a");
-        // without one, the shared library will do
-        if let Some(archive) = archive(&file) {
-            let _ = std::os::unix::fs::symlink(archive, here.join(file));
-        }
-    }
-    println!("cargo:rustc-link-search=native={}", here.display());
-    // Ahead of the bindings, which list LLVM's polyhedral optimizer first: an analysis key that both define would be found
-    // there, and with it come 1.5 MB of code and options that are set up at each start.
-    println!("cargo:rustc-link-lib=static:-bundle=LLVMAnalysis");
 }
 
-/// Where the C compiler finds it: a name alone is its way to say that it does not.
-fn archive(file: &str) -> Option<PathBuf> {
+/// Compiles the choice of LLVM's passes; where LLVM becomes part of the binary, without those that never do anything.
+fn passes(linked: bool) {
+    let config = env::var_os("DEP_LLVM_19_CONFIG_PATH").unwrap_or_else(|| "llvm-config-19".into());
+    let flags = Command::new(&config).arg("--cxxflags").output();
+    let flags = flags.unwrap_or_else(|e| panic!("{}: {e}", config.display()));
+    let mut build = cc::Build::new();
+    // llvm-sys links the library of C++
+    build.cpp(true).cpp_link_stdlib(None).opt_level(2);
+    // LLVM's headers have unused parameters, and LLVM no type information
+    build.warnings(false).flag("-fno-rtti").flag("-ffunction-sections");
+    for flag in String::from_utf8_lossy(&flags.stdout).split_whitespace() {
+        build.flag(flag);
+    }
+    for source in if linked { PASSES } else { &PASSES[..1] } {
+        println!("cargo::rerun-if-changed={source}");
+        build.file(source);
+    }
+    // the archive of those that do nothing has to be read before LLVM's
+    build.link_lib_modifier("+whole-archive").compile("rbt-passes");
+}
+
+fn link_statically(out: &Path) -> std::io::Result<()> {
+    let [all, binaries, others] = ["all", "binaries", "others"].map(|name| out.join(name));
+    for folder in [&all, &binaries, &others] {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder)?;
+    }
+    for name in LIBRARIES {
+        // a crate brings what is not installed at all
+        if let Some(archive) = find(&format!("lib{name}.so")).and_then(|_| installed(&format!("lib{name}.a"))) {
+            symlink(archive, all.join(format!("lib{name}.a")))?;
+        }
+    }
+    for name in UNUSED {
+        fs::write(all.join(format!("lib{name}.a")), "!<arch>\n")?;
+    }
+    for (name, archive) in LIBC {
+        fs::write(all.join(format!("lib{name}.so")), format!("INPUT(-lrbt-{name})\n"))?;
+        if let Some(archive) = installed(&format!("lib{archive}.a")) {
+            symlink(archive, binaries.join(format!("librbt-{name}.a")))?;
+        }
+        // the newer C libraries have most of these as archives alone, which are empty
+        let shared = find(&format!("lib{name}.so")).or_else(|| find(&format!("lib{name}.a")));
+        let shared = shared.map(|path| format!("INPUT({})\n", path.display())).unwrap_or_default();
+        fs::write(others.join(format!("librbt-{name}.so")), shared)?;
+    }
+    println!("cargo::rustc-link-search=native={}", all.display());
+    // Ahead of the bindings, which list LLVM's polyhedral optimizer first: an analysis key that both define would be found
+    // there, and with it come 1.5 MB of code and options that are set up at each start.
+    println!("cargo::rustc-link-lib=static:-bundle=LLVMAnalysis");
+
+    let binary = |arg: &str| println!("cargo::rustc-link-arg-bins={arg}");
+    binary("-static-pie");
+    // 1.6 MB of relocations in their short form: 40 kB
+    binary("-Wl,-z,pack-relative-relocs");
+    binary(&format!("-L{}", binaries.display()));
+    // for a linker that does not look back at archives: these need each other
+    binary("-Wl,--start-group,-lgcc_s,-lgcc,-lc,--end-group");
+    if env::var_os("PROFILE").is_some_and(|p| p == "release") {
+        // LLVM's templates make many functions of equal code: 3 MB
+        let same = "-Wl,--icf=all";
+        if linker_takes(same, out) {
+            binary(same);
+        }
+        // what is in the binary: `cargo bench -- size`
+        let map = out.join("rbt.map");
+        binary(&format!("-Wl,-Map={}", map.display()));
+        println!("cargo::rustc-env=RBT_LINK_MAP={}", map.display());
+    }
+    println!("cargo::rustc-link-arg=-L{}", others.display());
+    Ok(())
+}
+
+/// [`find`], of what must be there.
+fn installed(file: &str) -> Option<PathBuf> {
+    let found = find(file);
+    if found.is_none() {
+        println!(
+            "cargo::error=rbt is linked statically, and {file} is not installed. `tests/setup.sh build` installs it on Debian; \
+             `--no-default-features --features dynamic-llvm` does without"
+        );
+    }
+    found
+}
+
+/// Where the C compiler finds a library: a name alone is its way to say that it does not.
+fn find(file: &str) -> Option<PathBuf> {
     let cc = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let out = Command::new(cc).arg(format!("-print-file-name={file}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8(out.stdout).ok()?.trim());
     path.is_absolute().then_some(path)
 }
 
+/// Does the linker that rustc uses know an option? LLVM's does, which rustc has brought for x86_64 since 1.90.
+fn linker_takes(arg: &str, out: &Path) -> bool {
+    let source = out.join("empty.rs");
+    let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.arg(&source).arg("-o").arg(out.join("empty")).arg("-C").arg(format!("link-arg={arg}"));
+    rustc.arg("--target").arg(env::var_os("TARGET").unwrap_or_default());
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        rustc.arg("-C").arg(format!("linker={}", linker.display()));
+    }
+    fs::write(&source, "fn main() {}").is_ok() && rustc.output().is_ok_and(|run| run.status.success())
+}
+
 /// Writes the table of scripts: names in order, each with its text.
-fn scripts() {
+fn scripts(out: &Path) {
     let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("one-liners");
-    println!("cargo:rerun-if-changed={}", folder.display());
+    println!("cargo::rerun-if-changed={}", folder.display());
     let files = fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
     let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "bt")).collect();
     files.sort();
@@ -55,7 +160,7 @@ fn scripts() {
         format!("    Script {{ name: {name:?}, text: include_str!({:?}) }},\n", p.display().to_string())
     };
     let table = format!("&[\n{}]\n", files.iter().map(row).collect::<String>());
-    let to = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("scripts.rs");
+    let to = out.join("scripts.rs");
     // never into a file that a copy of this folder may share
     let _ = fs::remove_file(&to);
     fs::write(to, table).unwrap_or_else(|e| panic!("the table of scripts cannot be written: {e}"));

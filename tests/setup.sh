@@ -2,13 +2,15 @@
 # Installs what rbt needs on Debian 12 or newer; what is there already is left alone.
 #
 #   tests/setup.sh build   to build it
+#   tests/setup.sh release to build it and to make the files of a release (tests/release/make.sh)
 #   tests/setup.sh test    to build it and to run all tests: also puts QEMU and Debian's Linux 5.10,
 #                          6.1 and 6.12 into a cache (tests/vm/vm-fetch.sh; nothing of them is installed),
 #                          and the scripts of Debian's bpftrace package (tests/tools.sh)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build='g++ libc6-dev make pkg-config llvm-19-dev libpolly-19-dev libzstd-dev zlib1g-dev libelf-dev'
-test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs binutils golang-go'
+release='binutils rpm'
+test='python3 bash groff-base xz-utils zstd lz4 debian-archive-keyring postgresql tmux openssl iproute2 xfsprogs btrfs-progs golang-go'
 oldest='5.10.*-cloud-amd64'
 kernel='6.1.0-*-cloud-amd64'
 newer='6.12.*-cloud-amd64'
@@ -16,13 +18,14 @@ newer='6.12.*-cloud-amd64'
 main() {
     case ${1:-} in
         build) install $build ;;
+        release) install $build $release ;;
         test)
-            install $build $test
+            install $build $release $test
             { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || ! command -v rustup >/dev/null || rustup component add rustfmt clippy
             machine || { as_root apt-get -q update && machine; }
             "$here/tools.sh" fetch || echo "the tools of Debian's bpftrace package cannot be had here: their test is skipped" >&2
             ;;
-        *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 }
 

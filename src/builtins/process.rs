@@ -6,6 +6,7 @@ use crate::emit::shared::Start;
 use crate::emit::{Builder, Cmp, Helper, IntValue, KernelType, Operand};
 use crate::probes::ContextFeatures;
 use crate::system::TypeName;
+use crate::system::machine::users;
 use crate::types::{Deferred, Int, Space, Type};
 use crate::value::Value;
 
@@ -245,7 +246,7 @@ pub(super) const ROWS: &[Builtin] = &[
 ];
 
 pub(super) const DECODERS: &[Decoder] =
-    &[Decoder { name: USERNAME, size: 8, from_int: true, decode: |_, bytes, _| Value::Text(user_name(super::word(bytes, 0) as u32)) }];
+    &[Decoder { name: USERNAME, size: 8, from_int: true, decode: |_, bytes, _| Value::Text(users::name(super::word(bytes, 0) as u32)) }];
 
 const USERNAME: &str = "username_t";
 
@@ -323,29 +324,4 @@ fn current_task<'c>(e: &mut Builder<'_, 'c>) -> IntValue<'c> {
 
 fn first<'c>(e: &Builder<'_, 'c>, args: &[Operand<'c>]) -> IntValue<'c> {
     args.first().map_or(e.int(0), |a| e.scalar(a))
-}
-
-/// The name of a user in the user database; empty if there is none.
-#[allow(unsafe_code)] // only the C library knows where users are kept
-fn user_name(uid: u32) -> String {
-    let mut buffer = vec![0 as libc::c_char; 16 << 10];
-    // SAFETY: a zeroed passwd is a valid one; all pointers are to live memory, and the result's strings are in `buffer`
-    unsafe {
-        let mut entry: libc::passwd = std::mem::zeroed();
-        let mut found: *mut libc::passwd = std::ptr::null_mut();
-        let r = libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found);
-        if r != 0 || found.is_null() || entry.pw_name.is_null() {
-            return String::new();
-        }
-        std::ffi::CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn users_have_names() {
-        assert_eq!(super::user_name(0), "root");
-        assert_eq!(super::user_name(u32::MAX - 7), "");
-    }
 }

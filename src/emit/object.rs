@@ -6,11 +6,11 @@ use std::ffi::{CStr, c_void};
 use inkwell::OptimizationLevel;
 use inkwell::context::{AsContextRef, Context};
 use inkwell::module::{FlagBehavior, Module};
-use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
 use llvm_sys::LLVMDiagnosticSeverity;
 use llvm_sys::core::{LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity};
-use llvm_sys::prelude::LLVMDiagnosticInfoRef;
+use llvm_sys::prelude::{LLVMDiagnosticInfoRef, LLVMModuleRef};
+use llvm_sys::target_machine::LLVMTargetMachineRef;
 
 use super::debug_info::DebugInfo;
 use super::shared::{SCRATCH, SCRATCH_SLOTS};
@@ -91,8 +91,11 @@ extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
     }
 }
 
-/// Passes that make no value live longer than it did: no hoisting, no reuse of what was computed elsewhere.
-const LEAN: &str = "function(sroa,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg,adce),globaldce";
+unsafe extern "C" {
+    /// Runs the passes of `default<O2>`; lean, those that make no value live longer than it did: no hoisting, no reuse of what
+    /// was computed elsewhere. In `passes.cpp`.
+    fn rbt_optimize(module: LLVMModuleRef, machine: LLVMTargetMachineRef, lean: bool);
+}
 
 impl<'c> CodegenCx<'c> {
     /// A module for a script, whose own source is the first.
@@ -172,10 +175,8 @@ impl<'c> CodegenCx<'c> {
         if let Err(e) = self.module.verify() {
             return Err(vec![e.to_string()].into());
         }
-        let passes = if self.options.room.lean { LEAN } else { "default<O2>" };
-        if let Err(e) = self.module.run_passes(passes, &self.machine, PassBuilderOptions::create()) {
-            return Err(vec![e.to_string()].into());
-        }
+        // SAFETY: the module is well-formed, and both live as long as this value
+        unsafe { rbt_optimize(self.module.as_mut_ptr(), self.machine.as_mut_ptr(), self.options.room.lean) };
         let optimized = dumps.optimized.then(|| text(&self.module));
         let write = |kind| self.machine.write_to_memory_buffer(&self.module, kind);
         let assembly = match dumps.assembly {

@@ -15,6 +15,7 @@ mod kernel;
 mod keys;
 mod load;
 mod process;
+mod size;
 mod stats;
 mod toll;
 
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 /// What can be measured: its name, what it is, and the measurement.
 const ITEMS: &[(&str, &str, fn())] = &[
+    ("size", "the binary's bytes, by the crate and the library that they come from", size::size),
     ("startup", "begin { exit() }, from spawn to exit", process::startup),
     ("count", "tracepoint:syscalls:sys_enter_openat { @[comm] = count() }", process::count),
     ("wildcard", "tracepoint:syscalls:sys_enter_* { @[probe] = count() }", process::wildcard),

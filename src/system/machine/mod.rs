@@ -1,4 +1,4 @@
-//! The machine: its answers, its CPU, its cgroups and privileges.
+//! The machine: its answers, its CPU, its cgroups, users and privileges.
 
 pub mod cgroup;
 pub mod constants;
@@ -8,3 +8,4 @@ pub mod perf;
 pub mod programs;
 pub mod registers;
 pub mod rights;
+pub mod users;

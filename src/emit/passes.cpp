@@ -1,0 +1,48 @@
+// Runs LLVM's passes over a module.
+//
+// LLVMRunPasses, which the C API has for this, takes the names of passes as text. So it refers to every pass that LLVM has,
+// and a static binary has all of them: 3 MB of sanitizers, printers and passes for other machines. The passes here are
+// those that are named here, and what they use.
+
+#include "llvm-c/Core.h"
+#include "llvm-c/TargetMachine.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/IPO/GlobalDCE.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/ADCE.h"
+#include "llvm/Transforms/Scalar/SROA.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
+
+using namespace llvm;
+
+// The pipeline called `function(sroa,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg,adce),globaldce`.
+static ModulePassManager lean() {
+  FunctionPassManager function;
+  function.addPass(SROAPass(SROAOptions::ModifyCFG));
+  function.addPass(SimplifyCFGPass());
+  function.addPass(InstCombinePass(InstCombineOptions().setVerifyFixpoint(false)));
+  function.addPass(SimplifyCFGPass());
+  function.addPass(ADCEPass());
+  ModulePassManager module;
+  module.addPass(createModuleToFunctionPassAdaptor(std::move(function)));
+  module.addPass(GlobalDCEPass());
+  return module;
+}
+
+// The passes of `default<O2>`, or those that make no value live longer than it did.
+extern "C" void rbt_optimize(LLVMModuleRef module, LLVMTargetMachineRef machine, bool is_lean) {
+  PassBuilder builder(reinterpret_cast<TargetMachine *>(machine));
+  LoopAnalysisManager loops;
+  FunctionAnalysisManager functions;
+  CGSCCAnalysisManager components;
+  ModuleAnalysisManager modules;
+  builder.registerLoopAnalyses(loops);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerModuleAnalyses(modules);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  ModulePassManager passes = is_lean ? lean() : builder.buildPerModuleDefaultPipeline(OptimizationLevel::O2);
+  passes.run(*unwrap(module), modules);
+}

@@ -1,0 +1,75 @@
+//! Names of users.
+//!
+//! Without getpwuid_r(3): a C library looks users up through shared libraries that it loads at run time, and a static binary
+//! has none.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::input;
+
+/// Where the machine's own users are.
+const PASSWD: &str = "/etc/passwd";
+
+/// The program that looks users up wherever the machine has them (LDAP, SSSD, systemd).
+const GETENT: &[&str] = &["/usr/bin/getent", "/bin/getent"];
+
+/// Each name is looked up once.
+static NAMES: LazyLock<Mutex<HashMap<u32, String>>> = LazyLock::new(Mutex::default);
+
+/// The name of a user in the user database; empty if there is none.
+pub fn name(uid: u32) -> String {
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    names.entry(uid).or_insert_with(|| local(uid).or_else(|| elsewhere(uid)).unwrap_or_default()).clone()
+}
+
+fn local(uid: u32) -> Option<String> {
+    named(&input::read_regular(Path::new(PASSWD), input::TEXT).ok()?, uid)
+}
+
+fn elsewhere(uid: u32) -> Option<String> {
+    let program = GETENT.iter().find(|path| Path::new(path).exists())?;
+    let mut getent = Command::new(program);
+    getent.args(["passwd", &uid.to_string()]).stdin(Stdio::null()).stderr(Stdio::null());
+    named(&getent.output().ok()?.stdout, uid)
+}
+
+/// The name in the first line of passwd(5) with this ID.
+fn named(lines: &[u8], uid: u32) -> Option<String> {
+    String::from_utf8_lossy(lines).lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, id) = (fields.next()?, fields.nth(1)?);
+        // names with these signs include other databases
+        (id.parse() == Ok(uid) && !name.is_empty() && !name.starts_with(['+', '-'])).then(|| name.into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_names() {
+        assert_eq!(name(0), "root");
+        assert_eq!(name(0), "root");
+        assert_eq!(name(u32::MAX - 7), "");
+    }
+
+    #[test]
+    fn lines_of_passwd() {
+        let lines = b"# users\n\nroot:x:0:0:root:/root:/bin/sh\n+:x:7:::::\nsh\xf6n:x:7:7::/:/bin/sh\nother:x:7:7::/:\n:x:8:8::/:\nshort:x\n";
+        assert_eq!(named(lines, 0).as_deref(), Some("root"));
+        assert_eq!(named(lines, 7).as_deref(), Some("sh\u{fffd}n"));
+        assert_eq!((named(lines, 8), named(lines, 9), named(b"", 0)), (None, None, None));
+    }
+
+    #[test]
+    fn getent_agrees() {
+        if !GETENT.iter().any(|path| Path::new(path).exists()) {
+            return eprintln!("skipped: needs getent");
+        }
+        assert_eq!(elsewhere(0), local(0));
+    }
+}

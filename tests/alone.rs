@@ -1,0 +1,158 @@
+//! The binary needs nothing from the machine it runs on, and its packages leave nothing on it.
+//!
+//! So it is with LLVM in the binary: with LLVM's shared library these tests are ignored.
+
+#![cfg_attr(not(feature = "static-llvm"), allow(dead_code, unused_imports))]
+
+use object::elf;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+/// The binary under test.
+fn rbt() -> PathBuf {
+    env::var_os("RBT_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_rbt").into(), PathBuf::from)
+}
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("rbt-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Self(path)
+    }
+
+    /// Everything below it, package managers' own notes aside.
+    fn contents(&self) -> String {
+        let script = "cd \"$1\" && find . \\( -path ./var/lib/dpkg -o -path ./rpmdb \\) -prune -o -print | sort";
+        said(Command::new("sh").args(["-c", script, "sh"]).arg(&self.0))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command prints; a failure of it is one of the test.
+fn said(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8_lossy(&stdout).into_owned()
+}
+
+/// Runs a program of a folder that has become the root, where all else is /proc, /sys and /dev.
+fn in_root(root: &Path, program: &[&str]) -> String {
+    let script = "root=$1; shift; for d in proc sys dev; do mkdir -p \"$root/$d\"; mount --rbind \"/$d\" \"$root/$d\"; done
+        exec chroot \"$root\" \"$@\"";
+    let out = said(Command::new("unshare").args(["--mount", "sh", "-ec", script, "sh"]).arg(root).args(program));
+    for made in ["proc", "sys", "dev"] {
+        // what was mounted there went with the program
+        fs::remove_dir(root.join(made)).unwrap_or_else(|e| panic!("{made}: {e}"));
+    }
+    out
+}
+
+/// A script that asks for what a C library would look for in files: a user's name, the local time.
+const SCRIPT: &str = "begin { printf(\"<%s> %s\\n\", username, strftime(\"%Z\", nsecs)); }
+    tracepoint:syscalls:sys_enter_write /pid == cpid/ { @writes = count(); }";
+
+#[test]
+#[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
+fn needs_no_library() {
+    let bytes = fs::read(rbt()).expect("the binary");
+    let file = elf::FileHeader64::<object::Endianness>::parse(&*bytes).expect("an ELF file");
+    let endian = file.endian().expect("an order of bytes");
+    let segments = file.program_headers(endian, &*bytes).expect("segments");
+    assert!(!segments.iter().any(|s| s.p_type(endian) == elf::PT_INTERP), "it names a dynamic linker");
+    let entries = segments.iter().find_map(|s| s.dynamic(endian, &*bytes).expect("entries")).unwrap_or_default();
+    assert!(!entries.iter().any(|e| e.tag(endian) == elf::DT_NEEDED), "it needs libraries");
+}
+
+#[test]
+#[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
+fn runs_in_an_empty_root() {
+    let root = Folder::new("root");
+    fs::copy(rbt(), root.0.join("rbt")).expect("a copy of the binary");
+    let out = in_root(&root.0, &["/rbt", "-e", SCRIPT, "-c", "/rbt -V"]);
+    assert_eq!(out, format!("<> UTC\nrbt v{}\n\n@writes: 1\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(root.contents(), ".\n./rbt\n");
+}
+
+#[test]
+#[cfg_attr(not(feature = "static-llvm"), ignore = "needs the feature static-llvm")]
+fn packages_install_and_leave_nothing() {
+    let dist = Folder::new("dist");
+    said(Command::new("tests/release/make.sh").arg("-q").arg("-b").arg(rbt()).arg(&dist.0));
+    said(Command::new("sha256sum").args(["--quiet", "-c", "SHA256SUMS"]).current_dir(&dist.0));
+    let package = |end: &str| {
+        let files = fs::read_dir(&dist.0).expect("a folder").flatten().map(|e| e.path());
+        files.filter(|p| p.to_string_lossy().ends_with(end)).collect::<Vec<_>>().pop().unwrap_or_else(|| panic!("no {end}"))
+    };
+
+    let readme = fs::read_to_string("README.md").expect("README.md");
+    for end in [".deb", ".rpm", ".tar.gz"] {
+        let path = package(end);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // on a machine of another kind, README's names are not these
+        assert!(readme.contains(&*name) || !cfg!(target_arch = "x86_64"), "README.md does not say how to install {name}");
+    }
+
+    let root = Folder::new("deb");
+    for folder in ["info", "updates"] {
+        fs::create_dir_all(root.0.join("var/lib/dpkg").join(folder)).expect("a folder");
+    }
+    fs::write(root.0.join("var/lib/dpkg/status"), "").expect("a file");
+    let before = root.contents();
+    let dpkg = || {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.arg(format!("--root={}", root.0.display())).arg("--log=/dev/null");
+        dpkg
+    };
+    said(dpkg().arg("-i").arg(package(".deb")));
+    check_installed(&root, "usr/share/zsh/vendor-completions/_rbt");
+    said(dpkg().args(["--purge", "rbt"]));
+    assert_eq!(root.contents(), before);
+
+    let root = Folder::new("rpm");
+    let before = root.contents();
+    let rpm = || {
+        let mut rpm = Command::new("rpm");
+        rpm.arg("--root").arg(&root.0).args(["--dbpath", "/rpmdb"]);
+        rpm
+    };
+    // on a machine of Debian's, nothing provides even what every RPM needs
+    said(rpm().args(["--nodeps", "-i"]).arg(package(".rpm")));
+    check_installed(&root, "usr/share/zsh/site-functions/_rbt");
+    said(rpm().args(["--nodeps", "-e", "rbt"]));
+    // folders that every system has belong to no package
+    let left = root.contents().lines().filter(|l| !root.0.join(l).is_dir()).collect::<Vec<_>>().join("\n");
+    assert_eq!((left.as_str(), before.as_str()), ("", ".\n"));
+
+    let archive = said(Command::new("tar").arg("tzf").arg(package(".tar.gz")));
+    for name in ["rbt", "LICENSE-MIT", "THIRD-PARTY", "Containerfile", "man/rbt.1", "completions/rbt.bash", "completions/_rbt"] {
+        assert!(archive.lines().any(|l| l.split_once('/').is_some_and(|(_, rest)| rest == name)), "{name}: {archive}");
+    }
+}
+
+/// The files of a package are there, and the binary among them runs.
+fn check_installed(root: &Folder, zsh: &str) {
+    let all = [
+        "usr/share/man/man1/rbt.1.gz",
+        "usr/share/man/man7/rbt-language.7.gz",
+        "usr/share/bash-completion/completions/rbt",
+        "usr/share/fish/vendor_completions.d/rbt.fish",
+        "usr/share/doc/rbt/LICENSE-APACHE",
+        "usr/share/doc/rbt/THIRD-PARTY.gz",
+        zsh,
+    ];
+    for file in all {
+        assert!(fs::metadata(root.0.join(file)).is_ok_and(|m| m.is_file() && m.len() > 0), "{file}");
+    }
+    let out = in_root(&root.0, &["/usr/bin/rbt", "-e", SCRIPT, "-c", "/usr/bin/rbt -V"]);
+    assert!(out.ends_with("@writes: 1\n"), "{out}");
+}

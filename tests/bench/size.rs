@@ -1,0 +1,88 @@
+//! What the binary is made of, by the map that the linker wrote.
+
+use std::collections::BTreeMap;
+
+use crate::process;
+use crate::stats::target;
+
+/// The most megabytes that the binary may have.
+const MOST: f64 = 38.0;
+
+/// Parts and files with less than this many bytes are counted together.
+const SMALL: u64 = 50_000;
+
+/// How many of LLVM's files are listed.
+const FILES: usize = 20;
+
+pub fn size() {
+    let bytes = process::size();
+    match option_env!("RBT_LINK_MAP").map(std::fs::read_to_string) {
+        Some(Ok(map)) => show(&map),
+        _ => println!("  no map: the linker writes one with the feature static-llvm, optimized"),
+    }
+    target("size", bytes as f64 / 1e6, MOST, "MB");
+}
+
+fn show(map: &str) {
+    let (mut parts, mut files) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, u64>::new());
+    for (bytes, from) in map.lines().filter_map(piece) {
+        let part = part(from);
+        if part == LLVM {
+            *files.entry(member(from).into()).or_default() += bytes;
+        }
+        *parts.entry(part).or_default() += bytes;
+    }
+    list(parts, usize::MAX);
+    println!("  the largest files of {LLVM}:");
+    list(files, FILES);
+}
+
+/// Largest first.
+fn list(sizes: BTreeMap<String, u64>, most: usize) {
+    let mut sizes: Vec<(String, u64)> = sizes.into_iter().collect();
+    sizes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let shown = sizes.iter().take_while(|(_, bytes)| *bytes >= SMALL).count().min(most);
+    for (name, bytes) in &sizes[..shown] {
+        println!("  {name:44} {:10.2} MB", *bytes as f64 / 1e6);
+    }
+    let rest: u64 = sizes[shown..].iter().map(|(_, bytes)| bytes).sum();
+    println!("  {:44} {:10.2} MB", format!("{} others", sizes.len() - shown), rest as f64 / 1e6);
+}
+
+const LLVM: &str = "LLVM";
+
+/// A piece of a file that is in the binary: its bytes and the file. A line of LLVM's linker is
+/// `address address size alignment file:(section)`, below the line of a section, which has no file.
+fn piece(line: &str) -> Option<(u64, &str)> {
+    let mut words = line.split_ascii_whitespace();
+    let size = u64::from_str_radix(words.nth(2)?, 16).ok()?;
+    let (file, section) = words.nth(1)?.split_once(":(")?;
+    // no bytes of a file, or none that are left in it
+    let absent = [".bss", ".tbss", ".debug", ".comment", ".symtab", ".strtab"].iter().any(|s| section.starts_with(s));
+    (!absent).then_some((size, file))
+}
+
+/// The crate or the library that a file belongs to.
+fn part(file: &str) -> String {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    // `<internal>`, where the linker has put equal texts together
+    if name.starts_with('<') {
+        return "texts".into();
+    }
+    if let Some((archive, _)) = name.split_once('(') {
+        let library = archive.strip_prefix("lib").unwrap_or(archive);
+        // a crate's own archive, which has what it was given: `libzstd_sys-424c12807f8b54d9.rlib`
+        let library = library.split_once(".rlib").map_or(library, |(krate, _)| krate.rsplit_once('-').map_or(krate, |(name, _)| name));
+        let llvm = library == "llvm_sys" || library.starts_with("LLVM");
+        return if llvm { LLVM.into() } else { library.into() };
+    }
+    // optimized with all others: `rbt-611e3be149fcdd95.regex-577d751bf4b80d1a.regex.8e55dd7a4ea30575-cgu.0.rcgu.o.rcgu.o`
+    match name.split('.').nth(1) {
+        Some(krate) if name.ends_with(".rcgu.o") => krate.split('-').next().unwrap_or(krate).into(),
+        _ => name.into(),
+    }
+}
+
+fn member(file: &str) -> &str {
+    file.rsplit_once('(').map_or(file, |(_, member)| member.trim_end_matches(')').trim_end_matches(".o"))
+}

@@ -1,0 +1,187 @@
+#!/bin/bash
+# Makes the files of a release: rbt-VERSION-MACHINE.tar.gz, a .deb, an .rpm, and SHA256SUMS.
+#
+#   tests/release/make.sh [-b BINARY] [-q] [FOLDER]
+#
+#   FOLDER     where to put them (default: target/dist)
+#   -b BINARY  package this one; by default `cargo build --release` makes it
+#   -q         quickly: the packages are hardly compressed
+#
+# Needs what `tests/setup.sh release` installs. The same sources make the same files.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+die() { echo "make.sh: $*" >&2; exit 1; }
+binary= quickly=
+while getopts :b:qh o; do
+    case $o in
+        b) binary=$OPTARG ;;
+        q) quickly=1 ;;
+        *) usage ;;
+    esac
+done
+shift $((OPTIND - 1))
+(($# < 2)) || usage
+dist=${1:-target/dist}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p;/^$/q' Cargo.toml)
+summary=$(sed -n 's/^description = "\(.*\)"/\1/p' Cargo.toml)
+license=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml)
+machine=$(uname -m)
+# the time of every file in every archive
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH LC_ALL=C
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+main() {
+    if [[ -z $binary ]]; then
+        cargo build --release --locked
+        binary=${CARGO_TARGET_DIR:-target}/release/rbt
+    fi
+    headers=$(readelf -lW "$binary") || die "$binary: not a binary"
+    [[ $headers != *INTERP* ]] || die "$binary is not linked statically"
+    mkdir -p "$dist"
+    dist=$(cd "$dist" && pwd)
+    rm -f "$dist"/rbt[-_]* "$dist/SHA256SUMS"
+    install -D "$binary" "$work/rbt"
+    strip "$work/rbt"
+    third_party >"$work/THIRD-PARTY"
+    tree
+    archive
+    deb
+    rpm_package
+    (cd "$dist" && sha256sum rbt* >SHA256SUMS)
+    ls -l "$dist"
+}
+
+# Whose code is in the binary, under which license; and the texts that came with it.
+third_party() {
+    echo "The binary contains these crates:"
+    echo
+    cargo tree --locked --edges normal --prefix none --format '{p}, {l}' | sed 's/ (\*)$//; s/ (proc-macro)//' | grep -v '^rbt v' | sort -u
+    echo
+    echo "and parts of these libraries, whose licenses follow:"
+    local name file package seen=
+    for name in c m gcc_eh stdc++ elf z zstd lzma LLVMCore; do
+        file=$(cc -L/usr/lib/llvm-19/lib -print-file-name="lib$name.a")
+        [[ $file == /* ]] || file=/usr/lib/llvm-19/lib/lib$name.a
+        package=$(dpkg -S "$(realpath "$file")" 2>/dev/null | sed -n '1s/:.*//p')
+        [[ -n $package && $seen != *" $package "* ]] || continue
+        seen+=" $package "
+        printf '\n\n=== %s %s\n\n' "$package" "$(dpkg-query -W -f '${Version}' "$package" 2>/dev/null)"
+        cat "/usr/share/doc/$package/copyright"
+    done
+    local sources=${CARGO_HOME:-$HOME/.cargo}/registry/src
+    local crate
+    cargo tree --locked --edges normal --prefix none --format '{p}' | sed 's/ (.*//' | sort -u | while read -r name version; do
+        for crate in "$sources"/*/"$name-${version#v}"; do
+            for file in "$crate"/LICENSE* "$crate"/COPYING* "$crate"/NOTICE*; do
+                [[ -f $file ]] || continue
+                printf '\n\n=== %s %s, %s\n\n' "$name" "$version" "${file##*/}"
+                cat "$file"
+            done
+        done
+    done
+}
+
+# What packages install, below $work/tree.
+tree() {
+    local to=$work/tree/usr page shell
+    install -D -m 755 "$work/rbt" "$to/bin/rbt"
+    for page in man/*.[1-9]; do
+        mkdir -p "$to/share/man/man${page##*.}"
+        gzip -9nc "$page" >"$to/share/man/man${page##*.}/${page##*/}.gz"
+    done
+    mkdir -p "$work/completions" "$to/share/bash-completion/completions" "$to/share/fish/vendor_completions.d" \
+        "$to/share/zsh/vendor-completions" "$to/share/zsh/site-functions"
+    for shell in bash zsh fish; do
+        "$work/rbt" completions "$shell" >"$work/completions/$shell"
+    done
+    cp "$work/completions/bash" "$to/share/bash-completion/completions/rbt"
+    cp "$work/completions/fish" "$to/share/fish/vendor_completions.d/rbt.fish"
+    # where Debian's zsh looks, and everyone else's
+    cp "$work/completions/zsh" "$to/share/zsh/vendor-completions/_rbt"
+    cp "$work/completions/zsh" "$to/share/zsh/site-functions/_rbt"
+    mkdir -p "$to/share/doc/rbt"
+    cp README.md LICENSE-APACHE LICENSE-MIT "$to/share/doc/rbt"
+    gzip -9nc CHANGELOG.md >"$to/share/doc/rbt/changelog.gz"
+    gzip -9nc "$work/THIRD-PARTY" >"$to/share/doc/rbt/THIRD-PARTY.gz"
+    printf 'License: %s\n\nThe texts are in LICENSE-APACHE and LICENSE-MIT. THIRD-PARTY.gz has those of the libraries in the binary.\n' \
+        "$license" >"$to/share/doc/rbt/copyright"
+    find "$work/tree" -type d -exec chmod 755 {} + -o -type f ! -name rbt -exec chmod 644 {} +
+    chmod 644 "$to/share/bash-completion/completions/rbt"
+    find "$work/tree" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+}
+
+# For any Linux: the binary, and all else beside it.
+archive() {
+    local name=rbt-$version-$machine
+    local to=$work/$name
+    mkdir -p "$to/man" "$to/completions"
+    cp "$work/rbt" README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/THIRD-PARTY" tests/release/Containerfile "$to"
+    cp man/*.[1-9] "$to/man"
+    cp "$work/completions/bash" "$to/completions/rbt.bash"
+    cp "$work/completions/fish" "$to/completions/rbt.fish"
+    cp "$work/completions/zsh" "$to/completions/_rbt"
+    chmod -R u=rwX,go=rX "$to"
+    tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" |
+        gzip -n ${quickly:+-1} >"$dist/$name.tar.gz"
+}
+
+deb() {
+    local architecture
+    architecture=$(dpkg --print-architecture)
+    mkdir -p "$work/tree/DEBIAN"
+    cat >"$work/tree/DEBIAN/control" <<EOF
+Package: rbt
+Version: $version
+Architecture: $architecture
+Maintainer: the developers of rbt
+Section: utils
+Priority: optional
+Installed-Size: $(du -sk "$work/tree/usr" | cut -f1)
+Description: $summary
+ rbt runs scripts in the language of bpftrace. Its binary needs no libraries,
+ no kernel headers and no compiler; Linux 5.10 or newer is enough.
+EOF
+    local compression=()
+    [[ -z $quickly ]] || compression=(-Zgzip -z1)
+    dpkg-deb --root-owner-group "${compression[@]}" --build "$work/tree" "$dist/rbt_${version}_$architecture.deb" >/dev/null
+    rm -r "$work/tree/DEBIAN"
+}
+
+rpm_package() {
+    rm -r "$work/tree/usr/share/zsh/vendor-completions"
+    mkdir "$work/rpm"
+    cat >"$work/rpm/rbt.spec" <<EOF
+Name: rbt
+Version: $version
+Release: 1
+Summary: $summary
+License: $license
+AutoReqProv: no
+%description
+rbt runs scripts in the language of bpftrace. Its binary needs no libraries,
+no kernel headers and no compiler; Linux 5.10 or newer is enough.
+%install
+cp -a $work/tree/. %{buildroot}/
+%files
+/usr/bin/rbt
+/usr/share/bash-completion/completions/rbt
+/usr/share/fish/vendor_completions.d/rbt.fish
+/usr/share/zsh/site-functions/_rbt
+%doc /usr/share/doc/rbt
+$(cd "$work/tree" && find usr/share/man -type f | sort | sed 's,^,/,')
+EOF
+    local payload=w6.xzdio
+    [[ -z $quickly ]] || payload=w1.gzdio
+    # as it is: stripped already, and with no links to its build ID
+    rpmbuild --quiet -bb --target "$machine" --define "_topdir $work/rpm" --define "_rpmdir $dist" \
+        --define '_rpmfilename rbt-%{VERSION}-%{RELEASE}.%{ARCH}.rpm' --define '_build_id_links none' \
+        --define '__os_install_post %{nil}' --define 'debug_package %{nil}' \
+        --define "_binary_payload $payload" \
+        --define 'use_source_date_epoch_as_buildtime 1' --define 'clamp_mtime_to_source_date_epoch 1' \
+        --define '_buildhost localhost' "$work/rpm/rbt.spec"
+}
+
+main
