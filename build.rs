@@ -19,10 +19,10 @@ use std::process::Command;
 use std::{env, fs};
 
 /// Libraries that the crates for LLVM and libbpf ask for.
-const LIBRARIES: &[&str] = &["stdc++", "zstd", "lzma", "elf", "z"];
+const LIBRARIES: &[&str] = &["stdc++", "zstd", "lzma", "elf", "z", "ffi"];
 
 /// Libraries that LLVM asks for, for parts of it that rbt does not have: an empty archive will do.
-const UNUSED: &[&str] = &["ffi", "z3", "xml2"];
+const UNUSED: &[&str] = &["z3", "xml2"];
 
 /// The C library and its companions as crates ask for them, and their archives.
 const LIBC: &[(&str, &str)] =

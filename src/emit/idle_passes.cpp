@@ -18,7 +18,6 @@
 #include "llvm/Transforms/IPO/ModuleInliner.h"
 #include "llvm/Transforms/IPO/OpenMPOpt.h"
 #include "llvm/Transforms/IPO/SampleProfile.h"
-#include "llvm/Transforms/IPO/SampleProfileProbe.h"
 #include "llvm/Transforms/Instrumentation/ControlHeightReduction.h"
 #include "llvm/Transforms/Scalar/DFAJumpThreading.h"
 #include "llvm/Transforms/Scalar/LoopDistribute.h"
@@ -73,8 +72,6 @@ OF_LOOPS(LoopUnrollAndJamPass)
 OF_FUNCTIONS(LowerMatrixIntrinsicsPass)
 UNNAMED(LowerMatrixIntrinsicsPass)
 OF_MODULES(ModuleInlinerPass)
-OF_MODULES(SampleProfileProbePass)
-OF_MODULES(PseudoProbeUpdatePass)
 OF_MODULES(SampleProfileLoaderPass)
 SampleProfileLoaderPass::SampleProfileLoaderPass(std::string, std::string, ThinOrFullLTOPhase phase,
                                                  IntrusiveRefCntPtr<vfs::FileSystem>)

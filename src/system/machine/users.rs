@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn lines_of_passwd() {
-        let lines = b"# users\n\nroot:x:0:0:root:/root:/bin/sh\n+:x:7:::::\nsh\xf6n:x:7:7::/:/bin/sh\nother:x:7:7::/:\n:x:8:8::/:\nshort:x\n";
+        let lines =
+            b"# users\n\nroot:x:0:0:root:/root:/bin/sh\n+:x:7:::::\nsh\xf6n:x:7:7::/:/bin/sh\nother:x:7:7::/:\n:x:8:8::/:\nshort:x\n";
         assert_eq!(named(lines, 0).as_deref(), Some("root"));
         assert_eq!(named(lines, 7).as_deref(), Some("sh\u{fffd}n"));
         assert_eq!((named(lines, 8), named(lines, 9), named(b"", 0)), (None, None, None));
