@@ -1,44 +1,125 @@
 //! Symbols of just-in-time compiled code: `/tmp/perf-PID.map` has a line `START SIZE NAME` per function, with numbers in
 //! hexadecimal (Linux `tools/perf/Documentation/jit-interface.txt`).
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::input;
+
+/// How long what was read is good for: a compiler that frees code has other functions at the same addresses later.
+const GOOD: Duration = Duration::from_millis(100);
+/// The same for an address that has no function yet.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Bytes before the end of what was read that tell whether the file is still the same.
+const TAIL: usize = 256;
 
 /// The contents of one map file.
 #[derive(Debug, Default)]
 pub(super) struct PerfMap {
-    /// As last read; a compiler appends.
-    len: u64,
+    /// What was read of it.
+    read: Option<Seen>,
+    /// When it was last looked at.
+    looked: Option<Instant>,
     /// The user whose process it is of.
     owner: Option<u32>,
-    /// Start, size, name, sorted by start; of the same start the last one written is last.
-    symbols: Vec<(u64, u64, String)>,
+    /// Sizes and names by start. They do not overlap: the last one written is the one.
+    symbols: BTreeMap<u64, (u64, String)>,
+}
+
+/// A file, as far as it was read.
+#[derive(Debug)]
+struct Seen {
+    inode: (u64, u64),
+    modified: Option<SystemTime>,
+    /// Its length then, and up to where it was whole lines.
+    len: u64,
+    lines: u64,
+    /// The last of those bytes.
+    tail: Vec<u8>,
 }
 
 impl PerfMap {
-    /// Reads the file of the process again if it has grown. A process in a PID namespace writes its own view of its PID, into
-    /// its own /tmp; one that has ended may have left its file in rbt's /tmp.
-    pub(super) fn refresh(&mut self, pid: u32) {
+    /// Start and name of the function at an address of the process.
+    pub(super) fn look_up(&mut self, pid: u32, addr: u64) -> Option<(u64, &str)> {
+        let good = if self.find(addr).is_some() { GOOD } else { AGAIN };
+        if self.looked.is_none_or(|at| at.elapsed() >= good) {
+            self.refresh(pid);
+            self.looked = Some(Instant::now());
+        }
+        self.find(addr)
+    }
+
+    /// Reads what was added to the file of the process, or all of it if it is another one. A process in a PID namespace writes
+    /// its own view of its PID, into its own /tmp; one that has ended may have left its file in rbt's /tmp.
+    fn refresh(&mut self, pid: u32) {
         // what belongs to a process's user is known while it is there, and what was believed once goes on to be
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         // its effective one: /proc/PID itself is root's where a process has changed its user
         self.owner = of_status(&status, "Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()).or(self.owner);
         let places = [of_namespace(pid, &status), Some(PathBuf::from(format!("/tmp/perf-{pid}.map")))];
-        let Some((file, meta)) = places.into_iter().flatten().find_map(|path| open(&path, self.owner)) else { return };
-        if meta.len() != self.len {
-            self.symbols = read(file);
-            self.len = meta.len();
+        if let Some((file, meta)) = places.into_iter().flatten().find_map(|path| open(&path, self.owner)) {
+            self.take(file, &meta);
         }
     }
 
-    /// Start and name of the function at an address.
-    pub(super) fn find(&self, addr: u64) -> Option<(u64, &str)> {
-        let after = self.symbols.partition_point(|(start, _, _)| *start <= addr);
-        let (start, size, name) = self.symbols.get(after.checked_sub(1)?)?;
+    /// Reads an open file.
+    fn take(&mut self, mut file: File, meta: &Metadata) {
+        let (inode, modified) = ((meta.dev(), meta.ino()), meta.modified().ok());
+        if let Some(seen) = &self.read
+            && (seen.inode, seen.len, seen.modified) == (inode, meta.len(), modified)
+        {
+            return;
+        }
+        let more = self.read.take().filter(|seen| seen.inode == inode && seen.len < meta.len() && seen.goes_on_in(&mut file));
+        let mut seen = more.unwrap_or_else(|| {
+            self.symbols.clear();
+            Seen { inode, modified, len: 0, lines: 0, tail: Vec::new() }
+        });
+        let mut bytes = Vec::new();
+        if file.seek(SeekFrom::Start(seen.lines)).is_err() || file.take(input::LIST).read_to_end(&mut bytes).is_err() {
+            return;
+        }
+        // a line may be in the midst of being written
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        bytes.truncate(whole);
+        for (start, size, name) in String::from_utf8_lossy(&bytes).lines().filter_map(line) {
+            self.add(start, size, name);
+        }
+        (seen.modified, seen.len) = (modified, meta.len());
+        seen.lines += whole as u64;
+        seen.tail.extend_from_slice(&bytes);
+        seen.tail.drain(..seen.tail.len().saturating_sub(TAIL));
+        self.read = Some(seen);
+    }
+
+    /// Adds a function, in place of what was there.
+    fn add(&mut self, start: u64, size: u64, name: String) {
+        let end = start.saturating_add(size);
+        if let Some((before, (len, _))) = self.symbols.range_mut(..start).next_back() {
+            *len = (*len).min(start - before);
+        }
+        while let Some((&other, _)) = self.symbols.range(start..end).next() {
+            self.symbols.remove(&other);
+        }
+        self.symbols.insert(start, (size, name));
+    }
+
+    fn find(&self, addr: u64) -> Option<(u64, &str)> {
+        let (start, (size, name)) = self.symbols.range(..=addr).next_back()?;
         (addr - start < *size).then_some((*start, name.as_str()))
+    }
+}
+
+impl Seen {
+    /// Does the file have the same bytes where reading ended?
+    fn goes_on_in(&self, file: &mut File) -> bool {
+        let mut now = vec![0; self.tail.len()];
+        let at = self.lines.saturating_sub(self.tail.len() as u64);
+        file.seek(SeekFrom::Start(at)).is_ok() && file.read_exact(&mut now).is_ok() && now == self.tail
     }
 }
 
@@ -57,14 +138,6 @@ fn open(path: &Path, owner: Option<u32>) -> Option<(File, Metadata)> {
     let (file, meta) = input::open_itself(path).ok()?;
     let us = rustix::process::geteuid().as_raw();
     (meta.uid() == 0 || meta.uid() == us || Some(meta.uid()) == owner).then_some((file, meta))
-}
-
-fn read(file: File) -> Vec<(u64, u64, String)> {
-    let text = input::read_from(file, input::LIST).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let mut symbols: Vec<_> = text.lines().filter_map(line).collect();
-    symbols.sort_by_key(|(start, _, _)| *start);
-    symbols
 }
 
 fn line(line: &str) -> Option<(u64, u64, String)> {
@@ -99,7 +172,66 @@ mod tests {
         assert_eq!(line("7f00 1a LazyCompile:~f /x.js:1"), Some((0x7f00, 0x1a, "LazyCompile:~f /x.js:1".to_owned())));
         assert_eq!(line("0x10 0x2 g"), Some((16, 2, "g".to_owned())));
         assert_eq!(line("garbage"), None);
-        let map = PerfMap { len: 0, owner: None, symbols: vec![(16, 4, "a".into()), (32, 4, "b".into())] };
+    }
+
+    fn take(map: &mut PerfMap, path: &Path) {
+        let file = File::open(path).unwrap();
+        let meta = file.metadata().unwrap();
+        map.take(file, &meta);
+    }
+
+    #[test]
+    fn functions_at_the_same_addresses() {
+        let mut map = PerfMap::default();
+        map.add(16, 4, "a".into());
+        map.add(32, 64, "b".into());
         assert_eq!((map.find(15), map.find(19), map.find(20), map.find(32)), (None, Some((16, "a")), None, Some((32, "b"))));
+        // what is written later is in place of what was there
+        map.add(40, 8, "c".into());
+        assert_eq!((map.find(39), map.find(40), map.find(48)), (Some((32, "b")), Some((40, "c")), None));
+        map.add(16, 4096, "d".into());
+        assert_eq!((map.find(40), map.symbols.len()), (Some((16, "d")), 1));
+        map.add(u64::MAX, u64::MAX, "e".into());
+        assert_eq!(map.find(u64::MAX), Some((u64::MAX, "e")));
+    }
+
+    #[test]
+    fn a_file_that_grows_and_one_that_is_written_anew() {
+        use std::io::Write;
+        let path = std::env::temp_dir().join(format!("rbt-perf-grows-{}.map", std::process::id()));
+        let mut map = PerfMap::default();
+        std::fs::write(&path, "10 10 one\n20 10 tw").unwrap();
+        take(&mut map, &path);
+        // a line without its end is not read yet
+        assert_eq!((map.find(0x10), map.find(0x20)), (Some((0x10, "one")), None));
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        write!(file, "o\n30 10 three\n").unwrap();
+        take(&mut map, &path);
+        assert_eq!((map.find(0x2f), map.find(0x30)), (Some((0x20, "two")), Some((0x30, "three"))));
+        let lines = map.read.as_ref().unwrap().lines;
+        assert_eq!(lines, std::fs::metadata(&path).unwrap().len());
+        // longer than before, and of other functions
+        std::fs::write(&path, "10 10 four\n20 10 five\n30 10 six\n40 10 seven\n").unwrap();
+        take(&mut map, &path);
+        assert_eq!((map.find(0x10), map.find(0x40)), (Some((0x10, "four")), Some((0x40, "seven"))));
+        // shorter
+        std::fs::write(&path, "50 10 eight\n").unwrap();
+        take(&mut map, &path);
+        assert_eq!((map.find(0x10), map.find(0x50)), (None, Some((0x50, "eight"))));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_hundred_thousand_functions() {
+        let path = std::env::temp_dir().join(format!("rbt-perf-many-{}.map", std::process::id()));
+        let text: String = (0..100_000).map(|n| format!("{:x} 40 LazyCompile:~f{n} /srv/app.js:{n}\n", 0x10000 + n * 0x40)).collect();
+        std::fs::write(&path, text).unwrap();
+        let mut map = PerfMap::default();
+        let before = Instant::now();
+        take(&mut map, &path);
+        eprintln!("read in {:?}", before.elapsed());
+        assert_eq!(map.symbols.len(), 100_000);
+        assert!(map.find(0x10000 + 99_999 * 0x40).is_some_and(|(_, name)| name.starts_with("LazyCompile:~f99999 ")));
+        std::fs::remove_file(&path).unwrap();
     }
 }

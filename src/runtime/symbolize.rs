@@ -283,10 +283,8 @@ impl State {
     /// Code without a file: if it has a name, its compiler wrote it down.
     fn anonymous(&mut self, pid: u32, addr: u64, at: u64) -> Vec<Frame> {
         let map = self.perf_maps.entry(pid).or_default();
-        if map.find(at).is_none() {
-            map.refresh(pid);
-        }
-        let found = map.find(at).map(|(start, name)| Frame { symbol: Some(name.to_owned()), offset: addr - start, ..Frame::default() });
+        let found =
+            map.look_up(pid, at).map(|(start, name)| Frame { symbol: Some(name.to_owned()), offset: addr - start, ..Frame::default() });
         placed(found.as_slice(), addr, None)
     }
 
