@@ -148,6 +148,7 @@ pub mod settings;
 pub mod streams;
 pub mod terminal;
 pub mod types;
+pub mod units;
 pub mod value;
 
 // --- facts about kernels, C declarations, and the emission of BPF code

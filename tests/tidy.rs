@@ -12,7 +12,9 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "words",
         peers: true,
-        modules: &["diag", "failure", "streams", "terminal", "progress", "types", "value", "decode", "host", "input", "settings", "caps"],
+        modules: &[
+            "diag", "failure", "streams", "terminal", "progress", "types", "units", "value", "decode", "host", "input", "settings", "caps",
+        ],
     },
     Layer { name: "data below the tables", peers: true, modules: &["syntax::ast"] },
     Layer { name: "system", peers: false, modules: &["system"] },

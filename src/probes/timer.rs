@@ -8,6 +8,7 @@ use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Missing;
 use crate::types::Type;
+use crate::units;
 
 /// A timer.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub static PROFILE: Timer = Timer {
 /// `enum perf_type_id` and `enum perf_sw_ids` of include/uapi/linux/perf_event.h.
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
-const UNITS: &[(&str, u64)] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
+const UNITS: [&str; 4] = ["s", "ms", "us", "ns"];
 /// Minimum period of the kernel's software clock: 1 µs.
 const SHORTEST_NS: u64 = 1000;
 
@@ -59,11 +60,11 @@ impl ProbeKind for Timer {
                 Some(n) if n > 0 => SamplePeriod::Frequency(n),
                 _ => return Err(wrong(format!("`{n}` is not a frequency"))),
             },
-            [unit, n] => match (UNITS.iter().find(|(u, _)| u == unit), number(n)) {
-                (Some((_, ns)), Some(n)) if n > 0 => SamplePeriod::Period(n.saturating_mul(*ns)),
+            [unit, n] => match (units::duration(unit).filter(|_| UNITS.contains(unit)), number(n)) {
+                (Some(ns), Some(n)) if n > 0 => SamplePeriod::Period(n.saturating_mul(ns)),
                 (Some(_), _) => return Err(wrong(format!("`{n}` is not a number of `{unit}`"))),
                 (None, _) => {
-                    let names = UNITS.iter().map(|(u, _)| *u).chain(["hz"]);
+                    let names = UNITS.into_iter().chain(["hz"]);
                     return Err(wrong(format!("`{unit}` is not a unit of time")).suggest(unit, names));
                 }
             },

@@ -15,6 +15,7 @@ use super::earlier::{Early, Look};
 use super::mmap_events::Event;
 use super::proc_maps::{Line, hold, is_at};
 use super::tape::Tape;
+use crate::diag::plain;
 use crate::input;
 
 /// A mapped file, each once however many processes have it.
@@ -183,6 +184,8 @@ pub(super) struct Mappings {
     lost: u64,
     forgotten: u64,
     unnamed: u64,
+    /// Files that were wanted for names, and were deleted or replaced before they were held.
+    gone: BTreeSet<PathBuf>,
 }
 
 impl Mappings {
@@ -280,8 +283,34 @@ impl Mappings {
         self.processes.get(&pid).and_then(|p| p.find(addr)).cloned()
     }
 
-    /// The message about addresses of ended processes without known mappings.
+    /// Notes that the file of an address is not to be had any more.
+    pub(super) fn note_gone(&mut self, object: &Object) {
+        self.gone.insert(object.path.clone());
+    }
+
+    /// The messages about addresses that cannot be resolved, a line each.
     pub(super) fn lost(&self) -> Option<String> {
+        let both: Vec<String> = self.lost_mappings().into_iter().chain(self.lost_files()).collect();
+        (!both.is_empty()).then(|| both.join("\n"))
+    }
+
+    fn lost_files(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let named: Vec<String> = self.gone.iter().take(NAMED).map(|path| plain(&path.to_string_lossy())).collect();
+        let more = match self.gone.len().saturating_sub(named.len()) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let (files, it) = if self.gone.len() == 1 { ("the file was", "it") } else { ("the files were", "them") };
+        (!named.is_empty()).then(|| {
+            format!(
+                "warning: addresses in {}{more} cannot be resolved: {files} deleted or replaced before rbt could open {it}",
+                named.join(", ")
+            )
+        })
+    }
+
+    fn lost_mappings(&self) -> Option<String> {
         let why = match (self.lost, self.forgotten) {
             _ if self.tape.is_none() => "the kernel does not allow rbt to record the mappings of processes".to_owned(),
             (0, 0) => "they ended before rbt could read their mappings".to_owned(),

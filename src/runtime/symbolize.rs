@@ -234,7 +234,10 @@ impl State {
     }
 
     fn file(&mut self, options: Options, object: &Object, offset: u64, call: bool) -> Vec<Frame> {
-        let Some(path) = object.reach() else { return Vec::new() };
+        let Some(path) = object.reach() else {
+            self.mappings.note_gone(object);
+            return Vec::new();
+        };
         let dirs = &self.debug_dirs;
         let separate = self.separate.entry(object.id).or_insert_with(|| {
             let found = quietly(|| debug_files::debug_file(&object.path, &path, dirs)).ok()??;

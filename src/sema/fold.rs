@@ -317,17 +317,7 @@ fn parse_unsigned(text: &str) -> Option<u64> {
         Some(octal) if !octal.is_empty() => u64::from_str_radix(octal, 8).ok()?,
         Some(_) | None => digits.parse().ok()?,
     };
-    let scale: u64 = match suffix {
-        "" | "u" | "l" | "ul" | "ll" | "ull" | "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
-        _ => return None,
-    };
-    n.checked_mul(scale)
+    n.checked_mul(crate::units::factor(suffix)?)
 }
 
 #[cfg(test)]
@@ -338,6 +328,17 @@ mod tests {
         let s = Span::default();
         let e = binary(op, &signed(a, s), &signed(b, s), s).ok()??;
         Some((constant(&e)?, e.ty))
+    }
+
+    #[test]
+    fn suffixes_mean_the_same_everywhere() {
+        use crate::units::{DURATIONS, TYPES_OF_C};
+        let suffixes = DURATIONS.iter().map(|(name, _)| *name).chain(TYPES_OF_C).chain([""]);
+        for text in suffixes.flat_map(|suffix| [format!("7{suffix}"), format!("1_000{suffix}")]) {
+            let of_parameter = parse_int(&text).and_then(|e| constant(&e)).map(|n| n as u64);
+            assert_eq!(of_parameter, crate::settings::parse_int(&text).ok(), "{text}");
+            assert_eq!(of_parameter, crate::syntax::parse_int(&text).ok(), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Parses the values of settings.
 
+use crate::units;
+
 pub(super) fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(w, _)| w.eq_ignore_ascii_case(text)).map(|(_, value)| *value);
     found.ok_or_else(|| one_of(words.iter().map(|(w, _)| *w)))
@@ -22,6 +24,9 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Suffixes of sizes, in bytes.
+const SIZES: [([&str; 2], u64); 3] = [(["K", "KiB"], 1 << 10), (["M", "MiB"], 1 << 20), (["G", "GiB"], 1 << 30)];
+
 /// A non-negative integer in any form that scripts know (`1024`, `0x400`, `0b1`, `02000`, `1_000`, `1e6`, `5ms` in
 /// nanoseconds) or with `K`, `M` or `G` for powers of 1024.
 pub fn parse_int(text: &str) -> Result<u64, String> {
@@ -40,21 +45,8 @@ pub fn parse_int(text: &str) -> Result<u64, String> {
     let end = plain.find(|c: char| !c.is_ascii_digit()).unwrap_or(plain.len());
     let (digits, suffix) = plain.split_at(end);
     let n: u64 = digits.parse().map_err(|_| wrong())?;
-    let factor = match suffix {
-        "" | "ns" | "u" | "ul" | "ull" | "l" | "ll" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
-        "G" | "GiB" => 1 << 30,
-        _ => {
-            let exponent = suffix.strip_prefix(['e', 'E']).and_then(|e| e.parse().ok()).ok_or_else(wrong)?;
-            10u64.checked_pow(exponent).ok_or_else(wrong)?
-        }
-    };
+    let size = SIZES.iter().find(|(names, _)| names.contains(&suffix)).map(|(_, bytes)| *bytes);
+    let power = || 10u64.checked_pow(suffix.strip_prefix(['e', 'E'])?.parse().ok()?);
+    let factor = units::factor(suffix).or(size).or_else(power).ok_or_else(wrong)?;
     n.checked_mul(factor).ok_or_else(|| "too large".to_string())
 }

@@ -1,6 +1,7 @@
 //! Parses the literals of numbers and strings.
 
 use crate::diag::{Diagnostic, Span};
+use crate::units;
 
 /// The value of an integer in a script: `10`, `1_000`, `017`, `0xff`, `1e6`, `5ul`, `100ms` (nanoseconds). The error
 /// describes the problem.
@@ -27,27 +28,18 @@ pub fn parse_int(text: &str) -> Result<u64, String> {
     if suffix.is_empty() {
         return Ok(value);
     }
-    if let Some((_, scale)) = DURATIONS.iter().find(|(name, _)| *name == suffix) {
-        return value.checked_mul(*scale).ok_or_else(too_large);
+    if let Some(scale) = units::duration(suffix) {
+        return value.checked_mul(scale).ok_or_else(too_large);
     }
-    match suffix.to_ascii_lowercase().as_str() {
-        "u" | "ul" | "ull" => Ok(value),
-        "l" | "ll" if i64::try_from(value).is_ok() => Ok(value),
-        "l" | "ll" => Err(format!("`{text}` does not fit in a signed 64-bit integer")),
-        _ => Err(format!("`{text}` has an unknown suffix `{suffix}`")),
+    let of_c = suffix.to_ascii_lowercase();
+    if !units::TYPES_OF_C.contains(&of_c.as_str()) {
+        Err(format!("`{text}` has an unknown suffix `{suffix}`"))
+    } else if of_c.starts_with('l') && i64::try_from(value).is_err() {
+        Err(format!("`{text}` does not fit in a signed 64-bit integer"))
+    } else {
+        Ok(value)
     }
 }
-
-/// Suffixes that make a number a duration, in nanoseconds.
-const DURATIONS: &[(&str, u64)] = &[
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("d", 86_400_000_000_000),
-];
 
 fn digits(text: &str, part: &str, base: u32) -> Result<u64, String> {
     if part.is_empty() {
