@@ -61,6 +61,7 @@
 //! | types of programs | `emit::ProgramType` | a variant and its row in `emit/program.rs` |
 //! | what holds for a mechanism (filters, notes) | `probes::Attach::traits` | one row |
 //! | diagnostic codes | `diag::codes` | one row |
+//! | processors (registers, calling conventions, system calls) | `system::machine::arch` | a file, and two lines in `arch/mod.rs` |
 //! | subcommands | `cli::subcommands::SUBCOMMANDS` | a file, a row, and its action in `driver` |
 //!
 //! Closed sets (operators, statements, the shapes of types and values, the mechanisms of attaching) are enums that code matches

@@ -2,9 +2,10 @@
 
 use super::{Accepts, Builtin, CallInfo, Lit, Lower, Param, Returns};
 use crate::diag::Diagnostic;
-use crate::emit::{Helper, Operand};
+use crate::emit::{Cmp, Helper, Operand};
 use crate::probes::{Attach, ContextFeatures, Env, InFile, ProgramType, iter};
-use crate::system::machine::registers::{CS, IP, REGISTERS};
+use crate::system::machine::arch;
+use crate::system::machine::registers::{IP, REGISTERS};
 use crate::system::{Feature, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -54,14 +55,15 @@ pub(super) const ROWS: &[Builtin] = &[
         }),
         needs: ContextFeatures::NONE,
         risky: false,
-        // user_mode() of arch/x86/include/asm/ptrace.h
         lower: Lower::Code(|e, u, _| {
             if u.kept(0) == 0 {
                 return Operand::reg(u.ty.clone(), e.int(u.kept(1) as u64));
             }
-            let cs = e.load_ctx(CS, U64);
-            let ring = e.and(cs, e.int(3));
-            Operand::reg(u.ty.clone(), e.cmp(crate::emit::Cmp::Ne, ring, e.int(0)))
+            let (at, bits) = arch::HERE.mode;
+            let register = e.load_ctx(at, U64);
+            let mode = e.and(register, e.int(bits));
+            let user = if arch::HERE.user_is_zero { Cmp::Eq } else { Cmp::Ne };
+            Operand::reg(u.ty.clone(), e.cmp(user, mode, e.int(0)))
         }),
         doc: "1 if the CPU was in user mode when the probe fired, 0 otherwise. It is 0 in probes without registers, and 1 in begin and end.",
         example: "profile:hz:99 { @[usermode] = count(); }",
@@ -120,7 +122,7 @@ pub(super) const ROWS: &[Builtin] = &[
                 Some(cpu) => e.scalar(cpu),
                 None => e.call(Helper::GetSmpProcessorId, &[]),
             };
-            let there = e.cmp(crate::emit::Cmp::Ult, cpu, e.int(u.kept(2) as u64));
+            let there = e.cmp(Cmp::Ult, cpu, e.int(u.kept(2) as u64));
             let (table, symbol) = (e.int(u.kept(0) as u64), e.int(u.kept(1) as u64));
             let addr = e.choose(
                 there,
@@ -168,7 +170,7 @@ pub(super) const ROWS: &[Builtin] = &[
             let n = e.scalar(n);
             let (addr, space) = e.address(from);
             let bytes = e.alloc(most as u32);
-            let nothing = e.cmp(crate::emit::Cmp::Eq, n, e.int(0));
+            let nothing = e.cmp(Cmp::Eq, n, e.int(0));
             let done = e.choose(
                 nothing,
                 |e| e.int(1),
@@ -179,7 +181,7 @@ pub(super) const ROWS: &[Builtin] = &[
                     let n = e.add(less, e.int(1));
                     e.read_bounded(space, bytes, n, addr);
                     let r = e.call(Helper::ProbeWriteUser, &[to.into(), bytes.into(), n.into()]);
-                    e.cmp(crate::emit::Cmp::Eq, r, e.int(0))
+                    e.cmp(Cmp::Eq, r, e.int(0))
                 },
             );
             Operand::reg(u.ty.clone(), done)

@@ -77,16 +77,6 @@ __LITTLE_ENDIAN__ 1
 __USER_LABEL_PREFIX__
 ";
 
-/// Those of the machine's own kind.
-#[cfg(target_arch = "x86_64")]
-pub const MACHINE: &str = "__x86_64__ 1\n__x86_64 1\n__amd64__ 1\n__amd64 1\n";
-/// Those of the machine's own kind.
-#[cfg(target_arch = "aarch64")]
-pub const MACHINE: &str = "__aarch64__ 1\n__CHAR_UNSIGNED__ 1\n__AARCH64EL__ 1\n";
-/// Those of the machine's own kind.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub const MACHINE: &str = "";
-
 /// What kernel headers define as macros only, so that BTF lacks it, and kernels have shown to user space unchanged for decades: the
 /// states of a task that `sched_switch` and /proc/PID/stat report (include/linux/sched.h), and address families (linux/socket.h).
 /// By the header that a script includes.

@@ -6,7 +6,7 @@ use crate::emit::{Cmp, Helper, Operand, ProgramCx, Repr};
 use crate::probes::{Attach, ProbeSite, syscall};
 use crate::sema::hir;
 use crate::system::Feature;
-use crate::system::machine::registers::ORIG_AX;
+use crate::system::machine::registers::SYSCALL_NUMBER;
 use crate::types::{Int, Space, Type};
 
 const U64: Int = Int { bytes: 8, signed: false };
@@ -122,7 +122,7 @@ impl<'a, 'c> Gen<'a, 'c> {
             self.e.load_ctx(8, U64)
         } else {
             let regs = self.e.load_ctx(0, U64);
-            let at = self.e.add(regs, self.e.int(ORIG_AX.into()));
+            let at = self.e.add(regs, self.e.int(SYSCALL_NUMBER.into()));
             self.e.read_int(Space::Kernel, at, U64)
         };
         match numbers.as_slice() {

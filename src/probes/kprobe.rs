@@ -1,7 +1,6 @@
 //! `kprobe` and `kretprobe`: kernel functions.
 //!
-//! Registers and their places in the context: x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h) and its calling
-//! convention (System V ABI). Names and types of arguments come from BTF if it describes the function.
+//! Registers, their places in the context and the calling convention come from the machine's row of `system/machine/arch`. Names and types of arguments come from BTF if it describes the function.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,7 +17,7 @@ use crate::settings::Mechanism;
 use crate::syntax::ast::AttachPoint;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::trampolines::{self, Refusal};
-use crate::system::machine::registers::{ARGS, AX, IP, SP};
+use crate::system::machine::registers::{ARGS, IP, RESULT, SP};
 use crate::system::{Feature, Missing};
 use crate::types::{Field, Int, Space, Type};
 
@@ -245,7 +244,7 @@ impl ProbeKind for Kprobe {
                 let after = env.sys.prototype(module, function).map_or(0, |p| fentry::words(&p));
                 Operand::reg(ty.clone(), argument(e, after, true))
             }
-            ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(AX, U64))),
+            ArgRef::Retval => Operand::reg(ty.clone(), e.once("retval", |e| e.load_ctx(RESULT, U64))),
             ArgRef::Ctx => Operand::reg(ty.clone(), e.addr(e.ctx())),
             ArgRef::Func => {
                 let (_, name, place) = target(site);

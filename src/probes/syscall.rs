@@ -16,7 +16,8 @@ use crate::emit::{Builder, Helper, IntValue, Operand};
 use crate::settings::Mechanism;
 use crate::system::kernel::functions::KERNEL;
 use crate::system::kernel::noreturn;
-use crate::system::machine::registers::{ORIG_AX, SYSCALL_ARGS};
+use crate::system::machine::arch::HERE;
+use crate::system::machine::registers::{SYSCALL_ARGS, SYSCALL_NUMBER};
 use crate::system::{Feature, TargetInfo, TypeName};
 use crate::types::{Int, Space, Type};
 
@@ -26,7 +27,7 @@ const ENTER: &str = "sys_enter_";
 const EXIT: &str = "sys_exit_";
 /// Prefix of a call's name: the function in the 64-bit system call table (arch/x86/include/asm/syscall_wrapper.h). 32-bit
 /// programs, which the tracepoints exclude, call others.
-const FUNCTION: &str = "__x64_sys_";
+const FUNCTION: &str = HERE.syscall_function;
 /// That of a call without arguments is another name for this one, which is what the types describe. It serves 32-bit
 /// programs as well.
 const FUNCTION_WITHOUT_ARGUMENTS: &str = "__do_sys_";
@@ -241,7 +242,7 @@ pub fn load_field<'c>(e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, f: &
     let word = f.field.offset.saturating_sub(FIRST_WORD) / 8;
     let value = match (f.field.offset < FIRST_WORD, call.enter) {
         (true, _) if by_trampoline => e.int(env.sys.syscall_number(call.name).unwrap_or(0).into()),
-        (true, _) => register(e, "syscall_number", ORIG_AX, false),
+        (true, _) => register(e, "syscall_number", SYSCALL_NUMBER, false),
         (false, true) => register(e, &format!("syscall_arg{word}"), SYSCALL_ARGS.get(word as usize).copied().unwrap_or(0), by_trampoline),
         // the raw tracepoint's second argument, or what stands behind the function's one argument
         (false, false) => e.once("arg1", |e| e.load_ctx(8, U64)),

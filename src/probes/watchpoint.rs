@@ -7,6 +7,7 @@ use crate::diag::Diagnostic;
 use crate::emit::{Builder, Operand};
 use crate::syntax::ast::AttachPoint;
 use crate::system::Missing;
+use crate::system::machine::arch::HERE;
 use crate::types::Type;
 
 /// The kind.
@@ -26,17 +27,11 @@ pub(super) const REMOVED: (&str, &str) = (
     "bpftrace no longer has it; give watchpoint the address, which a uprobe can print, and limit it to the process with -p",
 );
 
-/// Capabilities of processors: `HW_BREAKPOINT_…` of include/uapi/linux/hw_breakpoint.h, and the modes of each architecture.
+/// Capabilities of processors: `HW_BREAKPOINT_…` of include/uapi/linux/hw_breakpoint.h.
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 const EXECUTE: u32 = 4;
 const LETTERS: &[(char, u32)] = &[('r', READ), ('w', WRITE), ('x', EXECUTE)];
-const MACHINES: &[(&str, &[u32])] = &[
-    ("x86_64", &[WRITE, READ | WRITE, EXECUTE]),
-    ("aarch64", &[READ, WRITE, READ | WRITE, EXECUTE]),
-    ("arm", &[READ, WRITE, READ | WRITE, EXECUTE]),
-    ("powerpc64", &[READ, WRITE, READ | WRITE]),
-];
 const LENGTHS: &[u64] = &[1, 2, 4, 8];
 
 /// A mode, as letters without repetition.
@@ -46,10 +41,6 @@ fn mode(text: &str) -> Option<u32> {
         (all & bit == 0).then_some(all | bit)
     })?;
     (all != 0).then_some(all)
-}
-
-fn letters(mode: u32) -> String {
-    LETTERS.iter().filter(|(_, bit)| mode & bit != 0).map(|(letter, _)| letter).collect()
 }
 
 impl ProbeKind for Watchpoint {
@@ -80,14 +71,9 @@ impl ProbeKind for Watchpoint {
         let Some(length) = super::whole_number(&length).filter(|n| LENGTHS.contains(n)) else {
             return Err(wrong(format!("`{length}` is not a valid length")).help("1, 2, 4 or 8 bytes"));
         };
-        let here = MACHINES.iter().find(|(machine, _)| *machine == std::env::consts::ARCH).map_or(&[][..], |(_, modes)| *modes);
-        let Some(mode) = mode(&modes).filter(|m| here.contains(m)) else {
+        let Some(mode) = mode(&modes).filter(|m| HERE.watch_modes.iter().any(|text| mode(text) == Some(*m))) else {
             let d = wrong(format!("this machine does not support the mode `{modes}`"));
-            let can: Vec<String> = here.iter().map(|m| letters(*m)).collect();
-            return Err(d.help(match can.as_slice() {
-                [] => "it supports none".into(),
-                can => format!("one of {}", can.join(", ")),
-            }));
+            return Err(d.help(format!("one of {}", HERE.watch_modes.join(", "))));
         };
         if mode != EXECUTE && !address.is_multiple_of(length) {
             return Err(wrong(format!("{address:#x} is not a multiple of {length}: the CPU watches aligned words only"))
@@ -129,6 +115,6 @@ mod tests {
         for (text, want) in [("w", Some(WRITE)), ("rw", Some(3)), ("wr", Some(3)), ("x", Some(EXECUTE)), ("ww", None), ("q", None)] {
             assert_eq!(mode(text), want, "{text}");
         }
-        assert_eq!(letters(READ | WRITE), "rw");
+        assert!(HERE.watch_modes.iter().all(|text| mode(text).is_some()));
     }
 }

@@ -1,7 +1,6 @@
 //! `uprobe` and `uretprobe`: functions of programs and shared libraries.
 //!
-//! Registers and their places in the context: x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h) and its calling
-//! convention (System V ABI).
+//! Registers, their places in the context and the calling convention come from the machine's row of `system/machine/arch`.
 
 mod find;
 
@@ -12,7 +11,7 @@ use super::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLo
 use crate::diag::Diagnostic;
 use crate::emit::{Builder, Helper, IntValue, Operand, PointerValue};
 use crate::syntax::ast::AttachPoint;
-use crate::system::machine::registers::{ARGS, AX, GO_ARGS, IP, SP};
+use crate::system::machine::registers::{ARGS, GO_ARGS, IP, RESULT, SP};
 use crate::system::{Abi, Argument, Binary, Feature, Missing, Piece, Source, binary::mangled};
 use crate::types::{Field, Int, Space, Type};
 use find::{Found, Wanted};
@@ -90,8 +89,8 @@ fn abi(site: &ProbeSite) -> Abi {
 /// An argument by its number.
 fn numbered<'c>(e: &mut Builder<'_, 'c>, n: u32, abi: Abi) -> IntValue<'c> {
     let registers: &[u32] = match abi {
-        Abi::SystemV => &ARGS,
-        Abi::Go => &GO_ARGS,
+        Abi::SystemV => ARGS,
+        Abi::Go => GO_ARGS,
         Abi::GoStack => &[],
     };
     e.once(&format!("arg{n}"), |e| match registers.get(n as usize) {
@@ -309,7 +308,7 @@ impl ProbeKind for Uprobe {
     fn load<'c>(&self, e: &mut Builder<'_, 'c>, site: &ProbeSite, env: &Env, which: &ArgRef, ty: &Type) -> Operand<'c> {
         let v = match which {
             ArgRef::Index(n) => numbered(e, *n, abi(site)),
-            ArgRef::Retval => e.once("retval", |e| e.load_ctx(AX, U64)),
+            ArgRef::Retval => e.once("retval", |e| e.load_ctx(RESULT, U64)),
             ArgRef::Ctx => e.addr(e.ctx()),
             // at a return the instruction pointer is back in the caller
             ArgRef::Func if matches!(site.attach, Attach::Uprobe { ret: true, .. }) => e.once("func", |e| {

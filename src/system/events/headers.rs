@@ -1,5 +1,6 @@
 //! The directories of C headers on this machine.
 
+use crate::system::machine::arch::HERE;
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -53,11 +54,7 @@ fn kernel() -> Vec<PathBuf> {
         return Vec::new();
     }
     // `arch/` folders go by the kernel's names.
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "x86",
-        "aarch64" => "arm64",
-        other => other,
-    };
+    let arch = HERE.folder;
     let (own, made) = (format!("arch/{arch}/include"), format!("arch/{arch}/include/generated"));
     let all = [
         source.join(&own),

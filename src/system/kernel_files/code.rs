@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::image::{Image, Symbol, pointers};
 use crate::system::kernel::functions::is_padding;
+use crate::system::machine::arch;
 
 /// A function's patchable place is at its start, or behind the landing pad (`endbr64` of x86, `bti c` of arm64).
 const PAD: u64 = 8;
@@ -108,10 +109,10 @@ pub(super) fn of_module(image: &Image<'_>, symbols: &Symbols) -> Code {
         init.into_iter().any(|s| (s.address..s.address + s.bytes.len() as u64).contains(&address))
     };
     let table = |name: &'static str| image.section(name).flat_map(|s| pointers(&s.bytes)).collect::<Vec<_>>();
-    // x86's compilers note in the other the room before functions
-    let noted = match image.machine.as_str() {
-        "x86_64" => table("__mcount_loc"),
-        _ => [table("__mcount_loc"), table("__patchable_function_entries")].concat(),
+    let has_room = arch::ALL.iter().find(|a| a.name == image.machine).is_none_or(|a| a.notes_room);
+    let noted = match has_room {
+        true => [table("__mcount_loc"), table("__patchable_function_entries")].concat(),
+        false => table("__mcount_loc"),
     };
     let places: Vec<u64> = noted.into_iter().filter(|a| !gone(*a)).collect();
     let mut blocked = BTreeSet::new();

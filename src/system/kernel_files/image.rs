@@ -4,6 +4,7 @@
 //! its sections one after the other at arbitrary addresses and relocates the pointers in its data, so that both are read alike.
 //! All reads are checked.
 
+use crate::system::machine::arch;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -215,9 +216,11 @@ fn btf<'d>(file: &ElfFile64<'d>) -> Option<&'d [u8]> {
 
 fn machine(file: &ElfFile64<'_>) -> String {
     use object::elf;
-    match file.elf_header().e_machine(Endianness::Little) {
-        elf::EM_X86_64 => "x86_64".into(),
-        elf::EM_AARCH64 => "aarch64".into(),
+    let machine = file.elf_header().e_machine(Endianness::Little);
+    if let Some(known) = arch::ALL.iter().find(|a| machine == elf::Machine(a.elf)) {
+        return known.name.into();
+    }
+    match machine {
         elf::EM_RISCV => "riscv64".into(),
         elf::EM_LOONGARCH => "loongarch64".into(),
         elf::EM_S390 => "s390x".into(),

@@ -1,5 +1,6 @@
 //! The machine: its answers, its CPU, its cgroups, users and privileges.
 
+pub mod arch;
 pub mod cgroup;
 pub mod constants;
 pub mod glob;

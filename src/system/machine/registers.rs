@@ -1,47 +1,22 @@
-//! The registers at the start of a probe's context.
+//! The registers at the start of a probe's context, on this machine: offsets in bytes.
 
-/// x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h): names, and offsets in bytes.
-pub const REGISTERS: &[(&str, u32)] = &[
-    ("r15", 0),
-    ("r14", 8),
-    ("r13", 16),
-    ("r12", 24),
-    ("bp", 32),
-    ("bx", 40),
-    ("r11", 48),
-    ("r10", 56),
-    ("r9", 64),
-    ("r8", 72),
-    ("ax", AX),
-    ("cx", 88),
-    ("dx", 96),
-    ("si", 104),
-    ("di", 112),
-    ("orig_rax", ORIG_AX),
-    ("ip", IP),
-    ("pc", IP),
-    ("cs", CS),
-    ("flags", 144),
-    ("sp", SP),
-    ("ss", 160),
-];
+use super::arch::HERE;
 
-/// Of the general registers, by the processor's numbers of them: ax, cx, dx, bx, sp, bp, si, di, r8 to r15.
-pub const BY_NUMBER: [u32; 16] = [AX, 88, 96, 40, SP, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0];
-
-/// Of what a function's integers come in, in order: di, si, dx, cx, r8, r9 (System V ABI).
-pub const ARGS: [u32; 6] = [112, 104, 96, 88, 72, 64];
-/// Of what a function of Go is given integers in: ax, bx, cx, di, si, r8, r9, r10, r11 (`cmd/compile/abi-internal.md`).
-pub const GO_ARGS: [u32; 9] = [AX, 40, 88, 112, 104, 72, 64, 56, 48];
-/// Of what a system call's arguments come in: di, si, dx, r10, r8, r9 (syscall(2)).
-pub const SYSCALL_ARGS: [u32; 6] = [112, 104, 96, 56, 72, 64];
+/// Names and offsets.
+pub const REGISTERS: &[(&str, u32)] = HERE.registers;
+/// Of the general registers, by DWARF's numbers of them.
+pub const BY_NUMBER: &[u32] = HERE.by_number;
+/// Of what a function's integers come in, in order.
+pub const ARGS: &[u32] = HERE.args;
+/// Of what a function of Go is given integers in.
+pub const GO_ARGS: &[u32] = HERE.go_args;
+/// Of what a system call's arguments come in.
+pub const SYSCALL_ARGS: &[u32] = HERE.syscall_args;
 /// Of what a function returns its result in.
-pub const AX: u32 = 80;
+pub const RESULT: u32 = HERE.result;
 /// Of the number of the system call in progress.
-pub const ORIG_AX: u32 = 120;
-/// Offset of the code segment, whose lowest bits tell the processor's mode.
-pub const CS: u32 = 136;
+pub const SYSCALL_NUMBER: u32 = HERE.syscall_number;
 /// Offset of the instruction pointer.
-pub const IP: u32 = 128;
+pub const IP: u32 = HERE.ip;
 /// Offset of the stack pointer.
-pub const SP: u32 = 152;
+pub const SP: u32 = HERE.sp;

@@ -139,8 +139,8 @@ impl BinaryTypes {
         let unit = self.unit(die)?;
         let settled = (!self.is_gcc(die)).then(|| self.prologue_end(die, function.addr).unwrap_or(u64::MAX));
         let registers: &[u32] = match function.abi {
-            Abi::SystemV => &registers::ARGS,
-            Abi::Go => &registers::GO_ARGS,
+            Abi::SystemV => registers::ARGS,
+            Abi::Go => registers::GO_ARGS,
             Abi::GoStack => &[],
         };
         let base = self.location(die, entry.attr(DW_AT_frame_base));
