@@ -18,7 +18,6 @@
 //! | artifact, manifest | the BPF object with everything that user space needs to know about it; the latter part alone |
 //! | tally | per-CPU counters of a probe: records sent and lost, runs missed |
 //! | problem | a helper call that can fail at run time, counted by its place in the script |
-//! | tape | the kernel's records of file mappings of processes |
 //! | entry | one input at the prompt, which starts and ends separately |
 //! | verb, tool | a word that writes a program (`rbt count`); a script that is part of rbt (`rbt opensnoop`) |
 //! | snapshot | a file that describes a kernel, to check scripts elsewhere |

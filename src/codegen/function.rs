@@ -37,7 +37,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// called: then as if all loops were nested in one another, and all functions called from one another.
     pub(super) fn frames(&self) -> u32 {
         let pieces = self.body.chunks.as_ref().map_or(0, |c| c.within);
-        if self.body.within.is_none() && pieces == 0 {
+        if self.body.function.is_none() && pieces == 0 {
             return 1 + self.body.depth;
         }
         1 + pieces + self.most_frames
@@ -118,7 +118,7 @@ impl<'a, 'c> Gen<'a, 'c> {
                 params.push(if *given { None } else { Some(g.e.alloc_scratch(room(&v.ty))) });
             }
             result = (f.returns != Type::Void && !f.returns.is_scalar()).then(|| g.e.alloc_scratch(room(&f.returns)));
-            g.body.within = Some(CurrentFunction { name, returns: f.returns.clone(), result });
+            g.body.function = Some(CurrentFunction { name, returns: f.returns.clone(), result });
             g.at(f.span);
             if f.stops {
                 // the frame has the word that says so
@@ -138,7 +138,9 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// The result of `return`: a number, or nothing after the value was stored where the caller expects it.
     pub(super) fn result(&mut self, op: &Operand<'c>) -> Option<IntValue<'c>> {
-        let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.body.within.clone() else { return Some(self.e.scalar(op)) };
+        let Some(CurrentFunction { returns, result: Some(offset), .. }) = self.body.function.clone() else {
+            return Some(self.e.scalar(op));
+        };
         let at = self.e.place(offset);
         self.e.put(at, 8, op, &returns);
         None
@@ -146,7 +148,7 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Leaves the program, from within functions too.
     pub(super) fn stop(&mut self) {
-        if self.body.within.is_some() {
+        if self.body.function.is_some() {
             let at = self.e.scratch_at(0);
             let one = self.e.int(1);
             self.e.store(at, 0, 8, one);

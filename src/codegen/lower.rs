@@ -26,8 +26,8 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     }
     let after_entry = paired::exits(&script, env.settings);
     let all: Vec<BodyNeeds> =
-        script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..asks(p) }).collect();
-    let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, asks)| choice(p, asks, env)).collect();
+        script.probes.iter().enumerate().map(|(i, p)| BodyNeeds { after_entry: after_entry.contains(&i), ..needs(p) }).collect();
+    let mut choices: Vec<Lowering> = script.probes.iter().zip(&all).map(|(p, needs)| choice(p, needs, env)).collect();
     follow_raw_company(&script, &all, &mut choices, env);
     if choices.iter().all(|c| c.lowered.is_none()) {
         script.probes.iter_mut().zip(choices).for_each(|(p, c)| p.why = c.why);
@@ -36,7 +36,7 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     let literal = script.probes.iter().zip(&choices).filter(|(_, c)| c.lowered.is_none());
     let mut kept: BTreeSet<String> = literal.flat_map(|(p, _)| p.sites.iter().filter_map(|s| place(&s.attach))).collect();
     // a trampoline at either end calls the function all the same
-    for probe in script.probes.iter().filter(|p| asks(p).caps.contains(ContextFeatures::OVERRIDE)) {
+    for probe in script.probes.iter().filter(|p| needs(p).features.contains(ContextFeatures::OVERRIDE)) {
         let functions = probe.sites.iter().filter_map(|s| match &s.attach {
             Attach::Kprobe { function, .. } => Some(function),
             _ => None,
@@ -59,8 +59,8 @@ pub fn lower(mut script: hir::Script, env: &Env) -> hir::Script {
     script
 }
 
-fn choice(probe: &hir::Probe, asks: &BodyNeeds, env: &Env) -> Lowering {
-    probe.sites.first().map_or_else(|| Lowering::literal(""), |first| first.kind.lower(&probe.sites, asks, env))
+fn choice(probe: &hir::Probe, needs: &BodyNeeds, env: &Env) -> Lowering {
+    probe.sites.first().map_or_else(|| Lowering::literal(""), |first| first.kind.lower(&probe.sites, needs, env))
 }
 
 /// Reconsiders probes that share an event with one served by a raw program, because that one may have no alternative.
@@ -74,9 +74,9 @@ fn follow_raw_company(script: &hir::Script, all: &[BodyNeeds], choices: &mut [Lo
     loop {
         raw.extend(script.probes.iter().zip(choices.iter()).filter(|(_, c)| is_raw(c)).flat_map(|(p, _)| places(p)));
         let mut changed = false;
-        for ((probe, asks), choice) in script.probes.iter().zip(all).zip(choices.iter_mut()) {
+        for ((probe, needs), choice) in script.probes.iter().zip(all).zip(choices.iter_mut()) {
             if !is_raw(choice) && places(probe).iter().any(|place| raw.contains(place)) {
-                *choice = self::choice(probe, &BodyNeeds { company_is_raw: true, ..asks.clone() }, env);
+                *choice = self::choice(probe, &BodyNeeds { company_is_raw: true, ..needs.clone() }, env);
                 changed |= is_raw(choice);
             }
         }
@@ -95,23 +95,23 @@ fn one_program_each(probe: hir::Probe) -> Vec<hir::Probe> {
 }
 
 /// The parts of the context that a probe's body and its functions use.
-fn asks(probe: &hir::Probe) -> BodyNeeds {
-    let mut asks = BodyNeeds::default();
+fn needs(probe: &hir::Probe) -> BodyNeeds {
+    let mut needs = BodyNeeds::default();
     let mut see = |node: hir::Node| {
         if let hir::Node::Expr(e) = node {
             match &e.kind {
-                hir::ExprKind::Call(call) => asks.caps = asks.caps.union(call.row.needs),
-                hir::ExprKind::Context(which) => asks.args.push(which.clone()),
+                hir::ExprKind::Call(call) => needs.features = needs.features.union(call.row.needs),
+                hir::ExprKind::Context(which) => needs.args.push(which.clone()),
                 _ => {}
             }
         }
         if let hir::Node::Stmt(hir::Stmt { kind: hir::StmtKind::Aggregate { call, .. }, .. }) = node {
-            asks.caps = asks.caps.union(call.row.needs);
+            needs.features = needs.features.union(call.row.needs);
         }
     };
     hir::visit(&probe.body, &mut see);
     probe.functions.iter().for_each(|f| hir::visit(&f.body, &mut see));
-    asks
+    needs
 }
 
 fn at_end(function: &str, ret: bool) -> String {

@@ -49,7 +49,7 @@ pub struct Compiled {
     /// BPF assembly.
     pub assembly: Option<String>,
     /// Number of compilations until the programs fit into their stack.
-    pub turns: u32,
+    pub compilations: u32,
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
@@ -114,13 +114,13 @@ struct Body<'c> {
     var_types: Vec<Type>,
     loops: Option<stmt::Loops<'c>>,
     /// Offset in scratch memory of the counter of iterations of all `while` loops.
-    turns: Option<u32>,
+    iterations: Option<u32>,
     /// Nesting depth of the functions of loops.
     depth: u32,
     /// Set for a long body, which is cut into functions.
     chunks: Option<chunk::Chunks>,
     /// The location of a function's result; none in the body of a program.
-    within: Option<function::CurrentFunction>,
+    function: Option<function::CurrentFunction>,
 }
 
 /// The memory budgets of a script's programs: the first that suffices for all of them is used.
@@ -144,7 +144,7 @@ pub fn compile(
     for (turn, room) in (1..).zip(ROOMS) {
         match compile_within(room, script, settings, sys, sources, dumps) {
             Ok(mut compiled) => {
-                compiled.turns = turn;
+                compiled.compilations = turn;
                 let programs = match limited(&compiled.artifact.elf) {
                     Ok(programs) => programs,
                     Err(e) => crate::bug!("our own object cannot be read: {e}"),
@@ -234,7 +234,7 @@ fn compile_within(
     let events = events.into_iter().map(|(_, e)| e).collect();
     let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
     let artifact = Artifact { elf: built.elf, manifest };
-    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, turns: 1 })
+    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, compilations: 1 })
 }
 
 /// The features of the kernel that code generation depends on.

@@ -65,7 +65,7 @@ impl ScriptCx<'_, '_> {
             probe: index as u32,
             space: space.unwrap_or_default(),
             at_entry: probe.sites.iter().all(|s| self.is_entry(&s.attach)),
-            by_hand: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
+            test_run: matches!(first.attach, Attach::Begin | Attach::End | Attach::Signal),
             long: super::chunk::is_long(&probe.body),
             // who reads a pinned program's output does not read its records
             quiet: first.attach.pinned(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Gen, double_buffer};
 use crate::builtins::{Lower, MapId};
 use crate::diag::Span;
-use crate::emit::{BasicValue, Builder, Cmp, Helper, IntValue, LENT, Operand, PointerValue, WALKED_TURNS};
+use crate::emit::{BasicValue, Builder, CALLBACK_ARGUMENTS, Cmp, Helper, IntValue, MOST_WALKED_ITERATIONS, Operand, PointerValue};
 use crate::sema::hir::{self, Expr, Stmt, StmtKind};
 use crate::types::{Int, Type};
 
@@ -27,10 +27,10 @@ pub(super) struct Loops<'c> {
 }
 
 /// The script executed `return` in a loop.
-const RETURNED: u32 = LENT;
-const RETURN_VALUE: u32 = LENT + 8;
+const RETURNED: u32 = CALLBACK_ARGUMENTS;
+const RETURN_VALUE: u32 = CALLBACK_ARGUMENTS + 8;
 /// The first numbers of the loops that are under way, by depth.
-const FIRST_NUMBERS: u32 = LENT + 16;
+const FIRST_NUMBERS: u32 = CALLBACK_ARGUMENTS + 16;
 /// `MAX_CALL_FRAMES` of include/linux/bpf_verifier.h: loops cannot be nested deeper.
 const DEEPEST: u32 = 8;
 
@@ -48,9 +48,9 @@ impl<'a, 'c> Gen<'a, 'c> {
         self.expect_loops(loops);
         if has_while(body) {
             let (offset, zero) = (self.e.alloc_scratch(8), self.e.int(0));
-            let turns = self.e.scratch_at(offset);
-            self.e.store(turns, 0, 8, zero);
-            self.body.turns = Some(offset);
+            let iterations = self.e.scratch_at(offset);
+            self.e.store(iterations, 0, 8, zero);
+            self.body.iterations = Some(offset);
         }
         let mut scalars = 0;
         for (i, v) in vars.iter().enumerate() {
@@ -206,14 +206,14 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Leaves the probe or function, from within loops too.
     pub(super) fn leave(&mut self, value: Option<IntValue<'c>>) {
-        let ignored = self.body.within.is_none() && self.site.kind.program(self.site, &self.cx.env).row().returns_fixed;
+        let ignored = self.body.function.is_none() && self.site.kind.program(self.site, &self.cx.env).row().returns_fixed;
         let value = value.filter(|_| !ignored);
         match (&self.body.loops, self.body.depth) {
             (Some(l), 1..) => {
                 let at = l.at;
                 let one = self.e.int(1);
                 self.e.store(at, RETURNED, 8, one);
-                let default = if self.body.within.is_none() { self.default } else { 0 };
+                let default = if self.body.function.is_none() { self.default } else { 0 };
                 let value = value.unwrap_or(self.e.int(default));
                 self.e.store(at, RETURN_VALUE, 8, value);
                 self.e.ret(Some(one));
@@ -278,8 +278,8 @@ impl<'a, 'c> Gen<'a, 'c> {
         let name = self.loop_name();
         let at = self.lent();
         let callback = self.loop_function(&name, &[true, false], |g, _| {
-            let Some(turns) = g.body.turns else { crate::bug!("loops were counted") };
-            let counter = g.e.scratch_at(turns);
+            let Some(iterations) = g.body.iterations else { crate::bug!("loops were counted") };
+            let counter = g.e.scratch_at(iterations);
             let turn = g.e.load(counter, 0, I64);
             let turn = g.e.add(turn, g.e.int(1));
             g.e.store(counter, 0, 8, turn);
@@ -311,11 +311,13 @@ impl<'a, 'c> Gen<'a, 'c> {
 
     /// Tells of a loop that has made all the turns that this kernel allows, and not all that it should have.
     fn left_early(&mut self, made: IntValue<'c>, wanted: IntValue<'c>, word: &str) {
-        let all = self.e.cmp(Cmp::Eq, made, self.e.int(WALKED_TURNS));
+        let all = self.e.cmp(Cmp::Eq, made, self.e.int(MOST_WALKED_ITERATIONS));
         self.e.if_(all, |e| {
-            let more = e.cmp(Cmp::Ugt, wanted, e.int(WALKED_TURNS));
+            let more = e.cmp(Cmp::Ugt, wanted, e.int(MOST_WALKED_ITERATIONS));
             e.if_(more, |e| {
-                e.problem(&format!("`{word}` stopped after {WALKED_TURNS} iterations, the limit of this kernel; Linux 5.17 allows more"))
+                e.problem(&format!(
+                    "`{word}` stopped after {MOST_WALKED_ITERATIONS} iterations, the limit of this kernel; Linux 5.17 allows more"
+                ))
             });
         });
     }
@@ -363,7 +365,7 @@ impl<'a, 'c> Gen<'a, 'c> {
         match &mut self.body.loops {
             Some(l) => {
                 l.count += 1;
-                let within = self.body.within.as_ref().map_or("", |w| &w.name);
+                let within = self.body.function.as_ref().map_or("", |w| &w.name);
                 let chunk = self.body.chunks.as_ref().map_or(0, |c| c.count);
                 format!("loop_{}_{within}_{chunk}_{}", self.program, l.count)
             }

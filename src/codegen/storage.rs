@@ -11,7 +11,7 @@
 //! Slots of two CPUs in one cache line slow each other down, so they are 64 bytes apart if there is enough memory.
 
 use crate::builtins::{self, Sharing};
-use crate::emit::{MARK, MapDef, MapKind, NO_PREALLOC, Slots};
+use crate::emit::{IS_SET, MapDef, MapKind, NO_PREALLOC, Slots};
 use crate::sema::hir;
 use crate::system::{Feature, TargetInfo};
 use crate::types::Type;
@@ -41,10 +41,10 @@ const GAP: u32 = 56;
 pub(super) fn of(m: &hir::Map, sys: &dyn TargetInfo) -> (MapDef, Option<Slots>) {
     let value_size = m.value.size().max(1).next_multiple_of(8);
     let aggregation = if let Type::Agg(agg) = &m.value { Some(agg) } else { None };
-    let separate = aggregation.filter(|_| value_size + MARK <= PER_CPU_LIMIT);
+    let separate = aggregation.filter(|_| value_size + IS_SET <= PER_CPU_LIMIT);
     let Some(key) = &m.key else {
         let kind = if separate.is_some() { MapKind::PercpuArray } else { MapKind::Array };
-        return (MapDef { kind, key_size: 4, value_size: value_size + MARK, max_entries: 1, flags: 0 }, None);
+        return (MapDef { kind, key_size: 4, value_size: value_size + IS_SET, max_entries: 1, flags: 0 }, None);
     };
     let entries = m.max_entries.max(1);
     let sizes = Sizes {

@@ -27,7 +27,7 @@ use super::location::place;
 use super::seen::Seen;
 use super::subjects::Subject;
 use super::uses;
-use super::{asks, compare};
+use super::{compare, needs};
 
 /// A kernel, as a script meets it.
 pub struct Ground<'a> {
@@ -286,7 +286,7 @@ impl Work<'_> {
             };
             let wrong: Vec<Span> = diags.0.iter().filter(|d| d.severity == Severity::Error).map(|d| d.span).collect();
             let left = |p: &ast::Probe| {
-                let elsewhere = |span: &&Span| within(**span, p.span) && !p.points.iter().any(|point| within(**span, point.span));
+                let elsewhere = |span: &&Span| is_inside(**span, p.span) && !p.points.iter().any(|point| is_inside(**span, point.span));
                 !p.points.is_empty() && !wrong.iter().any(|span| elsewhere(&span))
             };
             let points = |tree: &ast::Script| -> usize {
@@ -294,7 +294,7 @@ impl Work<'_> {
             };
             let before = points(&tree);
             tree.items.retain(|i| if let ast::Item::Probe(p) = i { left(p) } else { true });
-            keep_points(&mut tree, |point| !wrong.iter().any(|span| within(*span, point.span)));
+            keep_points(&mut tree, |point| !wrong.iter().any(|span| is_inside(*span, point.span)));
             let after = points(&tree);
             if after == 0 || after == before {
                 return None;
@@ -309,7 +309,7 @@ impl Work<'_> {
         let mut lacked = Vec::new();
         let mut kept = Vec::new();
         for d in std::mem::take(&mut diags.0) {
-            let point = points.iter().find(|(span, _)| within(d.span, *span));
+            let point = points.iter().find(|(span, _)| is_inside(d.span, *span));
             let optional = |text: &str| self.seen.exceptions.may_lack(text);
             match point.filter(|(_, text)| optional(text) || of_parameters(text)) {
                 // what is given when it is run decides
@@ -365,12 +365,12 @@ impl Work<'_> {
                     checked.settings.no_features.extend(without);
                     continue;
                 }
-                self.asks(&compiled, script, settings);
+                self.compare_needs(&compiled, script, settings);
                 return self.refused(&e);
             } else if load {
                 self.seen.facts.push(("verifier".into(), "loads".into()));
             }
-            return self.asks(&compiled, script, settings);
+            return self.compare_needs(&compiled, script, settings);
         }
     }
 
@@ -396,8 +396,8 @@ impl Work<'_> {
     }
 
     /// Compares the needs of the object with the kernel.
-    fn asks(&mut self, compiled: &Compiled, script: &hir::Script, settings: &Settings) {
-        let asks::Answer { lacks, facts } = asks::asks(&compiled.artifact, settings, self.ground.sys);
+    fn compare_needs(&mut self, compiled: &Compiled, script: &hir::Script, settings: &Settings) {
+        let needs::Unmet { lacks, facts } = needs::unmet_needs(&compiled.artifact, settings, self.ground.sys);
         for lack in lacks {
             let level = verdict::rule(lack.rule).map_or(Level::Error, |r| r.level);
             let sites = || script.probes.iter().flat_map(|p| &p.sites);
@@ -487,7 +487,7 @@ fn keep_points(tree: &mut ast::Script, keep: impl Fn(&ast::AttachPoint) -> bool)
     });
 }
 
-fn within(inner: Span, outer: Span) -> bool {
+fn is_inside(inner: Span, outer: Span) -> bool {
     inner.source == outer.source && inner.start >= outer.start && inner.end <= outer.end
 }
 

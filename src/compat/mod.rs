@@ -1,18 +1,18 @@
 //! `rbt check`: checks scripts against kernels without running or (except for `--load`) loading them.
 //!
 //! - `subjects`: the scripts; `kernels`: the kernels; `exceptions`, `config`: exceptions
-//! - `examine`: one script on one kernel: the stages up to compiling, and the features that the object needs (`asks`)
+//! - `examine`: one script on one kernel: the stages up to compiling, and the features that the object needs (`needs`)
 //! - `uses`: the kernel types that a script uses; `compare`: how they differ from the baseline kernel
 //!
 //! Findings that are not diagnostics are rows of [`verdict::RULES`].
 
-mod asks;
 mod compare;
 mod config;
 mod examine;
 mod exceptions;
 mod kernels;
 mod location;
+mod needs;
 mod seen;
 mod subjects;
 mod uses;

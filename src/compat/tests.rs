@@ -236,7 +236,7 @@ fn what_a_kernel_lacks() {
 fn limits() {
     let rules = |script| seen(script, KERNEL).findings.into_iter().map(|f| f.rule).collect::<Vec<_>>();
     assert_eq!(rules("config = { max_bpf_progs = 1; } kprobe:vfs_read { @ = 1; } kprobe:helper { @ = 2; }"), ["too-many-programs"]);
-    assert_eq!(rules("let @a = hash(134217728); kprobe:helper { @a[arg0] = arg1; }"), ["much-memory"]);
+    assert_eq!(rules("let @a = hash(134217728); kprobe:helper { @a[arg0] = arg1; }"), ["large-maps"]);
     assert_eq!(rules("let @a = hash(1073741824); kprobe:helper { @a[arg0] = arg1; }"), ["too-large"]);
     assert_eq!(rules("config = { max_probes = 1; } kprobe:* { @ = 1; }"), ["too-many-probes"]);
 }

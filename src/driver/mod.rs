@@ -169,8 +169,8 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| report_not_compiled(&e, front))?;
-    if run.verbose && compiled.turns > 1 {
-        to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.turns));
+    if run.verbose && compiled.compilations > 1 {
+        to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.compilations));
     }
     let (programs, most) = (compiled.artifact.manifest.programs.len() as u64, checked.settings.max_bpf_progs);
     if programs > most {

@@ -46,7 +46,7 @@ pub struct ProgramCx {
     /// All its sites are at functions' first instructions, where the stack pointer leads to the return address.
     pub at_entry: bool,
     /// It is run by hand, at the begin or the end: it sends nothing once a program has asked for the end of the run.
-    pub by_hand: bool,
+    pub test_run: bool,
     /// It is long: what stands in many places becomes a function.
     pub long: bool,
     /// Nobody reads what it reports.

@@ -10,11 +10,11 @@ use super::mem::U64;
 use super::temporaries::Temporaries;
 use super::{Builder, Cmp, Helper, ok};
 
-/// Most turns of a loop where the kernel has nothing that makes them (`bpf_loop`, Linux 5.17): the verifier walks each.
-pub const WALKED_TURNS: u64 = 512;
+/// Maximum number of iterations of a loop if the kernel lacks `bpf_loop` (Linux 5.17): the verifier follows each.
+pub const MOST_WALKED_ITERATIONS: u64 = 512;
 
-/// Bytes that [`Builder::lend`] writes.
-pub const LENT: u32 = 24;
+/// Bytes of the arguments that [`Builder::lend`] writes for a callback.
+pub const CALLBACK_ARGUMENTS: u32 = 24;
 
 /// How the verifier looks at a function.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             return self.call(Helper::Loop, &[times.into(), callback.into(), at.into(), none.into()]);
         }
         let ty = self.i64t().fn_type(&[self.i64t().into(), self.ptrt().into()], false);
-        let most = self.int(WALKED_TURNS);
+        let most = self.int(MOST_WALKED_ITERATIONS);
         let beyond = self.cmp(Cmp::Ugt, times, most);
         let times = self.select(beyond, most, times);
         // out of LLVM's sight, or it would look for inequality: the verifier then finds no end
@@ -168,7 +168,7 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 
     /// Writes down what a callback needs of the program that it is called from: see [`Builder::borrow`]. `at` has
-    /// [`LENT`] bytes of stack.
+    /// [`CALLBACK_ARGUMENTS`] bytes of stack.
     pub fn lend(&mut self, at: PointerValue<'c>) {
         let slot = self.scratch_at(0);
         self.store_ptr(at, 0, slot);

@@ -71,8 +71,9 @@ pub struct Slots {
     pub size: u32,
 }
 
-/// Bytes at the end of a value in an array: not zero once the script has set it. An array's element is always there.
-pub const MARK: u32 = 8;
+/// Bytes of the flag at the end of a value in an array: not zero once the script has set the value, because elements of arrays
+/// always exist.
+pub const IS_SET: u32 = 8;
 
 /// Elements are allocated as they come: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
@@ -156,7 +157,7 @@ impl<'c> Builder<'_, 'c> {
         let def = self.script_map_def(id);
         if let MapKind::Array | MapKind::PercpuArray = def.kind {
             let one = self.int(1);
-            self.store(element, def.value_size - MARK, MARK as u8, one);
+            self.store(element, def.value_size - IS_SET, IS_SET as u8, one);
         }
     }
 

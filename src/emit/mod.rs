@@ -53,7 +53,7 @@ mod text;
 
 pub use builder::{Builder, ProgramCx, Scope};
 pub use call::{IN_NUMBERS, Subprogram};
-pub use callback::{LENT, WALKED_TURNS};
+pub use callback::{CALLBACK_ARGUMENTS, MOST_WALKED_ITERATIONS};
 pub use chunk::Chunk;
 pub use double_buffer::second;
 pub use flow::{Branch, Turn};
@@ -62,7 +62,7 @@ pub use helper::{Helper, helper_name};
 pub use inkwell::context::Context;
 pub use inkwell::values::{BasicMetadataValueEnum as BasicMetadataValue, BasicValueEnum as BasicValue, IntValue, PointerValue};
 pub use kernel::KernelType;
-pub use map::{MARK, MapDef, MapKind, NO_PREALLOC, Slots};
+pub use map::{IS_SET, MapDef, MapKind, NO_PREALLOC, Slots};
 pub use mem::align_at;
 pub use module::{CodegenCx, CodegenOptions, Room, TargetFeatures};
 use object::Errors;

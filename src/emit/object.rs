@@ -27,18 +27,18 @@ pub struct EmitError {
     /// Its messages; where they name a place, it is `script:line:column`, the script by its [`short_names`](crate::diag::short_names).
     pub messages: Vec<String>,
     /// What the kernel would refuse, found here before it is asked.
-    pub told: Vec<Diagnostic>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 impl From<Vec<Diagnostic>> for EmitError {
-    fn from(told: Vec<Diagnostic>) -> Self {
-        Self { messages: Vec::new(), told }
+    fn from(diagnostics: Vec<Diagnostic>) -> Self {
+        Self { messages: Vec::new(), diagnostics }
     }
 }
 
 impl From<Vec<String>> for EmitError {
     fn from(messages: Vec<String>) -> Self {
-        Self { messages, told: Vec::new() }
+        Self { messages, diagnostics: Vec::new() }
     }
 }
 

@@ -37,7 +37,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Writes a record of `size` fixed bytes and what varies.
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
-        if !self.program.by_hand {
+        if !self.program.test_run {
             return self.write_record(event, size, fields);
         }
         let said = self.state(std::mem::offset_of!(State, ended));

@@ -18,13 +18,13 @@ pub fn check(tree: &ast::Expr, text: &str, source: &Source, place: Option<Source
     let checker = Checker { source, maps };
     let root = checker.expr(tree)?;
     if root.ty != Ty::Truth {
-        let told = Diagnostic::error(
+        let diagnostic = Diagnostic::error(
             "no-comparison",
             root.span,
             format!("an expectation must be true or false, but this is {}", root.ty.phrase()),
         );
         let bound = if root.ty == Ty::Text { "== \"…\"" } else { "<= 100" };
-        return Err(told.help(format!("compare it: `{text} {bound}`")));
+        return Err(diagnostic.help(format!("compare it: `{text} {bound}`")));
     }
     Ok(Expectation { text: text.to_string(), place, root })
 }
@@ -112,14 +112,14 @@ impl Checker<'_> {
         if found.ty == ty {
             return Ok(found);
         }
-        let told =
+        let diagnostic =
             Diagnostic::error("type-mismatch", found.span, format!("`{op}` takes {}, but this is {}", ty.phrase(), found.ty.phrase()));
         Err(match (ty, found.ty) {
-            (Ty::Truth, Ty::Number) => told.help(format!("compare it: `{} > 0`", found.text)),
-            (Ty::Number, Ty::Truth) => told.help("put `&&` or `||` between comparisons"),
-            (_, Ty::Text) => told.help("compare strings with `==` and `!=`"),
+            (Ty::Truth, Ty::Number) => diagnostic.help(format!("compare it: `{} > 0`", found.text)),
+            (Ty::Number, Ty::Truth) => diagnostic.help("put `&&` or `||` between comparisons"),
+            (_, Ty::Text) => diagnostic.help("compare strings with `==` and `!=`"),
             (Ty::Number | Ty::Text | Ty::Truth, Ty::Number | Ty::Truth) => {
-                told.help("compare first, and combine comparisons with `&&` and `||`")
+                diagnostic.help("compare first, and combine comparisons with `&&` and `||`")
             }
         })
     }
@@ -158,12 +158,12 @@ impl Checker<'_> {
         if let Some(map) = self.maps.iter().find(|m| m.name == name) {
             return Ok(map);
         }
-        let told = Diagnostic::error("unknown-map", span, format!("the script has no map `{name}`"));
+        let diagnostic = Diagnostic::error("unknown-map", span, format!("the script has no map `{name}`"));
         let known = || self.maps.iter().map(|m| m.name.as_str());
         Err(match nearest(&name, known()) {
-            Some(near) => told.help(format!("did you mean `{near}`?")),
-            None if self.maps.is_empty() => told.help("it has no maps"),
-            None => told.help(format!("it has {}", known().take(12).collect::<Vec<_>>().join(", "))),
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None if self.maps.is_empty() => diagnostic.help("it has no maps"),
+            None => diagnostic.help(format!("it has {}", known().take(12).collect::<Vec<_>>().join(", "))),
         })
     }
 
@@ -197,22 +197,22 @@ impl Checker<'_> {
             return Ok((Kind::Read(of), ty));
         }
         let message = format!("{} holds {}, which is not a single value", map.name, held(map));
-        let told = Diagnostic::error("type-mismatch", span, message);
+        let diagnostic = Diagnostic::error("type-mismatch", span, message);
         let suited: Vec<String> = suited(of.shape).iter().map(|name| format!("{name}({whole})")).collect();
         Err(match suited.split_last() {
-            None => told.help("store a number in the script"),
-            Some((only, [])) => told.help(format!("use {only}")),
-            Some((last, others)) => told.help(format!("use {} or {last}", others.join(", "))),
+            None => diagnostic.help("store a number in the script"),
+            Some((only, [])) => diagnostic.help(format!("use {only}")),
+            Some((last, others)) => diagnostic.help(format!("use {} or {last}", others.join(", "))),
         })
     }
 
     fn call(&self, name: &Ident, args: &[Arg], span: Span) -> Checked<(Kind, Ty)> {
         let Some(function) = find(&name.name) else {
-            let told = Diagnostic::error("unknown-function", name.span, format!("expectations have no function `{}`", name.name));
+            let diagnostic = Diagnostic::error("unknown-function", name.span, format!("expectations have no function `{}`", name.name));
             let known = || FUNCTIONS.iter().map(|f| f.name);
             return Err(match nearest(&name.name, known()) {
-                Some(near) => told.help(format!("did you mean `{near}`?")),
-                None => told.help(format!("it has {}", known().collect::<Vec<_>>().join(", "))),
+                Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+                None => diagnostic.help(format!("it has {}", known().collect::<Vec<_>>().join(", "))),
             });
         };
         let mut parts = Vec::new();
@@ -341,14 +341,14 @@ impl Checker<'_> {
         if let Some(value) = found {
             return Ok(value);
         }
-        let told = Diagnostic::error("unknown-name", span, format!("an expectation cannot use `{name}`"));
+        let diagnostic = Diagnostic::error("unknown-name", span, format!("an expectation cannot use `{name}`"));
         let map = format!("@{name}");
         Err(if self.maps.iter().any(|m| m.name == map) {
-            told.help(format!("did you mean `{map}`?"))
+            diagnostic.help(format!("did you mean `{map}`?"))
         } else if find(name).is_some() {
-            told.help(format!("`{name}(@m)` is a function of a map"))
+            diagnostic.help(format!("`{name}(@m)` is a function of a map"))
         } else {
-            told.help("store the value in a map, because expectations see only maps; write strings in double quotes")
+            diagnostic.help("store the value in a map, because expectations see only maps; write strings in double quotes")
         })
     }
 }
@@ -373,11 +373,11 @@ fn suited(shape: Shape) -> Vec<&'static str> {
 }
 
 fn unsuited(function: &Function, map: &Map, span: Span) -> Diagnostic {
-    let told =
+    let diagnostic =
         Diagnostic::error("type-mismatch", span, format!("{1} has no {0}, because it holds {2}", function.name, map.name, held(map)));
     match suited(Shape::of(&map.value)).as_slice() {
-        [] => told.help("store a number in the script"),
-        names => told.help(format!("such a map has {}", names.join(", "))),
+        [] => diagnostic.help("store a number in the script"),
+        names => diagnostic.help(format!("such a map has {}", names.join(", "))),
     }
 }
 

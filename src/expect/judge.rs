@@ -22,7 +22,7 @@ const SHOWN: usize = 5;
 pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
     let began = Instant::now();
     let root = &expectation.root;
-    let told = Findings { last, names: Names::new() };
+    let findings = Findings { last, names: Names::new() };
     let lost = losses(root, last);
     let lossy = !lost.is_empty();
     let verdict = Eval { last, lossy }.eval(root).map(|found| found.truth());
@@ -31,7 +31,7 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
         against: String::new(),
         state: State::Checked,
         findings: Vec::new(),
-        facts: told.facts(root),
+        facts: findings.facts(root),
         seconds: 0.0,
     };
     let find = |name: &'static str, message: String, help: Option<String>| Finding {
@@ -46,16 +46,16 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
         Ok(Some(true)) if !lossy => {}
         Ok(Some(false)) => {
             let mut blamed = Vec::new();
-            told.blame(root, lossy, &mut blamed);
+            findings.blame(root, lossy, &mut blamed);
             let help = lossy.then(|| format!("at least: {}", lost.join("; ")));
             outcome.findings.push(find("not-met", blamed.join("; "), help));
-            outcome.facts.extend(told.culprits(root));
+            outcome.facts.extend(findings.culprits(root));
         }
         Ok(None) if !lossy => {
             let mut blamed = Vec::new();
-            told.blame(root, lossy, &mut blamed);
+            findings.blame(root, lossy, &mut blamed);
             let help = "use narrower buckets: percentiles(n), hist(n, 5), or an lhist whose range includes all values";
-            outcome.findings.push(find("not-told", blamed.join("; "), Some(help.into())));
+            outcome.findings.push(find("undecided", blamed.join("; "), Some(help.into())));
         }
         Err(Stop { text, why }) if !lossy => {
             let message = format!("`{text}` has no value: {why}");
@@ -68,7 +68,7 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
         if *times > 0 && maps(root).iter().any(|of| of.map == view.name) {
             let times = if *times == 1 { "once".into() } else { format!("{times} times") };
             let message = format!("the script emptied {} {times} before the end: the expectation covers only later values", view.name);
-            outcome.findings.push(find("emptied", message, None));
+            outcome.findings.push(find("map-emptied", message, None));
         }
     }
     let unread = last.counts.iter().fold(0u64, |n, c| n.saturating_add(c.unread));
@@ -77,7 +77,7 @@ pub fn judge(expectation: &Expectation, last: &Last) -> Outcome {
         let reads = if unread == 1 { "a read".into() } else { format!("{unread} reads") };
         let message = format!("{reads} of memory failed ({probe}): the values are empty or 0");
         let help = "memory that is not resident cannot be read: read it when the call returns; -k shows which reads fail";
-        outcome.findings.push(find("unread", message, Some(help.into())));
+        outcome.findings.push(find("failed-reads", message, Some(help.into())));
     }
     outcome.seconds = began.elapsed().as_secs_f64();
     outcome

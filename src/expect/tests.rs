@@ -188,9 +188,9 @@ fn what_has_no_value_is_not_met() {
 #[test]
 fn buckets_may_be_too_wide_to_tell() {
     let outcome = judged("p99(@h) < 5", |_| {});
-    assert_eq!(rules(&outcome), ["not-told"]);
+    assert_eq!(rules(&outcome), ["undecided"]);
     assert_eq!(outcome.findings[0].message, "`p99(@h)` is 4 to 7, expected < 5");
-    assert_eq!(rules(&judged("percentile(@l, 100) < 50", |_| {})), ["not-told"]);
+    assert_eq!(rules(&judged("percentile(@l, 100) < 50", |_| {})), ["undecided"]);
     assert_eq!(rules(&judged("percentile(@l, 100) < 10", |_| {})), ["not-met"]);
 }
 
@@ -253,7 +253,7 @@ fn where_events_were_lost() {
 fn a_map_that_was_emptied() {
     let emptied = |last: &mut Last| last.emptied[0] = 2;
     let outcome = judged("@ == 7", emptied);
-    assert!(rules(&outcome) == ["emptied"] && outcome.findings[0].message.contains("emptied @ 2 times"), "{outcome:?}");
+    assert!(rules(&outcome) == ["map-emptied"] && outcome.findings[0].message.contains("emptied @ 2 times"), "{outcome:?}");
     assert!(rules(&judged("@n == 5", emptied)).is_empty());
     let outcome = judged("@ == 7", |last| {
         emptied(last);
@@ -265,7 +265,10 @@ fn a_map_that_was_emptied() {
 #[test]
 fn reads_that_failed_are_told() {
     let outcome = judged("@ == 7", |last| last.counts.push(Counts { probe: "p".into(), unread: 1, ..Counts::default() }));
-    assert_eq!((&outcome.state, rules(&outcome), outcome.worst()), (&State::Checked, vec!["unread"], Some(crate::verdict::Level::Warning)));
+    assert_eq!(
+        (&outcome.state, rules(&outcome), outcome.worst()),
+        (&State::Checked, vec!["failed-reads"], Some(crate::verdict::Level::Warning))
+    );
     assert!(outcome.findings[0].message.starts_with("a read of memory failed (p): "));
 }
 

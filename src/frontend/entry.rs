@@ -118,7 +118,7 @@ impl EntryContext<'_> {
     }
 
     /// What to say of a text that is wrong, or may be.
-    pub fn told(&self, text: &Text, diags: &Diagnostics) -> String {
+    pub fn rendered(&self, text: &Text, diags: &Diagnostics) -> String {
         let mut sources = vec![Source { name: text.name.clone(), text: text.typed.clone() }];
         sources.extend(self.definitions.iter().cloned());
         diag::render(diags, &sources, self.run.color)

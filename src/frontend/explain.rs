@@ -92,7 +92,7 @@ fn reported(diagnostic: Diagnostic, status: u8, front: &Frontend) -> Failure {
 /// An error of LLVM's back end in generated code. It is a bug in rbt, but the user may be able to write the script
 /// differently.
 pub(crate) fn not_compiled(error: &EmitError, sources: &[Source]) -> Diagnostics {
-    let mut all = error.told.clone();
+    let mut all = error.diagnostics.clone();
     all.dedup();
     for message in &error.messages {
         let (span, text) = located(message, sources);

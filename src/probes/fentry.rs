@@ -220,11 +220,13 @@ impl ProbeKind for Fentry {
     }
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
-        let mut caps = self.offers();
+        let mut features = self.offers();
         if matches!(site.attach, Attach::Trampoline { program: Some(_), .. }) {
-            caps = caps.difference(ContextFeatures::ARGS).difference(ContextFeatures::RETVAL);
+            features = features.difference(ContextFeatures::ARGS).difference(ContextFeatures::RETVAL);
         }
-        let Some(prototype) = prototype(site, env) else { return Ok(Context { caps, space: Some(Space::Kernel), ..Context::default() }) };
+        let Some(prototype) = prototype(site, env) else {
+            return Ok(Context { features, space: Some(Space::Kernel), ..Context::default() });
+        };
         let mut at = 0;
         let fields = prototype.params.into_iter().map(|(name, ty)| {
             let slot = at;
@@ -235,9 +237,9 @@ impl ProbeKind for Fentry {
         let fields = fields.filter(|f| !f.field.name.is_empty()).collect();
         let retval = (self.exit && prototype.returns != Type::Void).then_some(prototype.returns);
         if self.exit && retval.is_none() {
-            caps = caps.difference(ContextFeatures::RETVAL);
+            features = features.difference(ContextFeatures::RETVAL);
         }
-        Ok(Context { caps, fields, space: Some(Space::Kernel), retval, ..Context::default() })
+        Ok(Context { features, fields, space: Some(Space::Kernel), retval, ..Context::default() })
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {

@@ -156,7 +156,7 @@ impl ProbeKind for Iter {
             }
             Rc::new(ContextField { field, place: FieldLocation::Object })
         });
-        Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
+        Ok(Context { features: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {

@@ -154,19 +154,19 @@ impl ProbeKind for Kprobe {
 
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
         let (module, function, place) = target(site);
-        let mut caps = self.offers();
+        let mut features = self.offers();
         // behind the first instruction, registers no longer hold the arguments
         if place != 0 {
-            caps = caps.difference(ContextFeatures::ARGS).difference(ContextFeatures::OVERRIDE);
+            features = features.difference(ContextFeatures::ARGS).difference(ContextFeatures::OVERRIDE);
         }
         let mut fields = Vec::new();
-        if caps.contains(ContextFeatures::ARGS)
+        if features.contains(ContextFeatures::ARGS)
             && let Some(prototype) = env.sys.prototype(module.or(Some(KERNEL)), function)
         {
             fields = arguments(prototype.params);
         }
         let args = if self.ret { 0 } else { ARGS.len() as u32 };
-        Ok(Context { caps, fields, args, space: Some(Space::Kernel), ..Context::default() })
+        Ok(Context { features, fields, args, space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
@@ -179,24 +179,24 @@ impl ProbeKind for Kprobe {
         Ok(signature.params.into_iter().enumerate().map(|(n, (ty, _))| format!("{ty} arg{n}")).collect())
     }
 
-    fn lower(&self, sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
+    fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
         // those of a wildcard, which are by one link anyway
         if sites.iter().any(|s| !matches!(s.attach, Attach::Kprobe { place: 0, many: false, .. })) {
             return Lowering::literal("");
         }
-        let [site] = sites else { return by_one_link(sites, asks, env) };
+        let [site] = sites else { return by_one_link(sites, needs, env) };
         let (module, function, _) = target(site);
         let module = module.unwrap_or(KERNEL);
         if env.settings.refuses(Mechanism::Fentry) {
             return Lowering::literal("a trampoline cannot be used, or is turned off");
         }
-        if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.contains(*c))
-            || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx))
+        if [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
+            || needs.args.iter().any(|a| matches!(a, ArgRef::Ctx))
         {
             return Lowering::literal("it needs more than a trampoline provides");
         }
         // a trampoline's begins in the function that returns
-        if self.ret && asks.caps.contains(ContextFeatures::STACK) {
+        if self.ret && needs.features.contains(ContextFeatures::STACK) {
             return Lowering::literal("it records a stack");
         }
         match trampolines::refused(function, self.ret) {
@@ -214,7 +214,7 @@ impl ProbeKind for Kprobe {
             ArgRef::Retval => prototype.returns.is_scalar(),
             ArgRef::Func | ArgRef::Named(_) | ArgRef::All | ArgRef::Ctx => true,
         };
-        if !plain || !asks.args.iter().all(there) {
+        if !plain || !needs.args.iter().all(there) {
             return Lowering::literal("it needs more than a trampoline provides");
         }
         let attach = Attach::Trampoline { module: module.into(), program: None, function: function.into(), exit: self.ret };
@@ -298,13 +298,13 @@ impl ProbeKind for Kprobe {
 }
 
 /// One link for several functions that are named one by one.
-fn by_one_link(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
+fn by_one_link(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     if env.settings.refuses(Mechanism::KprobeMulti) || !env.sys.has(Feature::KprobeMulti) {
         return Lowering::literal("one program for several functions");
     }
     // not all registers are there, and an address is no function to that link
-    let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| asks.caps.contains(*c))
-        || asks.args.iter().any(|a| matches!(a, ArgRef::Ctx));
+    let whole = [ContextFeatures::REGS, ContextFeatures::OVERRIDE].iter().any(|c| needs.features.contains(*c))
+        || needs.args.iter().any(|a| matches!(a, ArgRef::Ctx));
     if whole || sites.iter().any(|s| target(s).1.is_empty()) {
         return Lowering::literal("it needs more than a link provides");
     }

@@ -125,7 +125,7 @@ pub enum FieldLocation {
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     /// What builtins may need.
-    pub caps: ContextFeatures,
+    pub features: ContextFeatures,
     /// Fields of `args`, if there are any.
     pub fields: Vec<std::rc::Rc<ContextField>>,
     /// Type of `retval` (default `uint64`).
@@ -155,7 +155,7 @@ pub struct ProbeSite {
 #[derive(Clone, Debug, Default)]
 pub struct BodyNeeds {
     /// What its builtins need.
-    pub caps: ContextFeatures,
+    pub features: ContextFeatures,
     /// What it loads.
     pub args: Vec<ArgRef>,
     /// Of a system call's exit: does the body run only for calls whose entry the script has seen?
@@ -245,7 +245,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn offers(&self) -> ContextFeatures;
     /// What a site offers.
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
-        Ok(Context { caps: self.offers(), ..Context::default() })
+        Ok(Context { features: self.offers(), ..Context::default() })
     }
     /// The fields of `args`, for a kind that finds them on demand, because reading a binary's debug information takes time.
     /// Otherwise they are in [`Context::fields`].
@@ -256,7 +256,7 @@ pub trait ProbeKind: Sync + std::fmt::Debug {
     fn declarations(&self, _site: &ProbeSite, _env: &Env) -> Result<Vec<String>, Diagnostic> {
         Ok(Vec::new())
     }
-    /// The mechanism for these sites of a probe, of which the body needs only `asks`.
+    /// The mechanism for these sites of a probe, of which the body needs only `needs`.
     fn lower(&self, _sites: &[ProbeSite], _asks: &BodyNeeds, _env: &Env) -> Lowering {
         Lowering::literal("")
     }

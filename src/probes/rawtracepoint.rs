@@ -76,7 +76,7 @@ impl ProbeKind for RawTracepoint {
             let field = crate::types::Field { name, offset: i as u32 * 8, bits: None, ty };
             Rc::new(ContextField { field, place: FieldLocation::RawArg(i as u32) })
         });
-        Ok(Context { caps: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), ..Context::default() })
+        Ok(Context { features: self.offers(), fields: fields.collect(), args: known, space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {

@@ -134,9 +134,9 @@ pub fn shared(call: SystemCall, cookies: bool, env: &Env) -> Option<Shared> {
 }
 
 /// What serves these sites of one probe, all of system calls.
-pub fn choose(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
+pub fn choose(sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
     let calls: Vec<SystemCall> = sites.iter().filter_map(of_site).collect();
-    if let Some(choice) = (!asks.company_is_raw).then(|| by_trampolines(&calls, asks, env)).flatten() {
+    if let Some(choice) = (!needs.company_is_raw).then(|| by_trampolines(&calls, needs, env)).flatten() {
         return choice;
     }
     let share: u64 = calls.iter().map(|call| SHARES.iter().find(|(name, _)| *name == call.name).map_or(RARE, |(_, share)| *share)).sum();
@@ -146,12 +146,12 @@ pub fn choose(sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
     let raw_is_cheaper = cost::RAW_RUN * 1000 < cost::PERF_RUN * share;
     // older kernels show a perf tracepoint's program of a system call the registers of user space, from which the
     // kernel unwinds no stack of its own (kernel/trace/trace_syscalls.c, `perf_call_bpf_enter`)
-    let takes_a_stack = asks.caps.contains(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
-    if told_apart && !asks.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
+    let takes_a_stack = needs.features.contains(ContextFeatures::STACK) && !env.settings.refuses(Mechanism::RawSyscalls);
+    if told_apart && !needs.company_is_raw && !takes_a_stack && calls.len() <= MOST_EVENTS && !raw_is_cheaper {
         return Lowering::literal(format!("an estimated {share} of 1,000 system calls are traced"));
     }
     match by_raw_program(&calls, env) {
-        Some(attaches) if asks.company_is_raw => chosen(Mechanism::RawSyscalls, attaches, "another probe on one of its calls uses it"),
+        Some(attaches) if needs.company_is_raw => chosen(Mechanism::RawSyscalls, attaches, "another probe on one of its calls uses it"),
         Some(attaches) if takes_a_stack => chosen(Mechanism::RawSyscalls, attaches, "it records a stack"),
         Some(attaches) if calls.len() > MOST_EVENTS => chosen(Mechanism::RawSyscalls, attaches, "many system calls by one program"),
         Some(attaches) => chosen(Mechanism::RawSyscalls, attaches, format!("an estimated {share} of 1,000 system calls are traced")),
@@ -175,13 +175,13 @@ fn by_raw_program(calls: &[SystemCall], env: &Env) -> Option<Vec<Attach>> {
 /// It does for entries: a call that a filter (seccomp) rejects reaches neither. The tracepoint of an exit also fires for
 /// rejected calls, and in the child of a `fork`, which the function does not see. So its body must run only after an entry
 /// was seen.
-fn by_trampolines(calls: &[SystemCall], asks: &BodyNeeds, env: &Env) -> Option<Lowering> {
+fn by_trampolines(calls: &[SystemCall], needs: &BodyNeeds, env: &Env) -> Option<Lowering> {
     let refused = env.settings.refuses(Mechanism::Fentry) || calls.len() > MOST_TRAMPOLINES;
     // a kernel stack would begin elsewhere
-    if refused || asks.caps.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
+    if refused || needs.features.contains(ContextFeatures::STACK) || !env.sys.has(Feature::Trampoline) {
         return None;
     }
-    let same = |call: &SystemCall| call.enter || asks.after_entry && !noreturn::of_syscall(call.name);
+    let same = |call: &SystemCall| call.enter || needs.after_entry && !noreturn::of_syscall(call.name);
     let attach = |call: &SystemCall| {
         if !same(call) || env.sys.syscall_number(call.name).is_none() {
             return None;

@@ -98,7 +98,7 @@ impl ProbeKind for Tracepoint {
             Rc::new(ContextField { field, place })
         });
         // pointers that a system call was given say themselves that they lead to user memory
-        Ok(Context { caps: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
+        Ok(Context { features: self.offers(), fields: fields.collect(), space: Some(Space::Kernel), ..Context::default() })
     }
 
     fn declarations(&self, site: &ProbeSite, env: &Env) -> Result<Vec<String>, Diagnostic> {
@@ -107,9 +107,9 @@ impl ProbeKind for Tracepoint {
         Ok(format.into_iter().flat_map(|f| f.fields).map(|f| f.decl).collect())
     }
 
-    fn lower(&self, sites: &[ProbeSite], asks: &BodyNeeds, env: &Env) -> Lowering {
+    fn lower(&self, sites: &[ProbeSite], needs: &BodyNeeds, env: &Env) -> Lowering {
         if sites.iter().all(|s| syscall::of_site(s).is_some()) {
-            return syscall::choose(sites, asks, env);
+            return syscall::choose(sites, needs, env);
         }
         if env.settings.refuses(Mechanism::RawTracepoint) {
             return Lowering::literal("the raw form is turned off");
@@ -118,7 +118,7 @@ impl ProbeKind for Tracepoint {
             return Lowering::literal("this kernel does not distinguish raw tracepoints");
         }
         // where the stack begins depends on the mechanism
-        if asks.caps.contains(ContextFeatures::STACK) {
+        if needs.features.contains(ContextFeatures::STACK) {
             return Lowering::literal("it records a stack");
         }
         let names = || sites.iter().map(Self::names_of);
@@ -126,11 +126,11 @@ impl ProbeKind for Tracepoint {
             return Lowering::literal("an event created at run time has no raw form");
         }
         // that there is a raw form is seen when it is attached: only fields are worth a look at the kernel's types
-        if !asks.args.is_empty() {
+        if !needs.args.is_empty() {
             // several sites share the code that loads a field
             let raw = if let [site] = sites { env.sys.raw_tracepoint(Self::names_of(site).1) } else { None };
             let there = |a: &ArgRef| matches!((a, &raw), (ArgRef::Named(f), Some(raw)) if raw_argument(raw, f).is_some());
-            if !asks.args.iter().all(there) {
+            if !needs.args.iter().all(there) {
                 return Lowering::literal("it uses fields that only the event's record has");
             }
         }

@@ -68,7 +68,7 @@ impl ProbeKind for Trial {
     }
 
     fn context(&self, _site: &ProbeSite, _env: &Env) -> Result<Context, Diagnostic> {
-        Ok(Context { caps: self.offers(), ..Context::default() })
+        Ok(Context { features: self.offers(), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, _env: &Env) -> ProgramType {

@@ -175,7 +175,7 @@ impl Prompt {
     fn evaluate(&self, statements: &str) -> Result<Vec<u8>, Failure> {
         let text = Text { before: "begin { ", typed: statements.to_owned(), after: " }", name: "command".into() };
         let world = &self.world;
-        let fault = |diags| Failure::new(world.among(|among| among.told(&text, &diags)));
+        let fault = |diags| Failure::new(world.among(|among| among.rendered(&text, &diags)));
         let mut entry = world.among(|among| among.parse(&text).and_then(|tree| among.check(&text, tree))).map_err(fault)?;
         loop {
             let compiled = world.among(|among| among.compile(&entry, Dumps::default()))?;
@@ -275,7 +275,7 @@ fn type_of(prompt: &mut Prompt, text: &str) -> Result<Next, Failure> {
     let frame = Text { before: "begin { print((", typed: text.to_owned(), after: "\n)); }", name: "type".into() };
     let frame = if text.starts_with('@') { Text { before: "begin { print(", after: "\n); }", ..frame } } else { frame };
     let fault = |diags| {
-        crate::frontend::entry::warn(&world.among(|among| among.told(&frame, &diags)));
+        crate::frontend::entry::warn(&world.among(|among| among.rendered(&frame, &diags)));
         Failure::reported(1)
     };
     let entry = world.among(|among| among.parse(&frame).and_then(|tree| among.check(&frame, tree))).map_err(fault)?;

@@ -433,7 +433,7 @@ impl Prompt {
         let (mut entry, what) = self.read(typed, file.map_or_else(|| format!("[{number}]"), str::to_owned))?;
         let world = self.world.clone();
         if world.run.warnings && !entry.checked.warnings.0.is_empty() {
-            warn(&world.among(|among| among.told(&entry.text, &entry.checked.warnings)));
+            warn(&world.among(|among| among.rendered(&entry.text, &entry.checked.warnings)));
         }
         if what == What::Definition {
             world.definitions.borrow_mut().push((number, entry.text.source()));
@@ -553,7 +553,7 @@ impl Prompt {
         let value = if whole_map { frame("begin { print(", "\n); }") } else { value };
         self.world.among(|among| {
             let fault = |text: &Text, diags: &Diagnostics| {
-                warn(&among.told(text, diags));
+                warn(&among.rendered(text, diags));
                 Failure::reported(1)
             };
             let not_script = match among.parse(&script) {

@@ -20,7 +20,7 @@ use super::poll::{NAP, clear, eventfd, tell, wait};
 use super::ring::Ring;
 use super::shared::{Flags, Shared};
 
-/// Between two looks at the ring while records keep coming.
+/// The pause between two drains of the ring while records keep coming.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Bytes to read at a time.
 const TAKE: u64 = 256 << 10;
@@ -70,7 +70,7 @@ impl Batch {
 
 /// The state that the two threads share.
 #[derive(Default)]
-struct Desk {
+struct Queue {
     waiting: VecDeque<Batch>,
     /// Bytes that were read and not yet processed.
     bytes: u64,
@@ -83,8 +83,8 @@ struct Desk {
     spare: Vec<Vec<u8>>,
 }
 
-struct Between {
-    desk: Mutex<Desk>,
+struct Channel {
+    queue: Mutex<Queue>,
     /// There is room again, or it is to stop.
     room: Condvar,
     /// Tells the reader.
@@ -93,16 +93,16 @@ struct Between {
     thread: OwnedFd,
 }
 
-impl Between {
+impl Channel {
     /// A thread that panicked in the midst has left nothing half done.
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The thread, and the records that it has read.
 pub(super) struct Collector {
-    between: Arc<Between>,
+    channel: Arc<Channel>,
     thread: Option<JoinHandle<Ring>>,
 }
 
@@ -112,8 +112,8 @@ impl Collector {
     /// Errors: returns the ring if no thread can be created.
     pub fn start(ring: Ring, state: &Shared) -> Result<Self, Ring> {
         let (Ok(reader), Ok(thread)) = (eventfd(), eventfd()) else { return Err(ring) };
-        let between = Arc::new(Between { desk: Mutex::default(), room: Condvar::new(), reader, thread });
-        let of_thread = Arc::clone(&between);
+        let channel = Arc::new(Channel { queue: Mutex::default(), room: Condvar::new(), reader, thread });
+        let of_thread = Arc::clone(&channel);
         // handed over by way of a place, so that it is still there where no thread can be had
         let place = Arc::new(Mutex::new(Some(ring)));
         let of_place = Arc::clone(&place);
@@ -125,7 +125,7 @@ impl Collector {
             ring
         };
         match std::thread::Builder::new().name("rbt-ring".into()).stack_size(256 << 10).spawn(take) {
-            Ok(thread) => Ok(Self { between, thread: Some(thread) }),
+            Ok(thread) => Ok(Self { channel, thread: Some(thread) }),
             Err(_) => match place.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(ring) => Err(ring),
                 None => crate::bug!("a thread that was not started took the ring"),
@@ -135,55 +135,55 @@ impl Collector {
 
     /// The next records, if there are any. `done` are the previous ones, which are finished.
     pub fn next(&self, done: Batch) -> Option<Batch> {
-        let mut desk = self.between.desk();
+        let mut queue = self.channel.lock();
         let size = done.bytes.len() as u64;
         if size > 0 {
-            desk.bytes -= size.min(desk.bytes);
-            if desk.spare.len() < SPARE {
+            queue.bytes -= size.min(queue.bytes);
+            if queue.spare.len() < SPARE {
                 let mut bytes = done.bytes;
                 bytes.clear();
-                desk.spare.push(bytes);
+                queue.spare.push(bytes);
             }
-            self.between.room.notify_one();
+            self.channel.room.notify_one();
         }
-        desk.waiting.pop_front()
+        queue.waiting.pop_front()
     }
 
     /// The status with which a program ended the run, after all earlier records have been processed.
     pub fn ended(&self) -> Option<u8> {
-        let desk = self.between.desk();
-        if desk.waiting.is_empty() { desk.ended } else { None }
+        let queue = self.channel.lock();
+        if queue.waiting.is_empty() { queue.ended } else { None }
     }
 
     /// Makes the descriptor readable when there are records. Returns false if there are some now.
     pub fn sleep(&self) -> bool {
-        let mut desk = self.between.desk();
-        desk.sleeps = desk.waiting.is_empty();
-        desk.sleeps
+        let mut queue = self.channel.lock();
+        queue.sleeps = queue.waiting.is_empty();
+        queue.sleeps
     }
 
     /// See [`Collector::sleep`].
     pub fn fd(&self) -> RawFd {
-        self.between.reader.as_raw_fd()
+        self.channel.reader.as_raw_fd()
     }
 
     /// Ends [`Collector::sleep`].
     pub fn wake(&self) {
-        self.between.desk().sleeps = false;
-        clear(&self.between.reader);
+        self.channel.lock().sleeps = false;
+        clear(&self.channel.reader);
     }
 
     /// Stops it; the ring, and what waits in memory. None where the thread has panicked.
     pub fn stop(mut self) -> (Option<Ring>, VecDeque<Batch>) {
         let ring = self.end();
-        let waiting = std::mem::take(&mut self.between.desk().waiting);
+        let waiting = std::mem::take(&mut self.channel.lock().waiting);
         (ring, waiting)
     }
 
     fn end(&mut self) -> Option<Ring> {
-        self.between.desk().stop = true;
-        self.between.room.notify_one();
-        tell(&self.between.thread);
+        self.channel.lock().stop = true;
+        self.channel.room.notify_one();
+        tell(&self.channel.thread);
         self.thread.take().and_then(|thread| thread.join().ok())
     }
 }
@@ -195,21 +195,21 @@ impl Drop for Collector {
 }
 
 /// What the thread does.
-fn collect(ring: &mut Ring, between: &Between, state: &Flags) {
+fn collect(ring: &mut Ring, channel: &Channel, state: &Flags) {
     let limit = ring.size().saturating_mul(TIMES);
     let brim = ring.size() / 16;
     loop {
         let mut bytes = {
-            let desk = between.desk();
-            let desk = between.room.wait_timeout_while(desk, NAP, |d| !d.stop && d.bytes >= limit);
-            let (mut desk, late) = desk.unwrap_or_else(PoisonError::into_inner);
-            if desk.stop {
+            let queue = channel.lock();
+            let queue = channel.room.wait_timeout_while(queue, NAP, |d| !d.stop && d.bytes >= limit);
+            let (mut queue, late) = queue.unwrap_or_else(PoisonError::into_inner);
+            if queue.stop {
                 return;
             }
             if late.timed_out() {
                 continue;
             }
-            desk.spare.pop().unwrap_or_default()
+            queue.spare.pop().unwrap_or_default()
         };
         bytes.clear();
         let mut batch = Batch { bytes, at: 0 };
@@ -220,27 +220,27 @@ fn collect(ring: &mut Ring, between: &Between, state: &Flags) {
             true
         });
         {
-            let mut desk = between.desk();
+            let mut queue = channel.lock();
             if !found.more && !found.busy {
-                desk.ended = desk.ended.or(asked);
+                queue.ended = queue.ended.or(asked);
             }
-            let news = !batch.bytes.is_empty() || desk.ended.is_some();
+            let news = !batch.bytes.is_empty() || queue.ended.is_some();
             if batch.bytes.is_empty() {
-                if desk.spare.len() < SPARE {
-                    desk.spare.push(batch.bytes);
+                if queue.spare.len() < SPARE {
+                    queue.spare.push(batch.bytes);
                 }
             } else {
-                desk.bytes += batch.bytes.len() as u64;
-                desk.waiting.push_back(batch);
+                queue.bytes += batch.bytes.len() as u64;
+                queue.waiting.push_back(batch);
             }
-            if news && std::mem::take(&mut desk.sleeps) {
-                tell(&between.reader);
+            if news && std::mem::take(&mut queue.sleeps) {
+                tell(&channel.reader);
             }
         }
         if found.more || found.bytes > brim {
             continue; // they come faster than a pause allows
         }
-        let stop = between.thread.as_raw_fd();
+        let stop = channel.thread.as_raw_fd();
         if found.bytes > 0 || found.busy {
             wait(&[stop], PAUSE);
         } else {

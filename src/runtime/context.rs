@@ -54,7 +54,7 @@ pub(super) struct RunContext<'a> {
     /// The output cannot be written.
     pub(super) broken: Option<io::Error>,
     /// Lost events that were reported, and when they were last counted.
-    pub(super) told: u64,
+    pub(super) reported_lost: u64,
     pub(super) counted_at: Option<Instant>,
     /// Errors that were reported.
     pub(super) errors: u64,
@@ -97,7 +97,7 @@ impl<'a> RunContext<'a> {
             since: Instant::now(),
             over: false,
             broken: None,
-            told: 0,
+            reported_lost: 0,
             counted_at: None,
             errors: 0,
             problems: Problems::of(manifest),
@@ -153,9 +153,9 @@ impl<'a> RunContext<'a> {
         self.counted_at = Some(Instant::now());
         self.tell_problems();
         let lost = self.loaded.state.tally_of_all().dropped;
-        if lost > self.told {
-            let events = lost - self.told;
-            self.told = lost;
+        if lost > self.reported_lost {
+            let events = lost - self.reported_lost;
+            self.reported_lost = lost;
             self.say(Output::Lost { events });
         }
     }

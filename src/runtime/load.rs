@@ -284,7 +284,7 @@ fn prepare_maps(
                     tai_offset: clock(DynamicClockId::Tai).wrapping_sub(clock(DynamicClockId::Known(ClockId::Monotonic))),
                     unix_offset: clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(clock(DynamicClockId::Boottime)),
                     never: 0,
-                    own: super::by_hand::own_id(),
+                    own: super::test_run::own_id(),
                     problems: manifest.problems.len() as u64,
                     failures_shift: Start::shift(cpus).into(),
                     seed: seed(),
@@ -544,7 +544,7 @@ pub(super) fn run_all(manifest: &Manifest, loaded: &Loaded, which: &Attach, sign
         let Some(fd) = *fd else { continue };
         for site in program.sites.iter().filter(|site| site.attach == *which) {
             signals
-                .attend(loaded.state.flags(), known, || super::by_hand::run_once(fd, 0))
+                .attend(loaded.state.flags(), known, || super::test_run::run_once(fd, 0))
                 .with_context(|| format!("cannot run {}", site.name))?;
         }
     }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::earlier::{Early, Look};
+use super::initial_mappings::{Early, Look};
 use super::mmap_events::Event;
+use super::mmap_reader::MmapReader;
 use super::proc_maps::{Line, hold, is_at};
-use super::tape::Tape;
 use crate::diag::plain;
 use crate::input;
 
@@ -171,7 +171,7 @@ pub(super) struct Mappings {
     watched: BTreeSet<u32>,
     /// What watched processes started, and so on.
     family: HashSet<u32>,
-    tape: Option<Tape>,
+    tape: Option<MmapReader>,
     /// Whether the kernel's records were requested.
     asked: bool,
     /// A look at what was mapped before.
@@ -193,7 +193,7 @@ impl Mappings {
     pub(super) fn record(&mut self) {
         if !self.asked {
             self.asked = true;
-            self.tape = Tape::start().ok();
+            self.tape = MmapReader::start().ok();
         }
     }
 

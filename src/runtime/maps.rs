@@ -11,7 +11,7 @@ use super::events::decoded;
 use super::load::MapFd;
 use crate::builtins::{self, Aggregate};
 use crate::codegen::artifact::Map;
-use crate::emit::MARK;
+use crate::emit::IS_SET;
 use crate::host::Host;
 use crate::types::{Agg, Type};
 use crate::value::{MapView, Show, Value};
@@ -46,7 +46,7 @@ pub(super) fn view(map: &Map, at: MapFd, host: &mut dyn Host) -> anyhow::Result<
 /// Has the script set the only element of an array, on any processor?
 pub(super) fn is_set(at: MapFd) -> bool {
     let value = at.value_size.next_multiple_of(8).max(1);
-    first(at).is_some_and(|bytes| bytes.chunks(value).any(|of_one| of_one.iter().rev().take(MARK as usize).any(|b| *b != 0)))
+    first(at).is_some_and(|bytes| bytes.chunks(value).any(|of_one| of_one.iter().rev().take(IS_SET as usize).any(|b| *b != 0)))
 }
 
 /// An element by the bytes of its key (which may be followed by more); zero if it does not exist.
@@ -101,7 +101,7 @@ pub(super) fn zero(map: &Map, at: MapFd) -> anyhow::Result<()> {
     const EXIST: u64 = 2; // BPF_EXIST: what a program has removed in between stays away
     let mut zeros = vec![0u8; at.room()];
     if at.array && is_set(at) {
-        zeros.iter_mut().nth_back(MARK as usize - 1).into_iter().for_each(|b| *b = 1);
+        zeros.iter_mut().nth_back(IS_SET as usize - 1).into_iter().for_each(|b| *b = 1);
     }
     let keys = keys(at).with_context(|| format!("zeroing {}", map.name))?;
     for key in keys.chunks_exact(at.key_size.max(1)) {

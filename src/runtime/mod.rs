@@ -40,23 +40,23 @@ use crate::types::{Deferred, Type};
 use crate::value::{Last, Output};
 
 mod attach;
-mod by_hand;
 pub mod child;
 mod collect;
 mod context;
 pub mod cost;
 mod double_buffer;
-mod earlier;
 mod empty_result;
 mod events;
 mod final_maps;
 mod follow;
 mod grace;
+mod initial_mappings;
 mod iter;
 mod load;
 mod mappings;
 mod maps;
 mod mmap_events;
+mod mmap_reader;
 mod perf;
 mod perf_map;
 mod poll;
@@ -76,7 +76,7 @@ mod source;
 mod stacks;
 mod sweep;
 pub mod symbolize;
-mod tape;
+mod test_run;
 mod trials;
 mod unhit;
 mod unloadable;
@@ -355,8 +355,8 @@ impl Session<'_> {
         }
         self.unserved(&ignored).into_iter().for_each(say);
         let sites = || self.cx.manifest.programs.iter().flat_map(|p| &p.sites);
-        let by_hand = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
-        if self.links.sites == by_hand && sites().any(|s| !run_by_hand(&s.attach)) && self.cx.signals.end().is_none() {
+        let test_run = sites().filter(|s| run_by_hand(&s.attach)).count() as u64;
+        if self.links.sites == test_run && sites().any(|s| !run_by_hand(&s.attach)) && self.cx.signals.end().is_none() {
             return Err(NothingAttached.into());
         }
         Ok(())

@@ -24,7 +24,7 @@ struct Row {
     /// Failures that were seen, those of before left out.
     seen: u64,
     /// Error numbers that were reported.
-    told: BTreeSet<i64>,
+    reported: BTreeSet<i64>,
 }
 
 impl Problems {
@@ -38,7 +38,7 @@ impl Problems {
         let all = self.rows.len();
         for (index, row) in self.rows.iter_mut().enumerate() {
             let before = state.failures(index, all).iter().map(|f| f.count).collect();
-            *row = Row { problem: std::mem::take(&mut row.problem), before, seen: 0, told: BTreeSet::new() };
+            *row = Row { problem: std::mem::take(&mut row.problem), before, seen: 0, reported: BTreeSet::new() };
         }
     }
 
@@ -56,7 +56,7 @@ impl Problems {
             }
             row.seen = count;
             for failed in failures.iter().filter(|f| f.count > 0) {
-                if row.told.insert(failed.returned) {
+                if row.reported.insert(failed.returned) {
                     host.say(row.output(failed.returned));
                 }
             }
@@ -67,7 +67,7 @@ impl Problems {
     pub fn finish(&self, host: &mut dyn Host) {
         for row in &self.rows {
             let (count, p) = (row.seen, &row.problem);
-            if count > row.told.len() as u64 {
+            if count > row.reported.len() as u64 {
                 let what = match &p.helper {
                     Some(helper) => format!("{helper} failed"),
                     None => p.text.clone(),

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::context::RunContext;
 use super::problems::Problems;
-use super::{Exit, Session, by_hand};
+use super::{Exit, Session, test_run};
 use crate::probes::Attach;
 use crate::render::{Rendered, Renderer};
 use crate::value::{Output, Trial};
@@ -118,7 +118,7 @@ impl Session<'_> {
         // without what it takes to be interruptible
         let run = || {
             let start = Instant::now();
-            by_hand::run_once(fd, times).map(|returned| (returned, start.elapsed()))
+            test_run::run_once(fd, times).map(|returned| (returned, start.elapsed()))
         };
         let (returned, took) = self.cx.signals.attend(self.cx.loaded.state.flags(), 0, run).context("cannot run it")?;
         let (mut output, mut problems) = (Vec::new(), Vec::new());

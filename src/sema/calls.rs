@@ -188,7 +188,7 @@ impl BodyChecker<'_> {
 
     /// May it be called in this probe, in this place, in this run?
     pub fn may_call(&mut self, row: &'static Builtin, span: Span) -> bool {
-        if !self.context.caps.contains(row.needs) {
+        if !self.context.features.contains(row.needs) {
             let can = self.env.tables.kinds_offering(row.needs);
             let kind = self.site.kind.name();
             if self.site.kind.offers().contains(row.needs) {
@@ -344,8 +344,8 @@ fn instead_of(name: &str) -> Option<&'static str> {
 
 impl super::Tables {
     /// Names of the probe kinds that offer these.
-    fn kinds_offering(&self, caps: ContextFeatures) -> Vec<&'static str> {
-        (self.kinds)().iter().filter(|k| k.offers().contains(caps)).map(|k| k.name()).collect()
+    fn kinds_offering(&self, features: ContextFeatures) -> Vec<&'static str> {
+        (self.kinds)().iter().filter(|k| k.offers().contains(features)).map(|k| k.name()).collect()
     }
 
     /// Can what this aggregation gathers be read as an integer?

@@ -220,7 +220,7 @@ impl BodyChecker<'_> {
         let left: Vec<String> = self.context.fields.iter().filter_map(|f| reason(f)).collect();
         if !left.is_empty() {
             let message = format!("unreadable fields of {}'s `args` are omitted: {}", self.site.name, left.join(", "));
-            self.warn("left-out", span, message);
+            self.warn("omitted-arguments", span, message);
         }
     }
 

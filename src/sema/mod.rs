@@ -173,7 +173,7 @@ fn check_with(
     }
     if !settled {
         let message = "the type of a variable or map grows with each use";
-        diags.push(Diagnostic::error("unsettled", Span::default(), message).help("a tuple may not contain itself"));
+        diags.push(Diagnostic::error("recursive-type", Span::default(), message).help("a tuple may not contain itself"));
     }
     let mut probes = Vec::new();
     diags.append(&mut unused_diags);

@@ -448,7 +448,7 @@ fn same_place(a: &ProbeSite, b: &ProbeSite) -> bool {
 }
 
 fn same_context(a: &Context, b: &Context, fields: bool) -> bool {
-    a.caps == b.caps
+    a.features == b.features
         && a.retval == b.retval
         && a.args == b.args
         && a.arg_types == b.arg_types

@@ -25,15 +25,15 @@ pub fn explain(error: &Error<Rule>, source: &Source, index: u16, piece: Range<us
     let site = Site { before, rest, positives, last: last_word(before), next: first_word(rest) };
     let here = span(at, at + site.next.len());
     let after = piece.start + before_blanks(before);
-    let told = site.tell();
+    let explanation = site.tell();
     let start = piece.start + before.len() - before.trim_start().len();
-    let place = match told.place {
+    let place = match explanation.place {
         PestPosition::Next => here,
         PestPosition::Last => span(after.saturating_sub(site.last.len()), after),
         PestPosition::First => span(start, start + first_word(before.trim_start()).len()),
     };
-    let found = Diagnostic::error("syntax", place, told.message);
-    match told.help {
+    let found = Diagnostic::error("syntax", place, explanation.message);
+    match explanation.help {
         Some(help) => found.help(help),
         None => found,
     }
@@ -69,7 +69,7 @@ enum PestPosition {
     First,
 }
 
-fn told(message: impl Into<String>) -> Explanation {
+fn explanation(message: impl Into<String>) -> Explanation {
     Explanation { message: message.into(), ..Explanation::default() }
 }
 
@@ -109,40 +109,40 @@ impl Site<'_> {
         };
         match self.next {
             "“" | "”" | "„" | "‘" | "’" => {
-                return told(format!("write a string in plain double quotes, not {next}")).help("write \"…\"");
+                return explanation(format!("write a string in plain double quotes, not {next}")).help("write \"…\"");
             }
             word if word.starts_with(|c: char| c.is_whitespace() && !c.is_ascii()) => {
-                return told(format!("found {next}, an unusual blank")).help("replace it with a plain space");
+                return explanation(format!("found {next}, an unusual blank")).help("replace it with a plain space");
             }
-            "'" => return told("write a string in double quotes").help("write \"…\""),
-            "else" => return told("this `else` has no `if`").help("`else` must follow the `}` of its `if`, without a `;`"),
-            "$" => return told("`$` without a name").help("write a variable as `$name`, and a parameter as `$1`"),
+            "'" => return explanation("write a string in double quotes").help("write \"…\""),
+            "else" => return explanation("this `else` has no `if`").help("`else` must follow the `}` of its `if`, without a `;`"),
+            "$" => return explanation("`$` without a name").help("write a variable as `$name`, and a parameter as `$1`"),
             _ => {}
         }
         if self.wants_operand() && !self.wants_more() {
             return self.operand(&next);
         }
         if self.next == "=" && self.wants_more() {
-            return told("an assignment is a statement, not a value").help("to compare, write `==`");
+            return explanation("an assignment is a statement, not a value").help("to compare, write `==`");
         }
         if self.wants(&[Rule::predicate]) {
             return self.attach(&next);
         }
         if self.wants(&[Rule::predicate_end]) {
-            return told(format!("expected `/` to end the predicate, found {next}"));
+            return explanation(format!("expected `/` to end the predicate, found {next}"));
         }
         if self.wants(&[Rule::semicolon]) && !self.next.is_empty() {
             return self.statement(&next);
         }
         if self.wants(&[Rule::open_brace, Rule::block]) {
-            return told(format!("expected a block `{{ … }}` before {next}"))
+            return explanation(format!("expected a block `{{ … }}` before {next}"))
                 .help("write the block in braces, even for a single statement");
         }
         if self.last == "let" && self.next.starts_with('@') {
-            return told("maps are declared outside probes").help("move it to the top level; a map needs no declaration");
+            return explanation("maps are declared outside probes").help("move it to the top level; a map needs no declaration");
         }
         if self.wants(&[Rule::attach_point, Rule::provider]) {
-            return told(format!("expected a probe, found {next}")).help("a probe is `provider:target { … }`");
+            return explanation(format!("expected a probe, found {next}")).help("a probe is `provider:target { … }`");
         }
         self.listed(&next)
     }
@@ -150,45 +150,47 @@ impl Site<'_> {
     fn operand(&self, next: &str) -> Explanation {
         let word = self.next.starts_with(|c: char| c.is_ascii_alphabetic());
         if word && starts_no_value(self.next) {
-            return told(format!("{next} is a keyword and cannot be a value here"));
+            return explanation(format!("{next} is a keyword and cannot be a value here"));
         }
         if self.last.is_empty() {
-            return told(format!("expected an expression, found {next}"));
+            return explanation(format!("expected an expression, found {next}"));
         }
         if self.last == "/" && self.next == "/" && self.before.matches('/').count() == 1 {
-            return told("an empty predicate").help("remove the slashes, or write `/condition/`");
+            return explanation("an empty predicate").help("remove the slashes, or write `/condition/`");
         }
         if self.last == "=" && self.next == "=" {
-            return told("`= =` is not an operator").help("to compare, write `==`");
+            return explanation("`= =` is not an operator").help("to compare, write `==`");
         }
-        told(format!("expected an expression after `{}`, found {next}", self.last))
+        explanation(format!("expected an expression after `{}`, found {next}", self.last))
     }
 
     fn attach(&self, next: &str) -> Explanation {
         let head = self.before.trim_start();
         if head.contains('(') && !head.contains(':') {
-            return told("a statement outside a probe")
+            return explanation("a statement outside a probe")
                 .help("write statements within the braces of a probe: `provider:target { … }`")
                 .at(PestPosition::First);
         }
         if self.next.is_empty() || self.rest.starts_with(['}', ';']) {
-            return told("a probe needs a block `{ … }`")
+            return explanation("a probe needs a block `{ … }`")
                 .help("write its statements in braces after the attach point")
                 .at(PestPosition::Last);
         }
-        told(format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}"))
+        explanation(format!("expected `{{`, `,` or a `/predicate/` after the attach point, found {next}"))
             .help("write an attach point with blanks in double quotes")
     }
 
     fn statement(&self, next: &str) -> Explanation {
         if self.next == "{" {
-            return told("expected `;` before `{`").help("if a probe starts here, the previous one lacks its `}`").at(PestPosition::Last);
+            return explanation("expected `;` before `{`")
+                .help("if a probe starts here, the previous one lacks its `}`")
+                .at(PestPosition::Last);
         }
         if self.next == "#" {
-            return told("a `#` line within a block").help("put `#` lines before everything else");
+            return explanation("a `#` line within a block").help("put `#` lines before everything else");
         }
         if matches!(self.last, "{" | "}" | ";") {
-            let found = told(format!("expected a statement, found {next}"));
+            let found = explanation(format!("expected a statement, found {next}"));
             return match self.next {
                 "struct" | "union" | "enum" => found.help("put C definitions before everything else"),
                 "macro" | "fn" => found.help("put macros and functions outside probes"),
@@ -198,10 +200,10 @@ impl Site<'_> {
         let starts = self.next.starts_with(|c: char| c.is_alphanumeric() || "$@_\"".contains(c));
         match starts {
             true if starts_no_value(self.next) || !self.wants(&[Rule::binary_op]) => {
-                told(format!("expected `;` before {next}")).at(PestPosition::Last)
+                explanation(format!("expected `;` before {next}")).at(PestPosition::Last)
             }
-            true => told(format!("expected `;` or an operator before {next}")).at(PestPosition::Last),
-            false => told(format!("expected `;` or `}}`, found {next}")),
+            true => explanation(format!("expected `;` or an operator before {next}")).at(PestPosition::Last),
+            false => explanation(format!("expected `;` or `}}`, found {next}")),
         }
     }
 
@@ -214,15 +216,15 @@ impl Site<'_> {
         names.dedup();
         names.truncate(5);
         let wanted = match names.split_last() {
-            None if self.last.is_empty() => return told(format!("unexpected {next}")),
-            None => return told(format!("unexpected {next} after {}", self.after())),
+            None if self.last.is_empty() => return explanation(format!("unexpected {next}")),
+            None => return explanation(format!("unexpected {next} after {}", self.after())),
             Some((only, [])) => (*only).to_string(),
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
         };
         if self.last.is_empty() {
-            return told(format!("expected {wanted}, found {next}"));
+            return explanation(format!("expected {wanted}, found {next}"));
         }
-        told(format!("expected {wanted} after {}, found {next}", self.after()))
+        explanation(format!("expected {wanted} after {}, found {next}", self.after()))
     }
 
     /// The preceding text, as messages show it.

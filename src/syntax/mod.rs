@@ -157,9 +157,9 @@ fn recover(source: &Source, index: u16, scan: scan::Scan, whole: &pest::error::E
             }
             Err(error) => {
                 let end = part.trim_end().len() + piece.start;
-                let told = explain::explain(&error, source, index, piece);
-                if !open_ended || (told.span.end as usize) < end {
-                    found.push(told);
+                let explanation = explain::explain(&error, source, index, piece);
+                if !open_ended || (explanation.span.end as usize) < end {
+                    found.push(explanation);
                 }
             }
         }

@@ -16,7 +16,7 @@ pub fn render(report: &Report, style: &Style) -> String {
             out += &command("error", None, "not checked", &format!("{subject}{against}: {why}"));
         }
     }
-    for told in report.told() {
+    for told in report.unique_findings() {
         let finding = told.finding;
         let mut message = told.message();
         for (at, text) in &finding.related {

@@ -48,7 +48,7 @@ fn suite(out: &mut String, report: &Report, id: usize, against: &str, style: &St
     for outcome in &all {
         case(out, report, outcome, &name);
         if report.cell(outcome) != Cell::Failed {
-            outcome.findings.iter().for_each(|f| others += &told(&outcome.subject, f));
+            outcome.findings.iter().for_each(|f| others += &failure(&outcome.subject, f));
         }
     }
     let _ = writeln!(out, "    <system-out>{}</system-out>\n    <system-err></system-err>\n  </testsuite>", escaped_text(&others));
@@ -62,12 +62,12 @@ fn case(out: &mut String, report: &Report, outcome: &Outcome, suite: &str) {
     let inner = match (&outcome.state, report.cell(outcome)) {
         (State::Skipped(why), _) => format!("<skipped message=\"{}\"/>", escaped(why)),
         (State::Unknown(why), _) => {
-            let all: String = outcome.findings.iter().map(|f| told(&outcome.subject, f)).collect();
+            let all: String = outcome.findings.iter().map(|f| failure(&outcome.subject, f)).collect();
             format!("<error message=\"{}\" type=\"environment\">{}</error>", escaped(why), escaped_text(&all))
         }
         (State::Checked, Cell::Failed) => {
             let worst = outcome.findings.iter().find(|f| Some(f.level) == outcome.worst());
-            let all: String = outcome.findings.iter().map(|f| told(&outcome.subject, f)).collect();
+            let all: String = outcome.findings.iter().map(|f| failure(&outcome.subject, f)).collect();
             let (rule, message) = worst.map_or(("", ""), |f| (f.rule, f.message.as_str()));
             format!("<failure message=\"{}\" type=\"{}\">{}</failure>", escaped(message), escaped(rule), escaped_text(&all))
         }
@@ -81,7 +81,7 @@ fn case(out: &mut String, report: &Report, outcome: &Outcome, suite: &str) {
 }
 
 /// As the text format has it.
-fn told(subject: &str, finding: &Finding) -> String {
+fn failure(subject: &str, finding: &Finding) -> String {
     text::one(subject, finding)
 }
 

@@ -268,7 +268,7 @@ impl Report {
     }
 
     /// Each finding once, by subject, in the order of the text.
-    pub fn told(&self) -> Vec<UniqueFinding<'_>> {
+    pub fn unique_findings(&self) -> Vec<UniqueFinding<'_>> {
         let several = self.againsts().len() > 1;
         let mut all = Vec::new();
         for subject in self.subjects() {

@@ -119,7 +119,7 @@ struct Region {
 
 /// The report as a log.
 pub fn render(report: &Report, style: &Style) -> String {
-    let told = report.told();
+    let told = report.unique_findings();
     let mut rules: Vec<Rule> = Vec::new();
     let results = told
         .iter()

@@ -10,7 +10,7 @@ pub fn render(report: &Report, style: &super::Style) -> String {
     let mut out = String::new();
     table(&mut out, report, style);
     whys(&mut out, report, style);
-    for told in report.told().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
+    for told in report.unique_findings().iter().filter(|t| t.finding.level > Level::Note || !style.quiet) {
         finding(&mut out, told, style);
     }
     if style.verbose {

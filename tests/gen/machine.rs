@@ -169,11 +169,11 @@ impl Machine {
         spent.compile = since.elapsed();
         match compiled {
             Ok(compiled) => {
-                spent.turns = compiled.turns;
+                spent.turns = compiled.compilations;
                 Ok(compiled.artifact)
             }
             // a limit of the kernel's that is told before it is asked
-            Err(e) if e.messages.is_empty() => Err(Outcome::Check(diag::render(&diag::Diagnostics(e.told), &[source], false))),
+            Err(e) if e.messages.is_empty() => Err(Outcome::Check(diag::render(&diag::Diagnostics(e.diagnostics), &[source], false))),
             Err(e) => Err(Outcome::Compile(e.messages.join("\n"))),
         }
     }

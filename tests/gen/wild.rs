@@ -1086,7 +1086,7 @@ impl Gen<'_> {
         }
         let c = &self.point.context;
         let mut all: Vec<String> = (0..c.args).map(|i| format!("arg{i}")).collect();
-        if c.caps.contains(ContextFeatures::RETVAL) {
+        if c.features.contains(ContextFeatures::RETVAL) {
             all.push("retval".into());
         }
         all.extend(c.fields.iter().filter(|f| matches!(f.field.ty, Type::Int(_))).map(|f| format!("args.{}", f.field.name)));
@@ -1225,7 +1225,7 @@ impl Gen<'_> {
         let row = *self.rng.pick(&self.home.rows);
         let from_context = matches!(row.lower, Lower::Context(_));
         let stops = matches!(row.lower, Lower::Event(e) if e.stops);
-        let here = self.point.context.caps.contains(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
+        let here = self.point.context.features.contains(row.needs) && !((self.fors > 0 || self.in_macro) && (from_context || stops));
         // a macro may be used in any probe
         let anywhere = !self.in_macro || row.needs == ContextFeatures::NONE;
         (here && anywhere && !matches!(row.lower, Lower::Aggregate(_))).then_some(row)

@@ -73,7 +73,7 @@ fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [b
             let compiled = codegen::compile(&checked.script, &checked.settings, sys, &source, Default::default());
             match compiled {
                 // what the made-up kernel lacks
-                Err(e) if e.messages.is_empty() && !e.told.is_empty() => told(rbt::diag::Diagnostics(e.told), text)?,
+                Err(e) if e.messages.is_empty() && !e.diagnostics.is_empty() => told(rbt::diag::Diagnostics(e.diagnostics), text)?,
                 Err(e) => return Err(format!("passes check, but not LLVM: {:?}", e.messages.first())),
                 Ok(_) => {}
             }

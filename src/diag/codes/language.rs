@@ -34,8 +34,6 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { unroll(101) { @ = count(); } }", "begin { unroll(100) { @ = count(); } }"),
     error("bad-word", "an argument is not one of the words that the function takes")
         .example("profile:hz:99 { @[kstack(foo)] = count(); }", "profile:hz:99 { @[kstack(perf)] = count(); }"),
-    warning("cut-length", "the length argument of a function exceeds max_strlen and is reduced to it")
-        .example("uprobe:libc:puts { print(str(arg0, 100000)); }", "uprobe:libc:puts { print(str(arg0, 64)); }"),
     warning("debugging", "debugf() writes to the kernel's trace_pipe, not to the output")
         .example(r#"begin { debugf("%d\n", pid); }"#, r#"begin { printf("%d\n", pid); }"#),
     warning("deprecated", "the script uses a form that bpftrace has removed or will remove")
@@ -56,7 +54,8 @@ pub(super) const CODES: &[Code] = &[
     error("key-too-long", "a map's key is longer than this kernel allows"),
     warning("late-print", "a loop prints a map, which rbt reads after the block has ended, so each iteration prints the same contents")
         .example("begin { @m[1] = 1; for $i : 0..2 { print(@m); } }", "begin { @m[1] = 1; for $i : 0..2 { print(@m[1]); } }"),
-    warning("left-out", "`args` as a whole omits unreadable arguments").remedy("name the arguments that you need: `args.NAME`"),
+    warning("length-reduced", "the length argument of a function exceeds max_strlen and is reduced to it")
+        .example("uprobe:libc:puts { print(str(arg0, 100000)); }", "uprobe:libc:puts { print(str(arg0, 64)); }"),
     error("map-key-conflict", "a map is used both with and without a key")
         .example("begin { @a[1] = 1; @a = 2; }", "begin { @a[1] = 1; @b = 2; }"),
     error("map-kind", "a map is declared with an unknown type, or used as two kinds of map")
@@ -86,6 +85,7 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { break; }", "begin { return; }"),
     error("not-readable", "an aggregation has no single value to read, or a file is unreadable")
         .example("begin { @a = hist(1); print(@a > 5); }", "begin { @a = count(); print(@a > 5); }"),
+    warning("omitted-arguments", "`args` as a whole omits unreadable arguments").remedy("name the arguments that you need: `args.NAME`"),
     error("option-conflict", "two getopt() calls describe the same option differently").example(
         r#"begin { print(getopt("a", 1)); print(getopt("a", 2)); }"#,
         r#"begin { print(getopt("a", 1)); print(getopt("a", 1)); }"#,
@@ -101,6 +101,7 @@ pub(super) const CODES: &[Code] = &[
     ),
     error("recursion", "a macro expands to itself, or a function calls itself")
         .example("macro a($x) { a($x) } begin { $x = 1; print(a($x)); }", "macro a($x) { $x + 1 } begin { $x = 1; print(a($x)); }"),
+    error("recursive-type", "a type depends on itself").remedy("a tuple may not contain itself"),
     error("redeclared", "a name is declared twice")
         .remedy("use another name, or assign without `let`")
         .example("begin { let $x = 1; let $x = 2; print($x); }", "begin { let $x = 1; $x = 2; print($x); }"),
@@ -151,7 +152,6 @@ pub(super) const CODES: &[Code] = &[
         .example(r#"begin { system("ls"); }"#, r#"begin { print("ls"); }"#),
     warning("unset-variable", "a variable is read before it is assigned, and is zero; or it is never assigned")
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),
-    error("unsettled", "a type depends on itself").remedy("a tuple may not contain itself"),
     error("unstable", "the feature is unstable and needs its setting; a warning if the setting is `warn`")
         .example("begin { print(typeinfo(pid)); }", "config = { unstable_typeinfo = enable } begin { print(typeinfo(pid)); }"),
     error("unsupported", "rbt lacks a feature of bpftrace")

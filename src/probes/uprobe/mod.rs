@@ -273,10 +273,10 @@ impl ProbeKind for Uprobe {
         };
         // at a return only bpf_get_func_ip knows: it learned of uprobes with the same Linux, 6.6, that has uprobe.multi
         let unknown = self.ret && abi == Abi::SystemV && !env.sys.has(Feature::UprobeMulti);
-        let caps = if unknown { self.offers().difference(ContextFeatures::FUNC) } else { self.offers() };
+        let features = if unknown { self.offers().difference(ContextFeatures::FUNC) } else { self.offers() };
         // results are on the stack then, behind the arguments, however many these are
-        let caps = if abi == Abi::GoStack { caps.difference(ContextFeatures::RETVAL) } else { caps };
-        Ok(Context { caps, args, space: Some(Space::User), ..Context::default() })
+        let features = if abi == Abi::GoStack { features.difference(ContextFeatures::RETVAL) } else { features };
+        Ok(Context { features, args, space: Some(Space::User), ..Context::default() })
     }
 
     fn fields(&self, site: &ProbeSite, env: &Env) -> Result<Vec<Rc<ContextField>>, Diagnostic> {

@@ -106,7 +106,7 @@ impl ProbeKind for Usdt {
         let Attach::Usdt { path, args, .. } = &site.attach else { crate::bug!("{} is a marker", site.name) };
         let binary = if args::names_symbols(args) { env.sys.binary(path).ok() } else { None };
         let arg_types = args::types(args, binary.as_deref());
-        Ok(Context { caps: self.offers(), args: arg_types.len() as u32, arg_types, space: Some(Space::User), ..Context::default() })
+        Ok(Context { features: self.offers(), args: arg_types.len() as u32, arg_types, space: Some(Space::User), ..Context::default() })
     }
 
     fn program(&self, _site: &ProbeSite, env: &Env) -> ProgramType {

@@ -205,7 +205,7 @@ impl ProbeKind for Kind {
         }
     }
     fn context(&self, site: &ProbeSite, env: &Env) -> Result<Context, Diagnostic> {
-        let mut c = Context { caps: self.offers(), args: if self.name() == "uprobe" { 1 } else { 0 }, ..Context::default() };
+        let mut c = Context { features: self.offers(), args: if self.name() == "uprobe" { 1 } else { 0 }, ..Context::default() };
         if let Attach::Tracepoint { category, event } = &site.attach {
             let record = env.sys.tracepoint(category, event).unwrap().unwrap();
             let field = |f: crate::system::TracepointField| Rc::new(ContextField { field: f.field, place: FieldLocation::Record });

@@ -69,7 +69,7 @@ pub struct Live {
     trampoline: OnceCell<bool>,
     number_pointers: OnceCell<bool>,
     /// What BPF can do is told by types and symbols where it may not be asked; false: see `may_ask`.
-    told: bool,
+    attaches_nothing: bool,
     may_ask: OnceCell<bool>,
     /// Binaries' own types, in the order that they were opened, which their ids tell.
     debug_info: RefCell<Vec<(PathBuf, OwnTypes)>>,
@@ -102,8 +102,8 @@ impl Live {
     }
 
     /// Where BPF may not be asked what it can do, types and symbols tell. For whoever means to run nothing.
-    pub fn told(self) -> Self {
-        Self { told: true, ..self }
+    pub fn attaching_nothing(self) -> Self {
+        Self { attaches_nothing: true, ..self }
     }
 
     /// Takes binaries from a file tree, and before all these for what has their file names.
@@ -338,7 +338,7 @@ impl TargetInfo for Live {
 
     fn function_homes(&self, name: &str) -> Result<Vec<Home>, Missing> {
         let homes = |all: &Functions| all.named(name).map(|f| Home { module: f.module.into(), function: f.listed().into() }).collect();
-        if self.told {
+        if self.attaches_nothing {
             // nothing will be attached, which would tell; where the list cannot be read it is as below
             let _ = self.functions();
         }
@@ -449,7 +449,10 @@ impl TargetInfo for Live {
         if feature == Feature::Btf && (self.types.get().is_some() || given()) {
             return self.types().is_ok();
         }
-        if self.told && feature != Feature::Kprobe && !*self.may_ask.get_or_init(|| crate::system::kernel::features::may_ask().is_ok()) {
+        if self.attaches_nothing
+            && feature != Feature::Kprobe
+            && !*self.may_ask.get_or_init(|| crate::system::kernel::features::may_ask().is_ok())
+        {
             let known = inferred_features::Known { sys: self, config: &|_| None, symbols: &|| true };
             return inferred_features::has(&known, feature);
         }

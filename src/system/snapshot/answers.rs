@@ -225,13 +225,13 @@ impl TargetInfo for Snapshot {
         if let Some(known) = kept.get(&feature) {
             return *known;
         }
-        if let Some(known) = self.told.borrow().get(&feature) {
+        if let Some(known) = self.answered.borrow().get(&feature) {
             return *known;
         }
         let config = |option: &str| self.config(option).map(str::to_owned);
         let known = inferred_features::Known { sys: self, config: &config, symbols: &|| self.knows_symbols() };
         let answer = inferred_features::has(&known, feature);
-        self.told.borrow_mut().insert(feature, answer);
+        self.answered.borrow_mut().insert(feature, answer);
         answer
     }
 

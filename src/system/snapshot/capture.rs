@@ -20,8 +20,8 @@ pub(super) const THIS_MACHINE: &str = "this machine";
 /// No configuration is as long.
 const MOST_CONFIG: u64 = 16 << 20;
 
-/// Reads all that this user may. `told` hears what is being read.
-pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
+/// Reads all that this user may. `report` hears what is being read.
+pub fn capture(report: &mut dyn FnMut(&str)) -> Contents {
     let live = Live::new();
     let (release, machine) = headers::uname().unwrap_or_default();
     let mut all = Contents {
@@ -34,7 +34,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
         },
         ..Contents::default()
     };
-    told("types");
+    report("types");
     types(&mut all);
     let modules = std::fs::read_to_string("/proc/modules").map_err(|e| format!("/proc/modules: {}", reason(&e)));
     match modules {
@@ -47,7 +47,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
         Err(_) if !Path::new("/proc/modules").exists() => all.modules = Some(Vec::new()),
         Err(why) => lacks(&mut all, "modules", why),
     }
-    told("events");
+    report("events");
     match live.tracefs() {
         Ok(tracefs) => match events(tracefs, &live) {
             Ok(events) => all.events = Some(events),
@@ -55,14 +55,14 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
         },
         Err(missing) => lacks(&mut all, "events", missing.what),
     }
-    told("functions");
+    report("functions");
     functions(&mut all, &live);
-    told("features");
+    report("features");
     let asking = Features::default();
     match features::may_ask() {
         Ok(()) => {
             all.features = Feature::ALL.into_iter().map(|f| (f, live.has(f))).collect();
-            told("functions that programs may call");
+            report("functions that programs may call");
             let called = live.types().map(|types| types.callable()).unwrap_or_default().into_iter().filter_map(|(name, id)| {
                 let by: Vec<u32> = CALLERS.into_iter().filter(|ty| asking.may_call(id, *ty)).collect();
                 (!by.is_empty()).then_some((name, by))
@@ -75,7 +75,7 @@ pub fn capture(told: &mut dyn FnMut(&str)) -> Contents {
             lacks(&mut all, "callable", why);
         }
     }
-    told("configuration");
+    report("configuration");
     match config(&all.about.release) {
         Ok(text) => all.config = Some(text),
         Err(why) => lacks(&mut all, "config", why),

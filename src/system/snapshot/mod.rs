@@ -118,7 +118,7 @@ pub struct Snapshot {
     callable: OnceCell<Option<BTreeMap<String, Vec<u32>>>>,
     features: OnceCell<BTreeMap<Feature, bool>>,
     /// What the rest told of features that are not among those.
-    told: RefCell<BTreeMap<Feature, bool>>,
+    answered: RefCell<BTreeMap<Feature, bool>>,
     config: OnceCell<Option<String>>,
     modules: OnceCell<Option<Functions>>,
     /// What was asked, if that is to be known.
@@ -157,7 +157,7 @@ impl Snapshot {
             injectable: OnceCell::new(),
             callable: OnceCell::new(),
             features: OnceCell::new(),
-            told: RefCell::default(),
+            answered: RefCell::default(),
             config: OnceCell::new(),
             modules: OnceCell::new(),
             asked: None,

@@ -21,7 +21,7 @@ pub struct Lack {
 }
 
 /// All of it.
-pub struct Answer {
+pub struct Unmet {
     /// What is not there.
     pub lacks: Vec<Lack>,
     /// What is known besides.
@@ -51,27 +51,27 @@ const OVERRIDE: &str = "override_return";
 const MOST_NAMED: usize = 3;
 
 /// Looks at a compiled script.
-pub fn asks(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Answer {
-    let mut answer = Answer { lacks: Vec::new(), facts: Vec::new() };
+pub fn unmet_needs(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) -> Unmet {
+    let mut unmet = Unmet { lacks: Vec::new(), facts: Vec::new() };
     let programs = &artifact.manifest.programs;
     for program in programs {
-        answer.facts.extend(mechanism(program));
+        unmet.facts.extend(mechanism(program));
     }
     let most = settings.max_bpf_progs;
     if programs.len() as u64 > most {
         let message = format!("the script needs {} BPF programs; the limit is {most}", programs.len());
         let help = Some("raise it with the setting max_bpf_progs".into());
-        answer.lacks.push(Lack { rule: "too-many-programs", message, help, site: None });
+        unmet.lacks.push(Lack { rule: "too-many-programs", message, help, site: None });
     }
-    let Ok(needs) = needs(&artifact.elf) else { return answer };
-    sizes(&mut answer, &needs, artifact, sys);
+    let Ok(needs) = needs(&artifact.elf) else { return unmet };
+    sizes(&mut unmet, &needs, artifact, sys);
     if sys.types_missing().is_some() {
-        answer.facts.push(("helpers".into(), "unknown: the kernel has no types (BTF)".into()));
-        return answer;
+        unmet.facts.push(("helpers".into(), "unknown: the kernel has no types (BTF)".into()));
+        return unmet;
     }
-    program_types(&mut answer, programs, sys);
-    helpers(&mut answer, &needs, programs, sys);
-    answer
+    program_types(&mut unmet, programs, sys);
+    helpers(&mut unmet, &needs, programs, sys);
+    unmet
 }
 
 /// The probe of a function in the object.
@@ -80,39 +80,39 @@ fn site_of(function: &str, programs: &[Program]) -> Option<String> {
     program.sites.first().map(|s| s.name.clone())
 }
 
-fn helpers(answer: &mut Answer, needs: &Needs, programs: &[Program], sys: &dyn TargetInfo) {
+fn helpers(unmet: &mut Unmet, needs: &Needs, programs: &[Program], sys: &dyn TargetInfo) {
     for (number, function) in &needs.helpers {
         let Some(name) = helper_name(*number) else { continue };
         if name == OVERRIDE && !sys.has(Feature::Override) {
             let message = "the kernel does not allow probes to override functions".to_owned();
             let help = Some("use a kernel built with CONFIG_BPF_KPROBE_OVERRIDE".into());
-            answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
+            unmet.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
         } else if sys.enumerator(&format!("BPF_FUNC_{name}")).is_none() {
             let message = format!("the kernel has no helper `bpf_{name}`, which the script needs");
             let help = Some(match SINCE.iter().find(|(helper, ..)| *helper == name) {
                 Some((_, since, what)) => format!("{what} needs Linux {since}; exclude older kernels: `// check: kernels >= {since}`"),
                 None => "exclude such kernels: `// check: kernels >= …`".into(),
             });
-            answer.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
+            unmet.lacks.push(Lack { rule: "no-helper", message, help, site: site_of(function, programs) });
         }
     }
     for name in &needs.kernel_functions {
         if sys.kernel_function(name).is_none() && sys.kernel_variable(name).is_none() {
             let message = format!("the kernel has no function `{name}` that BPF programs may call");
             let help = Some("exclude such kernels: `// check: kernels >= …`".into());
-            answer.lacks.push(Lack { rule: "no-kernel-function", message, help, site: site_of("", programs) });
+            unmet.lacks.push(Lack { rule: "no-kernel-function", message, help, site: site_of("", programs) });
         }
     }
     for map in &needs.maps {
         let Some((name, _)) = MapKind::numbered(map.kind) else { continue };
         if sys.enumerator(name).is_none() {
             let message = format!("the kernel has no maps of type {}, which the script needs", plain(name, "BPF_MAP_TYPE_"));
-            answer.lacks.push(Lack { rule: "no-map-type", message, help: None, site: site_of("", programs) });
+            unmet.lacks.push(Lack { rule: "no-map-type", message, help: None, site: site_of("", programs) });
         }
     }
 }
 
-fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo) {
+fn program_types(unmet: &mut Unmet, programs: &[Program], sys: &dyn TargetInfo) {
     // what is so for all of a wildcard is told once: where it is written, the rule and the reason, and of whom
     let mut found: Vec<(&Pos, &'static str, String, Vec<&str>)> = Vec::new();
     let nowhere = Pos::default();
@@ -143,28 +143,28 @@ fn program_types(answer: &mut Answer, programs: &[Program], sys: &dyn TargetInfo
             n => format!("{first} and {} more: {why}", n - 1),
         };
         let help = (rule == "no-fentry").then(|| "use a kprobe or a tracepoint instead".to_string());
-        answer.lacks.push(Lack { rule, message, help, site: Some((*first).to_owned()) });
+        unmet.lacks.push(Lack { rule, message, help, site: Some((*first).to_owned()) });
     }
 }
 
-fn sizes(answer: &mut Answer, needs: &Needs, artifact: &Artifact, sys: &dyn TargetInfo) {
+fn sizes(unmet: &mut Unmet, needs: &Needs, artifact: &Artifact, sys: &dyn TargetInfo) {
     let programs = &artifact.manifest.programs;
     for (function, n) in needs.instructions.iter().filter(|(_, n)| **n > MOST_INSTRUCTIONS) {
         let message = format!("a program has {n} instructions; kernels accept {MOST_INSTRUCTIONS}");
         let help = Some("do less in one probe".into());
-        answer.lacks.push(Lack { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
+        unmet.lacks.push(Lack { rule: "too-many-instructions", message, help, site: site_of(function, programs) });
     }
     let cpus = u64::from(sys.possible_cpus().max(1));
     let bytes: u64 = needs.maps.iter().filter(|m| m.name.starts_with("map_")).map(|m| memory(m, cpus)).sum();
     if bytes > MUCH_MEMORY {
         let message = format!("the script's maps may take {} MiB with {cpus} CPUs", bytes >> 20);
         let help = Some("lower max_map_keys, or declare the size of a map: `let @map = hash(N)`".into());
-        answer.lacks.push(Lack { rule: "much-memory", message, help, site: None });
+        unmet.lacks.push(Lack { rule: "large-maps", message, help, site: None });
     }
     let total: usize = needs.instructions.values().sum();
-    answer.facts.push(("instructions".into(), total.to_string()));
+    unmet.facts.push(("instructions".into(), total.to_string()));
     if !artifact.manifest.maps.is_empty() {
-        answer.facts.push(("maps".into(), format!("{}, at most {} KiB", artifact.manifest.maps.len(), bytes.div_ceil(1024))));
+        unmet.facts.push(("maps".into(), format!("{}, at most {} KiB", artifact.manifest.maps.len(), bytes.div_ceil(1024))));
     }
 }
 

@@ -11,7 +11,7 @@ use super::poll::{eventfd, tell, wait};
 
 /// The records, and the thread that reads them. Without a thread, they are read on demand.
 #[derive(Debug)]
-pub(super) struct Tape {
+pub(super) struct MmapReader {
     recorder: Arc<Mutex<Recorder>>,
     thread: Option<(JoinHandle<()>, OwnedFd)>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Tape {
 /// The kernel wakes the thread when a ring is a quarter full.
 const LONGEST: Duration = Duration::from_secs(10);
 
-impl Tape {
+impl MmapReader {
     /// Starts recording.
     ///
     /// Errors: see [`Recorder::open`].
@@ -33,7 +33,7 @@ impl Tape {
     }
 }
 
-impl Drop for Tape {
+impl Drop for MmapReader {
     fn drop(&mut self) {
         if let Some((thread, stop)) = self.thread.take() {
             tell(&stop);
@@ -50,15 +50,15 @@ fn of(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
 
 fn spawn(recorder: &Arc<Mutex<Recorder>>) -> Option<(JoinHandle<()>, OwnedFd)> {
     let stop = eventfd().ok()?;
-    let told = stop.try_clone().ok()?;
+    let stop_reader = stop.try_clone().ok()?;
     let recorder = Arc::clone(recorder);
     let take = move || {
         // Its turn must come before the rings are full, and it takes little time. Without the right to it, so be it.
         // Linux takes "this process" as this thread.
         let _ = rustix::process::setpriority_process(None, -20);
-        let mut fds = vec![told.as_raw_fd()];
+        let mut fds = vec![stop_reader.as_raw_fd()];
         fds.extend(of(&recorder).fds());
-        while !super::poll::readable(&told) {
+        while !super::poll::readable(&stop_reader) {
             wait(&fds, LONGEST);
             of(&recorder).take_in();
         }
