@@ -203,18 +203,9 @@ impl<'c> Builder<'_, 'c> {
                     let none = e.int(0);
                     e.ret(Some(none));
                 });
-                let running = e.scalar_home();
-                let (yes, no) = (e.int(1), e.int(0));
-                e.store(running, 0, 8, yes);
-                let limit_of = e.int(limit.into());
-                e.count(u64::from(limit) + MOST_THREADS, |e, _| {
-                    let over = e.python_step(slot, limit_of);
-                    e.if_(over, |e| {
-                        e.store(running, 0, 8, no);
-                        e.break_();
-                    });
-                });
-                let left = e.load(running, 0, U64);
+                let most = u64::from(limit) + MOST_THREADS;
+                let turns = e.steps(most, slot, limit);
+                let left = e.cmp(Cmp::Uge, turns, e.int(most));
                 e.if_(left, |e| e.end_walk(walk, Reason::TooMany));
             },
             |e| e.end_walk(walk, Reason::Unsupported),
@@ -226,6 +217,33 @@ impl<'c> Builder<'_, 'c> {
             let minor = e.load(walk, layout!(minor), U32);
             e.store_frame(walk, count, reason, minor);
         });
+    }
+
+    /// Takes steps until the walk is over, and gives their number.
+    fn steps(&mut self, most: u64, slot: IntValue<'c>, limit: u32) -> IntValue<'c> {
+        let limit = self.int(limit.into());
+        if self.target.loops {
+            let at = self.alloc_kept(16);
+            self.store(at, 0, 8, slot);
+            self.store(at, 8, 8, limit);
+            let step = self.callback("python_turn", &[true, false], |e, params| {
+                let Some(BasicValueEnum::PointerValue(at)) = params.get(1) else { bug!("a turn gets a pointer") };
+                let (slot, limit) = (e.load(*at, 0, U64), e.load(*at, 8, U64));
+                e.python_step(slot, limit)
+            });
+            let most = self.int(most);
+            return self.bpf_loop(most, step, at);
+        }
+        let turns = self.scalar_home();
+        let none = self.int(0);
+        self.store(turns, 0, 8, none);
+        self.count(most, |e, i| {
+            let over = e.python_step(slot, limit);
+            e.if_(over, |e| e.break_());
+            let made = e.add(i, e.int(1));
+            e.store(turns, 0, 8, made);
+        });
+        self.load(turns, 0, U64)
     }
 
     /// One step of a walk: a frame, a thread, or an interpreter. 1 if the walk is over.
@@ -423,15 +441,10 @@ impl<'c> Builder<'_, 'c> {
             let size = e.at_most(size, PIECE * PIECES);
             e.store(record, offset_of!(Code, table_bytes) as u32, 4, size);
             let hash = e.scalar_home();
-            let seed = e.int(0xcbf2_9ce4_8422_2325);
-            e.store(hash, 0, 8, seed);
-            e.count(u64::from(hashed / 8), |e, i| {
-                let word = e.load(e.offset_by(to, e.mul(i, e.int(8))), 0, U64);
-                let mixed = e.mix(e.load(hash, 0, U64), word);
-                e.store(hash, 0, 8, mixed);
-            });
+            let head = e.hash_head(slot, (from, hashed));
+            e.store(hash, 0, 8, head);
             let start = e.add(table, e.load(walk, layout!(bytes_start), U32));
-            e.each_piece(size, |e, at, n| {
+            e.each_piece(record, |e, at, n| {
                 let before = e.load(hash, 0, U64);
                 let from = e.add(start, at);
                 let hashed = e.read_piece(slot, from, n, before);
@@ -440,12 +453,11 @@ impl<'c> Builder<'_, 'c> {
             // no reason's number, and room for a mark
             let id = e.or(e.and(e.load(hash, 0, U64), e.int(!1)), e.int(1 << 63));
             e.store(record, offset_of!(Code, id) as u32, 8, id);
-            e.each_piece(size, |e, at, n| {
+            e.each_piece(record, |e, at, n| {
                 let (from, none) = (e.add(start, at), e.int(0));
                 e.read_piece(slot, from, n, none);
                 e.store(record, offset_of!(Code, piece_at) as u32, 4, at);
                 let fixed = e.int(offset_of!(Code, table) as u64);
-                let n = e.at_most(n, PIECE);
                 let lost = e.send_raw(record, e.add(fixed, n));
                 e.if_(lost, |e| e.ret(Some(unknown)));
             });
@@ -455,14 +467,36 @@ impl<'c> Builder<'_, 'c> {
         })
     }
 
-    /// Has `body` done for each piece of a line table of so many bytes, given where it starts and how long it is; once if the
+    /// The hash of so many bytes of the record.
+    fn hash_head(&mut self, slot: IntValue<'c>, (from, bytes): (u32, u32)) -> IntValue<'c> {
+        self.by_itself("python_head", &[slot], |e, args| {
+            let slot = e.first(args);
+            let walk = e.walk(slot);
+            let (at, seed) = (e.offset(walk, at!(record) + from), e.int(0xcbf2_9ce4_8422_2325));
+            e.hash_words(at, bytes / 8, seed)
+        })
+    }
+
+    fn hash_words(&mut self, at: PointerValue<'c>, words: u32, before: IntValue<'c>) -> IntValue<'c> {
+        let hash = self.scalar_home();
+        self.store(hash, 0, 8, before);
+        self.count(words.into(), |e, i| {
+            let word = e.load(e.offset_by(at, e.mul(i, e.int(8))), 0, U64);
+            let mixed = e.mix(e.load(hash, 0, U64), word);
+            e.store(hash, 0, 8, mixed);
+        });
+        self.load(hash, 0, U64)
+    }
+
+    /// Has `body` done for each piece of the line table of which the record has the size, given where it starts and how long it is; once if the
     /// table is empty.
-    fn each_piece(&mut self, size: IntValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>, IntValue<'c>)) {
+    fn each_piece(&mut self, record: PointerValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>, IntValue<'c>)) {
         self.count(PIECES, |e, i| {
             let at = e.mul(i, e.int(PIECE));
+            // of a number in memory the verifier does not follow what it may be
+            let place = e.offset(record, offset_of!(Code, table_bytes) as u32);
+            let size = e.load_volatile(place, U32);
             let n = e.at_most(e.sub(size, at), PIECE);
-            // the verifier is not to follow what it may be
-            let n = e.forget(n);
             body(e, at, n);
             let over = e.cmp(Cmp::Uge, e.add(at, e.int(PIECE)), size);
             e.if_(over, |e| e.break_());
@@ -479,14 +513,7 @@ impl<'c> Builder<'_, 'c> {
             e.call(Helper::ProbeReadKernel, &[to.into(), all.into(), nowhere.into()]);
             let size = e.at_most(size, PIECE);
             e.call(Helper::ProbeReadUser, &[to.into(), size.into(), from.into()]);
-            let hash = e.scalar_home();
-            e.store(hash, 0, 8, before);
-            e.count(PIECE / 8, |e, i| {
-                let word = e.load(e.offset_by(to, e.mul(i, e.int(8))), 0, U64);
-                let mixed = e.mix(e.load(hash, 0, U64), word);
-                e.store(hash, 0, 8, mixed);
-            });
-            e.load(hash, 0, U64)
+            e.hash_words(to, (PIECE / 8) as u32, before)
         })
     }
 

@@ -282,6 +282,9 @@ pub fn load<'a>(
     session.attach(true, &mut |_| {})?;
     session.follow()?;
     session.python = python::Processes::follow(&session.cx.loaded, settings.pid, sys.pid_namespace().is_some());
+    if let (Some(python), Some(log), true) = (&session.python, &mut session.options.log, session.options.verbose) {
+        python.found.iter().for_each(|line| log(&plain(line)));
+    }
     Ok(session)
 }
 

@@ -9,7 +9,7 @@
 mod codes;
 mod lines;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +29,8 @@ pub(super) use codes::{frame, is_code, keep};
 
 /// Looks for new interpreters until it is dropped.
 pub(super) struct Processes {
+    /// What was found at the start, for `-v`: a line for each file.
+    pub found: Vec<String>,
     thread: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
@@ -42,12 +44,15 @@ impl Processes {
         let map = loaded.pythons?;
         // before the search, so that nothing is missed between the two
         let recorder = Recorder::open_prompt().ok();
-        let mut finder = Finder { map, of_namespace: if in_namespace { OF_NAMESPACE } else { 0 }, files: HashMap::new() };
+        let of_namespace = if in_namespace { OF_NAMESPACE } else { 0 };
+        let mut finder = Finder { map, of_namespace, files: HashMap::new(), found: BTreeMap::new() };
         match pid {
             Some(pid) => finder.search(pid),
             None => finder.search_all(),
         }
-        Some(Self { thread: recorder.and_then(|recorder| watch(finder, recorder)) })
+        let line = |((path, what), n): (&(PathBuf, String), &usize)| format!("{what}, processes: {n}: {}", path.display());
+        let found = finder.found.iter().map(line).collect();
+        Some(Self { found, thread: recorder.and_then(|recorder| watch(finder, recorder)) })
     }
 }
 
@@ -91,6 +96,8 @@ struct Finder {
     of_namespace: u32,
     /// By device, inode and time of change. None: no interpreter.
     files: HashMap<(u64, u64, i64), Option<Arc<Python>>>,
+    /// Processes by file and version.
+    found: BTreeMap<(PathBuf, String), usize>,
 }
 
 impl Finder {
@@ -122,6 +129,8 @@ impl Finder {
     fn found(&mut self, pid: u32, start: u64, offset: u64, name: &Path, ways: &[PathBuf]) {
         let Some(python) = ways.iter().find_map(|way| self.interpreter(way, name)) else { return };
         let Some(bias) = python.bias(start, offset) else { return };
+        let version = python.layout.map_or_else(|why| why.to_string(), |layout| format!("Python 3.{}", layout.minor));
+        *self.found.entry((name.to_owned(), version)).or_default() += 1;
         let layout = python.layout.unwrap_or_else(|why| python::Layout {
             minor: if let Unsupported::Version(minor) = why { minor } else { 0 },
             ..Default::default()

@@ -6,7 +6,7 @@ use std::process::Command;
 use object::{Object, ObjectSection};
 
 use crate::system::machine::live::Live;
-use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::elf, binary::instructions, binary::mangled};
+use crate::system::{TargetInfo, TypeName, binary::debug_files, binary::elf, binary::instructions, binary::mangled, binary::python};
 
 /// A fixed-seed generator (xorshift), so that a failure repeats.
 struct Random(u64);
@@ -50,6 +50,7 @@ fn ask(path: &Path) -> usize {
     said(debug_files::debug_file(path, path, &[]).is_some());
     said(elf::segments(path).is_some());
     said(elf::go_functions(path).is_some());
+    said(python::of_file(path, path).is_some());
     let Ok(binary) = live.binary(path) else { return answers };
     for f in binary.functions.iter().take(200) {
         said(mangled::name(&f.name).is_some());
@@ -94,7 +95,12 @@ fn damaged(whole: &[u8], n: usize, random: &mut Random) -> Vec<u8> {
 fn whatever_the_bytes() {
     let folder = std::env::temp_dir().join(format!("rbt-damage-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let mut files = vec![made(&folder, "cc", "shapes.c"), made(&folder, "cc", "markers.c"), made(&folder, "c++", "names.cc")];
+    let mut files = vec![
+        made(&folder, "cc", "shapes.c"),
+        made(&folder, "cc", "markers.c"),
+        made(&folder, "c++", "names.cc"),
+        made(&folder, "cc", "fake_python.c"),
+    ];
     // symbols packed within
     let packed = folder.join("packed");
     let script = "objcopy --only-keep-debug names-cc d && objcopy -g d m && xz -f m && objcopy --strip-all --add-section .gnu_debugdata=m.xz names-cc packed";
