@@ -109,19 +109,20 @@
 //! # The binary
 //!
 //! With LLVM in it, the binary is linked statically, the C library included, so that one file runs on every Linux
-//! (`build.rs`). Measured as `begin { exit() }` from spawn to exit, of the same code:
+//! (`build.rs`). `begin { exit() }`, the same code linked in different ways, medians of 150 runs in turn:
 //!
-//! | linked | size | start | peak memory |
+//! | linked | size | processor time | peak memory |
 //! |---|---|---|---|
-//! | to the machine's glibc | 42.9 MB | 14 ms | 34.3 MiB |
-//! | to a static glibc | 44.3 MB | 13 ms | 32.9 MiB |
-//! | and equal functions once | 41.4 MB | 13 ms | 32.7 MiB |
-//! | and only named passes of LLVM (`emit/passes.cpp`) | 38.4 MB | 12 ms | 28.8 MiB |
-//! | and none that do nothing (`emit/idle_passes.cpp`) | 35.1 MB | 10 ms | 28.1 MiB |
+//! | with the machine's glibc | 42.9 MB | 14.6 ms | 35.9 MiB |
+//! | with a static glibc | 44.3 MB | 13.0 ms | 35.6 MiB |
+//! | and equal functions once | 41.4 MB | 12.9 ms | 33.6 MiB |
+//! | and only named passes of LLVM (`emit/passes.cpp`) | 38.4 MB | 12.6 ms | 30.7 MiB |
+//! | and no passes that do nothing (`emit/idle_passes.cpp`) | 35.4 MB | 12.4 ms | 28.4 MiB |
+//! | and position-independent, as it is released | 35.4 MB | 12.9 ms | 28.4 MiB |
 //!
-//! It is position-independent: at a fixed address it starts in 3 % less, and every attack on it knows where its code is. musl was
-//! not an option: distributions build LLVM and the library of C++ for glibc. A static glibc cannot load the shared libraries
-//! that it looks up users and hosts with, so rbt does not call it for these: see `system/machine/users.rs`.
+//! The last row buys addresses that an attacker does not know, in a program that runs as root. musl was not an option:
+//! distributions build LLVM and the library of C++ for glibc. A static glibc cannot load the shared libraries that it looks
+//! up users and hosts with, so rbt does not call it for these: see `system/machine/users.rs`.
 //!
 //! # Layers and foreign libraries
 //!

@@ -70,7 +70,9 @@ fn part(file: &str) -> String {
         return "texts".into();
     }
     if let Some((archive, _)) = name.split_once('(') {
-        let library = archive.strip_prefix("lib").unwrap_or(archive);
+        let library = archive.strip_prefix("lib").unwrap_or(archive).trim_end_matches(".a");
+        // the C library, by the name that `build.rs` gives it
+        let library = library.strip_prefix("rbt-").unwrap_or(library);
         // a crate's own archive, which has what it was given: `libzstd_sys-424c12807f8b54d9.rlib`
         let library = library.split_once(".rlib").map_or(library, |(krate, _)| krate.rsplit_once('-').map_or(krate, |(name, _)| name));
         let llvm = library == "llvm_sys" || library.starts_with("LLVM");
