@@ -41,7 +41,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cpp_demangle", &["src/system/binary/mangled.rs"]),
     ("flate2", &["src/system/"]),
     ("fnv", &["src/cdecl/"]),
-    ("gimli", &["src/system/binary/dwarf/"]),
+    ("gimli", &["src/system/binary/dwarf/", "src/system/binary/unwind/"]),
     ("globset", &["src/system/machine/glob.rs"]),
     ("iced_x86", &["src/system/binary/instructions/"]),
     ("inkwell", &["src/emit/"]),

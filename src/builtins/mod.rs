@@ -633,6 +633,12 @@ pub fn is_text(tag: &Deferred) -> bool {
     !stacks::is_tag(tag) && !python::is_tag(tag) && !tag.is_float()
 }
 
+/// The message about incomplete user stacks, from their number by reason
+/// ([`State::cut_stacks`](crate::emit::shared::State::cut_stacks)).
+pub fn incomplete_stacks(counts: &[u64]) -> Option<String> {
+    stacks::incomplete(counts)
+}
+
 /// Declares the stack maps of the stacks in values of this type, which another program may have recorded.
 pub fn declare_stacks(cx: &CodegenCx, ty: &Type) {
     stacks::declare(cx, ty);

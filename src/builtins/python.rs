@@ -78,7 +78,10 @@ fn take<'c>(e: &mut Builder<'_, 'c>, u: &CallSite, _: &[Operand<'c>]) -> Operand
         let words = python_words(limit);
         let id = e.python_stack((limit, limit == USUAL_FRAMES), thread, |e, frames| {
             let (map, key) = (stacks::stacks(e, words), e.scalar_home());
-            e.keep_stack(map, key, (frames, words), 2)
+            {
+                let none = e.int(0);
+                e.keep_stack(map, key, (frames, words), 2, none)
+            }
         });
         e.store(at, 0, 8, id);
         at

@@ -3,6 +3,7 @@
 use super::{Accepts, Builtin, CallInfo, CallSite, Decoder, Lower, Param, Returns};
 use crate::diag::Diagnostic;
 use crate::emit::shared::Start;
+use crate::emit::unwind::{self, CUT};
 use crate::emit::{Builder, Cmp, CodegenCx, Helper, IntValue, MapDef, MapKind, Operand, PointerValue};
 use crate::host::Host;
 use crate::probes::ContextFeatures;
@@ -70,25 +71,18 @@ pub(super) const ROWS: &[Builtin] = &[
         needs: ContextFeatures::STACK,
         risky: false,
         lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
-        doc: "The user-space call stack, which follows frame pointers. Limit and mode are as for kstack; the mode build_id is available as well. A frame of a binary without symbols prints as `module+0xADDRESS`, a form that addr2line accepts.",
+        doc: "The user-space call stack, unwound by the call frame information of the process's files (.eh_frame), or by frame pointers where a file has none. The last line of an incomplete stack gives the reason. Limit and mode are as for kstack; build_id is a mode as well. A frame without symbols prints as `module+0xADDRESS`.",
         example: "profile:hz:99 { @[ustack, comm] = count(); }",
     },
     Builtin {
         name: "dw_ustack",
         params: PARAMS,
-        returns: Returns::By(|f| {
-            let d = Diagnostic::error(
-                "unsupported",
-                f.span,
-                format!("`{}`, which unwinds stacks by debug information, is not supported", f.name),
-            );
-            Err(d.help(format!("use `{USER}`, and build the traced program with -fno-omit-frame-pointer")))
-        }),
+        returns: Returns::By(|f| stack_type(f, USER, 16)),
         needs: ContextFeatures::STACK,
         risky: false,
-        lower: Lower::Code(|_, _, _| Operand::void()),
-        doc: "Not supported: the user-space call stack, unwound by debug information (DWARF). Use ustack, which follows frame pointers.",
-        example: "profile:hz:99 { if comptime false { print(dw_ustack); } else { print(ustack); } }",
+        lower: Lower::Code(|e, u, _| take(e, u, USER, USER_STACK)),
+        doc: "The same as ustack, which always uses call frame information. It is here for scripts of bpftrace.",
+        example: "config = { unstable_dw_ustack = enable } profile:hz:99 { @[dw_ustack, comm] = count(); }",
     },
 ];
 
@@ -135,7 +129,8 @@ pub(super) fn stacks<'c>(cx: &CodegenCx<'c>, limit: u32) -> PointerValue<'c> {
         set => set,
     };
     let max_entries = u32::try_from(most).unwrap_or(u32::MAX);
-    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: limit * 8, max_entries, flags: 0 };
+    // and a word that says why a stack was cut
+    let def = MapDef { kind: MapKind::Hash, key_size: 8, value_size: (limit + 1) * 8, max_entries, flags: 0 };
     cx.declare_stacks(limit, def)
 }
 
@@ -266,36 +261,28 @@ impl<'c> Builder<'_, 'c> {
         let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
         // before them are frames that the kernel may leave out, or put in
         let lead: u64 = if raw && of_kernel { 16 } else { 8 };
-        let room = self.alloc(limit * 8 + lead as u32);
-        self.zero(room, limit * 8 + lead as u32, 8);
-        let (taken, flags_given, size) = match raw && of_kernel {
-            // from bpf_trace_run…()'s on
-            true => (room, flags - 1, u64::from(limit) * 8 + lead),
-            false => (self.offset(room, 8), flags, u64::from(limit) * 8),
-        };
-        let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));
-        self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);
-        let frames = match of_kernel {
-            true if raw => self.without_template(room),
-            // what the kernel may do there came long after such maps
-            true if self.knows_function() && self.target.allocates => self.with_function(room),
-            false if self.program.at_entry && limit > 1 => self.with_caller(room),
-            _ => taken,
+        // a script that asks for fewer frames knows that there are more
+        let told = limit != USUAL_FRAMES;
+        let (frames, cut) = if !of_kernel && self.target.unwind.is_some() {
+            self.unwound(limit, told, flags)
+        } else {
+            (self.taken(limit, lead, flags), self.int(0))
         };
         let key = self.alloc(8);
-        let id = self.keep_stack(map, key, (frames, limit), 1);
+        let id = self.keep_stack(map, key, (frames, limit + 1), 1, cut);
         self.release(&mark);
         id
     }
 
     /// Keeps a stack of at most `words` words, the first of which that is zero ends it, in a table, and returns its ID; 0 if
-    /// there are none. `key` has room for a word. A frame has `each` words.
+    /// there are none. `key` has room for a word. A frame has `each` words; the last `no_frames` words are none.
     pub(super) fn keep_stack(
         &mut self,
         map: PointerValue<'c>,
         key: PointerValue<'c>,
         (frames, words): (PointerValue<'c>, u32),
         each: u64,
+        no_frames: IntValue<'c>,
     ) -> IntValue<'c> {
         let (hash, depth) = (self.scalar_home(), self.scalar_home());
         let (seed, zero) = (self.start(std::mem::offset_of!(Start, seed)), self.int(0));
@@ -320,6 +307,7 @@ impl<'c> Builder<'_, 'c> {
         // nor how many turns it were: what follows is the same for all
         let depth = self.load(depth, 0, U64);
         let depth = self.forget(depth);
+        let depth = self.sub(depth, no_frames);
         let some = self.cmp(Cmp::Ne, depth, self.int(0));
         let id = self.and(self.load(hash, 0, U64), self.int(!DEPTH));
         let depth = if each == 1 { depth } else { self.div(depth, self.int(each), false, false) };
@@ -328,6 +316,43 @@ impl<'c> Builder<'_, 'c> {
         self.store(key, 0, 8, id);
         self.if_(some, |e| e.keep_frames(map, key, (frames, words)));
         self.load(key, 0, U64)
+    }
+
+    /// The frames of the user stack by tables, or by frame pointers for code that has no tables here; and 1 if a word follows them
+    /// that says why they end.
+    fn unwound(&mut self, limit: u32, told: bool, flags: u64) -> (PointerValue<'c>, IntValue<'c>) {
+        let (frames, done, cut) = self.unwind_user(limit, told);
+        let not = self.cmp(Cmp::Eq, done, self.int(0));
+        self.if_(not, |e| {
+            let (ctx, size, flags) = (e.ctx(), e.int(u64::from(limit) * 8), e.int(flags));
+            e.call(Helper::GetStack, &[ctx.into(), frames.into(), size.into(), flags.into()]);
+        });
+        (frames, cut)
+    }
+
+    /// The frames of the stack that `bpf_get_stack` gives. `lead`: bytes before them for frames that are put in or left out.
+    fn taken(&mut self, limit: u32, lead: u64, flags: u64) -> PointerValue<'c> {
+        let (raw, of_kernel) = (self.in_raw_tracepoint(), flags & USER_STACK == 0);
+        let room = self.alloc((limit + 1) * 8 + lead as u32);
+        self.zero(room, (limit + 1) * 8 + lead as u32, 8);
+        let (taken, flags_given, size) = match raw && of_kernel {
+            // from bpf_trace_run…()'s on
+            true => (room, flags - 1, u64::from(limit) * 8 + lead),
+            false => (self.offset(room, 8), flags, u64::from(limit) * 8),
+        };
+        let (ctx, size, flags_given) = (self.ctx(), self.int(size), self.int(flags_given));
+        self.call(Helper::GetStack, &[ctx.into(), taken.into(), size.into(), flags_given.into()]);
+        let frames = match of_kernel {
+            true if raw => self.without_template(room),
+            // what the kernel may do there came long after such maps
+            true if self.knows_function() && self.target.allocates => self.with_function(room),
+            false if self.program.at_entry && limit > 1 => self.with_caller(room),
+            _ => taken,
+        };
+        // where there is one more, which was taken for one that is left out
+        let zero = self.int(0);
+        self.store(frames, limit * 8, 8, zero);
+        frames
     }
 
     /// Keeps frames under the id that is the key; where other frames have it, under another, which the key is then.
@@ -391,6 +416,35 @@ pub(super) fn depth<'c>(e: &mut Builder<'_, 'c>, stack: &Operand<'c>) -> IntValu
     e.and(id, e.int(DEPTH))
 }
 
+/// Why a stack was cut: the number, what stands in place of the frames that were not found, whether the last frame's file
+/// says more, and what is said of such stacks at the end.
+const REASONS: &[(u64, &str, bool, &str)] = &[
+    (unwind::CUT_NO_INFORMATION, "no unwind information", true, "reach code without unwind information"),
+    (unwind::CUT_UNREADABLE, "stack unreadable", false, "could not be read"),
+    (unwind::CUT_UNSUPPORTED, "unwind information not supported", true, "reach code whose unwind information rbt does not support"),
+    (unwind::CUT_NOT_LOADED, "unwind table not loaded yet", true, "reach a file whose unwind table was not loaded yet"),
+    (unwind::CUT_NO_MAPPING, "not in a mapping", false, "lead to an address that is in no mapping"),
+    (unwind::CUT_CORRUPT, "stack corrupt", false, "have a frame that is not above the one that it called"),
+];
+
+/// What stands in the place of frames that could not be found.
+fn why_cut(reason: u64, frames: usize, file: Option<&str>) -> String {
+    match (REASONS.iter().find(|(number, ..)| *number == reason), file) {
+        (Some((_, text, true, _)), Some(file)) => format!("[{text}: {file}]"),
+        (Some((_, text, ..)), _) => format!("[{text}]"),
+        (None, _) => format!("[{frames} frames]"),
+    }
+}
+
+/// The message about user stacks that were not unwound to their end, from how many there are by reason; none if there are none.
+pub(super) fn incomplete(counts: &[u64]) -> Option<String> {
+    let count = |number: u64| counts.get(number as usize).copied().unwrap_or(0);
+    let found = REASONS.iter().filter(|(number, ..)| count(*number) > 0);
+    let parts: Vec<String> = found.map(|(number, .., what)| format!("{} {what}", count(*number))).collect();
+    let total: u64 = REASONS.iter().map(|(number, ..)| count(*number)).sum();
+    (total > 0).then(|| format!("{total} user stacks are incomplete: {}", parts.join(", ")))
+}
+
 fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> Stack {
     let mode = MODES.get(tag.params[0] as usize).map_or(StackMode::Bpftrace, |(_, m)| *m);
     let id = super::word(bytes, 0);
@@ -399,12 +453,17 @@ fn decode(tag: &Deferred, bytes: &[u8], host: &mut dyn Host, kernel: bool) -> St
         let frame = Frame { symbol: Some(NOT_KEPT.into()), ..Frame::default() };
         return Stack { mode, kernel, frames: vec![frame] };
     };
+    let cut = addrs.pop_if(|last| !kernel && *last >= CUT).map(|word| word - CUT);
     addrs.truncate(tag.params[1] as usize);
     let resolve = mode != StackMode::Raw;
     let mut frames =
         if kernel { host.kernel_frames(&addrs, resolve) } else { host.user_frames(super::word(bytes, 1) as u32, &addrs, resolve) };
     if mode == StackMode::BuildId {
         frames.retain(|frame| !frame.inlined); // a line for each address
+    }
+    if let Some(reason) = cut {
+        let text = why_cut(reason, addrs.len(), frames.last().and_then(|frame| frame.module.as_deref()));
+        frames.push(Frame { symbol: Some(text), ..Frame::default() });
     }
     Stack { mode, kernel, frames }
 }

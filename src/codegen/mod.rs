@@ -7,6 +7,7 @@
 //! - `storage.rs`: the type and layout of each map
 //! - `double_buffer.rs`: maps that are printed and emptied at once
 //! - `follow.rs`: the programs that track followed processes; `session.rs`: entries and returns that share a program
+//! - `unwind.rs`: facts about the kernel for unwinding user stacks
 //! - `artifact.rs`: the result, an object and its manifest
 
 pub mod artifact;
@@ -22,6 +23,7 @@ mod probe;
 mod session;
 mod stmt;
 mod storage;
+mod unwind;
 
 use crate::builtins;
 use crate::diag::{Diagnostic, Lines, Source, Span};
@@ -50,6 +52,8 @@ pub struct Compiled {
     pub assembly: Option<String>,
     /// Number of compilations until the programs fit into their stack.
     pub compilations: u32,
+    /// User stacks follow frame pointers, because a probe uses so many maps that there is no room for those of unwind tables.
+    pub without_tables: bool,
 }
 
 /// Helpers that some supported kernels lack, without an alternative.
@@ -139,6 +143,27 @@ pub fn compile(
     sources: &[Source],
     dumps: Dumps,
 ) -> Result<Compiled, EmitError> {
+    let compiled = compile_in_rooms(script, settings, sys, sources, dumps);
+    // unwind tables are maps, too
+    if let Err(e) = &compiled
+        && settings.unwind_tables
+        && e.told.iter().any(|d| d.code == "too-many-maps")
+    {
+        let settings = Settings { unwind_tables: false, ..settings.clone() };
+        if let Ok(compiled) = compile_in_rooms(script, &settings, sys, sources, dumps) {
+            return Ok(Compiled { without_tables: true, ..compiled });
+        }
+    }
+    compiled
+}
+
+fn compile_in_rooms(
+    script: &hir::Script,
+    settings: &Settings,
+    sys: &dyn TargetInfo,
+    sources: &[Source],
+    dumps: Dumps,
+) -> Result<Compiled, EmitError> {
     let mut best: Option<(u32, Compiled)> = None;
     let mut refused = None;
     for (turn, room) in (1..).zip(ROOMS) {
@@ -208,6 +233,7 @@ fn compile_within(
     let script_cx = ScriptCx { cx, script, sources, lines, env, hits };
     let made = script_cx.programs();
     let followers = script_cx.followers();
+    script_cx.cx.identify_files();
     let ScriptCx { cx, lines, .. } = script_cx;
     let stacks = cx.stack_limits();
     let maps = script.maps.iter().enumerate().map(|(id, m)| artifact::Map {
@@ -234,7 +260,7 @@ fn compile_within(
     let events = events.into_iter().map(|(_, e)| e).collect();
     let manifest = Manifest { hits, programs, maps, probes: script.probes.len(), events, problems, followers, stacks };
     let artifact = Artifact { elf: built.elf, manifest };
-    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, compilations: 1 })
+    Ok(Compiled { artifact, ir: built.ir, optimized: built.optimized, assembly: built.assembly, compilations: 1, without_tables: false })
 }
 
 /// The features of the kernel that code generation depends on.
@@ -251,6 +277,7 @@ fn target_features(script: &hir::Script, env: &Env) -> TargetFeatures {
         loops: sys.has(Feature::Loop) && !settings.refuses(Mechanism::BpfLoop),
         may_sleep: sys.has(Feature::SleepingUprobes),
         shared_stacks: in_user_space && sys.has(Feature::SharedStacks),
+        unwind: unwind::target(sys, settings),
     }
 }
 

@@ -169,6 +169,9 @@ fn compile(checked: &Checked, sys: &dyn TargetInfo, front: &mut Frontend) -> Res
     let script = codegen::lower(checked.script.clone(), &Env { sys, settings: &checked.settings });
     let compiled = codegen::compile(&script, &checked.settings, sys, &front.sources, dumps);
     let compiled = compiled.map_err(|e| report_not_compiled(&e, front))?;
+    if compiled.without_tables {
+        to_stderr("warning: user stacks follow frame pointers, because a probe uses too many maps for unwind tables\n");
+    }
     if run.verbose && compiled.compilations > 1 {
         to_stderr(&format!("compiled {} times, to fit into the stack of a program\n", compiled.compilations));
     }

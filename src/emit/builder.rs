@@ -350,6 +350,11 @@ impl<'c> Builder<'_, 'c> {
         self.own_frames() > 0 && !self.in_trampoline()
     }
 
+    /// Is its context the registers of a task in user space?
+    pub fn in_user_space(&self) -> bool {
+        self.row().is_some_and(|row| row.in_user_space)
+    }
+
     /// With so many frames of its own does a kernel stack start that is taken here.
     pub fn own_frames(&self) -> u64 {
         self.fun.own_frames

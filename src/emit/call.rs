@@ -121,6 +121,33 @@ impl<'a, 'c> Builder<'a, 'c> {
         ok(self.b.build_call(function, &args, ""));
     }
 
+    /// Calls a function from numbers to a number that the verifier looks at once, by itself. `body` makes it at its first call;
+    /// it has no scratch memory and no context.
+    pub(super) fn global(
+        &mut self,
+        name: &str,
+        args: &[IntValue<'c>],
+        body: impl FnOnce(&mut Self, &[IntValue<'c>]) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let function = match self.module.get_function(name) {
+            Some(f) => f,
+            None => {
+                let mut inner = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
+                let params = inner.fun.function.get_params();
+                let numbers: Vec<IntValue<'c>> =
+                    params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
+                let value = body(&mut inner, &numbers);
+                inner.end_inner(value, false).function
+            }
+        };
+        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|n| BasicMetadataValueEnum::from(*n)).collect();
+        let call = ok(self.b.build_call(function, &args, ""));
+        match call.try_as_basic_value().basic() {
+            Some(BasicValueEnum::IntValue(v)) => v,
+            _ => bug!("it gives a number"),
+        }
+    }
+
     /// Calls a function of two pieces of memory, given with their sizes, that the verifier looks at once, however often it is
     /// called. `body` makes it at its first call, and gives the number that it returns. The memory must be such that may be
     /// written to: the kernel asks that of what a function that it looks at by itself is given.

@@ -71,6 +71,7 @@ helpers! {
     ForEachMapElem = 164, "for_each_map_elem";
     GetFuncIp = 173, "get_func_ip";
     GetAttachCookie = 174, "get_attach_cookie";
+    TaskPtRegs = 175, "task_pt_regs";
     Loop = 181, "loop";
     MapLookupPercpuElem = 195, "map_lookup_percpu_elem";
     KtimeGetTaiNs = 208, "ktime_get_tai_ns";

@@ -20,6 +20,7 @@ pub enum MapKind {
     PercpuArray = 6,
     LruHash = 9,
     LruPercpuHash = 10,
+    ArrayOfMaps = 12,
     Ringbuf = 27,
 }
 
@@ -33,6 +34,7 @@ impl MapKind {
         (Self::PercpuArray, "BPF_MAP_TYPE_PERCPU_ARRAY", true),
         (Self::LruHash, "BPF_MAP_TYPE_LRU_HASH", false),
         (Self::LruPercpuHash, "BPF_MAP_TYPE_LRU_PERCPU_HASH", true),
+        (Self::ArrayOfMaps, "BPF_MAP_TYPE_ARRAY_OF_MAPS", false),
         (Self::Ringbuf, "BPF_MAP_TYPE_RINGBUF", false),
     ];
 

@@ -15,6 +15,7 @@
 //! - `map.rs`: maps; `ring.rs`: records; `tally.rs`: counters; `helper.rs`: kernel helpers; `kernel.rs`: kernel functions
 //! - `task.rs`: the current task; `follow.rs`: the processes of `--follow`
 //! - `python.rs`: Python frames of the current thread
+//! - `unwind.rs`: user stacks by unwind tables
 //! - `program.rs`: the table of program types; `session.rs`: one program at a function's entry and its return
 //! - `shared.rs`: memory shared with the running programs; `problem.rs`: reports of failed reads and updates
 //! - `double_buffer.rs`: maps that exist twice; `bench.rs`: the loop of a benchmark
@@ -50,6 +51,7 @@ mod tally;
 mod task;
 mod temporaries;
 mod text;
+pub mod unwind;
 
 pub use builder::{Builder, ProgramCx, Scope};
 pub use call::{IN_NUMBERS, Subprogram};

@@ -13,6 +13,7 @@ use inkwell::types::{IntType, PointerType};
 use inkwell::values::{FunctionValue, GlobalValue, IntValue, PointerValue};
 
 use super::debug_info::DebugInfo;
+use super::unwind::UnwindTarget;
 use super::{Errors, Helper, MapDef, Problem, Slots};
 use crate::diag::Diagnostic;
 
@@ -35,6 +36,8 @@ pub struct TargetFeatures {
     pub may_sleep: bool,
     /// It may give programs a stack per CPU, a uprobe's too: see `keep_own_stack`.
     pub shared_stacks: bool,
+    /// What unwinding user stacks by tables needs to know; none where they follow frame pointers.
+    pub unwind: Option<UnwindTarget>,
 }
 
 impl Default for TargetFeatures {
@@ -48,6 +51,7 @@ impl Default for TargetFeatures {
             loops: true,
             may_sleep: true,
             shared_stacks: true,
+            unwind: None,
         }
     }
 }

@@ -192,6 +192,8 @@ pub struct State {
     pub interrupted: u64,
     /// Stacks that programs have put into their tables.
     pub stacks: u64,
+    /// User stacks that were not unwound to their end, by reason: see [`unwind::CUT`](super::unwind::CUT).
+    pub cut_stacks: [u64; CUT_REASONS],
     /// For each of those maps, and each of its two: changes under way by programs that may sleep.
     pub changing: [u64; 2 * MOMENTS],
 }
@@ -218,6 +220,9 @@ pub struct Tally {
     /// Stacks that found no room in their table.
     pub unkept: u64,
 }
+
+/// One more than the last reason.
+pub const CUT_REASONS: usize = 8;
 
 /// So many maps can be there twice.
 pub const MOMENTS: usize = 16;

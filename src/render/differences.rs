@@ -122,7 +122,11 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          the kernel decides: some kernels add a function of perf (perf_syscall_enter), and others yield an empty stack.",
     ),
     ("assert()", "A failed assertion names its place in the script only. bpftrace names the place in its library first."),
-    ("dw_ustack", "rbt rejects it, because it unwinds user stacks by frame pointers only."),
+    (
+        "ustack",
+        "rbt unwinds user stacks by call frame information, and says why a stack is incomplete. bpftrace follows frame pointers, \
+         which most distributions do not compile in; rbt does so with `unwind_tables = 0`. dw_ustack is the same as ustack.",
+    ),
     ("retval", "fentry probes have no retval, because the function has not returned yet. bpftrace accepts it."),
     (
         "-lv",

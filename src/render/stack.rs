@@ -19,7 +19,11 @@ pub fn stack(stack: &Stack, style: Style, to: &mut Vec<u8>) {
             StackMode::Perf => perf(frame, stack.kernel, style, to),
             // it has no address
             StackMode::Raw | StackMode::BuildId if frame.interpreted => interpreted(frame, style, to),
-            StackMode::Raw => hex(to, frame.addr),
+            StackMode::Raw => match &frame.symbol {
+                // a word in place of a frame
+                Some(word) if frame.addr == 0 => style.text(word.as_bytes(), to),
+                _ => hex(to, frame.addr),
+            },
             StackMode::BuildId => build_id(frame, to),
         }
         to.push(b'\n');

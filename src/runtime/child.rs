@@ -96,6 +96,11 @@ impl Child {
         })
     }
 
+    /// The program's file.
+    pub fn program(&self) -> &Path {
+        Path::new(&self.program)
+    }
+
     /// Its process id; the program will have the same.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid() as u32

@@ -16,6 +16,7 @@ use super::signals::Signals;
 use super::stacks::Stacks;
 use super::symbolize::Symbols;
 use super::{Buffering, SessionCx, double_buffer, empty_result, load, maps, python};
+use crate::builtins;
 use crate::codegen::artifact::{Manifest, Map, Program};
 use crate::diag::plain;
 use crate::host::{Host, Reader};
@@ -213,7 +214,11 @@ impl<'a> RunContext<'a> {
         events.finish(self);
         let counts = self.counts();
         self.telling.over();
-        self.incomplete = counts.iter().any(|of| !of.complete());
+        let cut = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).is_some();
+        self.incomplete = cut || counts.iter().any(|of| !of.complete());
+        if let Some(unwinder) = self.loaded.unwinder.as_ref().filter(|_| self.verbose) {
+            self.notes.extend(unwinder.news());
+        }
         for note in std::mem::take(&mut self.notes) {
             self.warn(&note);
         }
@@ -244,7 +249,10 @@ impl<'a> RunContext<'a> {
             self.flush(true);
             self.rendered.err.extend_from_slice(format!("{lost}\n").as_bytes());
         }
-        if self.incomplete || self.verbose {
+        if let Some(msg) = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).filter(|_| self.settings.warning_level > 0) {
+            self.say(Output::Problem { kind: "incomplete_stacks", msg, helper: None, pos: Pos::default(), line: String::new() });
+        }
+        if counts.iter().any(|of| !of.complete()) || self.verbose {
             self.say(Output::Counts(counts.clone()));
         }
         self.counts = counts;

@@ -19,10 +19,11 @@ use super::privileges::{self, NotPermitted};
 use super::refused::Refused;
 use super::shared::Shared;
 use super::signals::Signals;
+use super::unwind::{self as unwind_tables, Unwinder};
 use super::{refused, unloadable};
 use crate::codegen::artifact::{
     Artifact, FAILURES_SECTION, FOLLOWED, Failures, HITS_SECTION, Manifest, Map, PYTHON_PROCESSES, PYTHON_STATE, RING, SCRATCH,
-    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name,
+    SCRATCH_SLOTS, START_SECTION, STATE_SECTION, Site, Start, TALLIES_SECTION, Tally, second, stacks_name, unwind,
 };
 use crate::probes::{self, Attach, Env};
 use crate::settings::{MissingProbes, Settings};
@@ -53,6 +54,9 @@ pub(super) struct Loaded {
     pub pythons: Option<MapFd>,
     /// What the programs share with us.
     pub state: Shared,
+    /// The tables by which they unwind stacks, and the program that tells which files they are for.
+    pub unwinder: Option<Arc<Unwinder>>,
+    pub identify: Option<RawFd>,
 }
 
 /// A map as the kernel has it.
@@ -93,6 +97,15 @@ pub(super) struct Given<'a> {
     pub child: u32,
     /// Maps by name.
     pub maps: &'a [(String, Arc<OwnedFd>)],
+}
+
+/// The tables by which the object's programs unwind stacks, if any does.
+fn unwinder(object: &OpenObject, settings: &Settings) -> anyhow::Result<Option<Arc<Unwinder>>> {
+    if !object.maps().any(|map| map.name().to_str() == Some(unwind::POOLS)) {
+        return Ok(None);
+    }
+    let options = unwind_tables::Options { memory: settings.unwind_memory, debug_dirs: settings.debug_dirs.clone() };
+    Unwinder::shared(&options).map(Some).context("cannot create the maps of unwind tables")
 }
 
 /// The messages of loading to report.
@@ -198,7 +211,8 @@ fn open_and_load(
     let mut object = ObjectBuilder::default().name("rbt")?.open_memory(&artifact.elf).context("the object")?;
     // a map that is taken over gets the name that the kernel has for it (bpf_map__reuse_fd): the order stays
     let names: Vec<String> = object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect();
-    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, given)?;
+    let unwinder = unwinder(&object, settings)?;
+    let ring_bytes = prepare_maps(&mut object, manifest, settings, sys, given, unwinder.as_deref())?;
 
     // One buffer for all programs where only a refusal is of interest: libbpf stops at the first that is refused, and the
     // kernel keeps the log's end (since Linux 6.4).
@@ -240,7 +254,8 @@ fn open_and_load(
         let text = |log: &[u8]| String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or(&[])).trim_end().to_string();
         verified.extend(logs.iter().map(|(name, log)| format!("; verifier: {name}\n{}\n", text(log))));
     }
-    collect(object, (manifest, &names), ring_bytes, &without)
+    let loaded = collect(object, (manifest, &names), ring_bytes, &without)?;
+    Ok(Loaded { unwinder, ..loaded })
 }
 
 /// Tells libbpf the targets of programs on functions of other BPF programs. The descriptors must stay open while it loads.
@@ -271,6 +286,7 @@ fn prepare_maps(
     settings: &Settings,
     sys: &dyn TargetInfo,
     given: Given,
+    unwinder: Option<&Unwinder>,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
     let mut ring_bytes = None;
@@ -323,7 +339,12 @@ fn prepare_maps(
                 map.set_max_entries(bytes as u32)?;
                 ring_bytes = Some(bytes);
             }
+            Some(name) if name.starts_with(unwind::WALKS) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(name) => {
+                if let Some(fd) = unwinder.and_then(|u| u.map(name)) {
+                    map.reuse_fd(fd)?;
+                    continue;
+                }
                 let index = name.strip_prefix("map_").and_then(|n| n.parse::<usize>().ok());
                 let row = index.and_then(|i| manifest.maps.get(i));
                 let known = row.map_or(name, |row| &row.name);
@@ -401,6 +422,7 @@ fn collect(
     for program in object.progs().filter(|p| !p.name().to_str().is_some_and(|name| without.contains(&name))) {
         programs.insert(program.name().to_string_lossy().into_owned(), program.as_fd().as_raw_fd());
     }
+    let identify = programs.get(unwind::IDENTIFY).copied();
     let followers = manifest.followers.iter().filter_map(|(name, of)| Some((*programs.get(name)?, of.clone()))).collect();
     let programs = manifest
         .programs
@@ -452,6 +474,8 @@ fn collect(
         followers,
         state,
         left_out: BTreeMap::new(),
+        unwinder: None,
+        identify,
         _object: object,
     })
 }

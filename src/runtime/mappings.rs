@@ -360,7 +360,8 @@ impl Mappings {
             match event {
                 Event::Mapped { pid: ELSEWHERE, .. } | Event::Forked { pid: ELSEWHERE, .. } | Event::Exited { pid: ELSEWHERE } => {}
                 Event::Mapped { pid, start, len, offset, inode, path, time } => {
-                    let line = Line { start, end: start.saturating_add(len), executable: true, offset, inode, path: path.as_os_str() };
+                    let (end, path) = (start.saturating_add(len), path.as_os_str());
+                    let line = Line { start, end, executable: true, offset, inode, path };
                     self.map(pid, &line, time);
                 }
                 Event::Forked { pid, parent } => {

@@ -80,6 +80,7 @@ mod test_run;
 mod trials;
 mod unhit;
 mod unloadable;
+mod unwind;
 
 #[cfg(test)]
 mod tests;
@@ -262,6 +263,14 @@ pub fn load<'a>(
         let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
         traced.into_iter().for_each(|path| symbols.keep(path));
     }
+    if let (Some(unwinder), Some(identify)) = (&loaded.unwinder, loaded.identify) {
+        let traced: BTreeSet<&Path> = manifest.programs.iter().flat_map(|p| &p.sites).filter_map(|s| s.attach.binary()).collect();
+        traced.into_iter().for_each(|path| unwinder.preload_program(identify, path));
+        settings.pid.into_iter().for_each(|pid| unwinder.preload_process(identify, pid));
+        if settings.pid.is_none() && child == 0 {
+            unwinder.preload_all(identify);
+        }
+    }
     let events = events::Events::prepare(manifest)?;
     let boot_to_unix_ns = load::clock(DynamicClockId::Known(ClockId::Realtime)).wrapping_sub(load::clock(DynamicClockId::Boottime));
     let mut session = Session {
@@ -299,6 +308,10 @@ pub fn try_load(artifact: &Artifact, settings: &Settings, sys: &dyn TargetInfo) 
 impl Session<'_> {
     /// Takes the `-c` program, which is let go when all is attached.
     pub fn adopt(&mut self, child: Option<Child>) {
+        let loaded = &self.cx.loaded;
+        if let (Some(unwinder), Some(identify), Some(child)) = (&loaded.unwinder, loaded.identify, &child) {
+            unwinder.preload_program(identify, child.program());
+        }
         self.child = child;
     }
 

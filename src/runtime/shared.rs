@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use crate::codegen::artifact::{FAILURES_SECTION, Failures, MOMENTS, STATE_SECTION, State, TALLIES_SECTION, Tally};
+use crate::codegen::artifact::{CUT_REASONS, FAILURES_SECTION, Failures, MOMENTS, STATE_SECTION, State, TALLIES_SECTION, Tally};
 
 /// [`State`], [`Tally`]s and [`Failures`], mapped.
 pub(super) struct Shared {
@@ -162,6 +162,12 @@ impl Shared {
     pub fn stacks(&self) -> u64 {
         // SAFETY: as above
         unsafe { AtomicU64::from_ptr(&raw mut (*self.state).stacks) }.load(Ordering::SeqCst)
+    }
+
+    /// See [`State::cut_stacks`].
+    pub fn cut_stacks(&self) -> [u64; CUT_REASONS] {
+        // SAFETY: as above
+        std::array::from_fn(|i| unsafe { AtomicU64::from_ptr(&raw mut (*self.state).cut_stacks[i]) }.load(Ordering::SeqCst))
     }
 
     /// Changes under way, by programs that may sleep, to one of the two.

@@ -245,26 +245,41 @@ impl State {
         });
         let separate = separate.as_ref().and_then(|s| Some((s.path.clone(), elf::address(&s.segments, offset)?)));
         if let Some((debug, addr)) = separate {
-            let source = Source::Elf(Elf { debug_syms: options.lines, ..Elf::new(&debug) });
-            if let Some(frames) = self.frames(options, object.id, &source, Input::VirtOffset(addr), call) {
+            // of the names that a function has, those that were left in the binary are the ones that others call it by
+            let own = Source::Elf(Elf { debug_syms: false, ..Elf::new(&path) });
+            let own = self.frames(options, object.id, &own, Input::FileOffset(offset), call);
+            if let Some(frames) = self.elf(options, object, &debug, Input::VirtOffset(addr), call, own) {
                 return frames;
             }
         }
-        let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(&path) });
+        let frames = self.elf(options, object, &path, Input::FileOffset(offset), call, None);
+        frames.unwrap_or_else(|| self.of_go(object, &path, offset, call).into_iter().collect())
+    }
+
+    /// The frames at an address of an ELF file; none if it does not say. `named`: the function, if its name is known already.
+    fn elf(
+        &mut self,
+        options: Options,
+        object: &Object,
+        path: &Path,
+        at: Input<u64>,
+        call: bool,
+        named: Option<Vec<Frame>>,
+    ) -> Option<Vec<Frame>> {
+        let elf = |debug_syms| Source::Elf(Elf { debug_syms, ..Elf::new(path) });
         // The symbol table's answer takes a tenth of the time that debug information's does. Also with lines it is the
         // better name: debug information gives a function that the compiler split (`f.cold`) one start for all its parts.
-        let table = self.frames(options, object.id, &elf(false), Input::FileOffset(offset), call);
-        let table = match table {
-            Some(frames) if !options.lines => return frames,
-            table => table,
-        };
-        let mut frames = self.frames(options, object.id, &elf(true), Input::FileOffset(offset), call).unwrap_or_default();
+        let table = named.or_else(|| self.frames(options, object.id, &elf(false), at, call));
+        if table.is_some() && !options.lines {
+            return table;
+        }
+        let mut frames = self.frames(options, object.id, &elf(true), at, call).unwrap_or_default();
         match (table.and_then(|mut frames| frames.pop()), frames.last_mut()) {
             (Some(named), Some(function)) => *function = Frame { source: function.source.take(), ..named },
             (Some(named), None) => frames.push(named),
             (None, _) => {}
         }
-        if frames.is_empty() { self.of_go(object, &path, offset, call).into_iter().collect() } else { frames }
+        Some(frames).filter(|frames| !frames.is_empty())
     }
 
     /// A Go function that only Go's own table describes: see `system::binary::go`.

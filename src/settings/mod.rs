@@ -80,6 +80,10 @@ pub struct Settings {
     pub max_probes: u64,
     /// Number of stacks in a kernel table; 0 for the default.
     pub max_stacks: u64,
+    /// Unwind user stacks by call frame information.
+    pub unwind_tables: bool,
+    /// Bytes that unwind tables may take in the kernel.
+    pub unwind_memory: u64,
     /// Capacity of `str()` and `buf()`, bytes.
     pub max_strlen: u64,
     /// See [`MissingProbes`].
@@ -211,6 +215,8 @@ impl Default for Settings {
             max_map_keys: 4096,
             max_probes: 1024,
             max_stacks: 0,
+            unwind_tables: true,
+            unwind_memory: 256 << 20,
             max_strlen: 1024,
             missing_probes: MissingProbes::Error,
             on_stack_limit: 32,

@@ -158,6 +158,8 @@ pub const SETTINGS: &[Setting] = &[
     unstable!(unstable_import_statement, "Allow import within a block"),
     unstable!(unstable_tseries, "Allow tseries()"),
     unstable!(unstable_typeinfo, "Allow typeinfo"),
+    number!(unwind_memory, "bytes", 4194304, "Maximum memory of the tables by which user stacks are unwound, up to 1 GiB"),
+    switch!(unwind_tables, "Unwind user stacks by call frame information; otherwise ustack follows frame pointers only"),
 ];
 
 /// Names of old: still accepted, with a warning.

@@ -127,7 +127,7 @@ pub(super) const HIDDEN: Group = Group {
         },
         Flag {
             name: "dwarf-pid",
-            help: "Stacks of any process follow its frame pointers",
+            help: "Accepted for bpftrace's scripts: the stacks of every process are unwound by DWARF",
             takes: Takes::Text("PID", |_, text| values::pid("--dwarf-pid", text).map(drop)),
             repeat: Repeat::AllCount,
             verbs: Verbs::Refuse,

@@ -154,8 +154,7 @@ pub(super) const CODES: &[Code] = &[
         .example("begin { let $x; print($x); }", "begin { let $x = 1; print($x); }"),
     error("unstable", "the feature is unstable and needs its setting; a warning if the setting is `warn`")
         .example("begin { print(typeinfo(pid)); }", "config = { unstable_typeinfo = enable } begin { print(typeinfo(pid)); }"),
-    error("unsupported", "rbt lacks a feature of bpftrace")
-        .example("config = { unstable_dw_ustack = enable } profile:hz:99 { print(dw_ustack); }", "profile:hz:99 { print(ustack); }"),
+    error("unsupported", "rbt lacks a feature of bpftrace").example(r#"begin { import "names.bt"; exit(); }"#, "begin { exit(); }"),
     warning("unused-map", "a map is declared but not used")
         .example("let @a = hash(10); begin { exit(); }", "let @a = hash(10); begin { @a[1] = 1; }"),
     warning("useless-cast", "a cast has no effect, because the value already has this type"),

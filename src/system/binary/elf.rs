@@ -89,16 +89,20 @@ fn loadable<E: FileHeader<Endian = Endianness>>(header: &E, endian: Endianness, 
 
 /// The loadable segments of an ELF file, without looking at its symbols.
 pub fn segments(path: &Path) -> Option<Vec<Segment>> {
+    segments_of(&map(path).ok()?)
+}
+
+/// The loadable segments of an ELF image.
+pub(in crate::system) fn segments_of(data: &[u8]) -> Option<Vec<Segment>> {
     fn of<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Vec<Segment>> {
         let header = E::parse(data).ok()?;
         loadable(header, header.endian().ok()?, data).ok()
     }
-    let data = map(path).ok()?;
-    let kind = FileKind::parse(&*data).ok()?;
+    let kind = FileKind::parse(data).ok()?;
     if kind == FileKind::Elf64 {
-        return of::<FileHeader64<Endianness>>(&data);
+        return of::<FileHeader64<Endianness>>(data);
     }
-    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(&data)).flatten()
+    (kind == FileKind::Elf32).then(|| of::<FileHeader32<Endianness>>(data)).flatten()
 }
 
 /// Go's functions of a file, by address; none where it is not Go's.

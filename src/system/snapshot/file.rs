@@ -23,7 +23,7 @@ use std::path::Path;
 use crate::failure::reason;
 use crate::input;
 use crate::system::Missing;
-use crate::system::kernel::function_cache::digest;
+use crate::system::cache::digest;
 
 const MAGIC: &[u8; 8] = b"\x89rbts\r\n\x1a";
 /// Major and minor.

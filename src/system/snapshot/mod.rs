@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::diag::Source;
-use crate::system::kernel::function_cache::digest;
+use crate::system::cache::digest;
 use crate::system::kernel::functions::Functions;
 use crate::system::kernel_types::KernelTypes;
 use crate::system::machine::live::Live;

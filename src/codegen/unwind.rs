@@ -1,0 +1,69 @@
+//! What unwinding by tables needs to know about the kernel: offsets of its structures.
+
+use crate::emit::unwind::{MappingTree, ReplacedReturns, UnwindTarget};
+use crate::settings::Settings;
+use crate::system::machine::registers::REGISTERS;
+use crate::system::{TargetInfo, TypeName};
+use crate::types::Type;
+
+/// None where the setting turns tables off, or the kernel does not describe its types.
+pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<UnwindTarget> {
+    if !settings.unwind_tables {
+        return None;
+    }
+    let of = |structure: &str, path: &[&str]| offset(sys, structure, path);
+    let tree = of("mm_struct", &["mm_mt", "ma_root"])
+        .map(MappingTree::Maple)
+        .or_else(|| Some(MappingTree::RedBlack(of("mm_struct", &["mm_rb"])?, of("vm_area_struct", &["vm_rb"])?)));
+    let knows = |function: &str| sys.describes_function(function);
+    Some(UnwindTarget {
+        mm: of("task_struct", &["mm"])?,
+        exec_vm: of("mm_struct", &["exec_vm"])?,
+        start_code: of("mm_struct", &["start_code"])?,
+        start_stack: of("mm_struct", &["start_stack"])?,
+        vdso: of("mm_struct", &["context", "vdso"])?,
+        stack: of("task_struct", &["stack"])?,
+        vma: [
+            of("vm_area_struct", &["vm_start"])?,
+            of("vm_area_struct", &["vm_end"])?,
+            of("vm_area_struct", &["vm_pgoff"])?,
+            of("vm_area_struct", &["vm_file"])?,
+        ],
+        tree: tree?,
+        replaced: replaced(sys),
+        inode: of("file", &["f_inode"])?,
+        inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?],
+        dev: of("super_block", &["s_dev"])?,
+        // names of x86-64: on other processors there are no tables yet
+        registers: [register("ip")?, register("sp")?, register("bp")?, register("bx")?, register("cs")?],
+        knows_registers: knows("bpf_get_current_task_btf") && knows("bpf_task_pt_regs"),
+    })
+}
+
+fn register(name: &str) -> Option<u32> {
+    REGISTERS.iter().find(|(known, _)| *known == name).map(|(_, offset)| *offset)
+}
+
+fn replaced(sys: &dyn TargetInfo) -> Option<ReplacedReturns> {
+    let of = |structure: &str, path: &[&str]| offset(sys, structure, path);
+    Some(ReplacedReturns {
+        area: of("mm_struct", &["uprobes_state", "xol_area"])?,
+        vaddr: of("xol_area", &["vaddr"])?,
+        utask: of("task_struct", &["utask"])?,
+        instances: of("uprobe_task", &["return_instances"])?,
+        instance: [of("return_instance", &["stack"])?, of("return_instance", &["orig_ret_vaddr"])?, of("return_instance", &["next"])?],
+    })
+}
+
+/// The offset of a member of a structure, or of a member of that.
+fn offset(sys: &dyn TargetInfo, structure: &str, path: &[&str]) -> Option<u32> {
+    let mut ty = sys.type_named(TypeName::Struct, structure)?;
+    let mut at = 0;
+    for name in path {
+        let Type::Struct(of) = &ty else { return None };
+        let field = sys.member(of, name)?;
+        at += field.offset;
+        ty = field.ty;
+    }
+    Some(at)
+}

@@ -1,0 +1,208 @@
+//! The maps of unwinding: what user space writes into them, and what it reads.
+
+use super::super::{MapDef, MapKind};
+
+/// The map of rows: an array of arrays of blocks. See [`POOL_BLOCKS`] and [`BLOCK_WORDS`].
+pub const POOLS: &str = "unwind_pools";
+/// Pools at most: 1 GB of tables.
+pub const MOST_POOLS: u32 = 512;
+/// Blocks of a pool, which has 2 MiB.
+pub const POOL_BLOCKS: u32 = 128;
+/// Words (`u64`) of a block. A block has the rows (`u32`) of whole pages, or entries (`u64`) of pages.
+///
+/// A row is the first byte within the page (12 bits) and the number of a rule. The entry of a page is the position of its
+/// first row in all pools, counted in rows, and the number of its rows above [`COUNT_SHIFT`].
+pub const BLOCK_WORDS: u32 = 2048;
+/// Rows of a block: as many as a page can have.
+pub const BLOCK_ROWS: u32 = 2 * BLOCK_WORDS;
+/// See [`BLOCK_WORDS`].
+pub const COUNT_SHIFT: u32 = 48;
+/// Where a row has the number of its rule.
+pub const RULE_SHIFT: u32 = 12;
+
+/// The array of everything that is looked up by number, one after the other: rules, files, and the two caches. One map, since
+/// a program may use 64 of them. An element has as many bytes as a rule.
+pub const TABLE: &str = "unwind_table";
+/// The first rule: [`RuleEntry`].
+pub const RULES: u32 = 0;
+/// The first file with a table: [`FileEntry`].
+pub const FILES: u32 = RULES + MOST_RULES;
+/// Files at most.
+pub const MOST_FILES: u32 = 1 << 13;
+/// The file that stands for the vDSO.
+pub const VDSO: u32 = 0;
+
+/// Where a file's pages are described.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Position of its first page's entry in all pools, counted in words.
+    pub entries: u64,
+    /// Number of that page.
+    pub first: u32,
+    /// Pages that have entries: none where the file has no table.
+    pub pages: u32,
+}
+
+/// Rules at most. The whole of a distribution has fewer than 10,000.
+pub const MOST_RULES: u32 = 1 << 15;
+
+/// A rule, as [`crate::system::binary::unwind::Rule`] has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RuleEntry {
+    /// What of `CFA_…`.
+    pub cfa: u8,
+    /// What of `FP_…`.
+    pub fp: u8,
+    /// What of `RA_…`.
+    pub ra: u8,
+    /// Bit 0: the frame is a signal's. Above: what of `BX_…`.
+    pub flags: u8,
+    /// Offset for the CFA.
+    pub cfa_offset: i32,
+    /// Added to a number that was stored; the least position in a linkage table's slot.
+    pub cfa_second: i32,
+    /// Offset for the frame pointer.
+    pub fp_offset: i32,
+    /// Offset for the return address.
+    pub ra_offset: i32,
+    /// Offset for rbx.
+    pub bx_offset: i32,
+}
+
+/// Not known.
+pub const CFA_UNKNOWN: u8 = 0;
+/// Known, but not supported.
+pub const CFA_UNSUPPORTED: u8 = 1;
+/// The stack pointer plus the offset.
+pub const CFA_SP: u8 = 2;
+/// The frame pointer plus the offset.
+pub const CFA_FP: u8 = 3;
+/// What is stored there.
+pub const CFA_AT_SP: u8 = 4;
+/// What is stored there.
+pub const CFA_AT_FP: u8 = 5;
+/// In a linkage table.
+pub const CFA_PLT: u8 = 6;
+/// rbx plus the offset.
+pub const CFA_BX: u8 = 7;
+/// Unchanged.
+pub const FP_SAME: u8 = 0;
+/// Stored at the CFA plus the offset.
+pub const FP_AT_CFA: u8 = 1;
+/// Stored at the stack pointer plus the offset.
+pub const FP_AT_SP: u8 = 2;
+/// Stored at the frame pointer plus the offset.
+pub const FP_AT_FP: u8 = 3;
+/// rbx is unchanged.
+pub const BX_SAME: u8 = 0;
+/// Stored at the CFA plus the offset.
+pub const BX_AT_CFA: u8 = 1;
+/// Stored at the stack pointer plus the offset.
+pub const BX_AT_SP: u8 = 2;
+/// The outermost frame.
+pub const RA_NONE: u8 = 0;
+/// Stored at the CFA plus the offset.
+pub const RA_AT_CFA: u8 = 1;
+/// Stored at the stack pointer plus the offset.
+pub const RA_AT_SP: u8 = 2;
+
+/// The hash of files by the kernel's identity of them: [`FileKey`] to a `u32`, the index in [`FILES`].
+pub const INODES: &str = "unwind_inodes";
+
+/// A file as the kernel knows it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// `inode.i_ino`
+    pub ino: u64,
+    /// `super_block.s_dev`, as the kernel has it: the minor number in the lower 20 bits.
+    pub dev: u64,
+    /// `inode.i_size`
+    pub size: u64,
+}
+
+/// The cache of addresses: entries by hash. The value is the number of a rule, and 1 more.
+pub(super) const ADDRESSES: u32 = FILES + MOST_FILES;
+/// The cache of code pages: the same.
+pub(super) const PAGES: u32 = ADDRESSES + (1 << CACHE_SHIFT);
+/// log2 of the entries of a cache.
+pub(super) const CACHE_SHIFT: u32 = 14;
+pub(super) const PAGE_SHIFT: u64 = crate::system::binary::unwind::PAGE_SHIFT as u64;
+/// Bytes of an entry of a cache: the identity, its value, and both together by exclusive or, since two processors may write
+/// one entry at the same time.
+pub(super) const CACHE_ENTRY: u32 = 24;
+const _: () = assert!(size_of::<RuleEntry>() <= CACHE_ENTRY as usize && size_of::<FileEntry>() <= CACHE_ENTRY as usize);
+/// In a page's value: there are frame pointers to go by, since the code has no file.
+pub(super) const NO_FILE: u64 = 1 << 62;
+/// In a page's value: it is in a file, whose index is in the lower half; the page's number is above.
+pub(super) const IN_FILE: u64 = 1 << 63;
+pub(super) const NUMBER_SHIFT: u64 = 16;
+
+/// The name of the array of walks with at most so many frames, which follow the name. The loader makes it as large as
+/// the scratch arena.
+pub const WALKS: &str = "unwind_walk_";
+
+/// The program that reports the file which the process that runs it has mapped at an address, its argument, if that has no table:
+/// only the kernel knows the identity of a file by which programs find it.
+pub const IDENTIFY: &str = "unwind_identify";
+
+/// The ring of [`Miss`].
+pub const MISSES: &str = "unwind_misses";
+/// Its bytes.
+pub const MISSES_BYTES: u32 = 1 << 18;
+/// What was sent to it lately.
+pub const MISSED: &str = "unwind_missed";
+
+/// What the walk did not find.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Miss {
+    /// Process ID (upper half) and thread ID as rbt knows them.
+    pub ids: u64,
+    /// Address in the code.
+    pub addr: u64,
+    /// The mapping.
+    pub start: u64,
+    /// Its end.
+    pub end: u64,
+    /// The file of the mapping.
+    pub file: FileKey,
+    /// The key of the report in [`MISSED`].
+    pub key: u64,
+}
+
+/// A stack's last word, if the walk ended before the outermost frame. No address is as high.
+pub const CUT: u64 = 0xffff_ff00_0000_0000;
+/// The reasons for it, added to [`CUT`].
+pub const CUT_NO_INFORMATION: u64 = 1;
+/// The stack could not be read.
+pub const CUT_UNREADABLE: u64 = 2;
+/// There is information of a kind that is not compiled.
+pub const CUT_UNSUPPORTED: u64 = 3;
+/// The table is not loaded yet.
+pub const CUT_NOT_LOADED: u64 = 4;
+/// The address is in no mapping.
+pub const CUT_NO_MAPPING: u64 = 5;
+/// A caller's frame was not above its callee's.
+pub const CUT_CORRUPT: u64 = 6;
+/// The stack has more frames.
+pub const CUT_LIMIT: u64 = 7;
+
+/// The maps that programs that unwind use, as the loader makes them: name and definition.
+pub const MAPS: [(&str, MapDef); 5] = {
+    const fn def(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32, flags: u32) -> MapDef {
+        MapDef { kind, key_size, value_size, max_entries, flags }
+    }
+    [
+        (POOLS, def(MapKind::ArrayOfMaps, 4, 4, MOST_POOLS, 0)),
+        (TABLE, def(MapKind::Array, 4, CACHE_ENTRY, PAGES + (1 << CACHE_SHIFT), 0)),
+        (INODES, def(MapKind::Hash, size_of::<FileKey>() as u32, 4, MOST_FILES, 0)),
+        (MISSES, def(MapKind::Ringbuf, 0, 0, MISSES_BYTES, 0)),
+        (MISSED, def(MapKind::LruHash, 8, 8, 4096, 0)),
+    ]
+};
+
+/// Of the maps within [`POOLS`].
+pub const POOL: MapDef = MapDef { kind: MapKind::Array, key_size: 4, value_size: BLOCK_WORDS * 8, max_entries: POOL_BLOCKS, flags: 0 };

@@ -1,0 +1,206 @@
+//! Finds the file that a process has mapped at an address, in the kernel's tree of mappings.
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::super::{Builder, Cmp, Helper};
+use super::layout::*;
+use super::memory::*;
+use super::{MappingTree, U32, U64, UnwindTarget};
+use crate::types::Space;
+
+impl<'c> Builder<'_, 'c> {
+    /// Finds out about a page that is not in the cache, into [`VALUE`].
+    pub(super) fn find_page(&mut self, limit: u32, state: PointerValue<'c>, addr: IntValue<'c>, target: &UnwindTarget) {
+        self.store(state, MISS_ADDR, 8, addr);
+        let slot = self.load(state, WALK, U64);
+        self.global(&format!("unwind_find_page_{limit}"), &[slot], |e, numbers| {
+            let state = e.walk_memory_of(limit, numbers);
+            let zero = e.int(0);
+            for word in [VALUE, MAPPING, MISS_START, MISS_END, MISS_FILE, MISS_FILE + 8, MISS_FILE + 16] {
+                e.store(state, word, 8, zero);
+            }
+            match target.tree {
+                MappingTree::Maple(root) => e.find_in_maple_tree(state, root),
+                MappingTree::RedBlack(root, node) => e.find_in_red_black_tree(state, root, node, target.vma),
+            }
+            let mapping = e.load(state, MAPPING, U64);
+            e.note_mapping(state, mapping, target);
+            let (addr, start, end) = (e.load(state, MISS_ADDR, U64), e.load(state, MISS_START, U64), e.load(state, MISS_END, U64));
+            let inside = e.and(e.cmp(Cmp::Ule, start, addr), e.cmp(Cmp::Ult, addr, end));
+            e.if_else(inside, |e| e.use_mapping(state, target), |e| e.stop(state, CUT_NO_MAPPING));
+            e.int(0)
+        });
+    }
+
+    /// Goes down the maple tree (lib/maple_tree.c, `mtree_range_walk`) to the mapping that may hold the address.
+    pub(super) fn find_in_maple_tree(&mut self, state: PointerValue<'c>, root: u32) {
+        /// `maple_leaf_64`, `maple_arange_64` of `enum maple_type`; the other kind of node is `maple_range_64`.
+        const LEAF: u64 = 1;
+        const ARANGE: u64 = 3;
+        /// A tree of height 5 has more mappings than any process.
+        const HEIGHT: u64 = 6;
+        /// `MAPLE_RANGE64_SLOTS`, `MAPLE_ARANGE64_SLOTS`
+        const SLOTS: [u64; 2] = [16, 10];
+        let at = self.add(self.load(state, MM, U64), self.int(root.into()));
+        let root = self.read_quietly(Space::Kernel, at);
+        self.store(state, MAPPING, 8, root);
+        self.count(HEIGHT, |e, _| {
+            let entry = e.load(state, MAPPING, U64);
+            // no mapping there; or an address space that has one mapping, and no node
+            let none = e.cmp(Cmp::Ule, entry, e.int(u64::from(NODE_SIZE)));
+            e.if_(none, |e| e.break_());
+            let kind = e.and(e.shr(entry, e.int(3), false), e.int(0xf));
+            let (to, size) = (e.offset(state, NODE), e.int(NODE_SIZE.into()));
+            let node = e.and(entry, e.int(!u64::from(NODE_SIZE - 1)));
+            e.call(Helper::ProbeReadKernel, &[to.into(), size.into(), node.into()]);
+            let is_arange = e.cmp(Cmp::Eq, kind, e.int(ARANGE));
+            let pivots = e.select(is_arange, e.int(SLOTS[1] - 1), e.int(SLOTS[0] - 1));
+            let slot = e.scalar_home();
+            let zero = e.int(0);
+            e.store(slot, 0, 8, zero);
+            e.count(SLOTS[0] - 1, |e, i| {
+                let end = e.cmp(Cmp::Uge, i, pivots);
+                let pivot = e.load(e.offset_by(state, e.mul(i, e.int(8))), NODE + 8, U64);
+                let (addr, none) = (e.load(state, MISS_ADDR, U64), e.cmp(Cmp::Eq, pivot, e.int(0)));
+                let here = e.or(e.or(end, none), e.cmp(Cmp::Uge, pivot, addr));
+                e.if_(here, |e| e.break_());
+                let next = e.add(i, e.int(1));
+                e.store(slot, 0, 8, next);
+            });
+            // the parent's address, and the pivots
+            let first = e.mul(e.add(pivots, e.int(1)), e.int(8));
+            let at = e.add(first, e.mul(e.load(slot, 0, U64), e.int(8)));
+            let at = e.and(e.opaque(at), e.int(u64::from(NODE_SIZE) - 8));
+            let next = e.load(e.offset_by(state, at), NODE, U64);
+            e.store(state, MAPPING, 8, next);
+            let leaf = e.cmp(Cmp::Ule, kind, e.int(LEAF));
+            e.if_(leaf, |e| e.break_());
+        });
+    }
+
+    /// Goes down the red-black tree (mm/mmap.c, `find_vma`, before Linux 6.1) to the mapping that may hold the address.
+    pub(super) fn find_in_red_black_tree(&mut self, state: PointerValue<'c>, root: u32, member: u32, vma: [u32; 4]) {
+        /// The limit for mappings is usually 65,530; such a tree is at most twice as high as a balanced one.
+        const HEIGHT: u64 = 32;
+        /// `rb_node.rb_right`, `rb_left`
+        const RIGHT: u64 = 8;
+        const LEFT: u64 = 16;
+        let at = self.add(self.load(state, MM, U64), self.int(root.into()));
+        let root = self.read_quietly(Space::Kernel, at);
+        self.store(state, NODE, 8, root);
+        self.count(HEIGHT, |e, _| {
+            let node = e.load(state, NODE, U64);
+            let none = e.cmp(Cmp::Eq, node, e.int(0));
+            e.if_(none, |e| e.break_());
+            let mapping = e.sub(node, e.int(member.into()));
+            let read = |e: &mut Self, offset: u32| {
+                let at = e.add(mapping, e.int(offset.into()));
+                e.read_quietly(Space::Kernel, at)
+            };
+            let (start, end) = (read(e, vma[0]), read(e, vma[1]));
+            let addr = e.load(state, MISS_ADDR, U64);
+            let before = e.cmp(Cmp::Ult, addr, start);
+            let after = e.cmp(Cmp::Uge, addr, end);
+            let here = e.cmp(Cmp::Eq, e.or(before, after), e.int(0));
+            e.if_(here, |e| {
+                e.store(state, MAPPING, 8, mapping);
+                e.break_();
+            });
+            let side = e.select(before, e.int(LEFT), e.int(RIGHT));
+            let at = e.add(node, side);
+            let next = e.read_quietly(Space::Kernel, at);
+            e.store(state, NODE, 8, next);
+        });
+    }
+
+    pub(super) fn note_mapping(&mut self, state: PointerValue<'c>, vma: IntValue<'c>, of: &UnwindTarget) {
+        let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {
+            let at = e.add(base, e.int(offset.into()));
+            e.read_quietly(Space::Kernel, at)
+        };
+        let [start, end, pgoff, file] = of.vma;
+        for (member, to) in [(start, MISS_START), (end, MISS_END), (pgoff, PGOFF), (file, FILE)] {
+            let value = read(self, vma, member);
+            self.store(state, to, 8, value);
+        }
+        let file = self.load(state, FILE, U64);
+        let some = self.cmp(Cmp::Ne, file, self.int(0));
+        self.if_(some, |e| {
+            let inode = read(e, file, of.inode);
+            let [ino, size, sb] = of.inode_members;
+            let (ino, size, sb) = (read(e, inode, ino), read(e, inode, size), read(e, inode, sb));
+            let dev = read(e, sb, of.dev);
+            let dev = e.and(dev, e.int(u64::from(u32::MAX)));
+            for (value, to) in [(ino, MISS_FILE), (dev, MISS_FILE + 8), (size, MISS_FILE + 16)] {
+                e.store(state, to, 8, value);
+            }
+        });
+    }
+
+    /// Makes the page's value of its mapping.
+    pub(super) fn use_mapping(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
+        let (addr, start) = (self.load(state, MISS_ADDR, U64), self.load(state, MISS_START, U64));
+        let within = self.sub(addr, start);
+        let some = self.cmp(Cmp::Ne, self.load(state, FILE, U64), self.int(0));
+        self.if_else(
+            some,
+            |e| {
+                let (inodes, key) = (e.map_of_unwinding(INODES), e.offset(state, MISS_FILE));
+                let number = e.call_ptr(Helper::MapLookupElem, &[inodes.into(), key.into()]);
+                let there = e.not_null(number);
+                e.if_else(
+                    there,
+                    |e| {
+                        let number = e.load(number, 0, U32);
+                        let first = e.shl(e.load(state, PGOFF, U64), e.int(PAGE_SHIFT));
+                        let offset = e.add(within, first);
+                        e.set_page_value(state, number, offset);
+                    },
+                    |e| e.report_miss(state),
+                );
+            },
+            |e| {
+                let at = e.add(e.load(state, MM, U64), e.int(target.vdso.into()));
+                let vdso = e.read_quietly(Space::Kernel, at);
+                let is_vdso = e.cmp(Cmp::Eq, vdso, start);
+                e.if_else(
+                    is_vdso,
+                    |e| {
+                        let number = e.int(VDSO.into());
+                        e.set_page_value(state, number, within);
+                    },
+                    |e| {
+                        let no_file = e.int(NO_FILE);
+                        e.store(state, VALUE, 8, no_file);
+                    },
+                );
+            },
+        );
+    }
+
+    pub(super) fn set_page_value(&mut self, state: PointerValue<'c>, file: IntValue<'c>, offset: IntValue<'c>) {
+        let number = self.shr(offset, self.int(PAGE_SHIFT), false);
+        let number = self.and(number, self.int(u64::from(u32::MAX)));
+        let value = self.or(self.or(file, self.shl(number, self.int(NUMBER_SHIFT))), self.int(IN_FILE));
+        self.store(state, VALUE, 8, value);
+    }
+
+    /// Tells user space which file has no table yet, and ends the walk.
+    pub(super) fn report_miss(&mut self, state: PointerValue<'c>) {
+        let reason = self.int(CUT_NOT_LOADED);
+        self.store(state, REASON, 8, reason);
+        // once for each process, since the file may not be reached by way of one that ends
+        let (tag, ino) = (self.load(state, MM, U64), self.load(state, MISS_FILE, U64));
+        let key = self.xor(self.mul(tag, self.int(GOLDEN)), ino);
+        self.store(state, MISS_KEY, 8, key);
+        let (missed, key) = (self.map_of_unwinding(MISSED), self.offset(state, MISS_KEY));
+        let known = self.call_ptr(Helper::MapLookupElem, &[missed.into(), key.into()]);
+        let is_known = self.not_null(known);
+        self.if_(is_known, |e| e.leave());
+        self.update(missed, key, key);
+        let (ring, size, flags) = (self.map_of_unwinding(MISSES), self.int(size_of::<Miss>() as u64), self.int(0));
+        let at = self.offset(state, MISS);
+        self.call(Helper::RingbufOutput, &[ring.into(), at.into(), size.into(), flags.into()]);
+        self.leave();
+    }
+}

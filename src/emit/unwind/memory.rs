@@ -1,0 +1,54 @@
+//! The memory of a walk, in bytes from its start.
+
+use super::layout::Miss;
+
+/// The walk's own memory: words.
+pub(super) const IP: u32 = 0;
+pub(super) const STACK: u32 = 8;
+pub(super) const FRAME: u32 = 16;
+/// Identity of the address space with all it has mapped.
+pub(super) const TAG: u32 = 24;
+/// 1: the address is a return address, so that the instruction is before it.
+pub(super) const CALL: u32 = 32;
+/// Why the walk ended; 0 while it goes on, and where it came to the end.
+pub(super) const REASON: u32 = 40;
+/// 1: the first frame is at a function's first instruction.
+pub(super) const AT_ENTRY: u32 = 48;
+pub(super) const MM: u32 = 56;
+/// Where the return address lies that the walk goes to.
+pub(super) const SLOT: u32 = 64;
+/// Frames that were recorded.
+pub(super) const COUNT: u32 = 72;
+/// rbx as it was at first, and where it was saved since (0: nowhere).
+pub(super) const BX: u32 = 80;
+pub(super) const BX_AT: u32 = 88;
+/// The slot of the walk.
+pub(super) const WALK: u32 = 96;
+/// A [`Miss`].
+pub(super) const MISS: u32 = 104;
+pub(super) const MISS_IDS: u32 = MISS;
+pub(super) const MISS_ADDR: u32 = MISS + 8;
+pub(super) const MISS_START: u32 = MISS + 16;
+pub(super) const MISS_END: u32 = MISS + 24;
+pub(super) const MISS_FILE: u32 = MISS + 32;
+pub(super) const MISS_KEY: u32 = MISS + 56;
+/// What was read from a stack: two words.
+pub(super) const READ: u32 = MISS + size_of::<Miss>() as u32;
+/// A mapping's first page in its file.
+pub(super) const PGOFF: u32 = READ + 16;
+/// A mapping's file.
+pub(super) const FILE: u32 = PGOFF + 8;
+/// A page's value.
+pub(super) const VALUE: u32 = FILE + 8;
+/// A mapping, or an entry of the tree of them.
+pub(super) const MAPPING: u32 = VALUE + 8;
+/// A node of the tree of mappings.
+pub(super) const NODE: u32 = MAPPING + 8;
+/// Bytes of a node (`MAPLE_NODE_MASK`).
+pub(super) const NODE_SIZE: u32 = 256;
+pub(super) const SIZE: u32 = NODE + NODE_SIZE;
+
+/// Turns of the walk beyond the frames: for replaced return addresses.
+pub(super) const TURNS_MORE: u64 = 16;
+
+pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,0 +1,448 @@
+//! Unwinds user stacks by tables: the BPF side of [`crate::system::binary::unwind`].
+//!
+//! A frame costs two look-ups: the address in a cache of addresses that all processes share ([`ADDRESSES`]), since calls return
+//! to few places, and the rule for it ([`RULES`]). An address that is not in the cache costs more: its code page in a cache of
+//! pages ([`PAGES`]), and a search in the page's rows ([`FILES`], [`POOLS`]). Only for a page that is not in the cache does the program look
+//! into the process's mappings, in the kernel's own tree of them. It reads the tree without its lock, as readers under RCU do:
+//! `bpf_find_vma` needs the lock, and in an interrupt gets it once for each event (`bpf_mmap_unlock_get_irq_work` of
+//! kernel/bpf/mmap_unlock_work.h), while a stack has several mappings. So a process that has just started or loaded a library
+//! is unwound like any other. A file without a table is reported to user space ([`MISSES`]), which compiles it.
+//!
+//! The cache does not need to be emptied when mappings change: a page's entry has the identity of the address space, which
+//! includes the size of all executable mappings.
+//!
+//! - `layout.rs`: the maps; `memory.rs`: the memory of a walk
+//! - `mapping.rs`: the mapping at an address; `rows.rs`: from a frame to its caller's
+
+mod layout;
+mod mapping;
+mod memory;
+mod rows;
+
+pub use layout::*;
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::shared::{CUT_REASONS, SCRATCH_SLOTS, State};
+use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, ProgramCx, ProgramType, Section};
+use crate::types::{Int, Space};
+use memory::*;
+
+const U64: Int = Int { bytes: 8, signed: false };
+const U32: Int = Int { bytes: 4, signed: false };
+const I32: Int = Int { bytes: 4, signed: true };
+
+/// Offsets of the kernel's structures, and what else the walk needs to know about a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct UnwindTarget {
+    /// `task_struct.mm`
+    pub mm: u32,
+    /// `mm_struct.exec_vm`, in pages.
+    pub exec_vm: u32,
+    /// `mm_struct.start_code`
+    pub start_code: u32,
+    /// `mm_struct.start_stack`
+    pub start_stack: u32,
+    /// `mm_struct.context.vdso`
+    pub vdso: u32,
+    /// `task_struct.stack`
+    pub stack: u32,
+    /// `vm_area_struct.vm_start`, `vm_end`, `vm_pgoff`, `vm_file`
+    pub vma: [u32; 4],
+    /// How the kernel keeps mappings.
+    pub tree: MappingTree,
+    /// Where return addresses are that a uretprobe has replaced; none where the kernel does not describe it.
+    pub replaced: Option<ReplacedReturns>,
+    /// `file.f_inode`
+    pub inode: u32,
+    /// `inode.i_ino`, `i_size`, `i_sb`
+    pub inode_members: [u32; 3],
+    /// `super_block.s_dev`
+    pub dev: u32,
+    /// `pt_regs.ip`, `sp`, `bp`, `bx`, `cs`
+    pub registers: [u32; 5],
+    /// The kernel has `bpf_task_pt_regs`.
+    pub knows_registers: bool,
+}
+
+/// The kernel's tree of the mappings of an address space.
+#[derive(Clone, Copy, Debug)]
+pub enum MappingTree {
+    /// Since Linux 6.1 (include/linux/maple_tree.h): the offset of `mm_struct.mm_mt.ma_root`.
+    Maple(u32),
+    /// Before: the offsets of `mm_struct.mm_rb` and `vm_area_struct.vm_rb`.
+    RedBlack(u32, u32),
+}
+
+/// Offsets for return addresses that uretprobes have replaced (include/linux/uprobes.h).
+#[derive(Clone, Copy, Debug)]
+pub struct ReplacedReturns {
+    /// `mm_struct.uprobes_state.xol_area`
+    pub area: u32,
+    /// `xol_area.vaddr`
+    pub vaddr: u32,
+    /// `task_struct.utask`
+    pub utask: u32,
+    /// `uprobe_task.return_instances`
+    pub instances: u32,
+    /// `return_instance.stack`, `orig_ret_vaddr`, `next`
+    pub instance: [u32; 3],
+}
+
+/// Bytes of a kernel stack, where the kernel does not say: `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h without KASAN.
+const THREAD_SIZE: u64 = 16 << 10;
+/// `sizeof(struct pt_regs)` of x86-64.
+const PT_REGS: u64 = 168;
+/// The code segment of 64-bit code in user space (`__USER_CS`).
+const CODE_64: u64 = 0x33;
+
+impl<'c> CodegenCx<'c> {
+    fn unwind_map(&self, name: &str, kind: MapKind, sizes: (u32, u32), max_entries: u32, flags: u32) -> PointerValue<'c> {
+        self.declare_map(name, MapDef { kind, key_size: sizes.0, value_size: sizes.1, max_entries, flags })
+    }
+}
+
+impl CodegenCx<'_> {
+    /// Makes the program [`IDENTIFY`] if the script takes stacks by tables.
+    pub fn identify_files(&self) {
+        let limit = self.maps.borrow().keys().find_map(|name| name.strip_prefix(WALKS)?.parse().ok());
+        let (Some(limit), Some(target)) = (limit, self.target.unwind) else { return };
+        let mut e = self.begin_program(IDENTIFY, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
+        let addr = e.load_ctx(0, U64);
+        let slot = e.slot_number();
+        let state = e.walk_memory(limit, slot);
+        e.store(state, WALK, 8, slot);
+        e.identify(state, &target);
+        let ids = e.own_ids();
+        e.store(state, MISS_IDS, 8, ids);
+        e.find_page(limit, state, addr, &target);
+        e.end_program(0);
+    }
+}
+
+impl<'c> Builder<'_, 'c> {
+    fn map_of_unwinding(&self, name: &str) -> PointerValue<'c> {
+        let (name, def) = match MAPS.iter().find(|(n, _)| *n == name) {
+            Some(row) => *row,
+            None => crate::bug!("{name} is one of the maps"),
+        };
+        self.unwind_map(name, def.kind, (def.key_size, def.value_size), def.max_entries, def.flags)
+    }
+
+    /// Records the user stack of the current task: gives its frames, `limit` words and one more (see [`CUT`]), zero after the
+    /// last; whether it could; and whether there is such a word. It cannot for a task of 32-bit code, or without code. `told`: the
+    /// script gave the limit, so that a longer stack is not worth a word.
+    pub fn unwind_user(&mut self, limit: u32, told: bool) -> (PointerValue<'c>, IntValue<'c>, IntValue<'c>) {
+        let slot = self.slot_number();
+        let state = self.walk_memory(limit, slot);
+        let frames = self.offset(state, SIZE);
+        self.zero(frames, (limit + 1) * 8, 8);
+        let Some(target) = self.target.unwind else { return (frames, self.int(0), self.int(0)) };
+        let zero = self.int(0);
+        for word in [CALL, REASON, SLOT, COUNT, BX_AT] {
+            self.store(state, word, 8, zero);
+        }
+        self.store(state, WALK, 8, slot);
+        let usable = self.first_registers(state, &target);
+        self.if_(usable, |e| {
+            e.identify(state, &target);
+            let ids = e.own_ids();
+            e.store(state, MISS_IDS, 8, ids);
+            let at_entry = e.int(u64::from(e.program.at_entry));
+            e.store(state, AT_ENTRY, 8, at_entry);
+            // a function of its own, which the verifier looks at once
+            e.count(u64::from(limit) + TURNS_MORE, |e, _| {
+                let ended = e.global(&format!("unwind_step_{limit}"), &[slot], |e, numbers| {
+                    let state = e.walk_memory_of(limit, numbers);
+                    e.unwind_step(limit, state, &target)
+                });
+                e.if_(ended, |e| e.break_());
+            });
+            e.global(&format!("unwind_end_{limit}{}", if told { "" } else { "_all" }), &[slot], |e, numbers| {
+                let state = e.walk_memory_of(limit, numbers);
+                e.end_unwinding(limit, state, told);
+                e.int(0)
+            });
+        });
+        let cut = self.load(state, REASON, U64);
+        let cut = self.cmp(Cmp::Ne, cut, self.int(0));
+        (frames, usable, cut)
+    }
+
+    /// The memory of a walk, which belongs to the program's slot of scratch memory.
+    fn walk_memory(&mut self, limit: u32, slot: IntValue<'c>) -> PointerValue<'c> {
+        let def = MapDef { kind: MapKind::Array, key_size: 4, value_size: SIZE + (limit + 1) * 8, max_entries: SCRATCH_SLOTS, flags: 0 };
+        let (map, key) = (self.declare_map(&format!("{WALKS}{limit}"), def), self.alloc_known("unwind_key", 8));
+        self.store(key, 0, 4, slot);
+        let state = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        let none = self.cmp(Cmp::Eq, self.not_null(state), self.int(0));
+        self.if_(none, |e| e.ret(None));
+        state
+    }
+
+    fn walk_memory_of(&mut self, limit: u32, numbers: &[IntValue<'c>]) -> PointerValue<'c> {
+        let Some(slot) = numbers.first() else { crate::bug!("the function gets a slot") };
+        self.walk_memory(limit, *slot)
+    }
+
+    /// The registers with which the task entered the kernel, or is at the probe; 0 if they are not of 64-bit user code.
+    fn first_registers(&mut self, state: PointerValue<'c>, target: &UnwindTarget) -> IntValue<'c> {
+        let [ip, sp, bp, bx, cs] = target.registers;
+        if self.in_user_space() {
+            for (from, to) in [(ip, IP), (sp, STACK), (bp, FRAME), (bx, BX)] {
+                let value = self.load_ctx(from, U64);
+                self.store(state, to, 8, value);
+            }
+            let cs = self.load_ctx(cs, U64);
+            return self.cmp(Cmp::Eq, self.and(cs, self.int(0xffff)), self.int(CODE_64));
+        }
+        let registers = if target.knows_registers {
+            let task = self.call_ptr(Helper::GetCurrentTaskBtf, &[]);
+            let registers = self.call_ptr(Helper::TaskPtRegs, &[task.into()]);
+            self.addr(registers)
+        } else {
+            let task = self.call(Helper::GetCurrentTask, &[]);
+            let at = self.add(task, self.int(target.stack.into()));
+            let stack = self.read_quietly(Space::Kernel, at);
+            self.add(stack, self.int(THREAD_SIZE - PT_REGS))
+        };
+        // all in one: each read costs as much, however long
+        let registers = self.mere_number(registers);
+        let (to, size) = (self.offset(state, NODE), self.int(PT_REGS));
+        self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), registers.into()]);
+        for (from, to) in [(ip, IP), (sp, STACK), (bp, FRAME), (bx, BX)] {
+            let value = self.load(state, NODE + from, U64);
+            self.store(state, to, 8, value);
+        }
+        let cs = self.load(state, NODE + cs, U64);
+        self.cmp(Cmp::Eq, self.and(cs, self.int(0xffff)), self.int(CODE_64))
+    }
+
+    /// A word, or 0; a failure is not worth a report.
+    fn read_quietly(&mut self, space: Space, addr: IntValue<'c>) -> IntValue<'c> {
+        let (to, size) = (self.alloc_known("unwind_word", 8), self.int(8));
+        let zero = self.int(0);
+        self.store(to, 0, 8, zero);
+        let helper = if space == Space::User { Helper::ProbeReadUser } else { Helper::ProbeReadKernel };
+        self.call(helper, &[to.into(), size.into(), addr.into()]);
+        self.load(to, 0, U64)
+    }
+
+    /// The address space's identity: two that are alike have the same mappings.
+    fn identify(&mut self, state: PointerValue<'c>, target: &UnwindTarget) {
+        let task = self.call(Helper::GetCurrentTask, &[]);
+        let mm = self.add(task, self.int(target.mm.into()));
+        let mm = self.read_quietly(Space::Kernel, mm);
+        self.store(state, MM, 8, mm);
+        let members = [target.start_code, target.start_stack, target.exec_vm];
+        let (first, last) = members.into_iter().fold((u32::MAX, 0), |(a, b), m| (a.min(m), b.max(m)));
+        let [code, stack, exec] = if last + 8 - first <= NODE_SIZE {
+            // they are neighbors
+            let (to, size, at) = (self.offset(state, NODE), self.int(u64::from(last + 8 - first)), self.add(mm, self.int(first.into())));
+            self.call(Helper::ProbeReadKernel, &[to.into(), size.into(), at.into()]);
+            members.map(|member| self.load(state, NODE + member - first, U64))
+        } else {
+            members.map(|member| {
+                let at = self.add(mm, self.int(member.into()));
+                self.read_quietly(Space::Kernel, at)
+            })
+        };
+        let mix = |e: &Self, a: IntValue<'c>, b: IntValue<'c>| {
+            let m = e.mul(e.xor(a, b), e.int(GOLDEN));
+            e.xor(m, e.shr(m, e.int(29), false))
+        };
+        let tag = mix(self, mix(self, mix(self, mm, code), stack), exec);
+        self.store(state, TAG, 8, tag);
+    }
+
+    /// Puts the reason behind the last frame where the walk was cut.
+    fn end_unwinding(&mut self, limit: u32, state: PointerValue<'c>, told: bool) {
+        let reason = self.load(state, REASON, U64);
+        let word = self.scalar_home();
+        self.store(word, 0, 8, reason);
+        let count = self.load(state, COUNT, U64);
+        if !told {
+            let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
+            let more = self.and(full, self.cmp(Cmp::Ne, self.load(state, IP, U64), self.int(0)));
+            let more = self.and(more, self.cmp(Cmp::Eq, reason, self.int(0)));
+            self.if_(more, |e| {
+                let limit = e.int(CUT_LIMIT);
+                e.store(word, 0, 8, limit);
+            });
+        }
+        let reason = self.load(word, 0, U64);
+        self.store(state, REASON, 8, reason);
+        let cut = self.cmp(Cmp::Ne, reason, self.int(0));
+        self.if_(cut, |e| {
+            let counters = e.state(std::mem::offset_of!(State, cut_stacks));
+            let number = e.and(e.opaque(reason), e.int(CUT_REASONS as u64 - 1));
+            let counter = e.offset_by(counters, e.mul(number, e.int(8)));
+            let one = e.int(1);
+            e.atomic_add(counter, one);
+            let count = e.opaque(count);
+            let inside = e.cmp(Cmp::Ule, count, e.int(limit.into()));
+            e.if_(inside, |e| {
+                let at = e.offset_by(state, e.mul(count, e.int(8)));
+                let word = e.add(reason, e.int(CUT));
+                e.store(at, SIZE, 8, word);
+            });
+        });
+    }
+
+    /// Records a frame, and goes to its caller's; 1 where there is none.
+    fn unwind_step(&mut self, limit: u32, state: PointerValue<'c>, target: &UnwindTarget) -> IntValue<'c> {
+        let count = self.load(state, COUNT, U64);
+        let full = self.cmp(Cmp::Uge, count, self.int(limit.into()));
+        self.if_(full, |e| e.leave());
+        let ip = self.load(state, IP, U64);
+        let none = self.cmp(Cmp::Eq, ip, self.int(0));
+        self.if_(none, |e| e.leave());
+        let at = self.offset_by(state, self.mul(count, self.int(8)));
+        self.store(at, SIZE, 8, ip);
+        let next = self.add(count, self.int(1));
+        self.store(state, COUNT, 8, next);
+        let addr = self.sub(ip, self.load(state, CALL, U64));
+        let rule = self.cached(ADDRESSES, state, addr, |e| {
+            let rule = e.search_rule(limit, state, (addr, count), target);
+            e.add(rule, e.int(1))
+        });
+        let rule = self.sub(rule, self.int(1));
+        self.apply_rule(state, count, rule, ip);
+        self.int(0)
+    }
+
+    /// The number of the rule for an address, by its page; leaves the step where there is none.
+    fn search_rule(
+        &mut self,
+        limit: u32,
+        state: PointerValue<'c>,
+        (addr, count): (IntValue<'c>, IntValue<'c>),
+        target: &UnwindTarget,
+    ) -> IntValue<'c> {
+        let page = self.shr(addr, self.int(PAGE_SHIFT), false);
+        let value = self.cached(PAGES, state, page, |e| {
+            e.find_page(limit, state, addr, target);
+            e.load(state, VALUE, U64)
+        });
+        let in_file = self.and(value, self.int(IN_FILE));
+        let elsewhere = self.cmp(Cmp::Eq, in_file, self.int(0));
+        self.if_(elsewhere, |e| {
+            if let Some(of) = target.replaced {
+                // where it is found, this was no frame
+                let again = e.find_replaced(limit, state, &of);
+                e.if_(again, |e| {
+                    let zero = e.int(0);
+                    e.store(state, REASON, 8, zero);
+                    e.store(state, COUNT, 8, count);
+                    e.go_on();
+                });
+            }
+            let missing = e.cmp(Cmp::Eq, value, e.int(0));
+            e.if_(missing, |e| e.leave());
+            e.follow_frame_pointer(count, state);
+        });
+        let rows = self.page_rows(state, count, value);
+        self.find_row(rows, addr)
+    }
+
+    /// What a cache knows of something in the current address space, or else what `find` gives, which the cache knows from then on;
+    /// 0 is not kept.
+    fn cached(
+        &mut self,
+        cache: u32,
+        state: PointerValue<'c>,
+        of: IntValue<'c>,
+        find: impl FnOnce(&mut Self) -> IntValue<'c>,
+    ) -> IntValue<'c> {
+        let tag = self.load(state, TAG, U64);
+        let id = self.mul(self.xor(tag, of), self.int(GOLDEN));
+        let id = self.xor(id, self.shr(id, self.int(32), false));
+        let index = self.and(id, self.int((1 << CACHE_SHIFT) - 1));
+        let index = self.add(index, self.int(cache.into()));
+        let entry = self.element_at(TABLE, index);
+        let (known, value, check) = (self.load(entry, 0, U64), self.load(entry, 8, U64), self.load(entry, 16, U64));
+        let hit = self.and(self.cmp(Cmp::Eq, known, id), self.cmp(Cmp::Eq, self.xor(known, value), check));
+        self.choose(
+            hit,
+            |_| value,
+            |e| {
+                let value = find(e);
+                let known = e.cmp(Cmp::Ne, value, e.int(0));
+                e.if_(known, |e| {
+                    e.store(entry, 0, 8, id);
+                    e.store(entry, 8, 8, value);
+                    let check = e.xor(id, value);
+                    e.store(entry, 16, 8, check);
+                });
+                value
+            },
+        )
+    }
+
+    /// Puts the return address that a uretprobe has replaced in place of the kernel's trampoline; 1 if it has.
+    fn find_replaced(&mut self, limit: u32, state: PointerValue<'c>, of: &ReplacedReturns) -> IntValue<'c> {
+        /// Returns that one thread may have pending: `MAX_URETPROBE_DEPTH` of include/linux/uprobes.h.
+        const DEPTH: u64 = 64;
+        let slot = self.load(state, WALK, U64);
+        self.global(&format!("unwind_replaced_{limit}"), &[slot], |e, numbers| {
+            let state = e.walk_memory_of(limit, numbers);
+            let read = |e: &mut Self, base: IntValue<'c>, offset: u32| {
+                let at = e.add(base, e.int(offset.into()));
+                e.read_quietly(Space::Kernel, at)
+            };
+            let page = |e: &Self, addr: IntValue<'c>| e.shr(addr, e.int(PAGE_SHIFT), false);
+            let found = e.scalar_home();
+            let zero = e.int(0);
+            e.store(found, 0, 8, zero);
+            let mm = e.load(state, MM, U64);
+            let area = read(e, mm, of.area);
+            let trampoline = read(e, area, of.vaddr);
+            let ip = e.load(state, IP, U64);
+            let there = e.and(e.cmp(Cmp::Ne, area, zero), e.cmp(Cmp::Eq, page(e, ip), page(e, trampoline)));
+            e.if_(there, |e| {
+                let task = e.call(Helper::GetCurrentTask, &[]);
+                let utask = read(e, task, of.utask);
+                let (instance, first) = (e.scalar_home(), read(e, utask, of.instances));
+                e.store(instance, 0, 8, first);
+                let [stack, original, next] = of.instance;
+                e.count(DEPTH, |e, _| {
+                    let this = e.load(instance, 0, U64);
+                    let none = e.cmp(Cmp::Eq, this, e.int(0));
+                    e.if_(none, |e| e.break_());
+                    let (at, original) = (read(e, this, stack), read(e, this, original));
+                    // several may have replaced one address, of which all but one have the trampoline's
+                    let same = e.cmp(Cmp::Eq, at, e.load(state, SLOT, U64));
+                    let real = e.cmp(Cmp::Ne, page(e, original), page(e, trampoline));
+                    let is_it = e.and(same, real);
+                    e.if_(is_it, |e| {
+                        e.store(state, IP, 8, original);
+                        let one = e.int(1);
+                        e.store(found, 0, 8, one);
+                        e.break_();
+                    });
+                    let next = read(e, this, next);
+                    e.store(instance, 0, 8, next);
+                });
+            });
+            e.load(found, 0, U64)
+        })
+    }
+
+    /// Ends the walk.
+    fn stop(&mut self, state: PointerValue<'c>, reason: u64) {
+        let reason = self.int(reason);
+        self.store(state, REASON, 8, reason);
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        let one = self.int(1);
+        self.ret(Some(one));
+    }
+
+    /// Goes on with the caller: the next turn records it.
+    fn go_on(&mut self) {
+        let zero = self.int(0);
+        self.ret(Some(zero));
+    }
+}

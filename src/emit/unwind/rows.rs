@@ -1,0 +1,257 @@
+//! Goes from a frame to its caller's: by the rows of a file's table and their rules, or by the frame pointer.
+
+use inkwell::values::{IntValue, PointerValue};
+
+use super::super::{Builder, Cmp, Helper};
+use super::layout::*;
+use super::memory::*;
+use super::{I32, U32, U64};
+use crate::types::Int;
+
+impl<'c> Builder<'_, 'c> {
+    /// The caller's frame by the frame pointer, for code without a table; leaves the step.
+    pub(super) fn follow_frame_pointer(&mut self, i: IntValue<'c>, state: PointerValue<'c>) {
+        let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
+        self.if_(first, |e| {
+            let sp = e.load(state, STACK, U64);
+            let caller = e.read_stack(state, sp, READ);
+            let above = e.add(sp, e.int(8));
+            e.set_frame(state, (caller, sp), above, None);
+        });
+        let fp = self.load(state, FRAME, U64);
+        let sp = self.load(state, STACK, U64);
+        // the convention for the outermost frame
+        let end = self.cmp(Cmp::Eq, fp, self.int(0));
+        self.if_(end, |e| e.stop(state, 0));
+        let below = self.cmp(Cmp::Ult, fp, sp);
+        self.if_(below, |e| e.stop(state, CUT_NO_INFORMATION));
+        let next = self.read_stack(state, fp, READ);
+        let at = self.add(fp, self.int(8));
+        let caller = self.read_stack(state, at, READ + 8);
+        let above = self.add(fp, self.int(16));
+        self.set_frame(state, (caller, at), above, Some(next));
+    }
+
+    pub(super) fn set_frame(
+        &mut self,
+        state: PointerValue<'c>,
+        (ip, slot): (IntValue<'c>, IntValue<'c>),
+        sp: IntValue<'c>,
+        fp: Option<IntValue<'c>>,
+    ) {
+        self.store(state, IP, 8, ip);
+        self.store(state, SLOT, 8, slot);
+        self.store(state, STACK, 8, sp);
+        if let Some(fp) = fp {
+            self.store(state, FRAME, 8, fp);
+        }
+        let one = self.int(1);
+        self.store(state, CALL, 8, one);
+        self.go_on();
+    }
+
+    /// A word of the stack, by way of a word of the state; ends the walk if it cannot be read.
+    pub(super) fn read_stack(&mut self, state: PointerValue<'c>, addr: IntValue<'c>, by: u32) -> IntValue<'c> {
+        let (to, size) = (self.offset(state, by), self.int(8));
+        let r = self.call(Helper::ProbeReadUser, &[to.into(), size.into(), addr.into()]);
+        let failed = self.cmp(Cmp::Ne, r, self.int(0));
+        self.if_(failed, |e| e.stop(state, CUT_UNREADABLE));
+        self.load(state, by, U64)
+    }
+
+    /// An element of an array; leaves the function where there is none.
+    pub(super) fn element_at(&mut self, map: &str, index: IntValue<'c>) -> PointerValue<'c> {
+        let map = self.map_of_unwinding(map);
+        self.element_of_array(map, index)
+    }
+
+    pub(super) fn element_of_array(&mut self, map: PointerValue<'c>, index: IntValue<'c>) -> PointerValue<'c> {
+        let key = self.alloc_known("unwind_key", 8);
+        self.store(key, 0, 4, index);
+        let element = self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
+        let none = self.cmp(Cmp::Eq, self.not_null(element), self.int(0));
+        self.if_(none, |e| e.leave());
+        element
+    }
+
+    /// A block of the pools, by number; leaves the function where there is none.
+    pub(super) fn block(&mut self, number: IntValue<'c>) -> PointerValue<'c> {
+        let pool = self.shr(number, self.int(u64::from(POOL_BLOCKS.ilog2())), false);
+        let pool = self.element_at(POOLS, pool);
+        let index = self.and(number, self.int(u64::from(POOL_BLOCKS) - 1));
+        self.element_of_array(pool, index)
+    }
+
+    /// The entry of a page in a file; leaves the step where the page has no rows.
+    pub(super) fn page_rows(&mut self, state: PointerValue<'c>, i: IntValue<'c>, value: IntValue<'c>) -> IntValue<'c> {
+        let number = self.and(value, self.int((1 << NUMBER_SHIFT) - 1));
+        let file = self.element_at(TABLE, self.add(number, self.int(FILES.into())));
+        let pages = self.load(file, 12, U32);
+        let without = self.cmp(Cmp::Eq, pages, self.int(0));
+        self.if_(without, |e| e.follow_frame_pointer(i, state));
+        let page = self.shr(value, self.int(NUMBER_SHIFT), false);
+        let page = self.and(page, self.int(u64::from(u32::MAX)));
+        let within = self.sub(page, self.load(file, 8, U32));
+        let outside = self.cmp(Cmp::Uge, within, pages);
+        self.if_(outside, |e| e.no_information(i, state));
+        let position = self.add(self.load(file, 0, U64), within);
+        let block = self.block(self.shr(position, self.int(u64::from(BLOCK_WORDS.ilog2())), false));
+        let word = self.and(self.opaque(position), self.int(u64::from(BLOCK_WORDS) - 1));
+        let at = self.offset_by(block, self.mul(word, self.int(8)));
+        let entry = self.load(at, 0, U64);
+        let empty = self.cmp(Cmp::Eq, entry, self.int(0));
+        self.if_(empty, |e| e.no_information(i, state));
+        entry
+    }
+
+    /// Ends the walk where nothing is known of the code, unless this is the end by convention, or the beginning.
+    pub(super) fn no_information(&mut self, i: IntValue<'c>, state: PointerValue<'c>) {
+        let first = self.and(self.cmp(Cmp::Eq, i, self.int(0)), self.load(state, AT_ENTRY, U64));
+        self.if_(first, |e| e.follow_frame_pointer(i, state));
+        let end = self.cmp(Cmp::Eq, self.load(state, FRAME, U64), self.int(0));
+        self.if_(end, |e| e.stop(state, 0));
+        self.stop(state, CUT_NO_INFORMATION);
+    }
+
+    /// The number of the rule for an address, from the rows of its page: the last that starts at it or before.
+    pub(super) fn find_row(&mut self, entry: IntValue<'c>, addr: IntValue<'c>) -> IntValue<'c> {
+        /// Pages with more rows take four more steps.
+        const MANY: u64 = 256;
+        let count = self.shr(entry, self.int(u64::from(COUNT_SHIFT)), false);
+        let position = self.and(entry, self.int((1 << COUNT_SHIFT) - 1));
+        let block = self.block(self.shr(position, self.int(u64::from(BLOCK_ROWS.ilog2())), false));
+        let first = self.and(position, self.int(u64::from(BLOCK_ROWS) - 1));
+        let byte = self.and(addr, self.int((1 << PAGE_SHIFT) - 1));
+        let found = self.scalar_home();
+        let zero = self.int(0);
+        self.store(found, 0, 8, zero);
+        let many = self.cmp(Cmp::Ugt, count, self.int(MANY));
+        self.if_(many, |e| e.search_rows(block, (first, count), byte, found, 2048));
+        let most = u64::from(BLOCK_ROWS) - 1;
+        // of a page with few rows, the first steps would lead nowhere
+        self.search_steps(block, (first, count), byte, found, 128, 1);
+        let at = self.add(first, self.load(found, 0, U64));
+        let at = self.and(self.opaque(at), self.int(most));
+        let row = self.load(self.offset_by(block, self.mul(at, self.int(4))), 0, U32);
+        self.shr(row, self.int(u64::from(RULE_SHIFT)), false)
+    }
+
+    pub(super) fn search_rows(
+        &mut self,
+        block: PointerValue<'c>,
+        rows: (IntValue<'c>, IntValue<'c>),
+        byte: IntValue<'c>,
+        found: PointerValue<'c>,
+        from: u64,
+    ) {
+        self.search_steps(block, rows, byte, found, from, 256);
+    }
+
+    /// Steps of a binary search. They have no branches, which a processor could not predict.
+    pub(super) fn search_steps(
+        &mut self,
+        block: PointerValue<'c>,
+        (first, count): (IntValue<'c>, IntValue<'c>),
+        byte: IntValue<'c>,
+        found: PointerValue<'c>,
+        from: u64,
+        to: u64,
+    ) {
+        let most = u64::from(BLOCK_ROWS) - 1;
+        let mut step = from;
+        while step >= to {
+            let known = self.load(found, 0, U64);
+            let next = self.add(known, self.int(step));
+            let at = self.and(self.opaque(self.add(first, next)), self.int(most));
+            let row = self.load(self.offset_by(block, self.mul(at, self.int(4))), 0, U32);
+            let start = self.and(row, self.int((1 << RULE_SHIFT) - 1));
+            // the sign bits say: starts at the byte or before, and is one of the page's
+            let before = self.sub(self.sub(start, byte), self.int(1));
+            let inside = self.sub(next, count);
+            let both = self.opaque(self.and(before, inside));
+            let take = self.and(self.shr(both, self.int(63), true), self.int(step));
+            let sum = self.add(known, self.opaque(take));
+            self.store(found, 0, 8, sum);
+            step /= 2;
+        }
+    }
+
+    /// Goes to the caller's frame as a rule says.
+    pub(super) fn apply_rule(&mut self, state: PointerValue<'c>, i: IntValue<'c>, rule: IntValue<'c>, ip: IntValue<'c>) {
+        let rule = self.element_at(TABLE, self.add(rule, self.int(RULES.into())));
+        let u8 = Int { bytes: 1, signed: false };
+        let (kind, fp_kind, ra_kind, flags) =
+            (self.load(rule, 0, u8), self.load(rule, 1, u8), self.load(rule, 2, u8), self.load(rule, 3, u8));
+        let (signal, bx_kind) = (self.and(flags, self.int(1)), self.shr(flags, self.int(1), false));
+        let (cfa_offset, second) = (self.load(rule, 4, I32), self.load(rule, 8, I32));
+        let (fp_offset, ra_offset, bx_offset) = (self.load(rule, 12, I32), self.load(rule, 16, I32), self.load(rule, 20, I32));
+        let is = |e: &Self, kind: IntValue<'c>, what: u8| e.cmp(Cmp::Eq, kind, e.int(what.into()));
+        let unknown = is(self, kind, CFA_UNKNOWN);
+        self.if_(unknown, |e| e.no_information(i, state));
+        let unsupported = is(self, kind, CFA_UNSUPPORTED);
+        self.if_(unsupported, |e| e.stop(state, CUT_UNSUPPORTED));
+        let outermost = is(self, ra_kind, RA_NONE);
+        self.if_(outermost, |e| e.stop(state, 0));
+        let (sp, fp) = (self.load(state, STACK, U64), self.load(state, FRAME, U64));
+        let by_fp = self.or(is(self, kind, CFA_FP), is(self, kind, CFA_AT_FP));
+        let base = self.select(by_fp, fp, sp);
+        let (cfa_home, next_fp) = (self.scalar_home(), self.scalar_home());
+        self.store(cfa_home, 0, 8, base);
+        let by_bx = is(self, kind, CFA_BX);
+        self.if_(by_bx, |e| {
+            let saved = e.load(state, BX_AT, U64);
+            let is_saved = e.cmp(Cmp::Ne, saved, e.int(0));
+            let value = e.choose(is_saved, |e| e.read_stack(state, saved, READ), |e| e.load(state, BX, U64));
+            e.store(cfa_home, 0, 8, value);
+        });
+        let at = self.add(self.load(cfa_home, 0, U64), cfa_offset);
+        self.store(cfa_home, 0, 8, at);
+        let stored = self.or(is(self, kind, CFA_AT_SP), is(self, kind, CFA_AT_FP));
+        self.if_(stored, |e| {
+            let value = e.read_stack(state, at, READ);
+            let value = e.add(value, second);
+            e.store(cfa_home, 0, 8, value);
+        });
+        let plt = is(self, kind, CFA_PLT);
+        self.if_(plt, |e| {
+            let within = e.and(ip, e.int(15));
+            let pushed = e.cmp(Cmp::Uge, within, second);
+            let value = e.add(at, e.shl(pushed, e.int(3)));
+            e.store(cfa_home, 0, 8, value);
+        });
+        let cfa = self.load(cfa_home, 0, U64);
+        self.store(next_fp, 0, 8, fp);
+        let changed = self.cmp(Cmp::Ne, fp_kind, self.int(FP_SAME.into()));
+        self.if_(changed, |e| {
+            let from_cfa = is(e, fp_kind, FP_AT_CFA);
+            let from_sp = is(e, fp_kind, FP_AT_SP);
+            let base = e.select(from_sp, sp, fp);
+            let base = e.select(from_cfa, cfa, base);
+            let at = e.add(base, fp_offset);
+            let value = e.read_stack(state, at, READ);
+            e.store(next_fp, 0, 8, value);
+        });
+        // where it is, not what: hardly a frame asks for it
+        let saved = self.cmp(Cmp::Ne, bx_kind, self.int(BX_SAME.into()));
+        self.if_(saved, |e| {
+            let from_sp = is(e, bx_kind, BX_AT_SP);
+            let base = e.select(from_sp, sp, cfa);
+            let at = e.add(base, bx_offset);
+            e.store(state, BX_AT, 8, at);
+        });
+        let from_sp = is(self, ra_kind, RA_AT_SP);
+        let base = self.select(from_sp, sp, cfa);
+        let at = self.add(base, ra_offset);
+        let caller = self.read_stack(state, at, READ + 8);
+        // only a signal's frame may be elsewhere
+        let upward = self.or(self.cmp(Cmp::Ugt, cfa, sp), signal);
+        let not = self.cmp(Cmp::Eq, upward, self.int(0));
+        self.if_(not, |e| e.stop(state, CUT_CORRUPT));
+        let fp = self.load(next_fp, 0, U64);
+        for (word, value) in [(IP, caller), (STACK, cfa), (FRAME, fp), (SLOT, at)] {
+            self.store(state, word, 8, value);
+        }
+        let call = self.xor(signal, self.int(1));
+        self.store(state, CALL, 8, call);
+    }
+}

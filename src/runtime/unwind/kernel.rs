@@ -1,0 +1,134 @@
+//! The maps of unwind tables: creating and filling them.
+//!
+//! Keys and values are the structures of `emit/unwind.rs`, which have no padding.
+#![allow(unsafe_code)] // bpf(2)
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::codegen::artifact::MapDef;
+use crate::codegen::artifact::unwind::{
+    BLOCK_WORDS, FILES, FileEntry, FileKey, INODES, MAPS, MISSED, MISSES, Miss, POOL, POOLS, RULES, RuleEntry, TABLE,
+};
+
+/// The maps, by name.
+#[derive(Debug)]
+pub(super) struct Maps {
+    maps: Vec<(&'static str, OwnedFd)>,
+    /// The maps within the map of pools.
+    pools: Vec<OwnedFd>,
+}
+
+impl Maps {
+    pub fn create() -> io::Result<Self> {
+        let first = create("unwind_pool", POOL, None)?;
+        let mut maps = Vec::new();
+        for (name, def) in MAPS {
+            let inner = (name == POOLS).then(|| first.as_raw_fd());
+            maps.push((name, create(name, def, inner)?));
+        }
+        let mut maps = Self { maps, pools: Vec::new() };
+        maps.add_pool_of(first)?;
+        Ok(maps)
+    }
+
+    /// Of a map that programs share. It lives as long as the process's tables do, which the loaded programs keep.
+    pub fn named(&self, name: &str) -> Option<BorrowedFd<'static>> {
+        let (_, fd) = self.maps.iter().find(|(n, _)| *n == name)?;
+        // SAFETY: used for bpf_map__reuse_fd at once, which duplicates it, while `self` is there
+        Some(unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) })
+    }
+
+    pub fn misses(&self) -> RawFd {
+        self.fd(MISSES)
+    }
+
+    fn fd(&self, name: &str) -> RawFd {
+        self.maps.iter().find(|(n, _)| *n == name).map_or(-1, |(_, fd)| fd.as_raw_fd())
+    }
+
+    /// How many pools there are.
+    pub fn pools(&self) -> usize {
+        self.pools.len()
+    }
+
+    /// One more pool, all zero.
+    pub fn add_pool(&mut self) -> io::Result<()> {
+        let pool = create("unwind_pool", POOL, None)?;
+        self.add_pool_of(pool)
+    }
+
+    fn add_pool_of(&mut self, pool: OwnedFd) -> io::Result<()> {
+        let (key, value) = (self.pools.len() as u32, pool.as_raw_fd());
+        update(self.fd(POOLS), &key, &value)?;
+        self.pools.push(pool);
+        Ok(())
+    }
+
+    /// Writes a block of a pool.
+    pub fn write_block(&self, pool: usize, index: u32, words: &[u64; BLOCK_WORDS as usize]) -> io::Result<()> {
+        let Some(pool) = self.pools.get(pool) else { return Err(io::ErrorKind::NotFound.into()) };
+        update(pool.as_raw_fd(), &index, words)
+    }
+
+    /// Sets an element of the table from a structure that fits into it.
+    fn set<T: Copy>(&self, index: u32, value: &T) -> io::Result<()> {
+        const { assert!(size_of::<T>() <= size_of::<RuleEntry>()) };
+        let mut element = [0u64; size_of::<RuleEntry>() / 8];
+        // SAFETY: as checked, it fits, and has nothing but numbers
+        unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), element.as_mut_ptr().cast(), size_of::<T>()) };
+        update(self.fd(TABLE), &index, &element)
+    }
+
+    pub fn set_rule(&self, number: u32, rule: &RuleEntry) -> io::Result<()> {
+        self.set(RULES + number, rule)
+    }
+
+    pub fn set_entry(&self, file: u32, entry: &FileEntry) -> io::Result<()> {
+        self.set(FILES + file, entry)
+    }
+
+    pub fn set_file(&self, key: &FileKey, number: u32) -> io::Result<()> {
+        update(self.fd(INODES), key, &number)
+    }
+
+    pub fn forget_miss(&self, key: u64) {
+        // SAFETY: a key of the map's size; that it is not there any more is no error
+        unsafe { libbpf_sys::bpf_map_delete_elem(self.fd(MISSED), (&raw const key).cast()) };
+    }
+}
+
+/// A record of the ring.
+pub(super) fn miss(record: &[u8]) -> Option<Miss> {
+    if record.len() < size_of::<Miss>() {
+        return None;
+    }
+    // SAFETY: as many bytes as it has, all of them numbers
+    Some(unsafe { std::ptr::read_unaligned(record.as_ptr().cast()) })
+}
+
+fn create(name: &str, def: MapDef, inner: Option<RawFd>) -> io::Result<OwnedFd> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        map_flags: def.flags,
+        inner_map_fd: inner.unwrap_or(0) as u32,
+        ..Default::default()
+    };
+    let name = CString::new(name).unwrap_or_default();
+    // SAFETY: no more than a new map; the name outlives the call
+    let fd = unsafe { libbpf_sys::bpf_map_create(def.kind as u32, name.as_ptr(), def.key_size, def.value_size, def.max_entries, &opts) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just made, and nobody else's
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn update<K, V>(map: RawFd, key: &K, value: &V) -> io::Result<()> {
+    // SAFETY: callers give what the map's definition has as key and value
+    match unsafe { libbpf_sys::bpf_map_update_elem(map, std::ptr::from_ref(key).cast(), std::ptr::from_ref(value).cast(), 0) } {
+        error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+        _ => Ok(()),
+    }
+}

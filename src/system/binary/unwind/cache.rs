@@ -1,0 +1,169 @@
+//! Tables of files, which are kept between runs by their build ID: see `system/cache.rs`.
+
+use std::path::Path;
+
+use object::Object;
+
+use super::{Bx, Cfa, Fp, PAGE, Page, Ra, Row, Rule, Table, compile::compile};
+use crate::system::Missing;
+use crate::system::binary::file::{map, not_elf};
+use crate::system::cache::{CacheFile, Kind};
+
+/// The largest programs have some ten million rows.
+const KIND: Kind = Kind { form: "rbt-unwind-1", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
+/// A smaller file is compiled as fast as its table is read.
+const SMALL: usize = 64 << 10;
+
+/// The table of a file, from the cache or compiled. It is empty if the file has no call frame information; then code has frame
+/// pointers, as that of Go, or nothing is known of it. `name` is the file's path, which leads to its separate debug file; `at` is
+/// where the file can be read; `dirs` are those of `--debuginfo`.
+///
+/// Errors: unreadable, or not an ELF file of 64 bits for this processor.
+pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> {
+    let data = map(at)?;
+    let id = object::File::parse(&*data).ok().and_then(|f| f.build_id().ok().flatten().map(<[u8]>::to_vec));
+    let key = id.filter(|id| id.len() <= 64 && data.len() > SMALL).map(|id| {
+        let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+        // a stripped copy has the same ID, and other offsets if its tools moved its segments
+        format!("{hex}-{:x}", data.len())
+    });
+    let file = key.and_then(|key| CacheFile::new(KIND, key));
+    if let Some((bytes, start)) = file.as_ref().and_then(CacheFile::load)
+        && let Some(known) = bytes.get(start..).and_then(read)
+    {
+        return Ok(known);
+    }
+    let table = compile(name, &data, dirs).ok_or_else(|| not_elf(at))?;
+    if let Some(file) = file.filter(|_| !table.rows.is_empty()) {
+        file.save(&write(&table));
+    }
+    Ok(table)
+}
+
+/// Numbers of 32 bits, little-endian: how many rules, pages and rows follow; a rule as five, a page as three, a row as one.
+fn write(table: &Table) -> Vec<u8> {
+    let mut words: Vec<u32> = vec![table.rules.len() as u32, table.pages.len() as u32, table.rows.len() as u32];
+    for rule in &table.rules {
+        let (cfa, first, second) = match rule.cfa {
+            Cfa::Unknown => (0, 0, 0),
+            Cfa::Unsupported => (1, 0, 0),
+            Cfa::Sp(n) => (2, n, 0),
+            Cfa::Fp(n) => (3, n, 0),
+            Cfa::AtSp(n, m) => (4, n, m),
+            Cfa::AtFp(n, m) => (5, n, m),
+            Cfa::Plt(n, m) => (6, n, m),
+            Cfa::Bx(n) => (7, n, 0),
+            Cfa::Register(r, n) => (8, n, i32::from(r)),
+        };
+        let (fp, fp_offset) = match rule.fp {
+            Fp::Same => (0, 0),
+            Fp::AtCfa(n) => (1, n),
+            Fp::AtSp(n) => (2, n),
+            Fp::AtFp(n) => (3, n),
+        };
+        let (ra, ra_offset) = match rule.ra {
+            Ra::None => (0, 0),
+            Ra::AtCfa(n) => (1, n),
+            Ra::AtSp(n) => (2, n),
+        };
+        let (bx, bx_offset) = match rule.bx {
+            Bx::Same => (0, 0),
+            Bx::AtCfa(n) => (1, n),
+            Bx::AtSp(n) => (2, n),
+        };
+        words.push(cfa | fp << 8 | ra << 16 | bx << 24 | u32::from(rule.signal) << 31);
+        words.extend([first, second, fp_offset, ra_offset, bx_offset].map(i32::cast_unsigned));
+    }
+    for page in &table.pages {
+        words.extend([page.number, page.first, page.count.into()]);
+    }
+    words.extend(table.rows.iter().map(|row| row.rule << 12 | u32::from(row.start)));
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// None if it contradicts itself.
+fn read(bytes: &[u8]) -> Option<Table> {
+    let (words, []) = bytes.as_chunks::<4>() else { return None };
+    let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
+    let (rules, pages, rows) = (words.next()?, words.next()?, words.next()?);
+    if words.len() as u64 != 6 * u64::from(rules) + 3 * u64::from(pages) + u64::from(rows) {
+        return None;
+    }
+    let rules = (0..rules).map(|_| rule(&mut words)).collect::<Option<Vec<Rule>>>()?;
+    let mut next = 0;
+    let pages = (0..pages).map(|_| {
+        let (number, first, count) = (words.next()?, words.next()?, words.next()?);
+        let page = Page { number, first, count: u16::try_from(count).ok()? };
+        let fits = first == next && count > 0 && u64::from(count) <= PAGE;
+        next = first.checked_add(count)?;
+        fits.then_some(page)
+    });
+    let pages = pages.collect::<Option<Vec<Page>>>()?;
+    if next != rows || !pages.is_sorted_by(|a, b| a.number < b.number) {
+        return None;
+    }
+    let row = |word: u32| ((word >> 12) < rules.len() as u32).then_some(Row { start: (word & 0xfff) as u16, rule: word >> 12 });
+    let rows = words.map(row).collect::<Option<Vec<Row>>>()?;
+    Some(Table { rules, pages, rows })
+}
+
+fn rule(words: &mut impl Iterator<Item = u32>) -> Option<Rule> {
+    let kinds = words.next()?;
+    let mut number = || words.next().map(u32::cast_signed);
+    let (first, second, fp, ra, bx) = (number()?, number()?, number()?, number()?, number()?);
+    let cfa = match kinds & 0xff {
+        0 => Cfa::Unknown,
+        1 => Cfa::Unsupported,
+        2 => Cfa::Sp(first),
+        3 => Cfa::Fp(first),
+        4 => Cfa::AtSp(first, second),
+        5 => Cfa::AtFp(first, second),
+        6 => Cfa::Plt(first, second),
+        7 => Cfa::Bx(first),
+        8 => Cfa::Register(u16::try_from(second).ok()?, first),
+        _ => return None,
+    };
+    let fp = match kinds >> 8 & 0xff {
+        0 => Fp::Same,
+        1 => Fp::AtCfa(fp),
+        2 => Fp::AtSp(fp),
+        3 => Fp::AtFp(fp),
+        _ => return None,
+    };
+    let ra = match kinds >> 16 & 0xff {
+        0 => Ra::None,
+        1 => Ra::AtCfa(ra),
+        2 => Ra::AtSp(ra),
+        _ => return None,
+    };
+    let bx = match kinds >> 24 & 0x7f {
+        0 => Bx::Same,
+        1 => Bx::AtCfa(bx),
+        2 => Bx::AtSp(bx),
+        _ => return None,
+    };
+    Some(Rule { cfa, fp, ra, bx, signal: kinds >> 31 == 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_written_and_read() {
+        let path = Path::new("/proc/self/exe");
+        let table = compile(path, &map(path).unwrap(), &[]).unwrap();
+        assert!(table.rows.len() > 10_000 && table.rules.len() > 100 && table.pages.len() > 100);
+        let bytes = write(&table);
+        assert_eq!(read(&bytes), Some(table));
+        // whatever is changed, what is read is a table: no index leads beyond it
+        for n in (0..bytes.len()).step_by(bytes.len() / 2000) {
+            assert_eq!(read(&bytes[..n]), None, "cut at {n}");
+            let mut odd = bytes.clone();
+            odd[n] ^= 0x41;
+            let Some(odd) = read(&odd) else { continue };
+            assert!(odd.rows.iter().all(|row| (row.rule as usize) < odd.rules.len()));
+            assert!(odd.pages.iter().all(|page| page.first as usize + usize::from(page.count) <= odd.rows.len()));
+        }
+    }
+}

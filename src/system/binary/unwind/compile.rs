@@ -1,0 +1,231 @@
+//! Compiles the call frame information of a file into rows.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, LittleEndian, UnwindContext, UnwindSection};
+use object::{Architecture, Object, ObjectSection};
+
+use super::{PAGE, PAGE_SHIFT, Page, Row, Rule, Table};
+use crate::system::binary::debug_files;
+use crate::system::binary::elf::segments_of;
+use crate::system::binary::file::{Segment, offset};
+
+type Slice<'d> = EndianSlice<'d, LittleEndian>;
+
+/// Code between two functions that is shorter has no instructions of its own: linkers and compilers align functions.
+const GAP: u64 = 64;
+/// A file cannot describe more rows: each is at least one byte of it. A bound for forged files.
+const MOST_ROWS: usize = 64 << 20;
+
+/// A rule and the addresses that it is for.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    end: u64,
+    rule: u32,
+}
+
+/// Compiles the table of a file, whose contents are `data`: see [`table`](super::table()).
+pub(super) fn compile(name: &Path, data: &[u8], dirs: &[String]) -> Option<Table> {
+    let mut compiler = of_data(data)?;
+    if compiler.spans.is_empty()
+        && let Some(separate) = debug_files::find(name, data, dirs, |f| f.section_by_name(".debug_frame").is_some())
+        && let Ok(file) = object::File::parse(&*separate.data)
+    {
+        compiler.add_debug_frame(&file);
+    }
+    Some(compiler.finish(&segments_of(data)?))
+}
+
+fn of_data(data: &[u8]) -> Option<Compiler> {
+    let file = object::File::parse(data).ok()?;
+    if file.architecture() != Architecture::X86_64 || !file.is_little_endian() {
+        return None;
+    }
+    let mut compiler = Compiler::default();
+    compiler.add_eh_frame(&file);
+    compiler.add_debug_frame(&file);
+    Some(compiler)
+}
+
+/// Compiles the table of an ELF image in memory, such as the vDSO. Empty if it has none.
+pub fn compile_image(data: &[u8]) -> Table {
+    let Some((compiler, segments)) = of_data(data).zip(segments_of(data)) else { return Table::default() };
+    compiler.finish(&segments)
+}
+
+#[derive(Default)]
+struct Compiler {
+    rules: Vec<Rule>,
+    numbers: HashMap<Rule, u32>,
+    spans: Vec<Span>,
+}
+
+impl Compiler {
+    fn add_eh_frame(&mut self, file: &object::File<'_>) {
+        let Some(section) = file.section_by_name(".eh_frame") else { return };
+        let Ok(data) = section.uncompressed_data() else { return };
+        let mut bases = BaseAddresses::default().set_eh_frame(section.address());
+        if let Some(text) = file.section_by_name(".text") {
+            bases = bases.set_text(text.address());
+        }
+        if let Some(got) = file.section_by_name(".got") {
+            bases = bases.set_got(got.address());
+        }
+        let mut frames = gimli::EhFrame::new(&data, LittleEndian);
+        frames.set_address_size(8);
+        self.add(&frames, &bases);
+    }
+
+    /// Adds what `.eh_frame` does not describe.
+    fn add_debug_frame(&mut self, file: &object::File<'_>) {
+        let Some(section) = file.section_by_name(".debug_frame") else { return };
+        let Ok(data) = section.uncompressed_data() else { return };
+        let mut frames = gimli::DebugFrame::new(&data, LittleEndian);
+        frames.set_address_size(8);
+        let known = self.spans.len();
+        self.add(&frames, &BaseAddresses::default());
+        if known == 0 {
+            return;
+        }
+        let new = self.spans.split_off(known);
+        self.spans.sort_unstable_by_key(|s| s.start);
+        let spans = &self.spans;
+        let is_known = |addr: u64| spans.partition_point(|s| s.start <= addr).checked_sub(1).is_some_and(|i| addr < spans[i].end);
+        let more: Vec<Span> = new.into_iter().filter(|s| !is_known(s.start)).collect();
+        self.spans.extend(more);
+    }
+
+    /// Functions whose description is damaged are left out.
+    fn add<'d, S: UnwindSection<Slice<'d>>>(&mut self, frames: &S, bases: &BaseAddresses)
+    where
+        S::Offset: std::hash::Hash + Eq + Copy,
+    {
+        let mut cies: HashMap<S::Offset, CommonInformationEntry<Slice<'d>>> = HashMap::new();
+        let mut context = UnwindContext::new();
+        let mut entries = frames.entries(bases);
+        while let Ok(Some(entry)) = entries.next() {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            let parsed = partial.parse(|section, bases, at| match cies.get(&at) {
+                Some(known) => Ok(known.clone()),
+                None => {
+                    let cie = section.cie_from_offset(bases, at)?;
+                    cies.insert(at, cie.clone());
+                    Ok(cie)
+                }
+            });
+            let Ok(fde) = parsed else { continue };
+            let (signal, encoding) = (fde.is_signal_trampoline(), fde.cie().encoding());
+            let Ok(mut rows) = fde.rows(frames, bases, &mut context) else { continue };
+            while let Ok(Some(row)) = rows.next_row() {
+                if row.start_address() >= row.end_address() {
+                    continue;
+                }
+                if self.spans.len() >= MOST_ROWS {
+                    return;
+                }
+                let rule = Rule::of(row, frames, signal, encoding);
+                let rule = self.number(rule);
+                self.spans.push(Span { start: row.start_address(), end: row.end_address(), rule });
+            }
+        }
+    }
+
+    fn number(&mut self, rule: Rule) -> u32 {
+        let rules = &mut self.rules;
+        *self.numbers.entry(rule).or_insert_with(|| {
+            rules.push(rule);
+            (rules.len() - 1) as u32
+        })
+    }
+
+    fn finish(mut self, segments: &[Segment]) -> Table {
+        let unknown = self.number(Rule::UNKNOWN);
+        self.spans.sort_by_key(|s| s.start);
+        let mut pages = Pages { table: Table::default(), unknown };
+        let mut code: Vec<&Segment> = segments.iter().filter(|(.., executable)| *executable).collect();
+        code.sort_by_key(|(_, offset, ..)| *offset);
+        for &&(addr, _, size, _) in &code {
+            let first = self.spans.partition_point(|s| s.end <= addr);
+            let mut at = addr;
+            for span in self.spans.get(first..).unwrap_or(&[]).iter().take_while(|s| s.start < addr + size) {
+                let (start, end) = (span.start.max(at), span.end.min(addr + size));
+                if start >= end {
+                    continue;
+                }
+                if start - at >= GAP {
+                    pages.put(offset(segments, at), start - at, unknown);
+                    pages.put(offset(segments, start), end - start, span.rule);
+                } else {
+                    // what is before the first function of a segment belongs to it, too
+                    pages.put(offset(segments, at), start - at, pages.last().unwrap_or(span.rule));
+                    pages.put(offset(segments, start), end - start, span.rule);
+                }
+                at = end;
+            }
+            pages.put(offset(segments, at), (addr + size).saturating_sub(at), unknown);
+        }
+        Table { rules: self.rules, ..pages.table }
+    }
+}
+
+/// The pages of a table as they are filled, in order of file offsets.
+struct Pages {
+    table: Table,
+    unknown: u32,
+}
+
+impl Pages {
+    /// The rule of the last row.
+    fn last(&self) -> Option<u32> {
+        self.table.rows.last().map(|row| row.rule)
+    }
+
+    /// Has a rule hold for some bytes from an offset on.
+    fn put(&mut self, offset: Option<u64>, size: u64, rule: u32) {
+        let Some(mut at) = offset else { return };
+        let end = at.saturating_add(size);
+        // pages that nothing is known of are left out
+        if rule == self.unknown {
+            self.row(at, rule, false);
+            return;
+        }
+        while at < end {
+            self.row(at, rule, true);
+            at = (at | (PAGE - 1)) + 1;
+        }
+    }
+
+    fn row(&mut self, at: u64, rule: u32, opens: bool) {
+        let Ok(number) = u32::try_from(at >> PAGE_SHIFT) else { return };
+        let start = (at % PAGE) as u16;
+        let table = &mut self.table;
+        let rows = table.rows.len() as u32;
+        match table.pages.last_mut() {
+            Some(page) if page.number == number => {
+                let last = table.rows.last().map(|row| (row.start, row.rule));
+                if last.is_some_and(|(_, known)| known == rule) {
+                    return;
+                }
+                // segments may share a page of the file
+                if last.is_some_and(|(from, _)| from >= start) {
+                    return;
+                }
+                page.count += 1;
+            }
+            Some(page) if page.number > number => return,
+            _ if !opens => return,
+            _ => {
+                table.pages.push(Page { number, first: rows, count: 1 });
+                if start > 0 {
+                    table.rows.push(Row { start: 0, rule: self.unknown });
+                    if let Some(page) = table.pages.last_mut() {
+                        page.count = 2;
+                    }
+                }
+            }
+        }
+        table.rows.push(Row { start, rule });
+    }
+}
