@@ -147,7 +147,7 @@ pub fn compile(
     // unwind tables are maps, too
     if let Err(e) = &compiled
         && settings.unwind_tables
-        && e.told.iter().any(|d| d.code == "too-many-maps")
+        && e.diagnostics.iter().any(|d| d.code == "too-many-maps")
     {
         let settings = Settings { unwind_tables: false, ..settings.clone() };
         if let Ok(compiled) = compile_in_rooms(script, &settings, sys, sources, dumps) {

@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::by_hand;
 use super::poll::{clear, eventfd, readable, tell, wait};
 use super::proc_maps::Line;
 use super::ring::Ring;
+use super::test_run;
 use crate::codegen::artifact::unwind::{FileKey, MISSES_BYTES, VDSO};
 use crate::input;
 use crate::system::binary::needed::needed;
@@ -213,7 +213,7 @@ impl State {
         // SAFETY: the memory is not looked at
         let Ok(mapped) = (unsafe { memmap2::MmapOptions::new().len(1).map(&file) }) else { return };
         // errors: the table is made when a program misses it
-        let _ = by_hand::run_once(identify, mapped.as_ptr() as u64);
+        let _ = test_run::run_once(identify, mapped.as_ptr() as u64);
         self.supply();
     }
 
