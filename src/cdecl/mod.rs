@@ -105,7 +105,7 @@ pub fn read<'a>(script: &Script, sys: &'a dyn TargetInfo, settings: &Settings) -
             .into_iter()
             .map(|HeaderFolder { path, kernel }| Folder { path, owner: if kernel { Owner::Kernel } else { Owner::User } }),
     );
-    let beside = settings.script_dir.clone();
+    let beside = settings.invocation.script_dir.clone();
     let includes = settings.includes.clone();
     let defer = sys.types_missing().is_none();
     let mut unit = Unit::read(&text, &includes, &beside, &folders, sys, defer, FIRST_ID);

@@ -384,7 +384,7 @@ fn resolve(found: &clap::ArgMatches, rest: Vec<OsString>) -> Result<Command, Fai
         },
     };
     run.words = rest.map(|arg| arg.to_string_lossy().into_owned()).collect();
-    (run.settings.params, run.settings.options) = script_args(&run.words, &[]);
+    (run.settings.invocation.params, run.settings.invocation.options) = script_args(&run.words, &[]);
     Ok(Command::Run(run))
 }
 
@@ -455,8 +455,8 @@ mod tests {
     fn what_follows_the_script_is_the_scripts() {
         let r = run(&["-v", "a.bt", "-5", "--name=1", "--flag", "-yq", "7", "--", "-q", "--pid", "3"]);
         assert_eq!(r.program, Program::File("a.bt".into()));
-        assert_eq!(r.settings.params, ["-5", "-yq", "7", "-q", "3"]);
-        assert_eq!(r.settings.options, [("name".into(), Some("1".into())), ("flag".into(), None), ("pid".into(), None)]);
+        assert_eq!(r.settings.invocation.params, ["-5", "-yq", "7", "-q", "3"]);
+        assert_eq!(r.settings.invocation.options, [("name".into(), Some("1".into())), ("flag".into(), None), ("pid".into(), None)]);
         assert!(!r.quiet && r.verbose && r.settings.pid.is_none());
     }
 
@@ -465,9 +465,9 @@ mod tests {
         let saved = Program::Saved(scripts::find("opensnoop").unwrap());
         let r = run(&["-q", "opensnoop", "--failed", "--name", "cat", "-v"]);
         assert!(r.program == saved && r.quiet && r.verbose);
-        assert_eq!(r.settings.options, [("failed".into(), None), ("name".into(), None)]);
+        assert_eq!(r.settings.invocation.options, [("failed".into(), None), ("name".into(), None)]);
         assert_eq!(r.words, ["--failed", "--name", "cat"]);
-        assert_eq!(run(&["opensnoop", "--help"]).settings.options, [("help".into(), None)]);
+        assert_eq!(run(&["opensnoop", "--help"]).settings.invocation.options, [("help".into(), None)]);
         assert_eq!(run(&["./opensnoop"]).program, Program::File("./opensnoop".into()));
         assert_eq!(run(&["--", "opensnoop.bt"]).program, saved);
         let Ok(Command::Say(text)) = parse_words(&["one-liners", "opensnoop"]) else { panic!() };
@@ -486,8 +486,8 @@ mod tests {
         assert_eq!(r.program, Program::Text("begin {}".into()));
         assert_eq!(r.child.as_deref(), Some("cat 'a b'"));
         assert!(r.quiet && r.settings.warning_level == 2 && r.format == "json");
-        assert_eq!(r.settings.params, ["one", "two"]);
-        assert_eq!(r.settings.options, [("x".into(), None)]);
+        assert_eq!(r.settings.invocation.params, ["one", "two"]);
+        assert_eq!(r.settings.invocation.options, [("x".into(), None)]);
     }
 
     #[test]

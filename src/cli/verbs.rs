@@ -72,7 +72,7 @@ pub(super) fn parse(verb: &'static Verb, before: &[OsString], after: &[OsString]
     let mut run = Box::new(draft.run);
     run.program = Program::Made(Box::new(made));
     // who counts what a command does means the command's own
-    run.settings.follow |= run.settings.has_child;
+    run.settings.follow |= run.settings.invocation.has_child;
     Ok(Command::Run(run))
 }
 

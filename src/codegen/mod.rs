@@ -290,7 +290,7 @@ fn codegen_options(room: Room, script: &hir::Script, env: &Env) -> CodegenOption
         on_stack_limit: settings.on_stack_limit.clamp(8, 64) as u32,
         room,
         warning_level: settings.warning_level,
-        counts_unread: settings.counts_unread,
+        counts_unread: settings.invocation.counts_unread,
         follows: settings.follows(),
         probes: script.probes.len() as u32,
         max_stacks: settings.max_stacks,
@@ -302,7 +302,7 @@ fn declare_maps(cx: &CodegenCx, script: &hir::Script, env: &Env) {
         let (def, slots) = storage::of(m, env.sys);
         cx.declare_script_map(i, def, slots);
     }
-    if env.settings.shares_maps {
+    if env.settings.invocation.shares_maps {
         for ty in script.maps.iter().flat_map(|m| m.key.iter().chain([&m.value])) {
             builtins::declare_stacks(cx, ty);
         }

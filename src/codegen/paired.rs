@@ -26,7 +26,7 @@ use crate::syntax::ast::BinOp;
 /// Indices of those probes.
 pub(super) fn exits(script: &hir::Script, settings: &Settings) -> BTreeSet<usize> {
     // other scripts may write them too
-    if settings.shares_maps {
+    if settings.invocation.shares_maps {
         return BTreeSet::new();
     }
     let exits = script.probes.iter().enumerate().filter_map(|(i, p)| Some((i, calls(p, false)?, taken(p))));

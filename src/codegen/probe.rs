@@ -191,7 +191,7 @@ impl<'a, 'c> Gen<'a, 'c> {
     /// `--cgroup` and `--container`: the task is in that cgroup, or in one below it. (An iterator looks at the task that it is
     /// at, not at who reads.)
     fn only_our_cgroup(&mut self, attach: &Attach) {
-        let Some(within) = &self.cx.env.settings.cgroup else { return };
+        let Some(within) = &self.cx.env.settings.invocation.cgroup else { return };
         if !attach.traits().task {
             return;
         }

@@ -132,7 +132,7 @@ impl Work<'_> {
         let tree = require_probe(tree, source)?;
         let mut settings = own_options(source)?;
         if let Some(dir) = path.as_deref().and_then(std::path::Path::parent) {
-            settings.script_dir = dir.to_owned();
+            settings.invocation.script_dir = dir.to_owned();
         }
         let said = configure(&tree, &mut settings)?;
         self.find_all(said);
@@ -462,7 +462,12 @@ fn own_options(source: &Source) -> Result<Settings, Diagnostics> {
     let Some(at) = words.iter().position(ours) else { return Ok(Settings::default()) };
     let options = words.get(at + 1..).unwrap_or_default().iter().cloned().chain(["--".to_string(), source.name.clone()]);
     match cli::parse(["rbt".to_string()].into_iter().chain(options).map(Into::into)) {
-        Ok(Command::Run(run)) => Ok(Settings { params: Vec::new(), options: Vec::new(), ..run.settings }),
+        Ok(Command::Run(run)) => {
+            let mut settings = run.settings;
+            settings.invocation.params.clear();
+            settings.invocation.options.clear();
+            Ok(settings)
+        }
         Ok(_) => Ok(Settings::default()),
         Err(failure) => {
             let message = failure.message.lines().next().unwrap_or_default();

@@ -115,8 +115,8 @@ fn script(run: &Run, mut budget: Option<&mut Budget>) -> Result<u8, Failure> {
         // As bpftrace does, whose callers tell by it that nothing ran; it has no scripts of its own.
         return Ok(if matches!(run.program, Program::Saved(_)) { 0 } else { 1 });
     }
-    let without_own = !run.settings.options.is_empty() && sema::options(&tree).is_empty();
-    if let Some(slip) = run.settings.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
+    let without_own = !run.settings.invocation.options.is_empty() && sema::options(&tree).is_empty();
+    if let Some(slip) = run.settings.invocation.options.iter().filter(|_| without_own).find_map(|(name, _)| cli::misspelt_option(name)) {
         return Err(slip);
     }
     // Without the right to run it, a script can still be looked at.

@@ -99,7 +99,7 @@ fn ask(program: &Program, source: Source, sys: &Snapshot) -> bool {
     let Ok(tree) = tree else { return false };
     sys.note_script(snapshot::script_digest(&sources));
     let mut settings = Settings { allow_unsafe: true, ..Settings::default() };
-    settings.script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+    settings.invocation.script_dir = path.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
     let configured = configure(&tree, &mut settings).is_ok() && from_environment(&mut settings).is_ok();
     if !configured || compiles(&tree, &settings, sys, &sources) {
         return true;

@@ -140,7 +140,7 @@ fn asked(run: &Run, settings: &Settings) -> Option<String> {
                 Some(value) => format!("--{name} {value}"),
                 None => format!("--{name}"),
             };
-            words.extend(settings.options.iter().map(option));
+            words.extend(settings.invocation.options.iter().map(option));
         }
         Program::Made(made) => words.extend(made.condition().map(|text| format!("--if '{text}'"))),
         Program::Text(_) | Program::File(_) | Program::Stdin => return None,

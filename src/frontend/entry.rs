@@ -95,7 +95,7 @@ impl EntryContext<'_> {
         take(&mut whole, tree);
         let mut settings = self.run.settings.clone();
         let mut warnings = configure(&whole, &mut settings).map_err(|d| text.as_typed(d))?;
-        settings.shares_maps = true;
+        settings.invocation.shares_maps = true;
         // they outlive the entry
         settings.print_maps_on_exit = false;
         // what is wrong with it was told when the prompt came up

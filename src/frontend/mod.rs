@@ -139,17 +139,18 @@ impl<'a> Frontend<'a> {
     pub(crate) fn settings(&self, tree: &ast::Script) -> Result<(Settings, Diagnostics), Failure> {
         let mut settings = self.run.settings.clone();
         let options = sema::options(tree);
-        (settings.params, settings.options) = cli::script_args(&self.run.words, &cli::valued(&options));
-        if let (Program::Saved(_), Some((_, Some(given)))) = (&self.program, settings.options.iter().rev().find(|(name, _)| name == "pid"))
+        (settings.invocation.params, settings.invocation.options) = cli::script_args(&self.run.words, &cli::valued(&options));
+        if let (Program::Saved(_), Some((_, Some(given)))) =
+            (&self.program, settings.invocation.options.iter().rev().find(|(name, _)| name == "pid"))
             && let Ok(pid @ 1..) = given.parse()
         {
             require_process("--pid", pid)?;
         }
         if let Program::File(path) = &self.run.program {
-            settings.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
+            settings.invocation.script_dir = Path::new(path).parent().map(Path::to_owned).unwrap_or_default();
         }
         let warnings = configure(tree, &mut settings).map_err(|d| self.wrong(d))?;
-        settings.cgroup = require_cgroup(self.run)?;
+        settings.invocation.cgroup = require_cgroup(self.run)?;
         for text in from_environment(&mut settings)? {
             self.warn(&text);
         }

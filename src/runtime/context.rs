@@ -108,7 +108,7 @@ impl<'a> RunContext<'a> {
             notes: Vec::new(),
             kept: Kept::default(),
             emptied: BTreeSet::new(),
-            stacks: Stacks::new(loaded, manifest, settings.shares_maps),
+            stacks: Stacks::new(loaded, manifest, settings.invocation.shares_maps),
             counts: Vec::new(),
         }
     }
@@ -223,7 +223,7 @@ impl<'a> RunContext<'a> {
             self.warn(&note);
         }
         // one of many does not end the output
-        if !self.settings.shares_maps {
+        if !self.settings.invocation.shares_maps {
             self.say(Output::End);
         }
         if self.settings.print_maps_on_exit {
@@ -270,7 +270,7 @@ impl<'a> RunContext<'a> {
     /// Empties a map. A large map takes the kernel a while, so at the end it is only marked.
     fn clear(&mut self, map: usize) -> anyhow::Result<()> {
         let (row, at) = self.map_at(map)?;
-        if self.kept.ending && !self.settings.shares_maps && !at.array {
+        if self.kept.ending && !self.settings.invocation.shares_maps && !at.array {
             self.emptied.insert(map);
             return Ok(());
         }

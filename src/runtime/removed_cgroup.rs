@@ -18,7 +18,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Nothing is watched if no warnings are wanted.
     pub(super) fn new(settings: &Settings) -> Self {
-        Self { of: settings.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
+        Self { of: settings.invocation.cgroup.clone().filter(|_| settings.warning_level > 0), looked: Instant::now() }
     }
 
     /// The warning, once; looks only now and then.

@@ -112,7 +112,7 @@ impl Maps {
     /// No maps except for declared and predefined ones.
     pub fn new(declared: BTreeMap<String, Declared>, given: &[hir::Map], settings: &Settings) -> Self {
         let given = given.iter().map(|map| (map.name.trim_start_matches('@').to_string(), map.clone())).collect();
-        Self { declared, given, room: if settings.shares_maps { ROOM } else { 0 }, ..Self::default() }
+        Self { declared, given, room: if settings.invocation.shares_maps { ROOM } else { 0 }, ..Self::default() }
     }
 
     /// The initial types of a predefined map.

@@ -76,7 +76,7 @@ pub fn settle(uses: &mut Vec<ScriptOption>, script: &ast::Script, settings: &Set
             known.push(o);
         }
     }
-    for (name, _) in &settings.options {
+    for (name, _) in &settings.invocation.options {
         if known.iter().any(|k| k.name == *name) {
             continue;
         }

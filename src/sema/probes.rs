@@ -200,7 +200,7 @@ fn one_by_one<'s>(point: &AttachPoint, options: &[ScriptOption], settings: &'s S
         let each = |with: Cow<'s, Settings>| {
             let one = |value: &String| {
                 let mut with = with.clone().into_owned();
-                with.options.push((option.name.clone(), Some(value.clone())));
+                with.invocation.options.push((option.name.clone(), Some(value.clone())));
                 Cow::Owned(with)
             };
             values.iter().map(one).collect::<Vec<_>>()
@@ -316,7 +316,7 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
             text.push_str(&rest[..at]);
             rest = &rest[at + 1..];
             if let Some(after) = rest.strip_prefix('#') {
-                text.push_str(&settings.params.len().to_string());
+                text.push_str(&settings.invocation.params.len().to_string());
                 rest = after;
                 continue;
             }
@@ -324,7 +324,7 @@ fn with_given(point: &AttachPoint, options: &[ScriptOption], settings: &Settings
             // of `$1st` the number alone
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let (name, after) = rest.split_at(if digits > 0 { digits } else { end });
-            let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.params.get(i));
+            let param = name.parse::<usize>().ok().and_then(|n| n.checked_sub(1)).map(|i| settings.invocation.params.get(i));
             let option = options.iter().find(|o| o.name == name).and_then(|o| o.written(settings));
             match (param, option) {
                 (Some(Some(value)), _) => text.push_str(value),

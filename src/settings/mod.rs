@@ -55,7 +55,7 @@ pub enum Unstable {
     Error,
 }
 
-/// Resolved settings.
+/// Resolved settings: what flags, the environment and the `config` block decide.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How user symbols are cached; none for the default, which caches them.
@@ -113,42 +113,49 @@ pub struct Settings {
 
     /// `-p`
     pub pid: Option<u32>,
-    /// There is a `-c` command: `cpid` has a value.
-    pub has_child: bool,
     /// `--follow`: only the process of `-c` or `-p`, and those that it starts.
     pub follow: bool,
     /// `--unsafe`
     pub allow_unsafe: bool,
     /// Helper failures to report: 0 none, 1 those that lose something, 2 all (`-k`).
     pub warning_level: u8,
-    /// Count failed reads of memory, which affect expectations (`--expect`).
-    pub counts_unread: bool,
-    /// `$1` …
-    pub params: Vec<String>,
-    /// `--name=value` and `--name` after the script, for `getopt`; in order.
-    pub options: Vec<(String, Option<String>)>,
     /// `-I`
     pub include_dirs: Vec<std::path::PathBuf>,
     /// `-v`
     pub verbose: bool,
     /// `--include`
     pub includes: Vec<String>,
-    /// Where headers in quotes are sought first: the script's own folder.
-    pub script_dir: std::path::PathBuf,
     /// `--debuginfo`: where to look for separate debug files.
     pub debug_dirs: Vec<String>,
-    /// Tasks that are traced: those in this cgroup or below (`--cgroup`, `--container`).
-    pub cgroup: Option<CgroupFilter>,
     /// What is run.
     pub mode: Mode,
-    /// Other scripts may use its maps at the same time, so none can have two copies.
-    pub shares_maps: bool,
     /// `--probe-filter`, a regular expression.
     pub probe_filter: Option<String>,
     /// What not to use (`--no-feature`).
     pub no_features: Vec<Mechanism>,
     /// Rows of [`SETTINGS`] that flags have set, and the values: stronger than `config` block and environment.
     pub flags: Vec<(&'static str, String)>,
+    /// What is known of this run besides.
+    pub invocation: Invocation,
+}
+
+/// The facts of one run, which nobody sets: what it is run with, and what has been found out for it.
+#[derive(Clone, Debug, Default)]
+pub struct Invocation {
+    /// There is a `-c` command: `cpid` has a value.
+    pub has_child: bool,
+    /// Failed reads of memory are counted, because they affect expectations (`--expect`).
+    pub counts_unread: bool,
+    /// `$1` …
+    pub params: Vec<String>,
+    /// `--name=value` and `--name` after the script, for `getopt`; in order.
+    pub options: Vec<(String, Option<String>)>,
+    /// The script's own folder, in which headers in quotes are looked up first.
+    pub script_dir: std::path::PathBuf,
+    /// The cgroup of `--cgroup` or `--container`: tasks in it and below are traced.
+    pub cgroup: Option<CgroupFilter>,
+    /// Other scripts may use its maps at the same time, so no map can have two copies.
+    pub shares_maps: bool,
 }
 
 /// Mechanisms that rbt uses if the kernel supports them, unless `--no-feature` disables them.
@@ -192,7 +199,7 @@ impl Settings {
 
     /// Does `followed` refer to a process and its descendants?
     pub fn follows(&self) -> bool {
-        self.has_child || self.follow && self.pid.is_some()
+        self.invocation.has_child || self.follow && self.pid.is_some()
     }
 
     /// The only traced process; none if its descendants are traced as well.
@@ -231,24 +238,18 @@ impl Default for Settings {
             unstable_typeinfo: Unstable::Error,
             unstable_import_statement: Unstable::Error,
             pid: None,
-            has_child: false,
             follow: false,
             allow_unsafe: false,
             warning_level: 1,
-            counts_unread: false,
-            params: Vec::new(),
-            options: Vec::new(),
             include_dirs: Vec::new(),
             verbose: false,
             includes: Vec::new(),
-            script_dir: std::path::PathBuf::new(),
             debug_dirs: Vec::new(),
-            cgroup: None,
             mode: Mode::Trace,
-            shares_maps: false,
             probe_filter: None,
             no_features: Vec::new(),
             flags: Vec::new(),
+            invocation: Invocation::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One script after another through all that is tested, in a process that may die of it.
 
 use rbt::diag::Source;
-use rbt::settings::Settings;
+use rbt::settings::{Invocation, Settings};
 use rbt::syntax::ast::Script;
 use rbt::system::TargetInfo;
 use rbt::system::fake::Fake;
@@ -49,14 +49,14 @@ pub fn work(seed: u64, from: u64, count: u64) {
 
 fn one(text: &str, systems: [&dyn TargetInfo; 2], compiles: bool, mut stages: [bool; 3]) -> Result<[bool; 3], String> {
     stages[0] = fmt(text)?;
-    let settings = Settings {
-        allow_unsafe: true,
+    let invocation = Invocation {
         has_child: true,
         params: vec!["7".into(), "word".into()],
         // a script without options refuses all
         options: if text.contains("getopt(\"n\"") { vec![("n".into(), Some("5".into()))] } else { Vec::new() },
-        ..Settings::default()
+        ..Invocation::default()
     };
+    let settings = Settings { allow_unsafe: true, invocation, ..Settings::default() };
     for sys in systems {
         let checked = match frontend::check_text("t", text, sys, &settings) {
             Ok(checked) => checked,

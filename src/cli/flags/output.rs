@@ -21,7 +21,7 @@ pub(super) const BUDGETS: Group = Group {
                    not run or lost events leave an expectation undecided",
             hyphens: true,
             takes: Takes::Text("EXPRESSION", |d, text| {
-                d.run.settings.counts_unread = true;
+                d.run.settings.invocation.counts_unread = true;
                 d.run.expected.texts.push(text.into());
                 Ok(())
             }),
@@ -34,7 +34,7 @@ pub(super) const BUDGETS: Group = Group {
             help: "Read expectations from a file, one per line; # starts a comment (may be repeated)",
             hint: ValueHint::FilePath,
             takes: Takes::Path("FILE", |d, path| {
-                d.run.settings.counts_unread = true;
+                d.run.settings.invocation.counts_unread = true;
                 d.run.expected.files.push(path);
                 Ok(())
             }),

@@ -29,7 +29,7 @@ pub(super) const TRACE: Group = Group {
             hyphens: true,
             takes: Takes::Text("COMMAND", |d, text| {
                 values::check_words(text)?;
-                d.run.settings.has_child = true;
+                d.run.settings.invocation.has_child = true;
                 d.run.child = Some(text.into());
                 Ok(())
             }),

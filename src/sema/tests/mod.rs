@@ -10,7 +10,7 @@ use crate::builtins::{Accepts, Aggregate, Builtin, CallInfo, CallSite, Event, Ke
 use crate::diag::{Diagnostic, Diagnostics, Source};
 use crate::emit::{Builder, Operand};
 use crate::probes::{ArgRef, Attach, Context, ContextFeatures, ContextField, Env, FieldLocation, Info, ProbeKind, ProbeSite, ProgramType};
-use crate::settings::Settings;
+use crate::settings::{Invocation, Settings};
 use crate::syntax::ast::AttachPoint;
 use crate::system::fake::Fake;
 use crate::types::{Agg, Space, Type};
@@ -457,14 +457,14 @@ fn macros_stand_for_their_bodies() {
 
 #[test]
 fn parameters() {
-    let settings = Settings { params: vec!["12".into(), "abc".into()], ..Settings::default() };
+    let settings = with_params(vec!["12".into(), "abc".into()]);
     let (script, d) = run("begin { $a = $1; $b = $2; $c = str($1); $d = $#; $e = $3; $f = str($2 + 1); }", &settings).unwrap();
     let text = dump(&script);
     for n in ["$a = 12", "$b = \"abc\"", "str(\"12\")", "$d = 2", "$e = 0", "str(\"bc\")"] {
         assert!(text.contains(n), "{n}\n{text}");
     }
     assert_eq!(d.0.iter().map(|d| d.code).collect::<Vec<_>>(), ["missing-parameter"]);
-    let settings = Settings { params: vec!["sched".into()], ..Settings::default() };
+    let settings = with_params(vec!["sched".into()]);
     let (script, _) = run("tracepoint:$1:sched_switch { exit(); }", &settings).unwrap();
     assert_eq!(script.probes[0].sites[0].name, "tracepoint:sched:sched_switch");
 }
@@ -533,4 +533,8 @@ fn every_unroll_can_be_a_loop() {
     script.probes.iter_mut().for_each(|probe| super::hir::loops_for_unrolls(&mut probe.body));
     assert!(!script.unrolls(), "{}", dump(&script));
     assert_eq!(dump(&script).matches("for ").count(), 8, "{}", dump(&script));
+}
+
+fn with_params(params: Vec<String>) -> Settings {
+    Settings { invocation: Invocation { params, ..Invocation::default() }, ..Settings::default() }
 }
