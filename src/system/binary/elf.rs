@@ -11,6 +11,7 @@ use object::{Endianness, FileKind, Object};
 pub use crate::system::binary::file::{Segment, address, offset};
 pub(in crate::system) use crate::system::binary::file::{map, not_elf};
 pub use crate::system::binary::locate::resolve;
+use crate::system::machine::arch::{self, HERE};
 use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary::go};
 
 /// Opens and indexes an ELF file, 32 or 64 bits, of any byte order. Symbols are those of the file itself and, when it is
@@ -20,6 +21,10 @@ use crate::system::{Abi, Binary, Function, Missing, binary::debug_files, binary:
 /// Errors: unreadable, not ELF, or an ELF file whose tables contradict each other; never a panic.
 pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
     let data = map(path)?;
+    if let Some(foreign) = foreign(&data) {
+        let what = format!("{} is a program for {foreign}; this machine runs those for {}", path.display(), HERE.name);
+        return Err(Missing { what, help: Some("trace it on a machine that runs it".into()) });
+    }
     let index = match FileKind::parse(&*data) {
         Ok(FileKind::Elf64) => index::<FileHeader64<Endianness>>(path, &data, dirs),
         Ok(FileKind::Elf32) => index::<FileHeader32<Endianness>>(path, &data, dirs),
@@ -28,6 +33,18 @@ pub fn open(path: &Path, dirs: &[String]) -> Result<Binary, Missing> {
     index
         .map(|index| Binary { path: path.to_owned(), ..index })
         .map_err(|why| Missing { what: format!("{} is a damaged ELF file: {why}", path.display()), help: Some("install it again".into()) })
+}
+
+/// What an ELF file is for, if this machine cannot run it.
+fn foreign(data: &[u8]) -> Option<String> {
+    // EI_DATA and e_machine, which are where they are in every ELF file
+    let little = *data.get(5)? == elf::ELFDATA2LSB.0;
+    let machine: [u8; 2] = data.get(18..20)?.try_into().ok()?;
+    let machine = if little { u16::from_le_bytes(machine) } else { u16::from_be_bytes(machine) };
+    let runs = little && [HERE.elf, HERE.elf_of_32_bits].contains(&machine);
+    let order = if little { "" } else { ", big-endian" };
+    let name = || arch::name_of(machine).map_or_else(|| format!("a processor with the number {machine}"), str::to_owned);
+    (!runs && data.starts_with(&elf::ELFMAG)).then(|| name() + order)
 }
 
 /// A symbol not yet copied out of the file.
@@ -178,6 +195,25 @@ mod tests {
 
     fn opened(name: &str) -> Binary {
         open(&resolve(name, None).unwrap()[0], &[]).unwrap()
+    }
+
+    #[test]
+    fn programs_of_other_machines() {
+        let mut data = std::fs::read("/proc/self/exe").unwrap();
+        assert_eq!(foreign(&data), None);
+        assert_eq!(foreign(b"#!/bin/sh, which is no ELF file"), None);
+        assert_eq!(foreign(&data[..10]), None);
+        let other = arch::ALL.iter().find(|a| a.name != HERE.name).unwrap();
+        data[18..20].copy_from_slice(&other.elf.to_le_bytes());
+        assert_eq!(foreign(&data).as_deref(), Some(other.name));
+        data[18..20].copy_from_slice(&999u16.to_le_bytes());
+        assert_eq!(foreign(&data).as_deref(), Some("a processor with the number 999"));
+        (data[5], data[18], data[19]) = (2, 0, 22);
+        assert_eq!(foreign(&data).as_deref(), Some("s390x, big-endian"));
+        // 32-bit programs run here too
+        data[5] = 1;
+        data[18..20].copy_from_slice(&HERE.elf_of_32_bits.to_le_bytes());
+        assert_eq!(foreign(&data), None);
     }
 
     #[test]

@@ -215,18 +215,7 @@ fn btf<'d>(file: &ElfFile64<'d>) -> Option<&'d [u8]> {
 }
 
 fn machine(file: &ElfFile64<'_>) -> String {
-    use object::elf;
-    let machine = file.elf_header().e_machine(Endianness::Little);
-    if let Some(known) = arch::ALL.iter().find(|a| machine == elf::Machine(a.elf)) {
-        return known.name.into();
-    }
-    match machine {
-        elf::EM_RISCV => "riscv64".into(),
-        elf::EM_LOONGARCH => "loongarch64".into(),
-        elf::EM_S390 => "s390x".into(),
-        elf::EM_PPC64 => "ppc64le".into(),
-        _ => String::new(),
-    }
+    arch::name_of(file.elf_header().e_machine(Endianness::Little).0).unwrap_or_default().into()
 }
 
 fn build_id(file: &ElfFile64<'_>) -> String {

@@ -9,6 +9,8 @@ pub struct Arch {
     pub name: &'static str,
     /// `e_machine` of its ELF files.
     pub elf: u16,
+    /// The same of the 32-bit programs that it runs.
+    pub elf_of_32_bits: u16,
     /// Its folder below `arch/` in the kernel's sources.
     pub folder: &'static str,
     /// The macros that C compilers define for it: `NAME VALUE` lines.
@@ -50,6 +52,16 @@ pub struct Arch {
 
 /// Those that rbt knows.
 pub const ALL: &[&Arch] = &[&x86_64::ARCH, &aarch64::ARCH];
+
+/// Others by name: `e_machine` of include/uapi/linux/elf-em.h, and what uname(2) has.
+const OTHERS: &[(u16, &str)] =
+    &[(3, "i386"), (8, "mips"), (21, "ppc64le"), (22, "s390x"), (40, "arm"), (243, "riscv64"), (247, "bpf"), (258, "loongarch64")];
+
+/// The name of the processor that an ELF file is for, by its `e_machine`.
+pub fn name_of(elf: u16) -> Option<&'static str> {
+    let known = ALL.iter().find(|arch| arch.elf == elf).map(|arch| arch.name);
+    known.or_else(|| OTHERS.iter().find(|(number, _)| *number == elf).map(|(_, name)| *name))
+}
 
 /// The one that rbt runs on.
 #[cfg(target_arch = "x86_64")]
