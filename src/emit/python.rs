@@ -9,6 +9,10 @@
 //! a code object, the program sends its name, file and line table to user space ([`Code`]), so that these are known when the
 //! process has ended.
 //!
+//! The lowest bit of a frame's first word is set in the frame in which C code entered the interpreter's loop
+//! (`_PyEval_EvalFrameDefault`): the frames up to it, leaf first, belong to one native frame of that function. Before Python 3.11,
+//! each frame does.
+//!
 //! What a process says about itself may be wrong: each read is checked, each size is bounded, and each loop has a fixed number of
 //! turns. The functions here are global functions, which the verifier checks once. They work in an element of a map that belongs
 //! to the program's slot of scratch memory.
