@@ -156,6 +156,10 @@ impl BodyChecker<'_> {
         let lit = self.with_facts(row, given, span, f).map(|(lit, _)| lit);
         match lit {
             Some(Lit::Str(bytes)) if matches!(ty, Type::Record(_)) => fold::from_bytes(&bytes, &ty, span),
+            // an address of the kernel: a variable may hold it where it might not hold a literal as large
+            Some(Lit::Int(n)) if ty == Type::U64 && n < 0 => {
+                Expr { kind: ExprKind::Cast(Box::new(fold::typed(n, ty.clone(), span))), ty, span }
+            }
             Some(Lit::Int(n)) if ty.is_scalar() => fold::typed(n, ty, span),
             Some(Lit::Int(n)) => fold::signed(n, span),
             Some(Lit::Str(s)) => {
