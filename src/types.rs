@@ -87,9 +87,9 @@ pub struct Deferred {
     pub tag: String,
     /// Bytes of the undecoded form.
     pub size: u32,
-    /// What the row wants to remember per use: a stack's mode and limit, say.
+    /// Parameters of the row for each use, such as the mode and the limit of a stack.
     pub params: [u32; 2],
-    /// The same for text: a time's format, say, or a stack's mode and limit as they are written; else empty.
+    /// A parameter as text, such as the format of a time, or the mode and the limit of a stack as written; otherwise empty.
     #[serde(default)]
     pub text: String,
 }

@@ -7,7 +7,7 @@ use fnv::FnvHashMap;
 /// A text by number.
 pub type Sym = u32;
 
-/// All texts that tokens have.
+/// The texts of all tokens.
 #[derive(Default)]
 pub struct Names {
     texts: Vec<Rc<str>>,
@@ -39,7 +39,7 @@ impl Names {
     }
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
@@ -56,7 +56,7 @@ pub enum Kind {
     End,
 }
 
-/// Where a token is: byte `at` of file number `file`.
+/// The place of a token: byte `at` of file number `file`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LexPosition {
     /// Index into the list of files; 0 is the script.
@@ -68,17 +68,17 @@ pub struct LexPosition {
 /// A word, number, literal or operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The first of its line.
     pub first: bool,
-    /// Blanks stand before it.
+    /// It follows blanks.
     pub spaced: bool,
-    /// A macro's name that came out of that macro: never expanded again.
+    /// The name of a macro in the result of that macro, which is not expanded again.
     pub painted: bool,
     /// Its text.
     pub sym: Sym,
-    /// Where it was written; of what a macro gave, where the macro was used.
+    /// Its place in the text; for the result of a macro, the place where the macro was used.
     pub place: LexPosition,
 }
 
@@ -102,7 +102,7 @@ impl Lexer {
         Self { text, file, at: 0, first: true }
     }
 
-    /// Where the next token is sought.
+    /// The place after the last token.
     pub fn place(&self) -> LexPosition {
         LexPosition { file: self.file, at: self.at as u32 }
     }
@@ -149,7 +149,7 @@ impl Lexer {
         }
     }
 
-    /// What is left of the line, which is then done. Comments stay in it.
+    /// Takes the rest of the line, with its comments.
     pub fn rest_of_line(&mut self) -> String {
         let from = self.at;
         self.skip_line();
@@ -177,7 +177,7 @@ impl Lexer {
         self.first && self.byte(0) == b'#'
     }
 
-    /// The character that comes next, blanks left out.
+    /// The next character that is not blank.
     pub fn peek(&mut self) -> u8 {
         self.blanks(false);
         self.byte(0)
@@ -217,7 +217,7 @@ impl Lexer {
         Some(Token { kind, first, spaced, painted: false, sym, place })
     }
 
-    /// Goes on to the next directive, without looking at what is between. False at the end of the text.
+    /// Skips everything up to the next directive. False at the end of the text.
     pub fn skip_to_directive(&mut self) -> bool {
         loop {
             self.blanks(false);

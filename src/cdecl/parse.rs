@@ -11,32 +11,32 @@ use crate::system::kernel_types::c_int;
 use crate::system::{TargetInfo, TypeName};
 use crate::types::{Int, Type};
 
-/// Brackets, structs and operators within one another.
+/// Maximum depth of nested brackets, structs and operators.
 const DEPTH: u32 = 60;
-/// Declared things that are not understood: more are not noted.
+/// Maximum number of reported declarations that the parser does not understand.
 const FAULTS: usize = 200;
 
-/// What is being read.
+/// The parser's state.
 pub struct Parser<'a> {
     pub(super) tokens: &'a [Token],
     /// The next token.
     pub at: usize,
     pub(super) names: &'a Names,
-    /// What was declared so far.
+    /// The declarations so far.
     pub types: &'a mut Types,
-    /// Where types are sought that were not declared.
+    /// The source of undeclared types.
     pub sys: Option<&'a dyn TargetInfo>,
     /// This is an `#if`: names are zero, and there are no types.
     pub preprocessing: bool,
-    /// What was not understood.
+    /// Declarations that the parser did not understand.
     pub faults: Vec<Fault>,
-    /// The token that is at fault, where it is not the next one.
+    /// The token at fault, unless it is the next one.
     blamed: Option<usize>,
     depth: u32,
     pub(super) pack: Vec<Option<u32>>,
 }
 
-/// What stands before a declarator.
+/// The specifiers before a declarator.
 pub struct Specifiers {
     /// The type.
     pub ty: Ty,
@@ -47,7 +47,7 @@ pub struct Specifiers {
     pub tag: Option<usize>,
 }
 
-/// Words that say nothing about a type's shape.
+/// Words that do not affect the layout of a type.
 const SILENT: &[&str] = &[
     "const",
     "volatile",
@@ -101,7 +101,7 @@ const BASIC: &[&str] = &[
     "__builtin_va_list",
     "bool",
 ];
-const DECODERS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", TagKind::Union), ("enum", TagKind::Enum)];
+const TAG_WORDS: &[(&str, TagKind)] = &[("struct", TagKind::Struct), ("union", TagKind::Union), ("enum", TagKind::Enum)];
 
 impl<'a> Parser<'a> {
     /// At the first token.
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         Err(message)
     }
 
-    /// Goes one deeper.
+    /// Enters one more level of nesting.
     pub fn deeper<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         if self.depth >= DEPTH {
             return Err(format!("it is nested more than {DEPTH} deep"));
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// From an opening bracket to behind the one that closes it.
+    /// Skips from an opening bracket past its closing bracket.
     pub(super) fn skip_brackets(&mut self) {
         let mut open = 0usize;
         while let Some(token) = self.peek() {
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// To behind the `;` or the block that ends a declaration.
+    /// Skips past the `;` or the block that ends a declaration.
     fn recover(&mut self) {
         while !self.ended() {
             match self.text() {
@@ -290,7 +290,7 @@ impl<'a> Parser<'a> {
 
     fn begins_item(&self) -> bool {
         let text = self.text();
-        text == "typedef" || text == "#pragma" || DECODERS.iter().any(|(w, _)| *w == text)
+        text == "typedef" || text == "#pragma" || TAG_WORDS.iter().any(|(w, _)| *w == text)
     }
 
     /// Functions and variables.
@@ -345,7 +345,7 @@ impl<'a> Parser<'a> {
     pub fn starts_type(&self) -> bool {
         let Some(token) = self.peek().filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.text();
-        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || DECODERS.iter().any(|(w, _)| *w == text);
+        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || TAG_WORDS.iter().any(|(w, _)| *w == text);
         keyword
             || matches!(text, "typeof" | "__typeof__" | "__typeof" | "__attribute__")
             || self.types.typedefs.contains_key(&token.sym)
@@ -408,7 +408,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
             } else if !words.is_empty() {
                 break;
-            } else if let Some((_, kind)) = DECODERS.iter().find(|(w, _)| *w == text) {
+            } else if let Some((_, kind)) = TAG_WORDS.iter().find(|(w, _)| *w == text) {
                 self.at += 1;
                 let tag = self.deeper(|p| p.tag(*kind))?;
                 spec.tag = Some(tag);
@@ -468,7 +468,7 @@ impl<'a> Parser<'a> {
 
     // ── declarators
 
-    /// A type without a name: of a cast, of `sizeof`.
+    /// A type without a name, as in a cast or `sizeof`.
     pub fn type_name(&mut self) -> Result<Ty, String> {
         self.deeper(|p| {
             let spec = p.specifiers()?;
@@ -517,7 +517,7 @@ impl<'a> Parser<'a> {
     fn names_something(&self, ahead: usize) -> bool {
         let Some(token) = self.tokens.get(self.at + ahead).filter(|t| t.kind == Kind::Word) else { return false };
         let text = self.names.text(token.sym);
-        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || DECODERS.iter().any(|(w, _)| *w == text);
+        let keyword = BASIC.contains(&text) || SILENT.contains(&text) || TAG_WORDS.iter().any(|(w, _)| *w == text);
         !keyword && !self.types.typedefs.contains_key(&token.sym) && self.text_at(ahead + 1) == ")" && c_int(text).is_none()
     }
 

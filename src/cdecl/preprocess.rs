@@ -11,17 +11,17 @@ use super::Fault;
 use super::lex::{Kind, LexPosition, Lexer, Names, Sym, Token};
 use super::search::{Found, Search};
 
-/// Files within one another.
+/// Maximum depth of nested files.
 const DEPTH: usize = 100;
-/// Files that one script may take in, each as often as it is included.
+/// Maximum number of included files, each counted as often as it is included.
 const FILES: usize = 10_000;
-/// Bytes that these may have together.
+/// Maximum total size of these files in bytes.
 const BYTES: usize = 64 << 20;
-/// Faults that are kept.
+/// Maximum number of reported faults.
 const FAULTS: usize = 200;
-/// Tokens that all of them may give.
+/// Maximum number of tokens.
 pub const TOKENS: usize = 3_000_000;
-/// Arguments of macros within arguments.
+/// Maximum depth of nested macro arguments.
 pub const NESTED: usize = 60;
 
 /// A macro.
@@ -29,23 +29,23 @@ pub const NESTED: usize = 60;
 pub struct Define {
     /// None: object-like.
     pub params: Option<Vec<Sym>>,
-    /// The last parameter takes all that is left.
+    /// The last parameter takes all remaining arguments.
     pub variadic: bool,
-    /// What it stands for.
+    /// Its replacement.
     pub body: Vec<Token>,
     /// Its name's place; none for one that is built in.
     pub place: Option<LexPosition>,
 }
 
-/// A file that was read.
+/// A file that has been read.
 pub struct File {
-    /// Where it is; the script has none.
+    /// Its path; none for the script.
     pub path: PathBuf,
     /// Its text.
     pub text: Rc<str>,
     /// The `#include` that read it first.
     pub from: Option<LexPosition>,
-    /// Which of the folders to search it came from, for `#include_next`.
+    /// The number of the directory in which it was found, for `#include_next`.
     folder: usize,
 }
 
@@ -76,7 +76,7 @@ pub enum Guard {
     No,
 }
 
-/// A header that was asked for and is not there.
+/// An included header that does not exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Absent {
     /// As written.
@@ -93,11 +93,11 @@ pub struct Preprocessor<'a> {
     pub names: Names,
     /// All files, the script first.
     pub files: Vec<File>,
-    /// What could not be done.
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// Headers that are not there.
+    /// Headers that do not exist.
     pub absent: Vec<Absent>,
-    /// Kernel headers that were passed over.
+    /// Kernel headers that were skipped.
     pub deferred: Vec<(String, LexPosition)>,
     pub(super) search: Search<'a>,
     macros: Vec<Option<Rc<Define>>>,
@@ -109,11 +109,11 @@ pub struct Preprocessor<'a> {
     opened: usize,
     /// What they have.
     bytes: usize,
-    /// Names that a `#if` of the script asked for in vain.
+    /// Undefined names in `#if`s of the script.
     pub unknown: bool,
 }
 
-/// Where tokens come from: what macros gave, then the open file.
+/// The source of tokens: the results of macros, then the open file.
 pub struct Flow {
     /// Backwards.
     pub pending: Vec<Token>,
@@ -122,7 +122,7 @@ pub struct Flow {
 }
 
 impl<'a> Preprocessor<'a> {
-    /// With nothing read and the built-in macros.
+    /// A preprocessor with the built-in macros, before it reads anything.
     pub fn new(search: Search<'a>, built_in: &str) -> Self {
         let mut new = Self {
             names: Names::default(),
@@ -182,7 +182,7 @@ impl<'a> Preprocessor<'a> {
         self.files.get(place.file as usize).is_some_and(|f| f.folder > 0 && self.search.is_kernels(&f.path, f.folder - 1))
     }
 
-    /// What a macro's name becomes, wholly expanded.
+    /// The full expansion of a macro's name.
     pub fn expand_name(&mut self, name: &str) -> Option<Vec<Token>> {
         let sym = self.names.known(name)?;
         let define = self.macro_of(sym).filter(|d| d.params.is_none())?.clone();
@@ -273,7 +273,7 @@ impl<'a> Preprocessor<'a> {
         }
     }
 
-    /// The open file is done.
+    /// Ends the open file.
     fn leave(&mut self) -> bool {
         let Some(open) = self.open.pop() else { return false };
         if let Some(last) = open.ifs.last() {
@@ -289,7 +289,7 @@ impl<'a> Preprocessor<'a> {
 
     // ── tokens
 
-    /// The next token of the flow, directives done and macros not expanded.
+    /// The next token after directives, without macro expansion.
     pub(super) fn raw(&mut self, flow: &mut Flow) -> Option<Token> {
         loop {
             if let Some(token) = flow.pending.pop() {

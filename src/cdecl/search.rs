@@ -10,7 +10,7 @@ use crate::system::TargetInfo;
 /// The largest header that is read, in bytes.
 const LARGEST: usize = 8 << 20;
 
-/// Whose headers a folder holds.
+/// The owner of the headers in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The user's (`-I`, `CPATH`) and the platform's: what they declare counts before what the kernel's BTF says.
@@ -22,34 +22,34 @@ pub enum Owner {
 /// A folder to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
 }
 
-/// The folders, and what was found in them.
+/// The directories, and the headers found in them.
 pub struct Search<'a> {
     sys: &'a dyn TargetInfo,
     folders: Vec<Folder>,
-    /// Kernel headers are passed over.
+    /// Kernel headers are skipped.
     defer: bool,
     texts: BTreeMap<PathBuf, Option<Rc<str>>>,
 }
 
-/// What became of a search.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Here; the number counts folders from 1.
+    /// The file; the number of its directory counts from 1.
     File {
         /// Its path.
         path: PathBuf,
-        /// Where `#include_next` goes on after.
+        /// The number of the directory, after which `#include_next` continues.
         folder: usize,
     },
-    /// A kernel header, and those wait.
+    /// A kernel header, which is not read yet.
     Deferred,
-    /// Nowhere.
+    /// The header does not exist.
     Nothing,
 }
 

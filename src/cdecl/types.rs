@@ -23,7 +23,7 @@ pub enum Ty {
     Void,
     /// `_Bool`
     Bool,
-    /// `char`, which is signed; several are text.
+    /// `char`, which is signed; an array of it is text.
     Char,
     /// `signed char` … `unsigned long long`.
     Int(Int),
@@ -160,7 +160,7 @@ impl Types {
     }
 }
 
-/// Declarations with the system behind them: what turns them into the program's own types.
+/// Declarations together with the system, which converts them to types of the program.
 pub struct View<'a> {
     /// What was declared.
     pub types: &'a Types,

@@ -21,10 +21,10 @@ use crate::types::Space;
 pub struct Builder<'a, 'c> {
     pub(super) cx: &'a CodegenCx<'c>,
     pub(super) b: LlvmBuilder<'c>,
-    /// The program that the function is, or is part of.
+    /// The program to which the function belongs.
     pub program: ProgramCx,
     pub(super) fun: FunctionCx<'c>,
-    /// What holds here.
+    /// The properties of the part under construction.
     pub scope: Scope,
 }
 
@@ -36,50 +36,50 @@ impl<'c> Deref for Builder<'_, 'c> {
     }
 }
 
-/// What is fixed for a program, and for all functions that are made for it.
+/// The properties of a program, which hold for all of its functions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramCx {
-    /// Number of the probe: for what is counted of each.
+    /// The number of the probe, for its counters.
     pub probe: u32,
-    /// What pointers from this probe lead into when nothing else says.
+    /// The address space of this probe's pointers, unless their types tell it.
     pub space: Space,
-    /// All its sites are at functions' first instructions, where the stack pointer leads to the return address.
+    /// All of its sites are at the first instructions of functions, where the stack pointer points to the return address.
     pub at_entry: bool,
-    /// It is run by hand, at the begin or the end: it sends nothing once a program has asked for the end of the run.
+    /// rbt itself runs it, at the start or the end. It sends nothing after a program has ended the run.
     pub test_run: bool,
-    /// It is long: what stands in many places becomes a function.
+    /// It is long, so code that occurs in many places becomes a function.
     pub long: bool,
-    /// Nobody reads what it reports.
+    /// Its reports have no reader.
     pub quiet: bool,
-    /// Its type, which the builder fills in; none for a part of a program.
+    /// Its type, which the builder sets; none for a part of a program.
     pub ty: Option<ProgramType>,
 }
 
-/// What holds for what is built now, and not for what comes after: see [`Builder::scoped`].
+/// The properties of the part under construction, which later parts do not share: see [`Builder::scoped`].
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// Where the code comes from: byte offsets in the script.
+    /// The source of the code, as byte offsets in the script.
     pub span: Span,
-    /// Strings that are read are zero behind their NUL (for keys and comparisons): off where only their bytes travel.
+    /// Strings are padded with zeros after their NUL, as keys and comparisons require. Records contain only the bytes.
     pub pad: bool,
-    /// Pointers are wanted as the verifier knows them, not as numbers to calculate with.
+    /// Pointers keep the type that the verifier knows, instead of becoming numbers for arithmetic.
     pub trusts: bool,
-    /// So deep in functions that one more calls no other: the kernel calls eight at most.
+    /// Calls are nested so deeply that one more function must not call another: the kernel allows eight.
     pub deep: bool,
-    /// Helpers' calls are not to be merged with equal ones.
+    /// LLVM must not merge equal calls of helpers.
     pub(super) apart: bool,
     /// Within [`Builder::outlined`].
     pub(super) outlining: bool,
 }
 
 impl Scope {
-    /// What holds where a function begins.
+    /// The properties at the start of a function.
     pub fn starting_at(span: Span) -> Self {
         Self { span, pad: true, trusts: false, deep: false, apart: false, outlining: false }
     }
 }
 
-/// The function's own state.
+/// The state of the function.
 pub(super) struct FunctionCx<'c> {
     pub function: FunctionValue<'c>,
     pub scope: DISubprogram<'c>,
@@ -89,7 +89,7 @@ pub(super) struct FunctionCx<'c> {
     pub entry: BasicBlock<'c>,
     pub exit: BasicBlock<'c>,
     pub result: PointerValue<'c>,
-    /// Where the scratch slot is taken, when one is needed: an empty block and the block after it.
+    /// The place where the function claims its scratch slot if it needs one: an empty block, and the block after it.
     pub acquire: (BasicBlock<'c>, BasicBlock<'c>),
     /// The slot's address, or null.
     pub slot: PointerValue<'c>,
@@ -97,16 +97,16 @@ pub(super) struct FunctionCx<'c> {
     /// Values already computed, by scope.
     pub once: Vec<HashMap<String, BasicValueEnum<'c>>>,
     pub loops: Vec<flow::Loop<'c>>,
-    /// The names of the program's sites, and the register that says which one fired.
+    /// The names of the program's sites, and the register with the index of the one that fired.
     pub sites: Rc<[String]>,
     pub site: Option<IntValue<'c>>,
-    /// The program's context, where it is not the function's own parameter.
+    /// The program's context, unless it is a parameter of the function.
     pub context: Option<PointerValue<'c>>,
-    /// Something asked for the context.
+    /// The function uses the context.
     pub used_context: Cell<bool>,
     /// See [`Builder::own_frames`].
     pub own_frames: u64,
-    /// The program that it is, or is of; none for functions that several programs call.
+    /// The program to which it belongs; none for functions that several programs call.
     pub section: Option<Section>,
     /// The program may sleep, so that what it reads may have to be brought into memory first; and whether it does.
     pub can_sleep: bool,
@@ -141,7 +141,7 @@ impl<'c> FunctionCx<'c> {
     }
 }
 
-/// What every function starts with.
+/// The start of every function.
 pub(super) struct Blocks<'c> {
     pub entry: BasicBlock<'c>,
     pub exit: BasicBlock<'c>,
@@ -215,7 +215,7 @@ impl ProgramCx {
 }
 
 impl<'c> Builder<'_, 'c> {
-    /// Has `body` build code of which something else holds than of what is around it.
+    /// Builds the code of `body` with properties that differ from those of the surrounding code.
     pub fn scoped<T>(&mut self, change: impl FnOnce(&mut Scope), body: impl FnOnce(&mut Self) -> T) -> T {
         let around = self.scope;
         change(&mut self.scope);
@@ -224,7 +224,7 @@ impl<'c> Builder<'_, 'c> {
         made
     }
 
-    /// What is built from here on comes from this line and column, from 1, of the source of this index.
+    /// Sets the source position of the following code: line and column, from 1, in the source with this index.
     pub fn at(&mut self, source: u16, line: u32, column: u32) {
         let here = self.cx.debug.location(&mut self.fun, source, line, column);
         self.b.set_current_debug_location(here);
@@ -246,7 +246,7 @@ impl<'c> Builder<'_, 'c> {
         });
     }
 
-    /// From here on scratch memory may be needed: a run that has returned before pays nothing for it.
+    /// Claims scratch memory here if it is needed at all, so that a run that returns earlier does not pay for it.
     pub fn allow_scratch_here(&mut self) {
         if self.fun.temporaries.scratch_used {
             return;
@@ -264,7 +264,7 @@ impl<'c> Builder<'_, 'c> {
         self.b.position_at_end(next);
     }
 
-    /// Ends the program; `default` is what it returns when the script does not say.
+    /// Ends the program; `default` is its return value if the script does not set one.
     pub fn end_program(mut self, default: u64) {
         let exit = self.fun.exit;
         ok(self.b.build_unconditional_branch(exit));
@@ -335,12 +335,12 @@ impl<'c> Builder<'_, 'c> {
         self.row().is_some_and(|row| row.by_trampoline)
     }
 
-    /// Does `bpf_get_func_ip` tell it the traced function, of a trampoline?
+    /// Does a trampoline call it, and does `bpf_get_func_ip` return the traced function?
     pub fn knows_function(&self) -> bool {
         self.row().is_some_and(|row| row.knows_function)
     }
 
-    /// What is known of the type of the program under construction.
+    /// The properties of the type of the program under construction.
     pub(super) fn row(&self) -> Option<&'static ProgramRow> {
         self.fun.section.as_ref().map(|s| s.ty.row())
     }
@@ -355,7 +355,7 @@ impl<'c> Builder<'_, 'c> {
         self.row().is_some_and(|row| row.in_user_space)
     }
 
-    /// With so many frames of its own does a kernel stack start that is taken here.
+    /// The number of BPF's own frames at the start of a kernel stack that this program records.
     pub fn own_frames(&self) -> u64 {
         self.fun.own_frames
     }
@@ -365,12 +365,12 @@ impl<'c> Builder<'_, 'c> {
         &self.fun.sites
     }
 
-    /// Says which site fired, where the program found out by itself.
+    /// Sets the site that fired, if the program itself determines it.
     pub fn set_site(&mut self, index: IntValue<'c>) {
         self.fun.site = Some(index);
     }
 
-    /// Index of the site that fired: 0 where there is one only; the link's cookie where the program has not said.
+    /// Index of the site that fired: 0 if there is only one; the cookie of the link if the program has not set it.
     pub fn site(&mut self) -> IntValue<'c> {
         if self.fun.sites.len() < 2 {
             return self.int(0);

@@ -16,23 +16,23 @@ pub const MOST_WALKED_ITERATIONS: u64 = 512;
 /// Bytes of the arguments that [`Builder::lend`] writes for a callback.
 pub const CALLBACK_ARGUMENTS: u32 = 24;
 
-/// How the verifier looks at a function.
+/// How the verifier checks a function.
 #[derive(Clone, Copy)]
 pub(super) enum Seen<'c> {
-    /// At each call anew, with what it knows there ("static").
+    /// At each call, with the state at that call ("static").
     WithCaller,
-    /// Once, knowing of its parameters only that they are numbers ("global").
+    /// Once, with no knowledge of its parameters except that they are numbers ("global").
     ByItself,
-    /// The same; of the first parameter this says what it is.
+    /// The same, with a type for the first parameter.
     WithContext(DIType<'c>),
-    /// Once, knowing what the two parameters are pointers to.
+    /// Once, with the pointer types of its two parameters.
     OfMemory([DIType<'c>; 2]),
 }
 
-/// A function that is done.
+/// A finished function.
 pub(super) struct Finished<'c> {
     pub function: FunctionValue<'c>,
-    /// How far it uses scratch memory, if it does.
+    /// The amount of scratch memory that it uses, if any.
     pub scratch: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.end_callback(inner, value)
     }
 
-    /// Starts a function for a helper to call; gives it with its parameters.
+    /// Starts a function that a helper calls. The result is the function with its parameters.
     pub fn begin_callback(&self, name: &str, numbers: &[bool]) -> (Self, Vec<BasicValueEnum<'c>>) {
         let inner = self.begin_inner(name, numbers, Seen::WithCaller);
         let params = inner.fun.function.get_params();
@@ -103,7 +103,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         };
         let function = self.module.add_function(name, self.i64t().fn_type(&types, false), Some(linkage));
         let scope = match seen {
-            // without its parameters: the kernel would want names for them
+            // without parameters, because the kernel would require names for them
             Seen::WithCaller => self.describe_function(function, name, true, &[]),
             Seen::ByItself => {
                 self.never_inline(function);
@@ -198,7 +198,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.alloc_known("handed", 24)
     }
 
-    /// How many elements a map holds now.
+    /// The current number of elements of a map.
     pub(super) fn count_elements(&mut self, map: PointerValue<'c>) -> IntValue<'c> {
         // counted in scratch memory: of a number on the stack the verifier would follow each value it may come to
         let each = self.callback("count_element", &[false, false, false, false], |e, params| {

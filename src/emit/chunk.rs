@@ -16,9 +16,9 @@ use crate::bug;
 
 /// A piece under construction.
 pub struct Chunk<'a, 'c> {
-    /// Builds its body, which finds all that lies in scratch memory where it was.
+    /// Builds the body. The offsets of values in scratch memory stay the same.
     pub builder: Builder<'a, 'c>,
-    /// What it gets first: the context, if it turns out to need that.
+    /// The first parameter: the context, if the chunk needs it.
     first: DIType<'c>,
 }
 
@@ -39,7 +39,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         inner.opaque(*site);
         let (of, f) = (&self.fun, &mut inner.fun);
         (f.sites, f.section) = (of.sites.clone(), of.section.clone());
-        // it is a frame itself
+        // the chunk is a frame itself
         f.own_frames = if of.own_frames > 0 { of.own_frames + 1 } else { 0 };
         (f.context, f.site) = (Some(*ctx), Some(*site));
         f.temporaries.start_above(of.temporaries.scratch_top());
@@ -47,7 +47,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         Chunk { builder: inner, first }
     }
 
-    /// Ends it, and calls it; gives the number that it returns.
+    /// Ends the chunk and calls it. The result is its return value.
     pub fn end_chunk(&mut self, chunk: Chunk<'a, 'c>, value: u64) -> IntValue<'c> {
         let Chunk { builder: mut inner, first } = chunk;
         let context = inner.fun.used_context.get().then(|| inner.row().and_then(|row| row.context));
@@ -71,7 +71,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.call_function(function, &[ctx.into(), slot.into(), site.into()])
     }
 
-    /// The number of the slot that the program has taken.
+    /// The number of the slot that the program has claimed.
     pub(super) fn slot_number(&mut self) -> IntValue<'c> {
         let slot = self.scratch_at(0);
         let taken = self.load(slot, 0, U64);

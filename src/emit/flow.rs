@@ -8,26 +8,26 @@ use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 use super::{Builder, Cmp, ok};
 use crate::bug;
 
-/// Where `break` and `continue` lead.
+/// The targets of `break` and `continue`.
 #[derive(Clone, Copy)]
 pub(super) struct Loop<'c> {
     next: BasicBlock<'c>,
     done: BasicBlock<'c>,
 }
 
-/// A loop that is written out.
+/// An unrolled loop.
 pub struct Copies<'c> {
     done: BasicBlock<'c>,
 }
 
-/// A branch whose sides are emitted one after the other.
+/// A branch under construction.
 pub struct Branch<'c> {
     no: BasicBlock<'c>,
     end: BasicBlock<'c>,
     yes_value: std::cell::Cell<Option<(IntValue<'c>, BasicBlock<'c>)>>,
 }
 
-/// A loop whose parts are emitted one after the other.
+/// A loop under construction.
 pub struct Turn<'c> {
     head: BasicBlock<'c>,
     work: BasicBlock<'c>,
@@ -57,7 +57,7 @@ impl<'c> Builder<'_, 'c> {
         ok(self.b.build_conditional_branch(bit, then, otherwise));
     }
 
-    /// Starts `if (cond)`: what follows is the first side.
+    /// Starts `if (cond)`; the first branch follows.
     pub fn begin_if(&mut self, cond: IntValue<'c>) -> Branch<'c> {
         let (yes, no, end) = (self.new_block("then"), self.new_block("else"), self.new_block("end"));
         self.branch(cond, yes, no);
@@ -66,7 +66,7 @@ impl<'c> Builder<'_, 'c> {
         Branch { no, end, yes_value: std::cell::Cell::new(None) }
     }
 
-    /// What follows is the other side.
+    /// Starts the other branch.
     pub fn else_(&mut self, branch: &Branch<'c>) {
         self.fun.once.pop();
         self.go(branch.end);
@@ -74,25 +74,25 @@ impl<'c> Builder<'_, 'c> {
         self.fun.once.push(HashMap::new());
     }
 
-    /// Both sides are done.
+    /// Ends both branches.
     pub fn end_if(&mut self, branch: Branch<'c>) {
         self.fun.once.pop();
         self.go(branch.end);
         self.b.position_at_end(branch.end);
     }
 
-    /// Starts `cond ? a : b`: what follows computes `a`.
+    /// Starts `cond ? a : b`; the code of `a` follows.
     pub fn begin_choose(&mut self, cond: IntValue<'c>) -> Branch<'c> {
         self.begin_if(cond)
     }
 
-    /// `a` is computed; what follows computes `b`.
+    /// Ends the code of `a`; that of `b` follows.
     pub fn choose_else(&mut self, branch: &Branch<'c>, value: IntValue<'c>) {
         branch.yes_value.set(Some((value, self.here())));
         self.else_(branch);
     }
 
-    /// `b` is computed.
+    /// Ends the code of `b`.
     pub fn end_choose(&mut self, branch: Branch<'c>, value: IntValue<'c>) -> IntValue<'c> {
         let from = self.here();
         let yes = branch.yes_value.get();
@@ -119,7 +119,7 @@ impl<'c> Builder<'_, 'c> {
         self.if_else(cond, then, |_| ());
     }
 
-    /// `cond ? then : otherwise`, of which one is computed.
+    /// `cond ? then : otherwise`, of which only one is computed.
     pub fn choose(
         &mut self,
         cond: IntValue<'c>,
@@ -161,13 +161,13 @@ impl<'c> Builder<'_, 'c> {
         self.dead_end();
     }
 
-    /// What follows a jump is never reached; it still needs a block to stand in.
+    /// The code after a jump is unreachable, but needs a block.
     fn dead_end(&mut self) {
         let dead = self.new_block("dead");
         self.b.position_at_end(dead);
     }
 
-    /// Starts a loop: what follows computes its condition. The verifier must be able to see the end of it.
+    /// Starts a loop; the code of its condition follows. The verifier must be able to prove that the loop ends.
     pub fn begin_loop(&mut self) -> Turn<'c> {
         let turn =
             Turn { head: self.new_block("head"), work: self.new_block("loop"), next: self.new_block("next"), done: self.new_block("done") };
@@ -177,7 +177,7 @@ impl<'c> Builder<'_, 'c> {
         turn
     }
 
-    /// The condition (0 or not) is computed; what follows is the body.
+    /// Ends the code of the condition (0 or not); the body follows.
     pub fn loop_body(&mut self, turn: &Turn<'c>, cond: IntValue<'c>) {
         self.branch(cond, turn.work, turn.done);
         self.b.position_at_end(turn.work);
@@ -186,7 +186,7 @@ impl<'c> Builder<'_, 'c> {
         f.once.push(HashMap::new());
     }
 
-    /// The body is done; what follows is the step to the next turn.
+    /// Ends the body; the step to the next iteration follows.
     pub fn loop_step(&mut self, turn: &Turn<'c>) {
         let f = &mut self.fun;
         f.once.pop();
@@ -195,19 +195,19 @@ impl<'c> Builder<'_, 'c> {
         self.b.position_at_end(turn.next);
     }
 
-    /// The loop is done.
+    /// Ends the loop.
     pub fn end_loop(&mut self, turn: Turn<'c>) {
         self.go(turn.head);
         self.fun.once.pop();
         self.b.position_at_end(turn.done);
     }
 
-    /// Starts a loop that is written out: copies of its body follow.
+    /// Starts an unrolled loop; the copies of its body follow.
     pub fn begin_copies(&mut self) -> Copies<'c> {
         Copies { done: self.new_block("done") }
     }
 
-    /// What follows is one copy of the body.
+    /// Starts a copy of the body.
     pub fn begin_copy(&mut self, copies: &Copies<'c>) {
         let next = self.new_block("next");
         let f = &mut self.fun;
@@ -215,7 +215,7 @@ impl<'c> Builder<'_, 'c> {
         f.once.push(HashMap::new());
     }
 
-    /// The copy is done.
+    /// Ends the copy.
     pub fn end_copy(&mut self) {
         let f = &mut self.fun;
         f.once.pop();
@@ -225,13 +225,13 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// The last copy is done.
+    /// Ends the unrolled loop.
     pub fn end_copies(&mut self, copies: Copies<'c>) {
         self.go(copies.done);
         self.b.position_at_end(copies.done);
     }
 
-    /// `while (cond) body`, with a step between turns.
+    /// `while (cond) body`, with a step between iterations.
     pub fn while_(&mut self, cond: impl FnOnce(&mut Self) -> IntValue<'c>, body: impl FnOnce(&mut Self), step: impl FnOnce(&mut Self)) {
         let turn = self.begin_loop();
         let c = cond(self);
@@ -242,13 +242,13 @@ impl<'c> Builder<'_, 'c> {
         self.end_loop(turn);
     }
 
-    /// `body` for each of 0 .. `times`, as a loop the verifier walks; `body` gets the index.
+    /// Runs `body` with each index in 0 .. `times`, as a loop that the verifier follows.
     pub fn count(&mut self, times: u64, body: impl FnOnce(&mut Self, IntValue<'c>)) {
         let times = self.int(times);
         self.count_to(times, body);
     }
 
-    /// The same up to a value that is known to be bounded.
+    /// The same, up to a value with a known bound.
     pub fn count_to(&mut self, times: IntValue<'c>, body: impl FnOnce(&mut Self, IntValue<'c>)) {
         let i = self.entry_alloca();
         ok(self.b.build_store(i, self.int(0)));
@@ -270,7 +270,7 @@ impl<'c> Builder<'_, 'c> {
         );
     }
 
-    /// Is there a loop to leave within this function?
+    /// Is this within a loop of this function?
     pub fn in_loop(&self) -> bool {
         !self.fun.loops.is_empty()
     }
@@ -283,7 +283,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// Goes on with the innermost loop's next turn.
+    /// Continues with the next iteration of the innermost loop.
     pub fn continue_(&mut self) {
         if let Some(l) = self.fun.loops.last().copied() {
             self.go(l.next);

@@ -25,7 +25,7 @@ pub enum MapKind {
 }
 
 impl MapKind {
-    /// Each with the constant of the enum, and whether every processor has values of its own.
+    /// The kinds with their constants in the enum, and whether each CPU has its own values.
     const ROWS: &[(Self, &'static str, bool)] = &[
         (Self::Hash, "BPF_MAP_TYPE_HASH", false),
         (Self::Array, "BPF_MAP_TYPE_ARRAY", false),
@@ -77,11 +77,11 @@ pub struct Slots {
 /// always exist.
 pub const IS_SET: u32 = 8;
 
-/// Elements are allocated as they come: `BPF_F_NO_PREALLOC`.
+/// The kernel allocates elements when they are added: `BPF_F_NO_PREALLOC`.
 pub const NO_PREALLOC: u32 = 1;
 
 impl<'c> CodegenCx<'c> {
-    /// Declares a map; its name is what the loader finds it by.
+    /// Declares a map. The loader finds it by its name.
     pub fn declare_map(&self, name: &str, def: MapDef) -> PointerValue<'c> {
         if let Some((g, _)) = self.maps.borrow().get(name) {
             return g.as_pointer_value();
@@ -97,13 +97,13 @@ impl<'c> CodegenCx<'c> {
         g.as_pointer_value()
     }
 
-    /// Declares the map that keeps stacks of so many frames.
+    /// Declares the map of stacks with this number of frames.
     pub fn declare_stacks(&self, limit: u32, def: MapDef) -> PointerValue<'c> {
         self.stacks.borrow_mut().insert(limit);
         self.declare_map(&stacks_name(limit), def)
     }
 
-    /// How many frames the stacks have that are kept: a map for each.
+    /// The numbers of frames for which there are maps of stacks.
     pub fn stack_limits(&self) -> Vec<u32> {
         self.stacks.borrow().iter().copied().collect()
     }
@@ -119,7 +119,7 @@ impl<'c> CodegenCx<'c> {
         self.slots.borrow().get(&id).copied()
     }
 
-    /// A map declared before.
+    /// A declared map.
     pub fn map(&self, name: &str) -> PointerValue<'c> {
         match self.maps.borrow().get(name) {
             Some((g, _)) => g.as_pointer_value(),
@@ -127,7 +127,7 @@ impl<'c> CodegenCx<'c> {
         }
     }
 
-    /// How the script's map of this number is defined.
+    /// The definition of the script's map with this number.
     pub fn script_map_def(&self, id: usize) -> MapDef {
         match self.maps.borrow().get(&format!("map_{id}")) {
             Some((_, def)) => *def,
@@ -154,7 +154,7 @@ impl<'c> Builder<'_, 'c> {
         self.offset(at, slots.first)
     }
 
-    /// Notes of the element of the script's map of this number, which is there, that it has a value now.
+    /// Marks an existing element of the script's map with this number as set.
     pub fn mark_set(&mut self, id: usize, element: PointerValue<'c>) {
         let def = self.script_map_def(id);
         if let MapKind::Array | MapKind::PercpuArray = def.kind {
@@ -165,7 +165,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The address of an element, or null.
     pub fn lookup(&mut self, map: PointerValue<'c>, key: PointerValue<'c>) -> PointerValue<'c> {
-        // which of two maps it is, only the place of the call knows
+        // only the place of the call determines which of the two maps it is
         if !self.program.long || !map.is_const() {
             return self.call_ptr(Helper::MapLookupElem, &[map.into(), key.into()]);
         }

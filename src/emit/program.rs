@@ -30,7 +30,7 @@ pub enum ProgramType {
     Lsm,
 }
 
-/// What is known of a type.
+/// The properties of a type.
 pub struct ProgramRow {
     /// The name of the section by which libbpf learns the type and how the program is attached (its `section_defs`): for an
     /// entry, and for a return. A target follows a slash.
@@ -40,29 +40,29 @@ pub struct ProgramRow {
     pub context: Option<&'static str>,
     /// The constants of `enum bpf_prog_type` and `enum bpf_attach_type` that programs of the type go by.
     pub constants: &'static [&'static str],
-    /// It runs on behalf of a process at an instruction of its own: it may be preempted there.
+    /// It runs at an instruction of a process, where it may be preempted.
     pub in_user_space: bool,
-    /// A second one may begin on a CPU before the first has ended.
+    /// A second run may begin on a CPU before the first has ended.
     pub overlaps: bool,
-    /// One link attaches it to many places.
+    /// One link attaches it to many sites.
     pub multi: bool,
-    /// A trampoline calls it.
+    /// A trampoline calls the program.
     pub by_trampoline: bool,
-    /// `bpf_get_func_ip` tells it the traced function.
+    /// `bpf_get_func_ip` returns the traced function.
     pub knows_function: bool,
     /// The frames of BPF's own with which a kernel stack starts that it takes: the program's and bpf_trace_runN's, or its
     /// trampoline's. The other types' stacks start where the event happened.
     pub own_frames: u64,
-    /// What it returns where the script does not say.
+    /// The default return value.
     pub returns: u64,
-    /// Must it return that, whatever the script says?
+    /// Does it always return the default, whatever the script says?
     pub returns_fixed: bool,
-    /// It is loaded for one target of the kernel.
+    /// Each program is loaded for one target in the kernel.
     pub has_target: bool,
     /// How the kernel's function is called that stands for the target, without the target's own name: libbpf puts this before
     /// that. Otherwise a target is named by its module and function.
     pub target_prefix: Option<&'static str>,
-    /// It is about functions of the kernel, which some machines let nobody trace.
+    /// It traces kernel functions, which some machines do not permit.
     pub of_kernel_functions: bool,
 }
 
@@ -85,13 +85,13 @@ const PLAIN: ProgramRow = ProgramRow {
 
 const PROBE: ProgramRow = ProgramRow { context: Some("bpf_user_pt_regs_t"), ..PLAIN };
 
-/// 1 would have the kernel take the breakpoint away: `handler_chain` of kernel/events/uprobes.c.
+/// 1 would make the kernel remove the breakpoint: `handler_chain` of kernel/events/uprobes.c.
 const USER: ProgramRow = ProgramRow { in_user_space: true, overlaps: true, returns_fixed: true, ..PROBE };
 
 const KERNEL: ProgramRow = ProgramRow { of_kernel_functions: true, ..PROBE };
 
 impl ProgramType {
-    /// Its row.
+    /// The row of the type.
     pub const fn row(self) -> &'static ProgramRow {
         match self {
             ProgramType::RawTracepoint => &ProgramRow {
@@ -101,7 +101,7 @@ impl ProgramType {
                 own_frames: 2,
                 ..PLAIN
             },
-            // 0 would keep the event from everybody else who looks at this tracepoint: perf_trace_run_bpf_submit() of
+            // 0 would hide the event from all other users of this tracepoint: perf_trace_run_bpf_submit() of
             // kernel/events/core.c
             ProgramType::Tracepoint => {
                 &ProgramRow { sections: ["tracepoint", "tracepoint"], constants: &["BPF_PROG_TYPE_TRACEPOINT"], returns: 1, ..PLAIN }
@@ -131,7 +131,7 @@ impl ProgramType {
                 constants: &["BPF_PROG_TYPE_KPROBE", "BPF_TRACE_KPROBE_SESSION"],
                 ..KERNEL
             },
-            // the verifier takes no other result
+            // the verifier accepts no other result
             ProgramType::Tracing => &ProgramRow {
                 sections: ["fentry", "fexit"],
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_FENTRY"],
@@ -155,7 +155,7 @@ impl ProgramType {
                 of_kernel_functions: true,
                 ..PLAIN
             },
-            // any other has the kernel show the same object again, without end
+            // with any other result, the kernel shows the same object again, endlessly
             ProgramType::Iter => &ProgramRow {
                 sections: ["iter", "iter"],
                 constants: &["BPF_PROG_TYPE_TRACING", "BPF_TRACE_ITER"],
@@ -169,19 +169,19 @@ impl ProgramType {
     }
 }
 
-/// Which program is begun: its type, whether it is on a return, and the target it is loaded for.
+/// The kind of a program: its type, whether it is attached to a return, and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// Its type.
     pub ty: ProgramType,
-    /// On a return, or an exit.
+    /// It is attached to a return, or an exit.
     pub ret: bool,
-    /// What it is loaded for: `module:function`, `task`.
+    /// Its target: `module:function`, `task`.
     pub target: Option<String>,
 }
 
 impl Section {
-    /// Of a type that has neither a return nor a target.
+    /// A program of a type that has neither returns nor targets.
     pub fn of(ty: ProgramType) -> Self {
         Self { ty, ret: false, target: None }
     }

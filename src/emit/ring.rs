@@ -16,11 +16,11 @@ pub struct RecordField<'c> {
     pub offset: u32,
     /// Its value.
     pub value: Operand<'c>,
-    /// As what it is stored.
+    /// The type as which it is stored.
     pub ty: Type,
-    /// The bytes come after the fixed part: at `offset` are `u32` offset and `u32` length.
+    /// The bytes follow the fixed part; at `offset` are their `u32` offset and `u32` length.
     pub var: bool,
-    /// Where in scratch memory the value's length waits, if it does: see [`Builder::spill_length`].
+    /// The offset in scratch memory of the value's length, if it was spilled: see [`Builder::spill_length`].
     pub length: Option<u32>,
 }
 
@@ -35,7 +35,7 @@ impl<'c> Builder<'_, 'c> {
         self.declare_map(RING, MapDef { kind: MapKind::Ringbuf, key_size: 0, value_size: 0, max_entries: 4096, flags: 0 })
     }
 
-    /// Writes a record of `size` fixed bytes and what varies.
+    /// Writes a record with `size` fixed bytes and a variable part.
     pub fn record(&mut self, event: u32, size: u32, fields: &[RecordField<'c>]) {
         if !self.program.test_run {
             return self.write_record(event, size, fields);
@@ -177,7 +177,7 @@ impl<'c> Builder<'_, 'c> {
             let site = self.at_most(site, u64::from(sites.max(1)) - 1);
             at = self.offset_by(at, site);
         }
-        // a write each time would have the processors hand the memory round
+        // a write each time would move the cache line between CPUs
         let before = self.load(at, 0, BYTE);
         let first_time = self.cmp(Cmp::Eq, before, self.int(0));
         self.if_(first_time, |e| e.store(at, 0, 1, e.int(1)));
@@ -216,7 +216,7 @@ impl<'c> Builder<'_, 'c> {
         }
     }
 
-    /// A load that is made each time.
+    /// A load that LLVM must not omit.
     pub fn load_volatile(&mut self, ptr: PointerValue<'c>, int: Int) -> IntValue<'c> {
         use inkwell::values::BasicValue;
         let v = super::ok(self.b.build_load(self.width(int.bytes), ptr, ""));

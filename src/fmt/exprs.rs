@@ -7,12 +7,12 @@ use crate::syntax::ast::BinOp;
 use crate::syntax::shape::Rule;
 
 impl Items<'_, '_> {
-    /// Brackets and what stands in them.
+    /// Brackets and their contents.
     pub(super) fn list(&mut self, parts: &[Part]) {
         self.open(How::Fill, REST);
         for (n, part) in parts.iter().enumerate() {
             if let (Part::Word(i), true) = (part, n + 1 == parts.len()) {
-                // a bracket that has a line to itself stands below the statement
+                // a bracket on a line of its own is aligned with the start of the statement
                 self.comments_before(*i);
                 self.push(Item::Close);
                 return self.word(*i);
@@ -26,12 +26,12 @@ impl Items<'_, '_> {
         self.push(Item::Close);
     }
 
-    /// A chain of operands, or conditions and what they choose.
+    /// A chain of operands, or of conditions and their values.
     pub(super) fn expr(&mut self, t: &Tree) {
         if t.parts.len() < 2 {
             return self.tight(t);
         }
-        // Of several, each with its condition is a line.
+        // Several conditions have a line each.
         let several = t.parts.iter().filter(|p| self.is(p, "?")).count() > 1;
         self.open(How::All, REST);
         let mut after_question = false;
@@ -58,7 +58,7 @@ impl Items<'_, '_> {
         self.push(Item::Close);
     }
 
-    /// Operands and operators: in several lines, those break that bind the least.
+    /// Operands and operators. If they need several lines, the lines break at the operators with the lowest precedence.
     pub(super) fn chain(&mut self, parts: &[Part]) {
         let mut operators = Vec::new();
         let mut operand = true;
@@ -79,7 +79,7 @@ impl Items<'_, '_> {
         self.run(parts, 0, &operators);
     }
 
-    /// Parts of a chain, `from` the first, with the operators among them.
+    /// The parts of a chain from `from` on, with the operators between them.
     fn run(&mut self, parts: &[Part], from: usize, operators: &[(usize, u8)]) {
         let Some(least) = operators.iter().map(|(_, l)| *l).min() else { return self.operand(parts) };
         let logical = least <= BinOp::And.level();

@@ -8,12 +8,12 @@ use super::layout::{How, Item};
 use super::tokens::{Comment, Part, Tree, Word};
 use crate::syntax::shape::Rule;
 
-/// Of a block's lines.
+/// The indent of a block's lines.
 const INDENT: usize = 2;
-/// Of the rest of a statement that takes several lines.
+/// The indent of the second and later lines of a statement.
 pub(super) const REST: usize = 4;
 
-/// Of a whole script.
+/// The items of a whole script.
 pub fn items<'s>(script: &Tree, words: &[Word<'s>]) -> Vec<Item<'s>> {
     let mut items = Items { words, led: vec![false; words.len()], out: Vec::new() };
     items.script(script);
@@ -28,12 +28,12 @@ pub(super) struct Items<'a, 's> {
     out: Vec<Item<'s>>,
 }
 
-/// How a block is written.
+/// The form of a block.
 #[derive(Clone, Copy, PartialEq)]
 enum Style {
-    /// A statement a line.
+    /// One statement per line.
     Lines,
-    /// In one line if it is no more than a value.
+    /// On one line if it consists of a value only.
     Value,
 }
 
@@ -54,7 +54,7 @@ impl<'s> Items<'_, 's> {
         matches!(part, Part::Word(i) if self.words.get(*i).is_some_and(|w| w.text == text))
     }
 
-    /// The comments before a word that begins a statement or an item, with the empty lines among them.
+    /// The comments before a word that begins a statement or an item, with the empty lines between them.
     fn lead(&mut self, word: Option<usize>, is_first: bool, blank: bool) {
         let Some((i, word)) = word.and_then(|i| self.words.get(i).map(|w| (i, w))) else { return };
         let mut blank = blank;
@@ -123,7 +123,7 @@ impl<'s> Items<'_, 's> {
         }
     }
 
-    /// Words with spaces between.
+    /// Words, separated by spaces.
     fn spaced(&mut self, t: &Tree) {
         for (n, part) in t.parts.iter().enumerate() {
             if n > 0 && !self.is(part, ";") && !self.is(part, ":") {
@@ -133,7 +133,7 @@ impl<'s> Items<'_, 's> {
         }
     }
 
-    /// Words without spaces between, but after commas.
+    /// Words without spaces, except after commas.
     pub(super) fn tight(&mut self, t: &Tree) {
         for part in &t.parts {
             self.part(part);
@@ -174,7 +174,7 @@ impl<'s> Items<'_, 's> {
         self.block(block, Style::Lines);
     }
 
-    /// A macro, a function, a map's declaration.
+    /// A macro, a function, or the declaration of a map.
     fn definition(&mut self, t: &Tree) {
         let open = t.parts.iter().position(|p| self.is(p, "(")).unwrap_or(0);
         let close = t.parts.iter().position(|p| self.is(p, ")")).map_or(t.parts.len(), |i| i + 1).max(open);
@@ -196,7 +196,7 @@ impl<'s> Items<'_, 's> {
         }
     }
 
-    /// Attach points, one a line; a predicate; a block. In one line where there is but one attach point.
+    /// Attach points, one per line, then the predicate and the block. A single attach point is on the same line as the block.
     fn probe(&mut self, t: &Tree) {
         let several = t.parts.iter().any(|p| self.is(p, ","));
         self.push(Item::Open { indent: 0, how: How::All, broken: several });
@@ -267,7 +267,7 @@ impl<'s> Items<'_, 's> {
         self.word(*last);
     }
 
-    /// Comments at a block's end, each in a line of its own.
+    /// Comments at the end of a block, each on a line of its own.
     fn end_comments(&mut self, i: usize, is_first: bool) {
         let Some(word) = self.words.get(i) else { return };
         let mut is_first = is_first;
@@ -333,12 +333,13 @@ impl<'s> Items<'_, 's> {
     }
 }
 
-/// Is this all that stands in a block a value?
+/// Does the block consist of a value only?
 fn is_value(inside: &[Part]) -> bool {
     matches!(inside, [Part::Tree(t)] if t.rule == Rule::expr_stmt && t.parts.len() == 1)
 }
 
-/// A statement whose semicolon changes nothing: an expression at a block's end is its value without, and a block has none.
+/// Can this statement end with a semicolon without a change of meaning? An expression at the end of a block is the block's value
+/// only without one, and a block takes none.
 fn wants_semicolon(part: &Part, words: &[Word]) -> bool {
     match part {
         Part::Tree(t) => match t.rule {
@@ -350,7 +351,7 @@ fn wants_semicolon(part: &Part, words: &[Word]) -> bool {
     }
 }
 
-/// Lines of C, without blanks at the end and without carriage returns.
+/// Lines of C, without trailing blanks and carriage returns.
 fn clean(text: &str) -> Cow<'_, str> {
     let text = text.trim_end();
     if text.contains('\r') { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) }

@@ -4,45 +4,45 @@
 
 use std::borrow::Cow;
 
-/// What is laid out.
+/// An element of the layout.
 pub enum Item<'s> {
-    /// As it is.
+    /// Text that does not change.
     Text(Cow<'s, str>),
-    /// A space, unless a line begins or ends there.
+    /// A space, which is omitted at the start and the end of a line.
     Space,
-    /// A place where a line may end; a space where it does not.
+    /// A possible line break; otherwise a space.
     Break,
-    /// A line ends.
+    /// A line break.
     Hard,
-    /// An empty line, where the next line begins.
+    /// An empty line before the next line.
     Blank,
     /// A comment that ends its line.
     Tail(&'s str),
-    /// A comment that has lines of its own.
+    /// A comment on lines of its own.
     Own(&'s str),
     /// A comment within a line.
     Inline(&'s str),
-    /// What follows is one line if it fits.
+    /// The start of a group, which is one line if it fits.
     Open {
-        /// What lines that begin in it are indented by.
+        /// The indent of the lines that begin in the group.
         indent: usize,
-        /// How it is broken.
+        /// The places where it breaks.
         how: How,
-        /// It is broken even if it fits.
+        /// It breaks even if it fits.
         broken: bool,
     },
-    /// The other end of `Open`.
+    /// The end of a group.
     Close,
 }
 
-/// How a group is broken that does not fit its line.
+/// The places where a group that does not fit its line breaks.
 #[derive(Clone, Copy, PartialEq)]
 pub enum How {
     /// At every break.
     All,
-    /// Where a line is full.
+    /// At a break whose following text does not fit the line.
     Fill,
-    /// As the group around it.
+    /// At the same places as the surrounding group.
     Outer,
 }
 
@@ -54,7 +54,7 @@ pub fn lay_out(items: &[Item], width: usize) -> String {
     for (i, item) in items.iter().enumerate() {
         let (how, indent, flat) = open.last().copied().unwrap_or((How::All, 0, false));
         p.indent = indent;
-        // what stands between here and the next place where a line can end
+        // the text up to the next possible line break
         let length = |from: usize| plan.at(plan.next.get(i).copied().unwrap_or(0)).saturating_sub(plan.at(from));
         match item {
             Item::Text(text) => p.text(text),
@@ -85,11 +85,11 @@ pub fn lay_out(items: &[Item], width: usize) -> String {
 }
 
 struct Plan {
-    /// The width of all before an item, on one line.
+    /// The total width of the items before each item, if they were on one line.
     before: Vec<usize>,
-    /// Of a group or break: the item at which the next line may begin.
+    /// For a group or a break: the item at which the next line may begin.
     next: Vec<usize>,
-    /// Of a group: a line ends within it, whatever its width.
+    /// For a group: it contains a line break regardless of its width.
     forced: Vec<bool>,
 }
 
@@ -173,7 +173,7 @@ fn forced(items: &[Item]) -> Vec<bool> {
             Item::Text(_) | Item::Inline(_) => std::mem::take(&mut tail),
             Item::Break | Item::Space | Item::Blank => 0,
         };
-        // the groups around a forced one are forced
+        // a group that contains a broken one is broken as well
         while let Some(group) = groups.checked_sub(1).and_then(|g| open.get(g)).filter(|g| !forced[**g]) {
             forced[*group] = true;
             groups -= 1;
@@ -182,7 +182,7 @@ fn forced(items: &[Item]) -> Vec<bool> {
     forced
 }
 
-/// Stands before a comment that ends the line, though the comment was before it.
+/// Is this text written before a comment that ends the line, although it follows the comment?
 fn passes(text: &str) -> bool {
     matches!(text, ";" | ",")
 }
@@ -194,15 +194,15 @@ fn first_line(text: &str) -> &str {
 struct Printer<'s> {
     out: String,
     indent: usize,
-    /// What the line that is about to begin is indented by: what held when the last one ended, or less.
+    /// The indent of the next line: that at the end of the previous line, or less.
     starts: usize,
-    /// Characters in the line that is being written.
+    /// Characters in the current line.
     column: usize,
-    /// Nothing is in that line, not even its indent.
+    /// The current line is empty and has no indent yet.
     fresh: bool,
     space: bool,
     blank: bool,
-    /// Comments to be written before the line ends.
+    /// Comments that must be written before the end of the line.
     tails: Vec<&'s str>,
 }
 
@@ -229,7 +229,7 @@ impl<'s> Printer<'s> {
         self.push(text);
     }
 
-    /// Would the text and what stands before it read as one word?
+    /// Would the text and the text before it read as one word?
     fn fuses(&self, text: &str) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '@' | '#');
         match (self.out.chars().next_back(), text.chars().next()) {
@@ -293,7 +293,7 @@ impl<'s> Printer<'s> {
         self.space = true;
     }
 
-    /// The lines of a comment lose the blanks at their ends, and stars stand below the first.
+    /// Removes trailing blanks from the lines of a comment, and aligns the stars with the first one.
     fn comment(&mut self, comment: &str) {
         let mut lines = comment.split('\n').map(str::trim_end);
         self.push(lines.next().unwrap_or(""));

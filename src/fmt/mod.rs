@@ -17,23 +17,23 @@ mod layout;
 mod tests;
 mod tokens;
 
-/// Columns that a line has, where it can be broken at all.
+/// Maximum number of columns of a line that can be broken.
 pub const WIDTH: usize = 80;
 
-/// The canonical text of a script, of which `shape` is the shape. Parsing it gives the same tree, spans aside, and formatting it the
-/// same text.
+/// The canonical text of a script with the shape `shape`. Parsing the result yields the same tree except for spans, and formatting
+/// it yields the same text.
 pub fn format(text: &str, shape: &Node) -> String {
     let (tree, words) = tokens::read(text, shape);
     layout::lay_out(&items::items(&tree, &words), WIDTH)
 }
 
-/// Have two texts the same words and comments? All that formatting changes is blanks, semicolons and commas.
+/// Do two texts have the same words and comments? Formatting changes only blanks, semicolons and commas.
 pub fn same_words(one: &str, other: &str) -> bool {
     let essence = |c: &char| !c.is_whitespace() && !matches!(c, ';' | ',' | '\u{feff}');
     one.chars().filter(essence).eq(other.chars().filter(essence))
 }
 
-/// Shapes with an inside. All others are words, kept as they are.
+/// Shapes with parts. All others are words, which do not change.
 const TREES: &[Rule] = &[
     Rule::script,
     Rule::settings,
@@ -84,7 +84,7 @@ const TREES: &[Rule] = &[
     Rule::empty_array,
 ];
 
-/// Is a shape kept as it is?
+/// Is this shape a word, which does not change?
 fn is_word(rule: Rule) -> bool {
     !TREES.contains(&rule)
 }
