@@ -32,7 +32,7 @@ pub(super) fn target(sys: &dyn TargetInfo, settings: &Settings) -> Option<Unwind
         tree: tree?,
         replaced: replaced(sys),
         inode: of("file", &["f_inode"])?,
-        inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?],
+        inode_members: [of("inode", &["i_ino"])?, of("inode", &["i_size"])?, of("inode", &["i_sb"])?, of("inode", &["i_generation"])?],
         dev: of("super_block", &["s_dev"])?,
         // names of x86-64: on other processors there are no tables yet
         registers: [register("ip")?, register("sp")?, register("bp")?, register("bx")?, register("cs")?],

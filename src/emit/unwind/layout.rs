@@ -117,7 +117,7 @@ pub const INODES: &str = "unwind_inodes";
 pub struct FileKey {
     /// `inode.i_ino`
     pub ino: u64,
-    /// `super_block.s_dev`, as the kernel has it: the minor number in the lower 20 bits.
+    /// `super_block.s_dev`, and above it `inode.i_generation`: a number of a deleted file is used again.
     pub dev: u64,
     /// `inode.i_size`
     pub size: u64,

@@ -127,10 +127,11 @@ impl<'c> Builder<'_, 'c> {
         let some = self.cmp(Cmp::Ne, file, self.int(0));
         self.if_(some, |e| {
             let inode = read(e, file, of.inode);
-            let [ino, size, sb] = of.inode_members;
+            let [ino, size, sb, generation] = of.inode_members;
             let (ino, size, sb) = (read(e, inode, ino), read(e, inode, size), read(e, inode, sb));
+            let generation = read(e, inode, generation);
             let dev = read(e, sb, of.dev);
-            let dev = e.and(dev, e.int(u64::from(u32::MAX)));
+            let dev = e.or(e.and(dev, e.int(u64::from(u32::MAX))), e.shl(generation, e.int(32)));
             for (value, to) in [(ino, MISS_FILE), (dev, MISS_FILE + 8), (size, MISS_FILE + 16)] {
                 e.store(state, to, 8, value);
             }

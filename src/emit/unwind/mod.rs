@@ -55,8 +55,8 @@ pub struct UnwindTarget {
     pub replaced: Option<ReplacedReturns>,
     /// `file.f_inode`
     pub inode: u32,
-    /// `inode.i_ino`, `i_size`, `i_sb`
-    pub inode_members: [u32; 3],
+    /// `inode.i_ino`, `i_size`, `i_sb`, `i_generation`
+    pub inode_members: [u32; 4],
     /// `super_block.s_dev`
     pub dev: u32,
     /// `pt_regs.ip`, `sp`, `bp`, `bx`, `cs`
