@@ -622,6 +622,8 @@ mod tests {
         assert_eq!(names(&symbols.user(pid, &[memory])), [""]);
         let map = format!("/tmp/perf-{pid}.map");
         std::fs::write(&map, format!("{memory:x} 20 jitted code\n")).unwrap();
+        // an address without a name is not looked for again at once: see `perf_map`
+        std::thread::sleep(std::time::Duration::from_millis(5));
         let frames = symbols.user(pid, &[memory + 4, memory + 0x20, memory + 0x21]);
         std::fs::remove_file(map).unwrap();
         assert_eq!(names(&frames), ["jitted code", "jitted code", ""]);
