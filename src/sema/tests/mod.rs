@@ -418,7 +418,7 @@ fn calls_are_checked() {
     assert_eq!(codes("begin { $x = kaddr(\"nope\"); }"), ["unknown-symbol"]);
     assert_eq!(codes("begin { $x = nsecs(bot); }"), ["bad-word"]);
     assert_eq!(codes("begin { $x = print(1); }"), ["no-value"]);
-    holds("begin { $x = kaddr(\"schedule\"); $n = nsecs(tai); }", &["$x = 18446744071578845184", "nsecs(tai)"]);
+    holds("begin { $x = kaddr(\"schedule\"); $n = nsecs(tai); }", &["$x = (uint64)18446744071578845184", "nsecs(tai)"]);
     holds("begin { @x = count(); printf(\"%d %s\", @x, comm); }", &["read(@x)"]);
 }
 
