@@ -103,7 +103,7 @@
 //!   If the kernel does not prevent the program of a trampoline from recursing, the program does (`Builder::enter_alone`).
 //! - Types come from four sources: the script's C part (`cdecl`, a `TargetInfo` in front of the others), the traced binary's
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
-//! - User stacks are unwound in the kernel by call frame information (`emit/unwind.rs`), which rbt compiles into rows that a
+//! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that a
 //!   program can search (`system/binary/unwind`), once for each build ID. Frames that are printed and frames that are keys come
 //!   from the same mechanism: copying the stack to user space for the former would cost 16 times the bytes of a key, and could
 //!   not serve the latter. The program reads the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies

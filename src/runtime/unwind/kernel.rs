@@ -1,6 +1,6 @@
 //! The maps of unwind tables: creating and filling them.
 //!
-//! Keys and values are the structures of `emit/unwind.rs`, which have no padding.
+//! Keys and values are the structures of `emit/unwind`, which have no padding.
 #![allow(unsafe_code)] // bpf(2)
 
 use std::ffi::CString;

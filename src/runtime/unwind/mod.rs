@@ -2,7 +2,7 @@
 //!
 //! The maps belong to this process, not to a script, so that all entries at the prompt share them. A thread compiles the
 //! tables of the files that programs report as missing, and of those that running processes have mapped. What it does
-//! stands in `emit/unwind.rs`, which has the programs' side.
+//! stands in `emit/unwind`, which has the programs' side.
 //!
 //! - `kernel.rs`: the maps; `place.rs`: where tables lie in them
 #![allow(unsafe_code)] // a mapping of a file, to have it identified
