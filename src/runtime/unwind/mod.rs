@@ -18,7 +18,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::poll::{clear, eventfd, readable, tell, wait};
@@ -40,7 +39,6 @@ pub(super) struct Unwinder {
     state: Arc<Mutex<State>>,
     stop: OwnedFd,
     wake: OwnedFd,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// What tables are made with.
@@ -98,8 +96,8 @@ impl Unwinder {
         let state = Arc::new(Mutex::new(state));
         of(&state).load_vdso();
         let (stop, wake) = (eventfd()?, eventfd()?);
-        let thread = spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?);
-        Ok(Self { state, stop, wake, thread })
+        spawn(Arc::clone(&state), stop.try_clone()?, wake.try_clone()?)?;
+        Ok(Self { state, stop, wake })
     }
 
     /// The map of this name, if it is one of those that programs share.
@@ -139,11 +137,8 @@ impl Unwinder {
 
 impl Drop for Unwinder {
     fn drop(&mut self) {
+        // it may be at work on a large file, for which nobody waits
         tell(&self.stop);
-        if let Some(thread) = self.thread.take() {
-            // a thread that panicked has nothing more to do
-            let _ = thread.join();
-        }
     }
 }
 
@@ -152,7 +147,7 @@ fn of(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd) -> Option<JoinHandle<()>> {
+fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd) -> io::Result<()> {
     let work = move || {
         // what is traced goes first; without the right to it, so be it. Linux takes "this process" as this thread.
         let _ = rustix::process::setpriority_process(None, 10);
@@ -180,7 +175,7 @@ fn spawn(state: Arc<Mutex<State>>, stop: OwnedFd, wake: OwnedFd) -> Option<JoinH
             }
         }
     };
-    std::thread::Builder::new().name("rbt-unwind".into()).spawn(work).ok()
+    std::thread::Builder::new().name("rbt-unwind".into()).spawn(work).map(drop)
 }
 
 impl State {
