@@ -105,9 +105,8 @@
 //!   debug information (`system/binary/dwarf`), the kernel's BTF, and that of its modules. The ID of a struct shows its source.
 //! - User stacks are unwound in the kernel by call frame information (`emit/unwind`), which rbt compiles into rows that a
 //!   program can search (`system/binary/unwind`), once for each build ID. Frames that are printed and frames that are keys come
-//!   from the same mechanism: copying the stack to user space for the former would cost 16 times the bytes of a key, and could
-//!   not serve the latter. The program reads the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies
-//!   the tables of the files that it finds. One user stack of 20 frames costs about 3 µs.
+//!   from the same mechanism, because a stack that is copied to user space and unwound there cannot be a key. The program reads the kernel's tree of mappings itself, without its lock; `runtime/unwind` supplies
+//!   the tables of the files that it finds.
 //! - Detaching a perf-based probe takes the kernel tens of milliseconds. rbt prints the results before, and a forked
 //!   sweeper holds the descriptors while the process ends (`runtime/sweep.rs`).
 //!

@@ -105,20 +105,10 @@ impl<'a, 'c> Builder<'a, 'c> {
         if self.scope.outlining {
             return body(self, args);
         }
-        let function = match self.module.get_function(name) {
-            Some(f) => f,
-            None => {
-                let mut inner = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
-                let params = inner.fun.function.get_params();
-                let numbers: Vec<IntValue<'c>> =
-                    params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
-                inner.scoped(|s| s.outlining = true, |e| body(e, &numbers));
-                let none = inner.int(0);
-                inner.end_inner(none, false).function
-            }
-        };
-        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|n| BasicMetadataValueEnum::from(*n)).collect();
-        ok(self.b.build_call(function, &args, ""));
+        self.global(name, args, |e, numbers| {
+            e.scoped(|s| s.outlining = true, |e| body(e, numbers));
+            e.int(0)
+        });
     }
 
     /// Calls a function from numbers to a number that the verifier looks at once, by itself. `body` makes it at its first call;
@@ -141,11 +131,7 @@ impl<'a, 'c> Builder<'a, 'c> {
             }
         };
         let args: Vec<BasicMetadataValueEnum> = args.iter().map(|n| BasicMetadataValueEnum::from(*n)).collect();
-        let call = ok(self.b.build_call(function, &args, ""));
-        match call.try_as_basic_value().basic() {
-            Some(BasicValueEnum::IntValue(v)) => v,
-            _ => bug!("it gives a number"),
-        }
+        self.call_function(function, &args)
     }
 
     /// Calls a function of two pieces of memory, given with their sizes, that the verifier looks at once, however often it is

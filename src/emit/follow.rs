@@ -2,7 +2,7 @@
 //! a followed process adds to it, and the exit of the last thread removes from it, so a later change of parents makes no
 //! difference.
 
-use inkwell::values::IntValue;
+use inkwell::values::{IntValue, PointerValue};
 
 use super::shared::{FOLLOWED, MOST_FOLLOWED, OF_NAMESPACE, Start};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section};
@@ -52,13 +52,19 @@ impl<'c> CodegenCx<'c> {
         e.end_program(0);
     }
 
-    /// The program of the tracepoint `sched_process_exit`, whose argument is the task.
+    /// The program of the tracepoint `sched_process_exit`.
     pub fn follow_exit(&self, name: &str, of: TaskOffsets) {
+        self.forget_ended(name, self.followed_map(), of);
+    }
+
+    /// A program of the tracepoint `sched_process_exit`, whose argument is the task, that removes a process from a map by
+    /// process ID when its last thread ends.
+    pub(super) fn forget_ended(&self, name: &str, map: PointerValue<'c>, of: TaskOffsets) {
         let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
         let task = e.load_ctx(0, U64);
         e.leave_unless_last(task, of);
         let tgid = e.member(task, of.tgid);
-        let (map, key) = (e.followed_map(), e.alloc(8));
+        let key = e.alloc(8);
         e.store(key, 0, 4, tgid);
         e.delete(map, key);
         if let Some(id) = e.id_of_there() {
@@ -68,7 +74,7 @@ impl<'c> CodegenCx<'c> {
         e.end_program(0);
     }
 
-    fn followed_map(&self) -> inkwell::values::PointerValue<'c> {
+    fn followed_map(&self) -> PointerValue<'c> {
         let flags = if self.target.allocates { NO_PREALLOC } else { 0 };
         self.declare_map(FOLLOWED, MapDef { kind: MapKind::Hash, key_size: 4, value_size: 8, max_entries: MOST_FOLLOWED, flags })
     }

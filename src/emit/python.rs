@@ -21,7 +21,6 @@ use std::mem::offset_of;
 
 use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
 
-use super::callback::{Finished, Seen};
 use super::mem::U64;
 use super::shared::{CODE_RECORD, Code, PYTHON_CODES, PYTHON_PROCESSES, PYTHON_STATE, Process, Reason, SCRATCH_SLOTS};
 use super::{Builder, Cmp, CodegenCx, Helper, MapDef, MapKind, NO_PREALLOC, ProgramCx, ProgramType, Section, TaskOffsets};
@@ -143,18 +142,7 @@ impl<'c> CodegenCx<'c> {
 
     /// The program of the tracepoint `sched_process_exit`.
     pub fn python_exit(&self, name: &str, of: TaskOffsets) {
-        let mut e = self.begin_program(name, Section::of(ProgramType::RawTracepoint), &[], ProgramCx::default());
-        let task = e.load_ctx(0, U64);
-        e.leave_unless_last(task, of);
-        let tgid = e.member(task, of.tgid);
-        let (map, key) = (e.python_processes(), e.alloc(8));
-        e.store(key, 0, 4, tgid);
-        e.delete(map, key);
-        if let Some(id) = e.id_of_there() {
-            e.store(key, 0, 4, id);
-            e.delete(map, key);
-        }
-        e.end_program(0);
+        self.forget_ended(name, self.python_processes(), of);
     }
 }
 
@@ -170,7 +158,7 @@ impl<'c> Builder<'_, 'c> {
     ) -> IntValue<'c> {
         let slot = self.slot_number();
         let name = format!("python_stack_{limit}_{}", self.program.probe);
-        self.by_itself(&name, &[slot], |e, args| {
+        self.global(&name, &[slot], |e, args| {
             let slot = e.first(args);
             let walk = e.walk(slot);
             let tgid = e.tgid();
@@ -252,7 +240,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// One step of a walk: a frame, a thread, or an interpreter. 1 if the walk is over.
     fn python_step(&mut self, slot: IntValue<'c>, limit: IntValue<'c>) -> IntValue<'c> {
-        self.by_itself("python_step", &[slot, limit], |e, args| {
+        self.global("python_step", &[slot, limit], |e, args| {
             let slot = e.first(args);
             let Some(&limit) = args.get(1) else { bug!("a step gets a limit") };
             let walk = e.walk(slot);
@@ -415,7 +403,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Sends what is known of the code object that was read, and gives its ID.
     fn send_code(&mut self, slot: IntValue<'c>) -> IntValue<'c> {
-        self.by_itself("python_code", &[slot], |e, args| {
+        self.global("python_code", &[slot], |e, args| {
             let slot = e.first(args);
             let walk = e.walk(slot);
             let record = e.offset(walk, at!(record));
@@ -473,7 +461,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// The hash of so many bytes of the record.
     fn hash_head(&mut self, slot: IntValue<'c>, (from, bytes): (u32, u32)) -> IntValue<'c> {
-        self.by_itself("python_head", &[slot], |e, args| {
+        self.global("python_head", &[slot], |e, args| {
             let slot = e.first(args);
             let walk = e.walk(slot);
             let (at, seed) = (e.offset(walk, at!(record) + from), e.int(0xcbf2_9ce4_8422_2325));
@@ -509,7 +497,7 @@ impl<'c> Builder<'_, 'c> {
 
     /// Reads a piece of a line table into the record, zeros where it cannot be read, and gives its hash.
     fn read_piece(&mut self, slot: IntValue<'c>, from: IntValue<'c>, size: IntValue<'c>, hash: IntValue<'c>) -> IntValue<'c> {
-        self.by_itself("python_piece", &[slot, from, size, hash], |e, args| {
+        self.global("python_piece", &[slot, from, size, hash], |e, args| {
             let &[slot, from, size, before] = args else { bug!("it gets four numbers") };
             let walk = e.walk(slot);
             let to = e.offset(walk, at!(record) + offset_of!(Code, table) as u32);
@@ -669,28 +657,5 @@ impl<'c> Builder<'_, 'c> {
         let bytes = self.offset(walk, from);
         let at = self.offset_by(bytes, offset);
         self.load(at, 0, int)
-    }
-
-    /// Calls a function of numbers that the verifier checks once, by itself, and gives the number that it returns. `body`
-    /// makes it at its first call.
-    fn by_itself(
-        &mut self,
-        name: &str,
-        args: &[IntValue<'c>],
-        body: impl FnOnce(&mut Self, &[IntValue<'c>]) -> IntValue<'c>,
-    ) -> IntValue<'c> {
-        let function = match self.module.get_function(name) {
-            Some(f) => f,
-            None => {
-                let mut inner = self.begin_inner(name, &vec![true; args.len()], Seen::ByItself);
-                let params = inner.fun.function.get_params();
-                let numbers: Vec<IntValue<'c>> =
-                    params.iter().filter_map(|p| if let BasicValueEnum::IntValue(v) = p { Some(*v) } else { None }).collect();
-                let value = body(&mut inner, &numbers);
-                let Finished { function, .. } = inner.end_inner(value, false);
-                function
-            }
-        };
-        self.call_function(function, &args.iter().map(|n| (*n).into()).collect::<Vec<_>>())
     }
 }

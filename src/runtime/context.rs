@@ -214,8 +214,9 @@ impl<'a> RunContext<'a> {
         events.finish(self);
         let counts = self.counts();
         self.telling.over();
-        let cut = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).is_some();
-        self.incomplete = cut || counts.iter().any(|of| !of.complete());
+        let cut_stacks = builtins::incomplete_stacks(&self.loaded.state.cut_stacks());
+        let complete = counts.iter().all(Counts::complete);
+        self.incomplete = cut_stacks.is_some() || !complete;
         if let Some(unwinder) = self.loaded.unwinder.as_ref().filter(|_| self.verbose) {
             self.notes.extend(unwinder.news());
         }
@@ -249,10 +250,10 @@ impl<'a> RunContext<'a> {
             self.flush(true);
             self.rendered.err.extend_from_slice(format!("{lost}\n").as_bytes());
         }
-        if let Some(msg) = builtins::incomplete_stacks(&self.loaded.state.cut_stacks()).filter(|_| self.settings.warning_level > 0) {
+        if let Some(msg) = cut_stacks.filter(|_| self.settings.warning_level > 0) {
             self.say(Output::Problem { kind: "incomplete_stacks", msg, helper: None, pos: Pos::default(), line: String::new() });
         }
-        if counts.iter().any(|of| !of.complete()) || self.verbose {
+        if !complete || self.verbose {
             self.say(Output::Counts(counts.clone()));
         }
         self.counts = counts;

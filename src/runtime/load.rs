@@ -289,6 +289,7 @@ fn prepare_maps(
     unwinder: Option<&Unwinder>,
 ) -> anyhow::Result<Option<u64>> {
     let cpus = sys.possible_cpus().max(1);
+    let python = object.maps().any(|map| map.name().to_str() == Some(PYTHON_PROCESSES));
     let mut ring_bytes = None;
     for mut map in object.maps_mut() {
         match map.name().to_str() {
@@ -335,7 +336,7 @@ fn prepare_maps(
             }
             Some(SCRATCH | PYTHON_STATE) => map.set_max_entries(cpus * SCRATCH_SLOTS)?,
             Some(RING) => {
-                let bytes = ring_size(manifest, settings, cpus);
+                let bytes = ring_size(manifest, settings, cpus, python);
                 map.set_max_entries(bytes as u32)?;
                 ring_bytes = Some(bytes);
             }
@@ -373,7 +374,7 @@ pub(super) fn clock(which: DynamicClockId) -> u64 {
 /// but at most 1/64 of the free memory, and less if few records are possible: its pages are allocated, mapped twice and freed
 /// one by one, which takes 4.5 ms for 16 MiB. (With two CPUs, of which one writes 2 million records per second and the other
 /// reads them, 2 MiB suffice.)
-fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
+fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32, python: bool) -> u64 {
     const LEAST: u64 = 256 << 10;
     const SOME: u64 = 1 << 20;
     let most = (u64::from(cpus) << 20).clamp(4 << 20, 16 << 20);
@@ -382,7 +383,6 @@ fn ring_size(manifest: &Manifest, settings: &Settings, cpus: u32) -> u64 {
         let pages = settings.perf_rb_pages.max(cpus.into());
         return pages.saturating_mul(page).min(1 << 30).next_power_of_two();
     }
-    let python = manifest.followers.iter().any(|(name, _)| name.starts_with("python"));
     if manifest.events.iter().all(|e| only_ends(&e.builtin)) {
         return if python { SOME } else { LEAST };
     }

@@ -1,6 +1,7 @@
 //! The maps of unwinding: what user space writes into them, and what it reads.
 
 use super::super::{MapDef, MapKind};
+pub use crate::system::binary::unwind::entry::*;
 
 /// The map of rows: an array of arrays of blocks. See [`POOL_BLOCKS`] and [`BLOCK_WORDS`].
 pub const POOLS: &str = "unwind_pools";
@@ -46,67 +47,6 @@ pub struct FileEntry {
 
 /// Rules at most. The whole of a distribution has fewer than 10,000.
 pub const MOST_RULES: u32 = 1 << 15;
-
-/// A rule, as [`crate::system::binary::unwind::Rule`] has it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RuleEntry {
-    /// What of `CFA_…`.
-    pub cfa: u8,
-    /// What of `FP_…`.
-    pub fp: u8,
-    /// What of `RA_…`.
-    pub ra: u8,
-    /// Bit 0: the frame is a signal's. Above: what of `BX_…`.
-    pub flags: u8,
-    /// Offset for the CFA.
-    pub cfa_offset: i32,
-    /// Added to a number that was stored; the least position in a linkage table's slot.
-    pub cfa_second: i32,
-    /// Offset for the frame pointer.
-    pub fp_offset: i32,
-    /// Offset for the return address.
-    pub ra_offset: i32,
-    /// Offset for rbx.
-    pub bx_offset: i32,
-}
-
-/// Not known.
-pub const CFA_UNKNOWN: u8 = 0;
-/// Known, but not supported.
-pub const CFA_UNSUPPORTED: u8 = 1;
-/// The stack pointer plus the offset.
-pub const CFA_SP: u8 = 2;
-/// The frame pointer plus the offset.
-pub const CFA_FP: u8 = 3;
-/// What is stored there.
-pub const CFA_AT_SP: u8 = 4;
-/// What is stored there.
-pub const CFA_AT_FP: u8 = 5;
-/// In a linkage table.
-pub const CFA_PLT: u8 = 6;
-/// rbx plus the offset.
-pub const CFA_BX: u8 = 7;
-/// Unchanged.
-pub const FP_SAME: u8 = 0;
-/// Stored at the CFA plus the offset.
-pub const FP_AT_CFA: u8 = 1;
-/// Stored at the stack pointer plus the offset.
-pub const FP_AT_SP: u8 = 2;
-/// Stored at the frame pointer plus the offset.
-pub const FP_AT_FP: u8 = 3;
-/// rbx is unchanged.
-pub const BX_SAME: u8 = 0;
-/// Stored at the CFA plus the offset.
-pub const BX_AT_CFA: u8 = 1;
-/// Stored at the stack pointer plus the offset.
-pub const BX_AT_SP: u8 = 2;
-/// The outermost frame.
-pub const RA_NONE: u8 = 0;
-/// Stored at the CFA plus the offset.
-pub const RA_AT_CFA: u8 = 1;
-/// Stored at the stack pointer plus the offset.
-pub const RA_AT_SP: u8 = 2;
 
 /// The hash of files by the kernel's identity of them: [`FileKey`] to a `u32`, the index in [`FILES`].
 pub const INODES: &str = "unwind_inodes";

@@ -96,12 +96,6 @@ const PT_REGS: u64 = 168;
 /// The code segment of 64-bit code in user space (`__USER_CS`).
 const CODE_64: u64 = 0x33;
 
-impl<'c> CodegenCx<'c> {
-    fn unwind_map(&self, name: &str, kind: MapKind, sizes: (u32, u32), max_entries: u32, flags: u32) -> PointerValue<'c> {
-        self.declare_map(name, MapDef { kind, key_size: sizes.0, value_size: sizes.1, max_entries, flags })
-    }
-}
-
 impl CodegenCx<'_> {
     /// Makes the program [`IDENTIFY`] if the script takes stacks by tables.
     pub fn identify_files(&self) {
@@ -122,11 +116,10 @@ impl CodegenCx<'_> {
 
 impl<'c> Builder<'_, 'c> {
     fn map_of_unwinding(&self, name: &str) -> PointerValue<'c> {
-        let (name, def) = match MAPS.iter().find(|(n, _)| *n == name) {
-            Some(row) => *row,
+        match MAPS.iter().find(|(known, _)| *known == name) {
+            Some((name, def)) => self.declare_map(name, *def),
             None => crate::bug!("{name} is one of the maps"),
-        };
-        self.unwind_map(name, def.kind, (def.key_size, def.value_size), def.max_entries, def.flags)
+        }
     }
 
     /// Records the user stack of the current task: gives its frames, `limit` words and one more (see [`CUT`]), zero after the

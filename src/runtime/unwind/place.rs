@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::kernel::Maps;
-use crate::codegen::artifact::unwind as at;
 use crate::codegen::artifact::unwind::{
     BLOCK_ROWS, BLOCK_WORDS, COUNT_SHIFT, FileEntry, MOST_FILES, MOST_POOLS, MOST_RULES, POOL_BLOCKS, RULE_SHIFT, RuleEntry,
 };
-use crate::system::binary::unwind::{Bx, Cfa, Fp, Ra, Rule, Table};
+use crate::system::binary::unwind::{Rule, Table};
 
 type Block = Box<[u64; BLOCK_WORDS as usize]>;
 
@@ -105,7 +104,7 @@ impl Placed {
     }
 
     fn rule(&mut self, maps: &Maps, rule: &Rule) -> io::Result<u32> {
-        let entry = entry(rule);
+        let entry = RuleEntry::from(rule);
         if let Some(known) = self.rules.get(&entry) {
             return Ok(*known);
         }
@@ -117,39 +116,6 @@ impl Placed {
         self.rules.insert(entry, number);
         Ok(number)
     }
-}
-
-/// A rule as programs read it.
-fn entry(rule: &Rule) -> RuleEntry {
-    let (cfa, cfa_offset, cfa_second) = match rule.cfa {
-        Cfa::Unknown => (at::CFA_UNKNOWN, 0, 0),
-        // of other registers, programs do not follow the values
-        Cfa::Unsupported | Cfa::Register(..) => (at::CFA_UNSUPPORTED, 0, 0),
-        Cfa::Sp(n) => (at::CFA_SP, n, 0),
-        Cfa::Fp(n) => (at::CFA_FP, n, 0),
-        Cfa::AtSp(n, plus) => (at::CFA_AT_SP, n, plus),
-        Cfa::AtFp(n, plus) => (at::CFA_AT_FP, n, plus),
-        Cfa::Bx(n) => (at::CFA_BX, n, 0),
-        Cfa::Plt(n, least) => (at::CFA_PLT, n, least),
-    };
-    let (fp, fp_offset) = match rule.fp {
-        Fp::Same => (at::FP_SAME, 0),
-        Fp::AtCfa(n) => (at::FP_AT_CFA, n),
-        Fp::AtSp(n) => (at::FP_AT_SP, n),
-        Fp::AtFp(n) => (at::FP_AT_FP, n),
-    };
-    let (ra, ra_offset) = match rule.ra {
-        Ra::None => (at::RA_NONE, 0),
-        Ra::AtCfa(n) => (at::RA_AT_CFA, n),
-        Ra::AtSp(n) => (at::RA_AT_SP, n),
-    };
-    let (bx, bx_offset) = match rule.bx {
-        Bx::Same => (at::BX_SAME, 0),
-        Bx::AtCfa(n) => (at::BX_AT_CFA, n),
-        Bx::AtSp(n) => (at::BX_AT_SP, n),
-    };
-    let flags = u8::from(rule.signal) | bx << 1;
-    RuleEntry { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset }
 }
 
 const _: () = assert!(BLOCK_ROWS as u64 >= crate::system::binary::unwind::PAGE);

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use object::Object;
 
-use super::{Bx, Cfa, Fp, PAGE, Page, Ra, Row, Rule, Table, compile::compile};
+use super::entry::RuleEntry;
+use super::{PAGE, Page, Row, Rule, Table, compile::compile};
 use crate::system::Missing;
 use crate::system::binary::file::{map, not_elf};
 use crate::system::cache::{CacheFile, Kind};
 
 /// The largest programs have some ten million rows.
-const KIND: Kind = Kind { form: "rbt-unwind-1", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
+const KIND: Kind = Kind { form: "rbt-unwind-2", prefix: "unwind-", most_bytes: 256 << 20, most_files: 4096 };
 /// A smaller file is compiled as fast as its table is read.
 const SMALL: usize = 64 << 10;
 
@@ -40,39 +41,13 @@ pub fn table(name: &Path, at: &Path, dirs: &[String]) -> Result<Table, Missing> 
     Ok(table)
 }
 
-/// Numbers of 32 bits, little-endian: how many rules, pages and rows follow; a rule as five, a page as three, a row as one.
+/// Numbers of 32 bits, little-endian: how many rules, pages and rows follow; a rule as six, a page as three, a row as one.
 fn write(table: &Table) -> Vec<u8> {
     let mut words: Vec<u32> = vec![table.rules.len() as u32, table.pages.len() as u32, table.rows.len() as u32];
     for rule in &table.rules {
-        let (cfa, first, second) = match rule.cfa {
-            Cfa::Unknown => (0, 0, 0),
-            Cfa::Unsupported => (1, 0, 0),
-            Cfa::Sp(n) => (2, n, 0),
-            Cfa::Fp(n) => (3, n, 0),
-            Cfa::AtSp(n, m) => (4, n, m),
-            Cfa::AtFp(n, m) => (5, n, m),
-            Cfa::Plt(n, m) => (6, n, m),
-            Cfa::Bx(n) => (7, n, 0),
-            Cfa::Register(r, n) => (8, n, i32::from(r)),
-        };
-        let (fp, fp_offset) = match rule.fp {
-            Fp::Same => (0, 0),
-            Fp::AtCfa(n) => (1, n),
-            Fp::AtSp(n) => (2, n),
-            Fp::AtFp(n) => (3, n),
-        };
-        let (ra, ra_offset) = match rule.ra {
-            Ra::None => (0, 0),
-            Ra::AtCfa(n) => (1, n),
-            Ra::AtSp(n) => (2, n),
-        };
-        let (bx, bx_offset) = match rule.bx {
-            Bx::Same => (0, 0),
-            Bx::AtCfa(n) => (1, n),
-            Bx::AtSp(n) => (2, n),
-        };
-        words.push(cfa | fp << 8 | ra << 16 | bx << 24 | u32::from(rule.signal) << 31);
-        words.extend([first, second, fp_offset, ra_offset, bx_offset].map(i32::cast_unsigned));
+        let e = RuleEntry::from(rule);
+        words.push(u32::from_le_bytes([e.cfa, e.fp, e.ra, e.flags]));
+        words.extend([e.cfa_offset, e.cfa_second, e.fp_offset, e.ra_offset, e.bx_offset].map(i32::cast_unsigned));
     }
     for page in &table.pages {
         words.extend([page.number, page.first, page.count.into()]);
@@ -108,41 +83,10 @@ fn read(bytes: &[u8]) -> Option<Table> {
 }
 
 fn rule(words: &mut impl Iterator<Item = u32>) -> Option<Rule> {
-    let kinds = words.next()?;
+    let [cfa, fp, ra, flags] = words.next()?.to_le_bytes();
     let mut number = || words.next().map(u32::cast_signed);
-    let (first, second, fp, ra, bx) = (number()?, number()?, number()?, number()?, number()?);
-    let cfa = match kinds & 0xff {
-        0 => Cfa::Unknown,
-        1 => Cfa::Unsupported,
-        2 => Cfa::Sp(first),
-        3 => Cfa::Fp(first),
-        4 => Cfa::AtSp(first, second),
-        5 => Cfa::AtFp(first, second),
-        6 => Cfa::Plt(first, second),
-        7 => Cfa::Bx(first),
-        8 => Cfa::Register(u16::try_from(second).ok()?, first),
-        _ => return None,
-    };
-    let fp = match kinds >> 8 & 0xff {
-        0 => Fp::Same,
-        1 => Fp::AtCfa(fp),
-        2 => Fp::AtSp(fp),
-        3 => Fp::AtFp(fp),
-        _ => return None,
-    };
-    let ra = match kinds >> 16 & 0xff {
-        0 => Ra::None,
-        1 => Ra::AtCfa(ra),
-        2 => Ra::AtSp(ra),
-        _ => return None,
-    };
-    let bx = match kinds >> 24 & 0x7f {
-        0 => Bx::Same,
-        1 => Bx::AtCfa(bx),
-        2 => Bx::AtSp(bx),
-        _ => return None,
-    };
-    Some(Rule { cfa, fp, ra, bx, signal: kinds >> 31 == 1 })
+    let (cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset) = (number()?, number()?, number()?, number()?, number()?);
+    RuleEntry { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset }.rule()
 }
 
 #[cfg(test)]

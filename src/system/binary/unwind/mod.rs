@@ -9,10 +9,11 @@
 //! Rows are grouped by page of the file (not of memory: a table serves all processes). Each page starts with the row in
 //! effect there, so that a search needs no other page.
 //!
-//! - `rule.rs`: rules, and how they follow from DWARF's; `compile.rs`: rows of a file; `cache.rs`: tables kept between runs
+//! - `rule.rs`: rules, and how they follow from DWARF's; `entry.rs`: rules in numbers; `compile.rs`: rows of a file; `cache.rs`: tables kept between runs
 
 mod cache;
 mod compile;
+pub mod entry;
 mod rule;
 
 pub use cache::table;
@@ -53,15 +54,4 @@ pub struct Row {
     pub start: u16,
     /// Index in [`Table::rules`].
     pub rule: u32,
-}
-
-impl Table {
-    /// The rule for the instruction at a file offset; none where nothing is known of it.
-    pub fn rule(&self, offset: u64) -> Option<&Rule> {
-        let number = u32::try_from(offset / PAGE).ok()?;
-        let page = &self.pages[self.pages.binary_search_by_key(&number, |p| p.number).ok()?];
-        let rows = self.rows.get(page.first as usize..)?.get(..usize::from(page.count))?;
-        let at = rows.partition_point(|row| u64::from(row.start) <= offset % PAGE).checked_sub(1)?;
-        self.rules.get(rows[at].rule as usize).filter(|rule| rule.cfa != Cfa::Unknown)
-    }
 }

@@ -43,8 +43,6 @@ pub enum Cfa {
     Plt(i32, i32),
     /// rbx plus this.
     Bx(i32),
-    /// Another register (by DWARF's number) plus this. It is known in the innermost frame only.
-    Register(u16, i32),
 }
 
 /// The caller's frame pointer.
@@ -134,8 +132,8 @@ impl Rule {
                 (RSP, Ok(n)) => Some(Cfa::Sp(n)),
                 (RBP, Ok(n)) => Some(Cfa::Fp(n)),
                 (RBX, Ok(n)) => Some(Cfa::Bx(n)),
-                (register, Ok(n)) => Some(Cfa::Register(register, n)),
-                (_, Err(_)) => None,
+                // programs do not follow the values of other registers
+                (_, Ok(_) | Err(_)) => None,
             },
             CfaRule::Expression(e) => expression(e).and_then(Expression::cfa),
         };
@@ -195,10 +193,9 @@ impl Expression {
             Self::Plus(RSP, n) => Some(Cfa::Sp(n)),
             Self::Plus(RBP, n) => Some(Cfa::Fp(n)),
             Self::Plus(RBX, n) => Some(Cfa::Bx(n)),
-            Self::Plus(register, n) => Some(Cfa::Register(register, n)),
             Self::Stored(RSP, at, plus) => Some(Cfa::AtSp(at, plus)),
             Self::Stored(RBP, at, plus) => Some(Cfa::AtFp(at, plus)),
-            Self::Stored(..) => None,
+            Self::Plus(..) | Self::Stored(..) => None,
             Self::Plt(n, least) => Some(Cfa::Plt(n, least)),
         }
     }

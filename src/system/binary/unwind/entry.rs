@@ -1,0 +1,134 @@
+//! Rules in numbers: as BPF programs read them, and as the cache keeps them.
+
+use super::{Bx, Cfa, Fp, Ra, Rule};
+
+/// A [`Rule`] in numbers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RuleEntry {
+    /// What of `CFA_…`.
+    pub cfa: u8,
+    /// What of `FP_…`.
+    pub fp: u8,
+    /// What of `RA_…`.
+    pub ra: u8,
+    /// Bit 0: the frame is a signal's. Above: what of `BX_…`.
+    pub flags: u8,
+    /// Offset for the CFA.
+    pub cfa_offset: i32,
+    /// Added to a number that was stored; the least position in a linkage table's slot.
+    pub cfa_second: i32,
+    /// Offset for the frame pointer.
+    pub fp_offset: i32,
+    /// Offset for the return address.
+    pub ra_offset: i32,
+    /// Offset for rbx.
+    pub bx_offset: i32,
+}
+
+/// Not known.
+pub const CFA_UNKNOWN: u8 = 0;
+/// Known, but not supported.
+pub const CFA_UNSUPPORTED: u8 = 1;
+/// The stack pointer plus the offset.
+pub const CFA_SP: u8 = 2;
+/// The frame pointer plus the offset.
+pub const CFA_FP: u8 = 3;
+/// What is stored there.
+pub const CFA_AT_SP: u8 = 4;
+/// What is stored there.
+pub const CFA_AT_FP: u8 = 5;
+/// In a linkage table.
+pub const CFA_PLT: u8 = 6;
+/// rbx plus the offset.
+pub const CFA_BX: u8 = 7;
+/// Unchanged.
+pub const FP_SAME: u8 = 0;
+/// Stored at the CFA plus the offset.
+pub const FP_AT_CFA: u8 = 1;
+/// Stored at the stack pointer plus the offset.
+pub const FP_AT_SP: u8 = 2;
+/// Stored at the frame pointer plus the offset.
+pub const FP_AT_FP: u8 = 3;
+/// rbx is unchanged.
+pub const BX_SAME: u8 = 0;
+/// Stored at the CFA plus the offset.
+pub const BX_AT_CFA: u8 = 1;
+/// Stored at the stack pointer plus the offset.
+pub const BX_AT_SP: u8 = 2;
+/// The outermost frame.
+pub const RA_NONE: u8 = 0;
+/// Stored at the CFA plus the offset.
+pub const RA_AT_CFA: u8 = 1;
+/// Stored at the stack pointer plus the offset.
+pub const RA_AT_SP: u8 = 2;
+
+impl From<&Rule> for RuleEntry {
+    fn from(rule: &Rule) -> Self {
+        let (cfa, cfa_offset, cfa_second) = match rule.cfa {
+            Cfa::Unknown => (CFA_UNKNOWN, 0, 0),
+            Cfa::Unsupported => (CFA_UNSUPPORTED, 0, 0),
+            Cfa::Sp(n) => (CFA_SP, n, 0),
+            Cfa::Fp(n) => (CFA_FP, n, 0),
+            Cfa::AtSp(n, plus) => (CFA_AT_SP, n, plus),
+            Cfa::AtFp(n, plus) => (CFA_AT_FP, n, plus),
+            Cfa::Plt(n, least) => (CFA_PLT, n, least),
+            Cfa::Bx(n) => (CFA_BX, n, 0),
+        };
+        let (fp, fp_offset) = match rule.fp {
+            Fp::Same => (FP_SAME, 0),
+            Fp::AtCfa(n) => (FP_AT_CFA, n),
+            Fp::AtSp(n) => (FP_AT_SP, n),
+            Fp::AtFp(n) => (FP_AT_FP, n),
+        };
+        let (ra, ra_offset) = match rule.ra {
+            Ra::None => (RA_NONE, 0),
+            Ra::AtCfa(n) => (RA_AT_CFA, n),
+            Ra::AtSp(n) => (RA_AT_SP, n),
+        };
+        let (bx, bx_offset) = match rule.bx {
+            Bx::Same => (BX_SAME, 0),
+            Bx::AtCfa(n) => (BX_AT_CFA, n),
+            Bx::AtSp(n) => (BX_AT_SP, n),
+        };
+        let flags = u8::from(rule.signal) | bx << 1;
+        Self { cfa, fp, ra, flags, cfa_offset, cfa_second, fp_offset, ra_offset, bx_offset }
+    }
+}
+
+impl RuleEntry {
+    /// The rule; none if a number has no meaning.
+    pub fn rule(&self) -> Option<Rule> {
+        let cfa = match self.cfa {
+            CFA_UNKNOWN => Cfa::Unknown,
+            CFA_UNSUPPORTED => Cfa::Unsupported,
+            CFA_SP => Cfa::Sp(self.cfa_offset),
+            CFA_FP => Cfa::Fp(self.cfa_offset),
+            CFA_AT_SP => Cfa::AtSp(self.cfa_offset, self.cfa_second),
+            CFA_AT_FP => Cfa::AtFp(self.cfa_offset, self.cfa_second),
+            CFA_PLT => Cfa::Plt(self.cfa_offset, self.cfa_second),
+            CFA_BX => Cfa::Bx(self.cfa_offset),
+            _ => return None,
+        };
+        let fp = match self.fp {
+            FP_SAME => Fp::Same,
+            FP_AT_CFA => Fp::AtCfa(self.fp_offset),
+            FP_AT_SP => Fp::AtSp(self.fp_offset),
+            FP_AT_FP => Fp::AtFp(self.fp_offset),
+            _ => return None,
+        };
+        let ra = match self.ra {
+            RA_NONE => Ra::None,
+            RA_AT_CFA => Ra::AtCfa(self.ra_offset),
+            RA_AT_SP => Ra::AtSp(self.ra_offset),
+            _ => return None,
+        };
+        let bx = match self.flags >> 1 {
+            BX_SAME => Bx::Same,
+            BX_AT_CFA => Bx::AtCfa(self.bx_offset),
+            BX_AT_SP => Bx::AtSp(self.bx_offset),
+            _ => return None,
+        };
+        Some(Rule { cfa, fp, ra, bx, signal: self.flags & 1 != 0 })
+    }
+}
